@@ -1,0 +1,183 @@
+"""The values that users get back, with the data that the reports draw. They print and write themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from graphwright.analyze.measurement import Measurement
+
+Role = Literal["weights", "optimizer state", "inputs", "residuals", "gradients", "temporaries"]
+ROLES: tuple[Role, ...] = ("weights", "optimizer state", "inputs", "residuals", "gradients", "temporaries")
+"""In the order in which charts stack them, from the bottom."""
+
+Decision = Literal["save", "recompute", "offload"]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBuffer:
+    """One buffer that is live at a step."""
+
+    name: str  # the value, for example "unet/conv1/Conv2D:0"
+    op_type: str
+    layer: str  # name scope of the layer it belongs to; "" when unknown
+    role: Role
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Memory over one execution of a step, in execution order.
+
+    `bytes_by_role[role][k]` are the bytes of the role at step `k`; they add up to
+    `total_bytes[k]`. `labels[k]` is the node executed at step `k`.
+    """
+
+    labels: tuple[str, ...]
+    bytes_by_role: Mapping[Role, tuple[int, ...]]
+    total_bytes: tuple[int, ...]
+    is_recomputation: tuple[bool, ...]
+    is_backward: tuple[bool, ...]
+    peak_step: int
+    peak_bytes: int
+    live_at_peak: tuple[LiveBuffer, ...]  # largest first
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """One row of the table per layer."""
+
+    layer: str
+    op_count: int
+    parameter_count: int
+    forward_flops: float
+    backward_flops: float
+    residual_bytes: int  # forward values kept for the backward pass
+    peak_share_bytes: int  # bytes live at the peak
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCount:
+    """Counts and bytes of variables by use. Counts are elements, not bytes."""
+
+    trainable: int
+    non_trainable: int
+    optimizer_state: int
+    trainable_bytes: int
+    non_trainable_bytes: int
+    optimizer_state_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One point of the memory/overhead curve."""
+
+    peak_bytes: int
+    overhead: float  # extra time as a share of the unmodified time, 0.1 for 10 %
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a step costs. Returned by `graphwright.inspect`."""
+
+    name: str
+    feeds: Mapping[str, tuple[int, ...]]
+    node_count: int
+    parameters: ParameterCount
+    forward_flops: float
+    backward_flops: float
+    unknown_flop_ops: tuple[str, ...]  # op types without a FLOP rule
+    timeline: Timeline
+    layers: tuple[LayerCost, ...]
+    peak_bytes: int
+    resident_bytes: int
+    lower_bound_bytes: int
+    lower_bound_reason: str  # for example "op decoder/conv9/Conv2D alone needs 83 %"
+    how: Mapping[str, str]  # figure -> how it was obtained
+    measured: Measurement | None = None
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: what it needs and where it goes."""
+        from graphwright.report.terminal import inspection_verdict
+
+        return inspection_verdict(self)
+
+    def __str__(self) -> str:
+        from graphwright.report.terminal import render_inspection
+
+        return render_inspection(self)
+
+    def write_html(self, path: str | Path) -> Path:
+        """Write the report as one offline HTML file; returns the path."""
+        from graphwright.report.html import write_inspection
+
+        return write_inspection(self, Path(path))
+
+
+@dataclass(frozen=True, slots=True)
+class BufferDecision:
+    """What the plan does with one forward value that the backward pass needs."""
+
+    name: str
+    op_type: str
+    layer: str
+    nbytes: int
+    decision: Decision
+    recompute_flops: float  # of the node itself, 0 when saved
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """How a step is brought into a budget. The attribute `plan` of what `optimize_memory` returns.
+
+    Attributes:
+        peak_bytes: predicted peak of the planned step, resident bytes included.
+        resident_bytes: what no plan can change: weights, optimizer state, inputs, constants.
+        overhead: planned extra time as a share of the unmodified time.
+        recomputed_flops: FLOPs of recomputations as a share of all FLOPs of the unmodified step.
+        curve: other budgets' points, by falling peak; empty when it was not asked for.
+    """
+
+    name: str
+    status: Literal["optimal", "feasible", "infeasible", "unchanged"]
+    budget_bytes: int
+    peak_bytes: int
+    resident_bytes: int
+    original_peak_bytes: int
+    lower_bound_bytes: int
+    lower_bound_reason: str
+    overhead: float
+    recomputed_flops: float
+    recomputed_count: int
+    planning_time_s: float
+    timeline_before: Timeline
+    timeline_after: Timeline
+    decisions: tuple[BufferDecision, ...]  # residuals, largest first
+    layers: tuple[LayerCost, ...]
+    how: Mapping[str, str]
+    curve: tuple[CurvePoint, ...] = ()
+    measured_before: Measurement | None = None
+    measured_after: Measurement | None = None
+    verification: str = ""  # what was proved, in words; "" when not verified yet
+    feeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: kept or not, from what to what, at what price."""
+        from graphwright.report.terminal import plan_verdict
+
+        return plan_verdict(self)
+
+    def __str__(self) -> str:
+        from graphwright.report.terminal import render_plan
+
+        return render_plan(self)
+
+    def write_html(self, path: str | Path) -> Path:
+        """Write the report as one offline HTML file; returns the path."""
+        from graphwright.report.html import write_plan
+
+        return write_plan(self, Path(path))
