@@ -1,0 +1,62 @@
+# `make demo`, `make test`, `make bench` and `make check` each create .venv from this project's files first.
+# On a machine with a GPU: `make test EXTRAS=gpu,demo,dev`.
+
+SHELL := /bin/bash
+EXTRAS ?= cpu,demo,dev
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# The first Python from 3.11 to 3.13 that can make an environment; TensorFlow has no wheels for others.
+find_python = for python in $(PYTHON) python3.11 python3.12 python3.13 python3 python; do \
+	if "$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' >/dev/null 2>&1; \
+	then echo "$$python"; break; fi; done
+
+.PHONY: help demo test test-slow bench check format clean
+
+help:
+	@echo "make demo       a U-Net trained in half its memory: measured, proved equal, report written to report.html"
+	@echo "make test       the tests, without those marked slow"
+	@echo "make test-slow  the tests marked slow"
+	@echo "make bench      the benchmark tables of the README"
+	@echo "make check      ruff, formatting, pyright"
+	@echo "make format     rewrite the code the way 'make check' wants it"
+	@echo "make clean      remove the environment and the caches"
+
+$(STAMP): pyproject.toml constraints.txt
+	@python=$$($(find_python)); \
+	if [ -z "$$python" ]; then \
+		echo "error: no Python 3.11, 3.12 or 3.13 with the modules venv and ensurepip was found." >&2; \
+		echo "       Install one (Debian: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python3.11" >&2; \
+		exit 1; \
+	fi; \
+	if ! $(BIN)/python -c 'import pip' >/dev/null 2>&1; then echo "creating $(VENV) with $$python"; "$$python" -m venv --clear $(VENV); fi
+	@echo "installing graphwright[$(EXTRAS)] into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(EXTRAS)]"
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/graphwright demo --html report.html
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow
+
+bench: $(STAMP)
+	$(BIN)/python -m bench.planner
+	$(BIN)/python -m bench.memory
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,51 @@
+"""What tests and doctests share: the environment they need, and what to leave out where it is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Before TensorFlow is imported: its start-up lines say nothing about a test.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+# `quick` in the default run; `GRAPHWRIGHT_PROFILE=thorough` for a long search. No deadlines: unit tests are not timed.
+settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("GRAPHWRIGHT_PROFILE", "quick"))
+
+_ROOT = Path(__file__).parent
+_HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
+_TENSORFLOW_FOLDERS = tuple(_ROOT / top / part for top in ("src/graphwright", "tests") for part in ("source", "run", "train"))
+
+
+def _needs_tensorflow(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in _TENSORFLOW_FOLDERS)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    if not _HAS_TENSORFLOW and _needs_tensorflow(collection_path):
+        return True
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _needs_tensorflow(item.path):
+            item.add_marker("tensorflow")
+        if item.get_closest_marker("tensorflow") and not _HAS_TENSORFLOW:
+            item.add_marker(pytest.mark.skip(reason="TensorFlow is not installed"))
+        if item.get_closest_marker("gpu") and not _has_gpu():
+            item.add_marker(pytest.mark.skip(reason="TensorFlow sees no GPU"))
+
+
+def _has_gpu() -> bool:
+    if not _HAS_TENSORFLOW:
+        return False
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))

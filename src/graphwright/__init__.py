@@ -1,0 +1,56 @@
+"""See what a TensorFlow graph costs, edit it, and train it in the memory you have.
+
+Names are loaded when they are first used, so `import graphwright` is quick and works
+without TensorFlow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from graphwright.analyze.measurement import Measurement as Measurement
+    from graphwright.errors import ArgumentError as ArgumentError
+    from graphwright.errors import FileFormatError as FileFormatError
+    from graphwright.errors import GraphError as GraphError
+    from graphwright.errors import GraphwrightError as GraphwrightError
+    from graphwright.errors import InfeasibleError as InfeasibleError
+    from graphwright.errors import MeasurementError as MeasurementError
+    from graphwright.errors import MissingDependencyError as MissingDependencyError
+    from graphwright.errors import UnknownShapeError as UnknownShapeError
+    from graphwright.errors import UnsupportedError as UnsupportedError
+    from graphwright.errors import VerificationWarning as VerificationWarning
+    from graphwright.report.results import Inspection as Inspection
+    from graphwright.report.results import MemoryPlan as MemoryPlan
+
+_HOME = {
+    "ArgumentError": "graphwright.errors",
+    "FileFormatError": "graphwright.errors",
+    "GraphError": "graphwright.errors",
+    "GraphwrightError": "graphwright.errors",
+    "InfeasibleError": "graphwright.errors",
+    "Inspection": "graphwright.report.results",
+    "Measurement": "graphwright.analyze.measurement",
+    "MeasurementError": "graphwright.errors",
+    "MemoryPlan": "graphwright.report.results",
+    "MissingDependencyError": "graphwright.errors",
+    "UnknownShapeError": "graphwright.errors",
+    "UnsupportedError": "graphwright.errors",
+    "VerificationWarning": "graphwright.errors",
+}
+"""Public name -> module that defines it."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'graphwright' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*_HOME, "__version__"])

@@ -1,0 +1,80 @@
+import inspect
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from graphwright import errors
+
+CLASSES = [value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, errors.GraphwrightError)]
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_message_has_four_parts_and_survives_pickling(kind):
+    error = kind("budget 0 was given", where="argument 'budget'", cause="a typing error", remedy="give a positive number")
+    assert str(error).splitlines() == [
+        "budget 0 was given",
+        "  where: argument 'budget'",
+        "  likely cause: a typing error",
+        "  remedy: give a positive number",
+    ]
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - made one line above; errors cross process borders this way
+    assert type(again) is kind
+    assert str(again) == str(error)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_empty_parts_are_left_out(kind):
+    assert str(kind("something happened")) == "something happened"
+
+
+def test_infeasible_says_the_smallest_budget():
+    error = errors.InfeasibleError("no plan fits", smallest_budget_bytes=4096)
+    assert error.smallest_budget_bytes == 4096
+
+
+def run_without_tensorflow(code):
+    """Run code in a fresh interpreter in which TensorFlow and Keras cannot be imported."""
+    blocker = """
+        import sys
+
+        class Blocker:
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] in {"tensorflow", "keras"}:
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+        sys.meta_path.insert(0, Blocker())
+    """
+    program = textwrap.dedent(blocker) + textwrap.dedent(code)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_import_without_tensorflow():
+    done = run_without_tensorflow(
+        """
+        import graphwright as gw
+
+        for name in dir(gw):
+            if not name.startswith("_") and gw.__getattr__.__globals__["_HOME"][name].split(".")[1] in {"errors", "report", "analyze", "plan", "ir"}:
+                getattr(gw, name)
+        import graphwright.plan.budget, graphwright.cli
+        print("fine")
+        """
+    )
+    assert done.stdout == "fine\n", done.stderr
+
+
+@pytest.mark.tensorflow
+def test_import_does_not_load_tensorflow():
+    code = "import sys, graphwright, graphwright.cli; print(sorted({'tensorflow', 'keras'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_an_unknown_public_name_is_an_attribute_error():
+    import graphwright
+
+    with pytest.raises(AttributeError, match="has no attribute 'inspekt'"):
+        graphwright.inspekt  # noqa: B018 - the access is the test

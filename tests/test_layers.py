@@ -1,0 +1,122 @@
+"""The layering table of docs/architecture.md, read from the imports themselves, lazy ones included."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "graphwright"
+
+# layer -> what it may import from, itself aside. An entry with a dot is one module, without a dot a whole layer.
+TABLE: dict[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "plan": frozenset({"errors"}),
+    "ir": frozenset({"errors"}),
+    "analyze": frozenset({"errors", "ir", "plan.model"}),
+    "transform": frozenset({"errors", "ir", "analyze", "plan.model"}),
+    "source": frozenset({"errors", "ir"}),
+    "run": frozenset({"errors", "ir", "source", "analyze"}),
+    "report": frozenset({"errors", "ir", "analyze", "plan.model"}),
+    "train": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report"}),
+    "inspection": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train"}),
+    "cli": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "inspection", "__init__"}),
+    "__main__": frozenset({"cli"}),
+    "__init__": frozenset({"errors", "ir", "analyze", "plan", "transform", "run", "report", "train", "inspection"}),
+}
+TENSORFLOW_LAYERS = frozenset({"source", "run", "train"})
+TENSORFLOW_NAMES = frozenset({"tensorflow", "keras", "tf_keras"})
+
+
+def layer_of(module: str) -> str:
+    """The layer of a module given without the package's own name: "plan.model" -> "plan"."""
+    return module.split(".")[0]
+
+
+def imported_modules(tree: ast.AST) -> set[tuple[str, int]]:
+    """Every module named by an import anywhere in the tree, `import_module("...")` included, with its line."""
+    found: set[tuple[str, int]] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {(alias.name, node.lineno) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative import"
+            # `from graphwright.plan import model` names a module, `from graphwright.plan.model import Task` an attribute.
+            found |= {(f"{node.module}.{alias.name}", node.lineno) for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in {"import_module", "__import__"}:
+            found |= {(arg.value, node.lineno) for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)}
+    return found
+
+
+def offences(module: str, tree: ast.AST) -> list[str]:
+    """What the module imports against the table."""
+    layer = layer_of(module)
+    allowed = TABLE[layer]
+    found: list[str] = []
+    for name, line in sorted(imported_modules(tree), key=lambda pair: pair[1]):
+        top, _, inner = name.partition(".")
+        if top in TENSORFLOW_NAMES and layer not in TENSORFLOW_LAYERS:
+            found.append(f"{module}:{line} imports {top}; only {', '.join(sorted(TENSORFLOW_LAYERS))} may")
+        if top != "graphwright":
+            continue
+        target = inner if layer_of(inner) in TABLE else "__init__"
+        if layer_of(target) == layer:
+            continue
+        if not any(target == entry or target.startswith(f"{entry}.") for entry in allowed):
+            found.append(f"{module}:{line} imports graphwright.{inner}; {layer} may import {', '.join(sorted(allowed)) or 'nothing'}")
+    return found
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def test_every_module_belongs_to_a_layer():
+    assert {layer_of(module_name(path)) for path in FILES} <= set(TABLE)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_imports_follow_the_table(path):
+    assert offences(module_name(path), ast.parse(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "expected"),
+    [
+        ("plan.solve", "from graphwright.plan.model import Task", 0),
+        ("plan.solve", "from graphwright.ir.graph import Graph", 1),
+        ("plan.solve", "def f():\n    import graphwright.ir", 1),
+        ("plan.solve", "def f():\n    import tensorflow as tf", 1),
+        ("plan.solve", "from importlib import import_module\nimport_module('keras')", 1),
+        ("plan.solve", "from tensorflow.python import eager", 1),
+        ("analyze.cost", "from graphwright.plan.model import Task", 0),
+        ("analyze.cost", "from graphwright.plan import model", 0),
+        ("analyze.cost", "from graphwright.plan.solve import solve", 1),
+        ("analyze.cost", "from graphwright.plan import solve", 1),
+        ("report.html", "import graphwright", 1),
+        ("train.step", "import tensorflow\nfrom graphwright.plan.solve import solve", 0),
+        ("train.step", "from graphwright.inspection import inspect", 1),
+        ("cli", "import graphwright as gw", 0),
+        ("errors", "from graphwright.plan.model import Task", 1),
+    ],
+)
+def test_the_check_itself_sees_offences(module, code, expected):
+    assert len(offences(module, ast.parse(code))) == expected
+
+
+def test_the_documented_table_is_this_table():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = {
+        cells[0].strip("` "): cells[1] for cells in (line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `"))
+    }
+    documented = {name.removesuffix(".py"): frozenset(re.findall(r"`([\w.]+)`", entries)) for name, entries in rows.items()}
+    assert documented == {name: entries for name, entries in TABLE.items() if not name.startswith("__")} | {
+        "cli": TABLE["cli"] - {"__init__"},
+    }
