@@ -33,7 +33,7 @@ TENSORFLOW_NAMES = frozenset({"tensorflow", "keras", "tf_keras"})
 
 def layer_of(module: str) -> str:
     """The layer of a module given without the package's own name: "plan.model" -> "plan"."""
-    return module.split(".")[0]
+    return module.split(".", maxsplit=1)[0]
 
 
 def imported_modules(tree: ast.AST) -> set[tuple[str, int]]:

@@ -1,0 +1,346 @@
+"""The command line: parse, call the library, print. Nothing is computed here.
+
+Exit codes: 0 done; 2 an error that the message explains; 3 no plan fits the budget.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+from typer.core import TyperGroup
+
+import graphwright as gw
+from graphwright.errors import ArgumentError, GraphwrightError, InfeasibleError
+
+EXIT_ERROR = 2
+EXIT_INFEASIBLE = 3
+
+_TARGET_HELP = "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name for a tf.function or a Keras model."
+_FEED_HELP = "Shape of one input, as NAME=8,572,572,1. Once per input."
+
+
+class _Commands(TyperGroup):
+    """Commands whose errors are printed for a reader: no traceback, an exit code that tells which kind it was."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except GraphwrightError as error:
+            _print_error(error)
+            raise typer.Exit(EXIT_INFEASIBLE if isinstance(error, InfeasibleError) else EXIT_ERROR) from error
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="See what a TensorFlow graph costs, and train it in the memory you have.",
+)
+
+
+class Mode(StrEnum):
+    """What is costed."""
+
+    TRAIN = "train"
+    INFER = "infer"
+
+
+Target = Annotated[str, typer.Argument(help=_TARGET_HELP, show_default=False)]
+Feeds = Annotated[list[str] | None, typer.Option("--feed", help=_FEED_HELP, show_default=False)]
+Html = Annotated[Path | None, typer.Option("--html", help="Write the report to this file.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Budget = Annotated[str, typer.Option("--budget", help='Bytes, text such as "2.5GiB", or a share of the unmodified peak: 0.5 or "50%".')]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line with these arguments, or with those of the process."""
+    app(args=arguments, prog_name="graphwright")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"graphwright {gw.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(  # pyright: ignore[reportUnusedFunction] - typer calls it
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def inspect(
+    target: Target,
+    mode: Annotated[Mode, typer.Option(help="The training step, or the forward pass alone.")] = Mode.TRAIN,
+    batch: Annotated[int | None, typer.Option(min=1, help="Batch size for a Keras model whose batch is open.", show_default=False)] = None,
+    feed: Feeds = None,
+    measure: Annotated[bool, typer.Option("--measure", help="Run one step in a fresh process and measure it.")] = False,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a step costs: peak memory and whose it is, parameters, FLOPs."""
+    feeds = parse_feeds(feed)
+    loaded = load_target(target)
+    report = gw.inspect(loaded, feeds=feeds, mode=mode.value, batch=batch, measure=measure)
+    _show(report, as_json=as_json)
+    _write_html(report, html, quiet=as_json)
+
+
+@app.command()
+def optimize(
+    target: Target,
+    budget: Budget,
+    feed: Feeds = None,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan a training step into a memory budget, and prove that it computes the same."""
+    feeds = parse_feeds(feed)
+    loaded = load_target(target)
+    fast = gw.optimize_memory(loaded, budget=parse_amount(budget), feeds=feeds)
+    _show(fast.plan, as_json=as_json)
+    _write_html(fast.plan, html, quiet=as_json)
+
+
+@app.command()
+def sweep(
+    target: Target,
+    budget: Budget,
+    batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1..32",
+    feed: Annotated[
+        list[str] | None,
+        typer.Option("--feed", help="Shape of one input; the word batch, or else the first dimension, is the batch.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Peak memory against the batch size, and the largest batch that fits the budget."""
+    batches = parse_batches(batch)
+    feeds = parse_open_feeds(feed)
+    loaded = load_target(target)
+    result = gw.sweep(loaded, feeds=feeds, batches=batches, budget=parse_amount(budget))
+    _show(result, as_json=as_json)
+
+
+@app.command()
+def plan(
+    graph: Annotated[Path, typer.Argument(help="A planner graph as JSON: tasks with time and nbytes, edges, an order.")],
+    budget: Budget,
+    time_limit: Annotated[float, typer.Option(min=0.0, help="Seconds that the solver may take.")] = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Schedule a planner graph within a budget, without TensorFlow."""
+    from graphwright.plan.budget import parse_budget
+    from graphwright.plan.files import read_cost_graph, solution_to_json
+    from graphwright.plan.model import Schedule
+    from graphwright.plan.simulate import simulate
+    from graphwright.plan.solve import solve
+
+    costs = read_cost_graph(graph)
+    unmodified = simulate(costs, Schedule(costs.order))
+    solution = solve(costs, parse_budget(budget, unmodified.peak_bytes), time_limit_s=time_limit)
+    if as_json:
+        typer.echo(json.dumps(solution_to_json(solution)))
+    else:
+        table = Table(title=f"{costs.name or graph.stem}: {len(costs.tasks)} tasks", title_justify="left", show_header=False)
+        for label, text in (
+            ("status", solution.status),
+            ("budget", _bytes(solution.budget_bytes)),
+            ("unmodified peak", _bytes(unmodified.peak_bytes)),
+            ("planned peak", _bytes(solution.peak_bytes)),
+            ("extra time", f"{100 * solution.overhead:.2f} %"),
+            ("no schedule below", f"{_bytes(solution.lower_bound.nbytes)} ({solution.lower_bound.reason})"),
+            ("planned in", f"{solution.planning_time_s:.2f} s"),
+        ):
+            table.add_row(label, escape(text))
+        Console().print(table)
+    if solution.status == "infeasible":
+        if not as_json:
+            Console(stderr=True).print(Panel(escape(solution.reason), title="no plan fits the budget", border_style="red"))
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def load_target(text: str) -> Any:
+    """What the argument TARGET names: the path of a file or folder, or the object `module:name`.
+
+    Raises:
+        ArgumentError: neither exists.
+    """
+    path = Path(text)
+    if path.exists():
+        return path
+    module_name, colon, attributes = text.rpartition(":")
+    if not colon or not re.fullmatch(r"\w+(\.\w+)*", module_name) or not re.fullmatch(r"\w+(\.\w+)*", attributes):
+        raise ArgumentError(
+            f"there is no file or folder {text!r}",
+            where="argument TARGET",
+            remedy="give the path of a model, or module:name, for example my_project.training:train_step",
+        )
+    if "" not in sys.path:  # the installed command does not look into the current folder by itself; `python -m` does
+        sys.path.insert(0, "")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # something that the user's module imports is missing: the traceback says where
+        raise ArgumentError(
+            f"there is no module {error.name!r}", where=f"argument TARGET, {text!r}", cause="it is neither installed nor in this folder"
+        ) from error
+    for attribute in attributes.split("."):
+        if not hasattr(found, attribute):
+            raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=f"argument TARGET, {text!r}")
+        found = getattr(found, attribute)
+    return found
+
+
+def parse_feeds(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
+    """Shapes from `NAME=8,572,572,1`; `NAME=` is a scalar. None where nothing was given.
+
+    Raises:
+        ArgumentError: a text is no name and shape, or names an input twice.
+
+    >>> parse_feeds(["x=8,572,572,1", "rate="])
+    {'x': (8, 572, 572, 1), 'rate': ()}
+    """
+    parsed = _split_feeds(texts)
+    if parsed is None:
+        return None
+    return {name: tuple(_dimension(size, name) for size in sizes) for name, sizes in parsed.items()}
+
+
+def parse_open_feeds(texts: list[str] | None) -> Callable[[int], dict[str, tuple[int, ...]]] | None:
+    """Shapes in which the word `batch`, or else the first dimension, stands for the batch size.
+
+    Raises:
+        ArgumentError: a text is no name and shape, or names an input twice.
+
+    >>> parse_open_feeds(["x=batch,3", "y=7,2"])(32)
+    {'x': (32, 3), 'y': (32, 2)}
+    """
+    parsed = _split_feeds(texts)
+    if parsed is None:
+        return None
+    open_shapes: dict[str, tuple[int | None, ...]] = {}
+    for name, sizes in parsed.items():
+        named = "batch" in sizes
+        open_shapes[name] = tuple(
+            None if size == "batch" or (not named and index == 0) else _dimension(size, name) for index, size in enumerate(sizes)
+        )
+    return lambda batch: {name: tuple(batch if size is None else size for size in shape) for name, shape in open_shapes.items()}
+
+
+def _split_feeds(texts: list[str] | None) -> dict[str, list[str]] | None:
+    if not texts:
+        return None
+    parsed: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, sizes = (part.strip() for part in text.partition("="))
+        if not name or not equals:
+            raise ArgumentError(f"{text!r} is no input with its shape", where="option --feed", remedy="write NAME=8,572,572,1")
+        if name in parsed:
+            raise ArgumentError(f"the input {name!r} is given twice", where="option --feed")
+        parsed[name] = [size.strip() for size in sizes.split(",")] if sizes else []
+    return parsed
+
+
+def _dimension(text: str, name: str) -> int:
+    if not re.fullmatch(r"[0-9]+", text):
+        raise ArgumentError(
+            f"{text!r} is no size of a dimension", where=f"option --feed, input {name!r}", remedy="write whole numbers: NAME=8,572,572,1"
+        )
+    return int(text)
+
+
+def parse_batches(text: str) -> list[int]:
+    """Batch sizes from a range `1..32` (both ends included) or a list `1,2,4,8`.
+
+    Raises:
+        ArgumentError: the text is neither, or holds a size below 1.
+
+    >>> parse_batches("2..5"), parse_batches("1,2,8")
+    ([2, 3, 4, 5], [1, 2, 8])
+    """
+    span = re.fullmatch(r"\s*([0-9]+)\s*\.\.\s*([0-9]+)\s*", text)
+    if span:
+        first, last = int(span[1]), int(span[2])
+        sizes = list(range(first, last + 1))
+    elif re.fullmatch(r"\s*[0-9]+\s*(,\s*[0-9]+\s*)*", text):
+        sizes = [int(size) for size in text.split(",")]
+    else:
+        raise ArgumentError(f"{text!r} is no range of batch sizes", where="option --batch", remedy="write 1..32, or 1,2,4,8")
+    if not sizes or min(sizes) < 1:
+        raise ArgumentError(f"{text!r} holds no batch size, or one below 1", where="option --batch", remedy="write 1..32, or 1,2,4,8")
+    return sizes
+
+
+def parse_amount(text: str) -> int | float | str:
+    """A budget as the library takes it: a number where the text is one, else the text.
+
+    >>> parse_amount("1000000"), parse_amount("0.5"), parse_amount("2.5GiB")
+    (1000000, 0.5, '2.5GiB')
+    """
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def to_plain(value: object) -> Any:
+    """A result as JSON can hold it: dataclasses as objects, tuples as lists, nan and infinity as null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in cast("list[object]", value)]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def _show(result: Any, *, as_json: bool) -> None:
+    typer.echo(json.dumps(to_plain(result)) if as_json else str(result))
+
+
+def _write_html(result: Any, path: Path | None, *, quiet: bool) -> None:
+    if path is None:
+        return
+    written = result.write_html(path)
+    if not quiet:
+        typer.echo(f"report written to {written}")
+
+
+def _bytes(nbytes: int) -> str:
+    from graphwright.report.units import format_bytes
+
+    return format_bytes(nbytes)
+
+
+def _print_error(error: GraphwrightError) -> None:
+    body = [escape(error.what)]
+    body += [
+        f"[bold]{label}:[/bold] {escape(text)}"
+        for label, text in (("where", error.where), ("likely cause", error.cause), ("remedy", error.remedy))
+        if text
+    ]
+    title = "no plan fits the budget" if isinstance(error, InfeasibleError) else "error"
+    Console(stderr=True).print(Panel("\n".join(body), title=title, title_align="left", border_style="red"))
