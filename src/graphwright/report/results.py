@@ -28,11 +28,22 @@ class LiveBuffer:
 
 
 @dataclass(frozen=True, slots=True)
+class BufferLifetime:
+    """One buffer with the steps at which it is live, both ends included."""
+
+    buffer: LiveBuffer
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """Memory over one execution of a step, in execution order.
 
     `bytes_by_role[role][k]` are the bytes of the role at step `k`; they add up to
-    `total_bytes[k]`. `labels[k]` is the node executed at step `k`.
+    `total_bytes[k]`. `labels[k]` is the node executed at step `k`. With `lifetimes`
+    a report can say what is live at every step, without them at the peak only; a
+    buffer that is computed twice has two.
     """
 
     labels: tuple[str, ...]
@@ -43,6 +54,7 @@ class Timeline:
     peak_step: int
     peak_bytes: int
     live_at_peak: tuple[LiveBuffer, ...]  # largest first
+    lifetimes: tuple[BufferLifetime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

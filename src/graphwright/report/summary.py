@@ -1,0 +1,239 @@
+"""What the reports say, whatever they are shown on: verdicts, and the rows of the small tables.
+
+Verdicts are derived from the figures, not from `status` alone: a plan whose peak is over
+its budget is never said to fit, and a measured peak over the budget is said first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from graphwright.report.results import Inspection, LayerCost, LiveBuffer, MemoryPlan, Role, Timeline
+from graphwright.report.units import format_bytes, format_bytes_apart, format_count, format_flops, format_percent, format_time
+
+Tone = Literal["good", "bad", "neutral"]
+NOT_MEASURED = "not measured"
+NOT_PREDICTED = "not predicted"
+NO_LAYER = "(no layer)"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One figure with what it means. `note` may be empty."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A predicted figure next to the measured one, as text."""
+
+    label: str
+    predicted: str
+    measured: str
+    difference: str  # of the measured to the predicted; "" where one of them is missing
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGroup:
+    """What is live at the peak, by layer and role."""
+
+    layer: str
+    role: Role
+    count: int
+    nbytes: int
+
+
+def inspection_verdict(inspection: Inspection) -> str:
+    """One sentence: what the step needs and where it goes."""
+    peak = inspection.peak_bytes
+    timeline = inspection.timeline
+    text = f"{inspection.name} needs {format_bytes(peak)} at its peak"
+    if timeline.total_bytes and peak:
+        role, nbytes = max(
+            ((role, row[timeline.peak_step]) for role, row in timeline.bytes_by_role.items()),
+            key=lambda pair: pair[1],
+        )
+        text += f", {format_percent(nbytes / peak)} of it {role}"
+        groups = [group for group in live_groups(timeline.live_at_peak) if group.layer]
+        if groups:
+            text += f"; the most in {groups[0].layer} ({format_bytes(groups[0].nbytes)} of {groups[0].role})"
+    return text + "."
+
+
+def plan_verdict(plan: MemoryPlan) -> str:
+    """One sentence: kept or not, from what to what, at what price."""
+    budget, peak = format_bytes_apart(plan.budget_bytes, plan.peak_bytes)
+    if plan.status == "infeasible" or plan.peak_bytes > plan.budget_bytes:
+        text = f"Does not fit: {plan.name} cannot be brought into {budget}"
+        if plan.lower_bound_bytes > plan.budget_bytes:
+            bound = format_bytes_apart(plan.budget_bytes, plan.lower_bound_bytes)[1]
+            text += f", because no schedule needs less than {bound} ({plan.lower_bound_reason})"
+        else:
+            text += " by any plan that was found"
+        return text + f"; the smallest budget known to work is {peak}."
+    over = plan.measured_after is not None and plan.measured_after.peak_bytes > plan.budget_bytes
+    if plan.measured_after is not None and over:
+        budget, measured = format_bytes_apart(plan.budget_bytes, plan.measured_after.peak_bytes)
+        return f"Over budget when measured: {plan.name} was planned at {format_bytes(plan.peak_bytes)} and took {measured} of {budget}."
+    if plan.status == "unchanged":
+        return f"Fits as it is: {plan.name} needs {peak} of {budget}, and nothing is changed."
+    price = "no extra time" if plan.overhead <= 0 else f"{format_percent(plan.overhead)} more time"
+    text = f"Fits: {plan.name} needs {peak} of {budget}, down from {format_bytes(plan.original_peak_bytes)}, for {price}"
+    if plan.measured_after is None:
+        return text + " as planned; not measured yet."
+    return text + f" as planned; measured {format_bytes(plan.measured_after.peak_bytes)}."
+
+
+def plan_tone(plan: MemoryPlan) -> Tone:
+    """Whether the verdict is good news."""
+    measured = plan.measured_after.peak_bytes if plan.measured_after is not None else 0
+    kept = plan.status != "infeasible" and max(plan.peak_bytes, measured) <= plan.budget_bytes
+    return "good" if kept else "bad"
+
+
+def inspection_facts(inspection: Inspection) -> list[Fact]:
+    """The figures of an inspection, the most asked for first."""
+    parameters = inspection.parameters
+    facts = [
+        Fact("peak", format_bytes(inspection.peak_bytes), _peak_note(inspection.timeline)),
+        Fact("resident", format_bytes(inspection.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
+        Fact("lower bound", format_bytes(inspection.lower_bound_bytes), inspection.lower_bound_reason),
+        Fact("trainable parameters", format_count(parameters.trainable), format_bytes(parameters.trainable_bytes)),
+        Fact("other parameters", format_count(parameters.non_trainable), f"{format_bytes(parameters.non_trainable_bytes)}, not trained"),
+        Fact("optimizer state", format_count(parameters.optimizer_state), format_bytes(parameters.optimizer_state_bytes)),
+        Fact("forward", format_flops(inspection.forward_flops), _unknown_flops(inspection)),
+        Fact("backward", format_flops(inspection.backward_flops), "updates of the variables included"),
+        Fact("nodes", format_count(inspection.node_count), _feeds(inspection.feeds)),
+    ]
+    return facts
+
+
+def plan_facts(plan: MemoryPlan) -> list[Fact]:
+    """The figures of a plan, the most asked for first."""
+    budget, peak = format_bytes_apart(plan.budget_bytes, plan.peak_bytes)
+    steps = len(plan.timeline_before.labels)
+    return [
+        Fact("peak", peak, _peak_note(plan.timeline_after)),
+        Fact("budget", budget, _budget_note(plan)),
+        Fact("original peak", format_bytes(plan.original_peak_bytes), _peak_note(plan.timeline_before)),
+        Fact("resident", format_bytes(plan.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
+        Fact("lower bound", format_bytes(plan.lower_bound_bytes), plan.lower_bound_reason),
+        Fact("extra time", format_percent(plan.overhead), "planned, as a share of the unmodified step"),
+        Fact("recomputed FLOPs", format_percent(plan.recomputed_flops), f"{format_count(plan.recomputed_count)} recomputations beside {format_count(steps)} steps"),
+        Fact("plan", plan.status, f"found in {format_time(plan.planning_time_s)}"),
+        Fact("verified", "yes" if plan.verification else "not yet", plan.verification),
+    ]  # fmt: skip
+
+
+def inspection_comparisons(inspection: Inspection) -> list[Comparison]:
+    """Predicted next to measured for an inspection; a missing measurement is said, not left out."""
+    measured = inspection.measured
+    return [
+        _compare_bytes("peak", inspection.peak_bytes, measured.peak_bytes if measured else None),
+        _compare_bytes("resident", inspection.resident_bytes, measured.resident_bytes if measured else None),
+        Comparison("time of a step", NOT_PREDICTED, _time(measured.time_s if measured else math.nan), ""),
+    ]
+
+
+def plan_comparisons(plan: MemoryPlan) -> list[Comparison]:
+    """Predicted next to measured for a plan; a missing measurement is said, not left out."""
+    before, after = plan.measured_before, plan.measured_after
+    before_s, after_s = before.time_s if before else math.nan, after.time_s if after else math.nan
+    ratio = after_s / before_s - 1.0 if before_s > 0 else math.nan
+    extra = "" if math.isnan(ratio) else f"{100 * (ratio - plan.overhead):+.1f} points"
+    return [
+        _compare_bytes("original peak", plan.original_peak_bytes, before.peak_bytes if before else None),
+        _compare_bytes("planned peak", plan.peak_bytes, after.peak_bytes if after else None),
+        _compare_bytes("resident", plan.resident_bytes, after.resident_bytes if after else None),
+        Comparison("original time of a step", NOT_PREDICTED, _time(before_s), ""),
+        Comparison("planned time of a step", NOT_PREDICTED, _time(after_s), ""),
+        Comparison("extra time", format_percent(plan.overhead), NOT_MEASURED if math.isnan(ratio) else format_percent(ratio), extra),
+    ]
+
+
+def origins(result: Inspection | MemoryPlan) -> list[tuple[str, str]]:
+    """How each figure was obtained, measurements included."""
+    rows = list(result.how.items())
+    if isinstance(result, Inspection):
+        measurements = [("measured", result.measured)]
+    else:
+        measurements = [("measured, original", result.measured_before), ("measured, planned", result.measured_after)]
+    return rows + [(label, measurement.how if measurement else NOT_MEASURED) for label, measurement in measurements]
+
+
+def live_groups(buffers: Iterable[LiveBuffer]) -> list[LiveGroup]:
+    """Live buffers by layer and role, the largest group first."""
+    groups: dict[tuple[str, Role], list[int]] = {}
+    for buffer in buffers:
+        groups.setdefault((buffer.layer, buffer.role), []).append(buffer.nbytes)
+    rows = [LiveGroup(layer, role, len(sizes), sum(sizes)) for (layer, role), sizes in groups.items()]
+    return sorted(rows, key=lambda group: (-group.nbytes, group.layer, group.role))
+
+
+def layers_by_share(layers: Iterable[LayerCost]) -> list[LayerCost]:
+    """Layers, the largest share of the peak first, then by residuals."""
+    return sorted(layers, key=lambda layer: (-layer.peak_share_bytes, -layer.residual_bytes, layer.layer))
+
+
+def timeline_summary(timeline: Timeline) -> str:
+    """The chart of a timeline in words, for those who do not see it."""
+    if not timeline.total_bytes:
+        return "The timeline has no steps."
+    steps = len(timeline.total_bytes)
+    text = (
+        f"{format_count(steps)} steps. Memory starts at {format_bytes(timeline.total_bytes[0])}, "
+        f"peaks at {format_bytes(timeline.peak_bytes)} in step {format_count(timeline.peak_step + 1)} "
+        f"({timeline.labels[timeline.peak_step]}) and ends at {format_bytes(timeline.total_bytes[-1])}."
+    )
+    parts = sorted(((row[timeline.peak_step], role) for role, row in timeline.bytes_by_role.items()), reverse=True)
+    named = [f"{role} {format_bytes(nbytes)}" for nbytes, role in parts if nbytes]
+    if named:
+        text += f" At the peak: {', '.join(named)}."
+    if True in timeline.is_backward:
+        text += f" The backward pass begins at step {format_count(timeline.is_backward.index(True) + 1)}."
+    recomputations = sum(timeline.is_recomputation)
+    return text + (f" {format_count(recomputations)} steps are recomputations." if recomputations else "")
+
+
+def _peak_note(timeline: Timeline) -> str:
+    if not timeline.labels:
+        return ""
+    return f"at step {format_count(timeline.peak_step + 1)} of {format_count(len(timeline.labels))}, {timeline.labels[timeline.peak_step]}"
+
+
+def _budget_note(plan: MemoryPlan) -> str:
+    if plan.original_peak_bytes <= 0:
+        return ""
+    room = plan.budget_bytes - plan.peak_bytes
+    return f"{format_percent(plan.budget_bytes / plan.original_peak_bytes)} of the original peak; " + (
+        f"{format_bytes(room)} to spare" if room >= 0 else f"{format_bytes(-room)} too little"
+    )
+
+
+def _unknown_flops(inspection: Inspection) -> str:
+    if not inspection.unknown_flop_ops:
+        return "every op type is counted"
+    return "not counted: " + ", ".join(inspection.unknown_flop_ops)
+
+
+def _feeds(feeds: Mapping[str, tuple[int, ...]]) -> str:
+    return "with " + ", ".join(f"{name} {tuple(shape)}" for name, shape in feeds.items()) if feeds else ""
+
+
+def _compare_bytes(label: str, predicted: int, measured: int | None) -> Comparison:
+    if measured is None:
+        return Comparison(label, format_bytes(predicted), NOT_MEASURED, "")
+    first, second = format_bytes(predicted), format_bytes(measured)
+    difference = f"{100 * (measured - predicted) / predicted + 0.0:+.1f} %" if predicted else ""
+    difference = difference.replace("-0.0 %", "+0.0 %")
+    return Comparison(label, first, second, difference)
+
+
+def _time(time_s: float) -> str:
+    return format_time(time_s) if math.isfinite(time_s) else NOT_MEASURED

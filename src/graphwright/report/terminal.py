@@ -1,0 +1,346 @@
+"""Results as text for a terminal: plain through `str()`, in color through `print_inspection` and `print_plan`.
+
+Plain text is 80 columns wide. On a console the text takes the width there is, up to
+`MAX_WIDTH`. Nothing that comes from a graph is read as markup or obeyed as a control
+character, and names that are too long lose their middle.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from graphwright.report.results import ROLES, Inspection, LayerCost, MemoryPlan, Role, Timeline
+from graphwright.report.summary import (
+    NO_LAYER,
+    NOT_MEASURED,
+    Comparison,
+    Fact,
+    inspection_comparisons,
+    inspection_facts,
+    inspection_verdict,
+    layers_by_share,
+    live_groups,
+    origins,
+    plan_comparisons,
+    plan_facts,
+    plan_tone,
+    plan_verdict,
+)
+from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, printable, shorten_middle
+
+__all__ = ["inspection_verdict", "plan_verdict", "print_inspection", "print_plan", "render_inspection", "render_plan"]
+
+PLAIN_WIDTH = 80
+MAX_WIDTH = 110
+_CHART_ROWS = 6
+_TABLE_ROWS = 8
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_ROLE_STYLES: dict[Role, str] = {
+    "weights": "bright_black",
+    "optimizer state": "white",
+    "inputs": "yellow",
+    "residuals": "blue",
+    "gradients": "magenta",
+    "temporaries": "green",
+}
+_TONE_STYLES = {"good": "bold green", "bad": "bold red", "neutral": "bold"}
+_UNIT = re.compile(r"(?<=\d) (?=%|[KMGTPE]?i?B\b|[kMGTPE]?FLOP\b|m?s\b)")
+_GAP = 2  # cells between columns
+_DECISION_ORDER = ("save", "recompute", "offload")
+
+
+def render_inspection(inspection: Inspection) -> str:
+    """The inspection as plain text, no line longer than 80 columns."""
+    console = _plain_console()
+    print_inspection(inspection, console)
+    return _plain_text(console)
+
+
+def render_plan(plan: MemoryPlan) -> str:
+    """The plan as plain text, no line longer than 80 columns."""
+    console = _plain_console()
+    print_plan(plan, console)
+    return _plain_text(console)
+
+
+def print_inspection(inspection: Inspection, console: Console | None = None) -> None:
+    """Print the inspection on `console` (standard output by default), in color where it has colors."""
+    console = console or Console()
+    width = min(console.width, MAX_WIDTH)
+    _print(console, width, Text(_wrapped(inspection_verdict(inspection), width), style="bold"))
+    _print(console, width, _facts(inspection_facts(inspection), width))
+    _section(console, width, "Memory over the step", *_chart(inspection.timeline, width, inspection.timeline.peak_bytes, None))
+    _section(console, width, "Live at the peak", _live(inspection.timeline, width))
+    _section(console, width, "Per layer", *_layers(inspection.layers, width))
+    _section(console, width, "Predicted and measured", _comparisons(inspection_comparisons(inspection), width))
+    _section(console, width, "How each figure was obtained", _origins(origins(inspection), width))
+
+
+def print_plan(plan: MemoryPlan, console: Console | None = None) -> None:
+    """Print the plan on `console` (standard output by default), in color where it has colors."""
+    console = console or Console()
+    width = min(console.width, MAX_WIDTH)
+    top = max(plan.timeline_before.peak_bytes, plan.timeline_after.peak_bytes, plan.budget_bytes)
+    _print(console, width, Text(_wrapped(plan_verdict(plan), width), style=_TONE_STYLES[plan_tone(plan)]))
+    _print(console, width, _facts(plan_facts(plan), width))
+    if plan.status != "unchanged":
+        _section(console, width, "Memory over the step, before", *_chart(plan.timeline_before, width, top, plan.budget_bytes))
+    _section(console, width, "Memory over the step, planned", *_chart(plan.timeline_after, width, top, plan.budget_bytes))
+    _section(console, width, "Live at the planned peak", _live(plan.timeline_after, width))
+    _section(console, width, "What becomes of the residuals", *_decisions(plan, width))
+    _section(console, width, "Per layer", *_layers(plan.layers, width))
+    _section(console, width, "Predicted and measured", _comparisons(plan_comparisons(plan), width))
+    _section(console, width, "How each figure was obtained", _origins(origins(plan), width))
+
+
+def _plain_console() -> Console:
+    return Console(file=io.StringIO(), width=PLAIN_WIDTH, color_system=None, force_terminal=False, legacy_windows=False, _environ={})
+
+
+def _plain_text(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()).strip("\n")
+
+
+def _print(console: Console, width: int, renderable: RenderableType) -> None:
+    console.print(renderable, width=width, highlight=False, markup=False, emoji=False)
+
+
+def _section(console: Console, width: int, title: str, *body: RenderableType) -> None:
+    _print(console, width, Text(f"\n{title}", style="bold cyan"))
+    for renderable in body:
+        _print(console, width, Padding(renderable, (0, 0, 0, 2)))
+
+
+def _wrapped(text: str, width: int) -> str:
+    """`text` broken at spaces, never between a number and its unit; a name wider than a line loses its middle."""
+    glued = _UNIT.sub("\N{NO-BREAK SPACE}", printable(text))
+    words = " ".join(shorten_middle(word, width) for word in glued.split(" "))
+    # Python's own wrapping, unlike rich's, keeps a no-break space whole.
+    lines = textwrap.wrap(words, max(width, 1), break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _facts(facts: Sequence[Fact], width: int) -> RenderableType:
+    label_width = max(cell_len(fact.label) for fact in facts)
+    value_width = max(cell_len(fact.value) for fact in facts)
+    note_width = max(width - 2 - label_width - value_width - 2 * _GAP, 12)
+    table = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(no_wrap=True, justify="right", style="bold")
+    table.add_column(overflow="fold")
+    for fact in facts:
+        table.add_row(Text(fact.label), Text(fact.value), Text(_wrapped(fact.note, note_width)))
+    return Padding(table, (1, 0, 0, 2))
+
+
+def _table(width: int, columns: Sequence[str], rows: Sequence[Sequence[Text | str]], *, left: Sequence[int] = ()) -> Table:
+    """A table of figures that fits in `width` cells: the names in the first column give way.
+
+    Args:
+        width: cells that the table may take.
+        columns: headings; the first column holds names, the others figures.
+        rows: one cell per column.
+        left: columns beside the first whose cells are text, and set to the left.
+    """
+    cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    others = sum(max(cell_len(column), *(row[index].cell_len for row in cells), 0) + _GAP for index, column in enumerate(columns) if index)
+    name_width = max(width - others, 8)
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 or index in left else "right", no_wrap=True)
+    for row in cells:
+        table.add_row(Text(shorten_middle(row[0].plain, name_width), style=row[0].style), *row[1:])
+    return table
+
+
+def _chart(timeline: Timeline, width: int, top_bytes: int, budget_bytes: int | None) -> list[RenderableType]:
+    """Block characters: one column per run of steps, as high as the most that is live in it."""
+    if not timeline.total_bytes or top_bytes <= 0:
+        return [Text("no steps", style="dim")]
+    top_label = format_bytes(top_bytes)
+    labels = {_CHART_ROWS - 1: top_label, 0: "0 B"}
+    budget_row = -1
+    if budget_bytes is not None and 0 < budget_bytes <= top_bytes:
+        budget_row = min(int(budget_bytes / top_bytes * _CHART_ROWS), _CHART_ROWS - 1)
+        labels[budget_row] = f"budget {format_bytes(budget_bytes)}"
+    margin = max(cell_len(label) for label in labels.values())
+    columns = _columns(timeline, max(width - 2 - margin - 2, 8))
+    lines: list[RenderableType] = []
+    for row in range(_CHART_ROWS - 1, -1, -1):
+        line = Text(f"{labels.get(row, ''):>{margin}} ", style="dim", no_wrap=True)
+        line.append("┤" if row in labels else "│", style="dim")
+        for step in columns:
+            eighths = round(timeline.total_bytes[step] / top_bytes * _CHART_ROWS * 8) - 8 * row
+            if eighths > 0:
+                line.append(_BLOCKS[min(eighths, 8)], style=_ROLE_STYLES[_role_at(timeline, step, (row + 0.5) / _CHART_ROWS * top_bytes)])
+            else:
+                line.append("┄" if row == budget_row else " ", style="red")
+        lines.append(line)
+    strip = Text(" " * (margin + 1) + "└", style="dim", no_wrap=True)
+    for mark, style in _phases(timeline, len(columns)):
+        strip.append(mark, style=style)
+    lines.append(strip)
+    lines.append(_peak_mark(timeline, columns, margin + 2))
+    lines.append(_legend(timeline, width - 2))
+    return lines
+
+
+def _columns(timeline: Timeline, count: int) -> list[int]:
+    """For each column of the chart the step that it shows: the highest of those that fall on it."""
+    steps = len(timeline.total_bytes)
+    chosen: list[int] = []
+    for column in range(count):
+        first = column * steps // count
+        last = max((column + 1) * steps // count, first + 1)
+        chosen.append(max(range(first, last), key=timeline.total_bytes.__getitem__))
+    return chosen
+
+
+def _role_at(timeline: Timeline, step: int, height_bytes: float) -> Role:
+    below = 0
+    top: Role = ROLES[0]
+    for role in ROLES:
+        nbytes = timeline.bytes_by_role[role][step] if role in timeline.bytes_by_role else 0
+        if nbytes:
+            top = role
+        below += nbytes
+        if below > height_bytes:
+            return role
+    return top
+
+
+def _phases(timeline: Timeline, count: int) -> list[tuple[str, str]]:
+    steps = len(timeline.total_bytes)
+    marks: list[tuple[str, str]] = []
+    for column in range(count):
+        first = column * steps // count
+        last = max((column + 1) * steps // count, first + 1)
+        if any(timeline.is_recomputation[first:last]):
+            marks.append(("≈", "bold red"))
+        elif 2 * sum(timeline.is_backward[first:last]) >= last - first:
+            marks.append(("═", "magenta"))
+        else:
+            marks.append(("─", "dim"))
+    return marks
+
+
+def _peak_mark(timeline: Timeline, columns: Sequence[int], offset: int) -> Text:
+    column = max(range(len(columns)), key=lambda index: timeline.total_bytes[columns[index]])
+    text = f"peak {format_bytes(timeline.peak_bytes)}"
+    if column >= len(text) + 1:
+        return Text(" " * (offset + column - len(text) - 1) + f"{text} ▲", style="bold", no_wrap=True)
+    return Text(" " * (offset + column) + f"▲ {text}", style="bold", no_wrap=True)
+
+
+def _legend(timeline: Timeline, width: int) -> Text:
+    legend = Text("steps: ─ forward  ═ backward", style="dim")
+    if any(timeline.is_recomputation):
+        legend.append("  ≈ with recomputation")
+    legend.append("\nat the peak:")
+    for role in ROLES:
+        row = timeline.bytes_by_role.get(role)
+        if row is not None and row[timeline.peak_step]:
+            entry = f"{role} {format_bytes(row[timeline.peak_step])}"
+            # The color of a role is said by its square, so a role and its bytes stay together on a line.
+            legend.append("\n" if _last_line_width(legend) + cell_len(entry) + 4 > width else "  ")
+            legend.append("■ ", style=f"not dim {_ROLE_STYLES[role]}")
+            legend.append(entry)
+    return legend
+
+
+def _last_line_width(text: Text) -> int:
+    return cell_len(text.plain.rpartition("\n")[2])
+
+
+def _live(timeline: Timeline, width: int) -> RenderableType:
+    groups = live_groups(timeline.live_at_peak)
+    if not groups:
+        return Text("not itemized", style="dim")
+    rows: list[list[Text | str]] = []
+    for group in groups[:_TABLE_ROWS]:
+        role = Text(group.role, style=_ROLE_STYLES[group.role])
+        share = _share(group.nbytes, timeline.peak_bytes)
+        rows.append([_name(group.layer), role, format_count(group.count), format_bytes(group.nbytes), share])
+    rest = groups[_TABLE_ROWS:]
+    if rest:
+        nbytes = sum(group.nbytes for group in rest)
+        count = format_count(sum(group.count for group in rest))
+        rows.append([f"{format_count(len(rest))} more", "", count, format_bytes(nbytes), _share(nbytes, timeline.peak_bytes)])
+    missing = timeline.peak_bytes - sum(group.nbytes for group in groups)
+    if missing > 0:
+        rows.append(["not itemized", "", "", format_bytes(missing), _share(missing, timeline.peak_bytes)])
+    return _table(width - 2, ("layer", "role", "buffers", "bytes", "of the peak"), rows, left=(1,))
+
+
+def _layers(layers: Sequence[LayerCost], width: int) -> list[RenderableType]:
+    if not layers:
+        return [Text("no layers are known", style="dim")]
+    rows = [
+        (
+            _name(layer.layer),
+            format_bytes(layer.peak_share_bytes),
+            format_bytes(layer.residual_bytes),
+            format_count(layer.parameter_count),
+            format_flops(layer.forward_flops + layer.backward_flops),
+        )
+        for layer in layers_by_share(layers)[:_TABLE_ROWS]
+    ]
+    table = _table(width - 2, ("layer", "at the peak", "residuals", "parameters", "FLOPs"), rows)
+    rest = len(layers) - _TABLE_ROWS
+    return [table] + ([Text(f"{format_count(rest)} more in the HTML report", style="dim")] if rest > 0 else [])
+
+
+def _decisions(plan: MemoryPlan, width: int) -> list[RenderableType]:
+    if not plan.decisions:
+        return [Text("no residuals", style="dim")]
+    totals: list[tuple[str, ...]] = []
+    for decision in _DECISION_ORDER:
+        chosen = [row for row in plan.decisions if row.decision == decision]
+        if chosen:
+            totals.append((decision, format_count(len(chosen)), format_bytes(sum(row.nbytes for row in chosen))))
+    largest = [
+        (_name(row.name), shorten_middle(printable(row.op_type), 24), format_bytes(row.nbytes), row.decision)
+        for row in plan.decisions[:_TABLE_ROWS]
+    ]
+    return [
+        _table(width - 2, ("decision", "residuals", "bytes"), totals),
+        Text(),
+        _table(width - 2, ("the largest", "op type", "bytes", "decision"), largest, left=(1, 3)),
+    ]  # fmt: skip
+
+
+def _comparisons(comparisons: Iterable[Comparison], width: int) -> RenderableType:
+    rows: list[list[Text | str]] = []
+    for row in comparisons:
+        measured = Text(row.measured, style="dim" if row.measured == NOT_MEASURED else "bold")
+        rows.append([row.label, row.predicted, measured, row.difference])
+    return _table(width - 2, ("", "predicted", "measured", "difference"), rows)
+
+
+def _origins(rows: Sequence[tuple[str, str]], width: int) -> RenderableType:
+    labels = [shorten_middle(printable(label), 24) for label, _ in rows]
+    text_width = max(width - 2 - max(map(cell_len, labels)) - _GAP, 12)
+    table = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    for label, (_, text) in zip(labels, rows, strict=True):
+        table.add_row(Text(label), Text(_wrapped(text, text_width)))
+    return table
+
+
+def _name(name: str) -> Text:
+    return Text(printable(name) or NO_LAYER, no_wrap=True)
+
+
+def _share(nbytes: int, peak_bytes: int) -> str:
+    return format_percent(nbytes / peak_bytes) if peak_bytes else ""

@@ -1,0 +1,155 @@
+"""Figures as people read them: bytes in binary units, counts, FLOPs, shares and times.
+
+Every report, terminal or page, formats through these functions, so that one figure looks
+the same wherever it is shown.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+from rich.cells import cell_len
+
+BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_FLOP_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
+_NOT_KNOWN = "not known"
+
+
+def format_bytes(nbytes: float, *, digits: int = 3) -> str:
+    """Bytes in the largest binary unit below them, with `digits` significant digits.
+
+    >>> format_bytes(812), format_bytes(1536), format_bytes(5 * 2**30), format_bytes(2**30 - 1)
+    ('812 B', '1.50 KiB', '5.00 GiB', '1.00 GiB')
+    >>> format_bytes(-3 * 2**20)
+    '-3.00 MiB'
+    """
+    return _scaled(nbytes, 1024.0, BYTE_UNITS, digits)
+
+
+def format_bytes_apart(first: float, second: float) -> tuple[str, str]:
+    """Two sizes side by side, with as many digits as it takes to tell them apart.
+
+    >>> format_bytes_apart(2**30, 3 * 2**30)
+    ('1.00 GiB', '3.00 GiB')
+    >>> format_bytes_apart(2684354560, 2684999999)
+    ('2.500 GiB', '2.501 GiB')
+    """
+    digits = 3
+    while first != second and digits < 12 and format_bytes(first, digits=digits) == format_bytes(second, digits=digits):
+        digits += 1
+    return format_bytes(first, digits=digits), format_bytes(second, digits=digits)
+
+
+def format_count(count: int) -> str:
+    """A whole number with its thousands apart.
+
+    >>> format_count(31030658)
+    '31,030,658'
+    """
+    return f"{count:,}"
+
+
+def format_flops(flops: float) -> str:
+    """Floating point operations (a number of them, not a rate) in decimal units.
+
+    >>> format_flops(2.5e12), format_flops(0), format_flops(999_999)
+    ('2.50 TFLOP', '0 FLOP', '1.00 MFLOP')
+    """
+    return _scaled(flops, 1000.0, _FLOP_UNITS, 3)
+
+
+def format_percent(share: float) -> str:
+    """A share of one as a percentage; small shares keep a digit that says something.
+
+    >>> [format_percent(share) for share in (0.5, 0.1234, 0.0012, 0.00001, 0.0, -0.031)]
+    ['50.0 %', '12.3 %', '0.12 %', '<0.01 %', '0 %', '-3.1 %']
+    >>> format_percent(float("nan"))
+    'not known'
+    """
+    if not math.isfinite(share):
+        return _NOT_KNOWN
+    percent = 100.0 * share
+    if percent == 0.0:
+        return "0 %"
+    if abs(percent) < 0.005:
+        return "<0.01 %" if percent > 0 else ">-0.01 %"
+    return f"{percent:.2f} %" if abs(percent) < 0.995 else f"{percent:,.1f} %"
+
+
+def format_time(time_s: float) -> str:
+    """Seconds in a unit that leaves three significant digits.
+
+    >>> format_time(1.5), format_time(0.0123), format_time(0.000004), format_time(float("nan"))
+    ('1.50 s', '12.3 ms', '4.00 µs', 'not known')
+    """
+    if not math.isfinite(time_s):
+        return _NOT_KNOWN
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(time_s) >= 0.9995 * scale or unit == "µs":
+            return f"{_significant(time_s / scale, 3)} {unit}"
+    raise AssertionError("unreachable: the last unit takes every time")
+
+
+def shorten_middle(text: str, width: int) -> str:
+    """`text` in at most `width` terminal cells, its middle left out where it is too long.
+
+    Both ends of a node name tell: the start says which part of the model, the end which op.
+
+    >>> shorten_middle("encoder/block1/conv2/Conv2D", 16)
+    'encoder…2/Conv2D'
+    >>> shorten_middle("short", 16)
+    'short'
+    """
+    if cell_len(text) <= width:
+        return text
+    if width <= 1:
+        return "…"[: max(width, 0)]
+    tail_width = width // 2
+    head_width = width - 1 - tail_width
+    return _cells(text, head_width) + "…" + _cells(text[::-1], tail_width)[::-1]
+
+
+def printable(text: str) -> str:
+    """`text` on one line, without control characters, which a terminal would obey.
+
+    >>> printable("conv\\x1b[31m\\nrelu")
+    'conv�[31m�relu'
+    """
+    return "".join("\ufffd" if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else character for character in text)
+
+
+def _cells(text: str, width: int) -> str:
+    taken = 0
+    for index, character in enumerate(text):
+        taken += cell_len(character)
+        if taken > width:
+            return text[:index]
+    return text
+
+
+def _scaled(amount: float, base: float, units: tuple[str, ...], digits: int) -> str:
+    if not math.isfinite(amount):
+        return _NOT_KNOWN
+    scaled = float(amount)
+    index = 0
+    # What is written decides, not what is meant: 1023.9999 MiB rounds to 1024, so it is written 1.00 GiB.
+    while index + 1 < len(units) and abs(float(_significant(scaled, digits if index else 15))) >= base:
+        scaled /= base
+        index += 1
+    if index == 0:
+        return f"{scaled:.0f} {units[0]}" if scaled == round(scaled) else f"{scaled:.1f} {units[0]}"
+    return f"{_significant(scaled, digits)} {units[index]}"
+
+
+def _significant(number: float, digits: int) -> str:
+    """Fixed notation with `digits` significant digits, whole digits never dropped."""
+    if number == 0:
+        return "0"
+    whole_digits = math.floor(math.log10(abs(number))) + 1
+    decimals = max(0, digits - max(whole_digits, 1))
+    text = f"{number:.{decimals}f}"
+    # 9.996 rounds to 10.00 at two decimals: one digit more than asked for.
+    if decimals and len(text.strip("-").replace(".", "")) > digits:
+        text = f"{number:.{decimals - 1}f}"
+    return text

@@ -1,0 +1,362 @@
+"""Results as a real run gives them: the U-Net of Ronneberger et al. without padding, one step with Adam.
+
+A small simulator of its own (liveness by last use), so that the figures of the samples
+agree with one another: roles add up to totals, the peak is the largest total, and what
+is live at the peak adds up to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from graphwright.analyze.measurement import Measurement
+from graphwright.report.results import (
+    ROLES,
+    BufferDecision,
+    BufferLifetime,
+    CurvePoint,
+    Inspection,
+    LayerCost,
+    LiveBuffer,
+    MemoryPlan,
+    ParameterCount,
+    Role,
+    Timeline,
+)
+
+FLOAT_BYTES = 4
+ADAM_OPS = ("Mul", "Sub", "Mul_1", "AddV2", "Square", "Mul_2", "AddV2_1", "Sqrt", "AddV2_2", "RealDiv", "AssignSubVariableOp")
+
+
+@dataclass(frozen=True)
+class Op:
+    """One node of the sample step and the one value that it makes."""
+
+    name: str
+    op_type: str
+    layer: str
+    nbytes: int
+    inputs: tuple[str, ...]
+    flops: float
+    role: Role
+    backward: bool
+    block: str
+
+
+def unet_ops(batch: int, filters: int = 64, side: int = 572) -> tuple[list[Op], dict[str, int]]:
+    """The nodes of a training step in execution order, and the elements of each weight."""
+    forward: list[Op] = []
+    weights: dict[str, int] = {}
+    grads: list[list[Op]] = []
+
+    def add(name: str, op_type: str, layer: str, elements: float, inputs: tuple[str, ...], flops: float, block: str) -> str:
+        forward.append(Op(name, op_type, layer, int(elements) * FLOAT_BYTES, inputs, flops, "residuals", False, block))
+        return name
+
+    def conv(layer: str, source: str, side: int, channels_in: int, channels: int, kernel: int, block: str) -> tuple[str, int]:
+        out_side = side - kernel + 1
+        elements = batch * out_side * out_side * channels
+        flops = 2.0 * elements * kernel * kernel * channels_in
+        weights[f"{layer}/kernel"] = kernel * kernel * channels_in * channels
+        weights[f"{layer}/bias"] = channels
+        product = add(f"unet/{layer}/Conv2D", "Conv2D", layer, elements, (source,), flops, block)
+        biased = add(f"unet/{layer}/BiasAdd", "BiasAdd", layer, elements, (product,), elements, block)
+        out = add(f"unet/{layer}/Relu", "Relu", layer, elements, (biased,), elements, block)
+        down = f"grad:{out}"
+        prefix = f"gradient_tape/unet/{layer}"
+        in_elements = batch * side * side * channels_in
+        grads.append(
+            [
+                Op(f"{prefix}/ReluGrad", "ReluGrad", layer, elements * 4, (down, out), elements, "gradients", True, block),
+                Op(
+                    f"{prefix}/BiasAddGrad", "BiasAddGrad", layer, channels * 4, (f"{prefix}/ReluGrad",), elements, "gradients", True, block
+                ),
+                Op(
+                    f"{prefix}/Conv2DBackpropFilter",
+                    "Conv2DBackpropFilter",
+                    layer,
+                    weights[f"{layer}/kernel"] * 4,
+                    (source, f"{prefix}/ReluGrad"),
+                    flops,
+                    "gradients",
+                    True,
+                    block,
+                ),
+                Op(
+                    f"grad:{source}",
+                    "Conv2DBackpropInput",
+                    layer,
+                    in_elements * 4,
+                    (f"{prefix}/ReluGrad",),
+                    flops,
+                    "gradients",
+                    True,
+                    block,
+                ),
+            ]
+        )
+        return out, out_side
+
+    source, channels_in, skips = "x", 1, list[tuple[str, int, int]]()
+    for level in range(5):
+        channels, block = filters * 2**level, f"encoder{level + 1}"
+        for index in (1, 2):
+            source, side = conv(f"{block}/conv{index}", source, side, channels_in, channels, 3, block)
+            channels_in = channels
+        if level < 4:
+            skips.append((source, side, channels))
+            pooled = add(f"unet/{block}/MaxPool", "MaxPool", block, batch * (side // 2) ** 2 * channels, (source,), 0.0, block)
+            elements = batch * side * side * channels
+            grads.append(
+                [Op(f"grad:{source}", "MaxPoolGrad", block, elements * 4, (source, f"grad:{pooled}"), elements, "gradients", True, block)]
+            )
+            source, side = pooled, side // 2
+    for level in range(3, -1, -1):
+        channels, block = filters * 2**level, f"decoder{level + 1}"
+        side *= 2
+        elements = batch * side * side * channels
+        layer = f"{block}/up"
+        weights[f"{layer}/kernel"] = 4 * channels_in * channels
+        weights[f"{layer}/bias"] = channels
+        up_flops = 2.0 * elements * channels_in
+        up = add(f"unet/{layer}/conv2d_transpose", "Conv2DBackpropInput", layer, elements, (source,), up_flops, block)
+        joined = add(f"unet/{block}/concat", "ConcatV2", block, 2 * elements, (up, skips[level][0]), 0.0, block)
+        grads.append(
+            [
+                Op(f"grad:{up}", "Slice", block, elements * 4, (f"grad:{joined}",), 0.0, "gradients", True, block),
+                Op(f"gradient_tape/unet/{layer}/Conv2DBackpropFilter", "Conv2DBackpropFilter", layer, weights[f"{layer}/kernel"] * 4,
+                   (source, f"grad:{up}"), up_flops, "gradients", True, block),
+                Op(f"grad:{source}", "Conv2D", layer, elements * 2 * 4 // 4, (f"grad:{up}",), up_flops, "gradients", True, block),
+            ]
+        )  # fmt: skip
+        source, channels_in = joined, 2 * channels
+        for index in (1, 2):
+            source, side = conv(f"{block}/conv{index}", source, side, channels_in, channels, 3, block)
+            channels_in = channels
+    source, side = conv("head/logits", source, side, filters, 2, 1, "head")
+    elements = batch * side * side * 2
+    loss = add(
+        "unet/loss/SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits", "loss", elements, (source,), elements, "head"
+    )
+    backward = [Op(f"grad:{source}", "Mul", "loss", elements * 4, (loss,), elements, "gradients", True, "head")]
+    made = {op.name for op in backward}
+    for ops in reversed(grads):
+        for op in ops:
+            # A value that is used twice has its gradients added; the sample lets the first one stand.
+            name = op.name if op.name not in made else f"{op.name}/AddN"
+            made.add(name)
+            backward.append(replace(op, name=name))
+            if op.op_type in {"Conv2DBackpropFilter", "BiasAddGrad"}:
+                backward.extend(_adam(op))
+    return forward + backward, weights
+
+
+def _adam(gradient: Op) -> list[Op]:
+    ops: list[Op] = []
+    last = gradient.name
+    for suffix in ADAM_OPS:
+        name = f"adam/{gradient.layer}/{gradient.op_type}/{suffix}"
+        nbytes = 0 if suffix.startswith("Assign") else gradient.nbytes
+        ops.append(
+            Op(name, suffix.split("_")[0], gradient.layer, nbytes, (last, gradient.name), nbytes / 4, "temporaries", True, gradient.block)
+        )
+        last = name
+    return ops
+
+
+def timeline(ops: Sequence[Op], schedule: Sequence[int], resident: dict[str, tuple[int, Role]]) -> Timeline:
+    """Memory of a schedule of `ops` (a repeat is a recomputation)."""
+    index_of = {op.name: index for index, op in enumerate(ops)}
+    last_use: dict[int, int] = {}
+    current: dict[int, int] = {}
+    seen: set[int] = set()
+    recomputed: list[bool] = []
+    for step, index in enumerate(schedule):
+        for name in ops[index].inputs:
+            if name in index_of and index_of[name] in current:
+                last_use[current[index_of[name]]] = step
+        current[index] = step
+        last_use[step] = step
+        recomputed.append(index in seen)
+        seen.add(index)
+    count = len(schedule)
+    lifetimes = [
+        BufferLifetime(LiveBuffer(name, "VarHandleOp", "", role, nbytes), 0, count - 1) for name, (nbytes, role) in resident.items()
+    ]
+    for step, index in enumerate(schedule):
+        op = ops[index]
+        lifetimes.append(BufferLifetime(LiveBuffer(f"{op.name}:0", op.op_type, op.layer, op.role, op.nbytes), step, last_use[step]))
+    by_role = {role: [0] * count for role in ROLES}
+    for life in lifetimes:
+        for step in range(life.first_step, life.last_step + 1):
+            by_role[life.buffer.role][step] += life.buffer.nbytes
+    total = [sum(by_role[role][step] for role in ROLES) for step in range(count)]
+    peak = max(range(count), key=lambda step: (total[step], -step))
+    live = sorted(
+        (life.buffer for life in lifetimes if life.first_step <= peak <= life.last_step and life.buffer.nbytes), key=lambda b: -b.nbytes
+    )
+    return Timeline(
+        labels=tuple(("recomputed/" if again else "") + ops[index].name for index, again in zip(schedule, recomputed, strict=True)),
+        bytes_by_role={role: tuple(by_role[role]) for role in ROLES},
+        total_bytes=tuple(total),
+        is_recomputation=tuple(recomputed),
+        is_backward=tuple(ops[index].backward for index in schedule),
+        peak_step=peak,
+        peak_bytes=total[peak],
+        live_at_peak=tuple(live),
+        lifetimes=tuple(lifetimes),
+    )
+
+
+def _resident(weights: dict[str, int], batch: int) -> dict[str, tuple[int, Role]]:
+    resident: dict[str, tuple[int, Role]] = {name: (count * 4, "weights") for name, count in weights.items()}
+    resident["adam/m and v"] = (2 * 4 * sum(weights.values()), "optimizer state")
+    resident["x"] = (batch * 572 * 572 * 4, "inputs")
+    resident["y"] = (batch * 388 * 388 * 2 * 4, "inputs")
+    return resident
+
+
+MEASURED = "median of 5 steps in a fresh process"
+
+
+def _layers(ops: Sequence[Op], weights: dict[str, int], when: Timeline) -> tuple[LayerCost, ...]:
+    read_backward = {name for op in ops if op.backward for name in op.inputs}
+    rows: list[LayerCost] = []
+    for layer in dict.fromkeys(op.layer for op in ops):
+        own = [op for op in ops if op.layer == layer]
+        rows.append(
+            LayerCost(
+                layer=layer,
+                op_count=len(own),
+                parameter_count=sum(count for name, count in weights.items() if name.rpartition("/")[0] == layer),
+                forward_flops=sum(op.flops for op in own if not op.backward),
+                backward_flops=sum(op.flops for op in own if op.backward),
+                residual_bytes=sum(op.nbytes for op in own if not op.backward and op.name in read_backward),
+                peak_share_bytes=sum(buffer.nbytes for buffer in when.live_at_peak if buffer.layer == layer),
+            )
+        )
+    return tuple(rows)
+
+
+HOW = {
+    "peak": "liveness over the inlined graph in the order TensorFlow would run it, output buffers only, 64-byte alignment",
+    "resident": "bytes of the captured variables and of the feeds",
+    "FLOPs": "rules per op type (two per multiply-add); element-wise ops count one per element",
+    "lower bound": "the largest sum of inputs and outputs of one op, resident bytes included",
+}
+
+
+def sample_inspection(batch: int = 8, *, name: str = "train_step", measured: bool = False) -> Inspection:
+    """What `graphwright.inspect` says of the U-Net step."""
+    ops, weights = unet_ops(batch)
+    resident = _resident(weights, batch)
+    when = timeline(ops, range(len(ops)), resident)
+    resident_bytes = sum(nbytes for nbytes, _ in resident.values())
+    trainable = sum(weights.values())
+    needs = max(ops, key=lambda op: op.nbytes)
+    bound = resident_bytes + 2 * needs.nbytes
+    return Inspection(
+        name=name,
+        feeds={"x": (batch, 572, 572, 1), "y": (batch, 388, 388, 2)},
+        node_count=len(ops),
+        parameters=ParameterCount(trainable, 0, 2 * trainable, 4 * trainable, 0, 8 * trainable),
+        forward_flops=sum(op.flops for op in ops if not op.backward),
+        backward_flops=sum(op.flops for op in ops if op.backward),
+        unknown_flop_ops=("SoftmaxCrossEntropyWithLogits",),
+        timeline=when,
+        layers=_layers(ops, weights, when),
+        peak_bytes=when.peak_bytes,
+        resident_bytes=resident_bytes,
+        lower_bound_bytes=bound,
+        lower_bound_reason=f"op {needs.name} alone needs {100 * bound / when.peak_bytes:.0f} %",
+        how=HOW,
+        measured=Measurement(int(when.peak_bytes * 1.013), resident_bytes, 1.74, "one step in a fresh process, malloc hook")
+        if measured
+        else None,
+    )
+
+
+def sample_plan(
+    batch: int = 8, *, budget_share: float = 0.6, name: str = "train_step", measured: bool = True, curve: bool = True
+) -> MemoryPlan:
+    """A plan that recomputes the blocks of the U-Net, each from its first value, before the block's backward pass."""
+    ops, weights = unet_ops(batch)
+    resident = _resident(weights, batch)
+    resident_bytes = sum(nbytes for nbytes, _ in resident.values())
+    before = timeline(ops, range(len(ops)), resident)
+    done: set[str] = set()
+    schedule: list[int] = []
+    cheap = {"Conv2D", "BiasAdd", "Relu", "ConcatV2", "Conv2DBackpropInput"}
+    for index, op in enumerate(ops):
+        if op.backward and op.block not in done and op.block != "head":
+            done.add(op.block)
+            schedule += [i for i, f in enumerate(ops) if not f.backward and f.block == op.block and f.op_type in cheap]
+        schedule.append(index)
+    after = timeline(ops, schedule, resident)
+    all_flops = sum(op.flops for op in ops)
+    again = [ops[index] for step, index in enumerate(schedule) if after.is_recomputation[step]]
+    share = sum(op.flops for op in again) / all_flops
+    repeated = {op.name for op in again}
+    read_backward = {used for op in ops if op.backward for used in op.inputs}
+    residuals = [op for op in ops if not op.backward and op.name in read_backward]
+    budget = int(budget_share * before.peak_bytes)
+    bound = resident_bytes + 2 * max(op.nbytes for op in ops)
+    points = tuple(
+        CurvePoint(int(after.peak_bytes + (before.peak_bytes - after.peak_bytes) * k / 6), share * (1 - k / 6) ** 2)
+        for k in range(6, -1, -1)
+    )
+    return MemoryPlan(
+        name=name,
+        status="feasible" if after.peak_bytes <= budget else "infeasible",
+        budget_bytes=budget,
+        peak_bytes=after.peak_bytes,
+        resident_bytes=resident_bytes,
+        original_peak_bytes=before.peak_bytes,
+        lower_bound_bytes=bound,
+        lower_bound_reason=f"op unet/decoder1/concat alone needs {100 * bound / before.peak_bytes:.0f} %",
+        overhead=share,
+        recomputed_flops=share,
+        recomputed_count=len(again),
+        planning_time_s=0.83,
+        timeline_before=before,
+        timeline_after=after,
+        decisions=tuple(
+            BufferDecision(f"{op.name}:0", op.op_type, op.layer, op.nbytes, "recompute" if op.name in repeated else "save",
+                           op.flops if op.name in repeated else 0.0)
+            for op in sorted(residuals, key=lambda op: -op.nbytes)
+        ),
+        layers=_layers(ops, weights, after),
+        how=HOW | {"extra time": "FLOPs and bytes moved of the recomputed ops, by a model of this machine"},
+        curve=points if curve else (),
+        measured_before=Measurement(int(before.peak_bytes * 1.012), resident_bytes, 1.74, MEASURED) if measured else None,
+        measured_after=Measurement(int(after.peak_bytes * 0.994), resident_bytes, 1.98, MEASURED) if measured else None,
+        verification="loss and 139 variables equal bit for bit over one step" if measured else "",
+        feeds={"x": (batch, 572, 572, 1), "y": (batch, 388, 388, 2)},
+    )  # fmt: skip
+
+
+def long_timeline(steps: int) -> Timeline:
+    """A saw-toothed climb and fall with one spike, at a place that no even sampling hits."""
+    spike = (steps * 617) // 1000 | 1
+    residuals = [int(1e6 * (1 + 500 * math.sin(math.pi * step / steps)) + 3e6 * (step % 7)) for step in range(steps)]
+    residuals[spike] += 400_000_000
+    weights = [50_000_000] * steps
+    total = [first + second for first, second in zip(weights, residuals, strict=True)]
+    peak = max(range(steps), key=total.__getitem__)
+    zeros = (0,) * steps
+    by_role: dict[Role, tuple[int, ...]] = dict.fromkeys(ROLES, zeros)
+    by_role["weights"] = tuple(weights)
+    by_role["residuals"] = tuple(residuals)
+    live = LiveBuffer("layer/values:0", "MatMul", "layer", "residuals", residuals[peak])
+    return Timeline(
+        labels=tuple(f"layer_{step}/MatMul" for step in range(steps)),
+        bytes_by_role=by_role,
+        total_bytes=tuple(total),
+        is_recomputation=tuple(step > steps // 2 and step % 3 == 0 for step in range(steps)),
+        is_backward=tuple(step > steps // 2 and step % 3 != 0 for step in range(steps)),
+        peak_step=peak,
+        peak_bytes=total[peak],
+        live_at_peak=(live, LiveBuffer("layer/kernel", "VarHandleOp", "layer", "weights", 50_000_000)),
+    )
