@@ -1,0 +1,153 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from graphwright.cli import (
+    EXIT_ERROR,
+    EXIT_INFEASIBLE,
+    app,
+    load_target,
+    parse_amount,
+    parse_batches,
+    parse_feeds,
+    parse_open_feeds,
+    to_plain,
+)
+from graphwright.errors import ArgumentError
+from graphwright.report.results import CurvePoint
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs the command line on a wide terminal without colors."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def chain(length, nbytes=100):
+    """A forward chain of tasks and a backward chain that reads it from the end.
+
+    f0 -> f1 -> ... -> fn
+     \\     \\           |
+     b0 <- b1 <- ... <- bn
+    """
+    tasks = [{"name": f"f{k}", "time": 1.0, "nbytes": nbytes} for k in range(length)]
+    tasks += [{"name": f"b{k}", "time": 1.0, "nbytes": 1} for k in reversed(range(length))]
+    edges = [[k, k + 1] for k in range(2 * length - 1)]
+    edges += [[k, 2 * length - 1 - k] for k in range(length - 1)]
+    return {"name": "chain", "tasks": tasks, "edges": edges, "order": list(range(2 * length))}
+
+
+@pytest.fixture
+def chain_file(tmp_path):
+    path = tmp_path / "chain.json"
+    path.write_text(json.dumps(chain(12)), encoding="utf-8")
+    return path
+
+
+class TestPlan:
+    def test_json_is_a_schedule_that_keeps_the_budget(self, run, chain_file):
+        done = run("plan", chain_file, "--budget", "0.6", "--time-limit", "5", "--json")
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert set(answer) >= {"status", "peak_bytes", "time", "overhead", "lower_bound", "schedule"}
+        assert answer["peak_bytes"] <= 0.6 * 1201
+        assert answer["time"] == len(answer["schedule"]) > 24  # every task costs 1, and some must run again
+        assert set(answer["schedule"]) == set(range(24))
+
+    def test_the_table_is_for_readers(self, run, chain_file):
+        done = run("plan", chain_file, "--budget", "800")
+        assert done.exit_code == 0, done.stderr
+        assert "chain: 24 tasks" in done.stdout
+        assert "800 B" in done.stdout
+
+    def test_a_budget_below_the_bound_is_an_answer_with_a_reason(self, run, chain_file):
+        done = run("plan", chain_file, "--budget", "0.01", "--json")
+        assert done.exit_code == EXIT_INFEASIBLE
+        assert json.loads(done.stdout)["status"] == "infeasible"
+        done = run("plan", chain_file, "--budget", "0.01")
+        assert done.exit_code == EXIT_INFEASIBLE
+        assert "no plan fits the budget" in done.stderr
+
+    def test_a_file_that_is_no_graph(self, run, tmp_path):
+        path = tmp_path / "broken.json"
+        path.write_text("{", encoding="utf-8")
+        done = run("plan", path, "--budget", "0.5")
+        assert done.exit_code == EXIT_ERROR
+        assert "broken.json" in done.stderr.replace("\n", "")
+        assert "Traceback" not in done.stderr
+
+    def test_a_bad_budget(self, run, chain_file):
+        done = run("plan", chain_file, "--budget", "plenty")
+        assert done.exit_code == EXIT_ERROR
+        assert "'plenty' cannot be read" in done.stderr
+        assert "remedy" in done.stderr
+
+
+class TestTarget:
+    @pytest.mark.parametrize("target", ["nothing.keras", "no module:at all", "graphwright.nowhere:step", "json:nothing", ":step", "json:"])
+    @pytest.mark.parametrize("command", [("inspect",), ("optimize", "--budget", "0.5"), ("sweep", "--budget", "1GiB")])
+    def test_one_that_does_not_exist(self, run, target, command):
+        done = run(command[0], target, *command[1:])
+        assert done.exit_code == EXIT_ERROR
+        assert "argument TARGET" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_a_module_in_the_current_folder(self, tmp_path, monkeypatch):
+        (tmp_path / "my_steps.py").write_text("class inner:\n    step = 'found'\n", encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
+        assert load_target("my_steps:inner.step") == "found"
+
+    def test_a_module_that_misses_something_says_so_itself(self, tmp_path, monkeypatch):
+        (tmp_path / "lacking_steps.py").write_text("import not_there_at_all\n", encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
+            load_target("lacking_steps:step")
+
+    def test_a_path_stays_a_path(self, tmp_path):
+        assert load_target(str(tmp_path)) == tmp_path
+
+
+class TestParse:
+    @pytest.mark.parametrize("text", ["x", "=1,2", "x=1,,2", "x=a", "x=-1", "x=1.5", "x=?"])
+    def test_feeds_that_are_refused(self, text):
+        with pytest.raises(ArgumentError, match="option --feed|is no"):
+            parse_feeds([text])
+
+    def test_a_feed_twice(self):
+        with pytest.raises(ArgumentError, match="given twice"):
+            parse_feeds(["x=1", "x=2"])
+
+    def test_no_feeds(self):
+        assert parse_feeds(None) is None
+        assert parse_open_feeds([]) is None
+
+    def test_open_feeds(self):
+        feeds = parse_open_feeds(["x=8,3", "y=2,batch,batch", "rate="])
+        assert feeds is not None
+        assert feeds(5) == {"x": (5, 3), "y": (2, 5, 5), "rate": ()}
+
+    @pytest.mark.parametrize("text", ["", "a", "1..", "4..2", "0..3", "1,,2", "0", "1-3"])
+    def test_batches_that_are_refused(self, text):
+        with pytest.raises(ArgumentError, match="batch size"):
+            parse_batches(text)
+
+    def test_amounts(self):
+        assert parse_amount("5") == 5
+        assert isinstance(parse_amount("5"), int)
+        assert parse_amount(".5") == 0.5
+        assert parse_amount("50%") == "50%"
+
+    def test_plain_values(self):
+        assert to_plain({"a": (CurvePoint(3, float("nan")),)}) == {"a": [{"peak_bytes": 3, "overhead": None}]}
+
+
+def test_version_and_help(run):
+    import graphwright
+
+    assert run("--version").stdout == f"graphwright {graphwright.__version__}\n"
+    for command in ("demo", "inspect", "optimize", "sweep", "plan"):
+        assert run(command, "--help").exit_code == 0
