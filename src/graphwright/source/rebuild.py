@@ -1,0 +1,311 @@
+"""A `GraphDef` becomes a callable again: the only place that uses TensorFlow's private function machinery.
+
+TensorFlow has no public way to make a `ConcreteFunction` from a `GraphDef`, so this file goes the way that
+loading a SavedModel goes: import the nodes into a `FuncGraph`, say which placeholders are arguments and which are
+captures, and register the result. Every private name stands in one small function at the end of the file, and
+`tests/source/test_rebuild.py` calls each of them, so that a TensorFlow that moves one is noticed at once.
+
+Functions of the library (bodies of While and If, nested functions) are registered under fresh names. So a rewritten
+body never meets the original of the same name in TensorFlow's one global table, and the rebuilt function lives on
+when the original is collected: it owns its library.
+
+What the rebuilt function does not have: registered custom gradients of nested functions. A training step holds its
+gradients as nodes, so nothing is lost there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from graphwright.errors import ArgumentError, GraphError
+
+tf: Any = importlib.import_module("tensorflow")
+
+_SUFFIX = "__graphwright_"
+_serial = itertools.count(1)
+# Attributes of functions that name other functions in plain strings; everywhere else the name is a `func` attribute.
+_FUNCTION_NAME_ATTRS = ("forward_function_name", "backward_function_name")
+
+
+def rebuild_concrete_function(
+    graph_def: Any,
+    *,
+    inputs: Sequence[str],
+    captures: Sequence[tuple[Any, str]] = (),
+    outputs: Sequence[str],
+    control_outputs: Sequence[str] = (),
+    structured_input_signature: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None,
+    structured_outputs: Any = None,
+    name: str = "step",
+    like: Any = None,
+) -> Any:
+    """Make a `tf.types.experimental.ConcreteFunction` from the nodes of a `GraphDef`.
+
+    Args:
+        graph_def: a `tf.compat.v1.GraphDef` with its function library. It is not changed.
+        inputs: names of the placeholder tensors of the arguments (`"x:0"`), in the order of the flattened arguments.
+        captures: pairs of a tensor from outside (an eager tensor, such as `variable.handle`, or a captured constant)
+            and the name of the tensor that stands for it inside. Handle data is copied, so that shapes stay known.
+        outputs: names of the output tensors, in the order of the flattened structured outputs.
+        control_outputs: names of nodes that run although no output needs them.
+        structured_input_signature: `(args, kwargs)` of `tf.TypeSpec`, as `ConcreteFunction.structured_input_signature`.
+            Without it and without `like`, the arguments are positional tensors.
+        structured_outputs: nested structure of the outputs; its tensors or specs are replaced by the outputs in order.
+            Without it and without `like`, a tuple of tensors.
+        name: name of the function; a running number is appended.
+        like: a `ConcreteFunction` whose signature (argument names too) and output structure are taken over, so that
+            the result is called just as it is.
+
+    Returns:
+        A `ConcreteFunction`. Variables are not kept alive by it (TensorFlow's own are alike): keep those you captured.
+
+    Raises:
+        GraphError: a name is not in the graph, or TensorFlow refuses the graph.
+        ArgumentError: the structured outputs do not hold as many tensors as `outputs`.
+
+    >>> import tensorflow as tf
+    >>> double = tf.function(lambda x: {"y": x + x}).get_concrete_function(tf.TensorSpec([2], tf.float32))
+    >>> again = rebuild_concrete_function(
+    ...     double.graph.as_graph_def(), inputs=[double.inputs[0].name], outputs=[double.outputs[0].name], like=double)
+    >>> again(tf.constant([1.0, 2.0]))["y"].numpy().tolist()
+    [2.0, 4.0]
+    """
+    if like is not None:
+        structured_input_signature = like.structured_input_signature
+        structured_outputs = like.structured_outputs
+    _check_names(graph_def, inputs, [inner for _, inner in captures], outputs, control_outputs)
+
+    # init_scope: a function may be rebuilt while another is traced, and must not become a part of it.
+    with tf.init_scope():
+        nodes, library = _register_library(graph_def)
+        func_graph = _new_func_graph(_fresh_name(name))
+        with func_graph.as_default(), tf.device(None), tf.control_dependencies(None):
+            for function in library:
+                _add_function(func_graph, function)
+            _state_shapes_of_reads(nodes.node, captures)
+            try:
+                _import_nodes(nodes)
+            except (ValueError, tf.errors.OpError) as error:
+                raise GraphError(
+                    f"TensorFlow refuses the graph: {error}",
+                    where=f"function {name!r}",
+                    cause="a node, an attribute or an edge is not valid for TensorFlow " + str(tf.__version__),
+                ) from error
+
+        tensor_of = func_graph.get_tensor_by_name
+        func_graph.inputs = [tensor_of(tensor_name) for tensor_name in inputs]
+        for external, tensor_name in captures:
+            internal = tensor_of(tensor_name)
+            _copy_handle_data(external, internal)
+            _add_capture(func_graph, external, internal)
+        func_graph.outputs = [tensor_of(tensor_name) for tensor_name in outputs]
+        func_graph.control_outputs = [func_graph.get_operation_by_name(node_name) for node_name in control_outputs]
+        func_graph.structured_input_signature = structured_input_signature
+        func_graph.structured_outputs = _pack_outputs(structured_outputs, func_graph.outputs, name)
+        if like is not None:
+            func_graph.variables = like.graph.variables
+
+        function_type = _function_type(func_graph, len(inputs), like)
+        concrete_function = _concrete_function_from(func_graph, function_type)
+        _set_flat_signature(concrete_function, func_graph.inputs[: len(inputs)])
+    return concrete_function
+
+
+def _check_names(
+    graph_def: Any, inputs: Sequence[str], captures: Sequence[str], outputs: Sequence[str], control_outputs: Sequence[str]
+) -> None:
+    known = {node.name for node in graph_def.node}
+    for role, names in (("input", inputs), ("capture", captures), ("output", outputs), ("control output", control_outputs)):
+        for tensor_name in names:
+            node_name, _, index = tensor_name.partition(":")
+            if node_name not in known:
+                raise GraphError(
+                    f"the {role} {tensor_name!r} names no node of the graph",
+                    where=f"argument of {role}s",
+                    cause="the node was removed or renamed",
+                )
+            if role != "control output" and not index.isdigit():
+                raise GraphError(
+                    f"the {role} {tensor_name!r} is not the name of a tensor",
+                    where=f"argument of {role}s",
+                    remedy=f"write {node_name + ':0'!r} for its first output",
+                )
+    for tensor_name, count in Counter([*inputs, *captures]).items():
+        if count > 1:
+            raise GraphError(f"{tensor_name!r} stands for {count} arguments or captures", remedy="give every argument its own placeholder")
+
+
+def _state_shapes_of_reads(nodes: Iterable[Any], captures: Sequence[tuple[Any, str]]) -> None:
+    """Write on each read of a captured variable the shape that it gives, for TensorFlow's shape inference to go on from.
+
+    The handle data of a placeholder can only be set when the node exists, and its consumers are inferred in the same import.
+    """
+    shapes = {_node_of(tensor_name): _shape_behind(external) for external, tensor_name in captures}
+    for node in nodes:
+        if node.op == "ReadVariableOp" and "_output_shapes" not in node.attr:
+            shape = shapes.get(_node_of(node.input[0]))
+            if shape is not None:
+                node.attr["_output_shapes"].list.shape.add().CopyFrom(shape)
+
+
+def _node_of(edge: str) -> str:
+    return edge.lstrip("^").partition(":")[0]
+
+
+def _pack_outputs(structure: Any, outputs: Sequence[Any], name: str) -> Any:
+    if structure is None:
+        return tuple(outputs) if outputs else None
+    leaves = tf.nest.flatten(structure, expand_composites=True)
+    count = sum(leaf is not None for leaf in leaves)
+    if count != len(outputs):
+        raise ArgumentError(
+            f"the structured outputs hold {count} tensors, but {len(outputs)} outputs were given",
+            where=f"function {name!r}, structured_outputs",
+        )
+    remaining = iter(outputs)
+    return tf.nest.pack_sequence_as(structure, [None if leaf is None else next(remaining) for leaf in leaves], expand_composites=True)
+
+
+def _fresh_name(name: str) -> str:
+    """A name that no function in this process has; a suffix of an earlier rebuilding is dropped first."""
+    stem = re.sub(rf"({_SUFFIX}\d+)+$", "", name)
+    while True:
+        candidate = f"{stem}{_SUFFIX}{next(_serial)}"
+        if not _is_registered(candidate):
+            return candidate
+
+
+def _register_library(graph_def: Any) -> tuple[Any, list[Any]]:
+    """Register the library under fresh names; returns the nodes (calling those names) and the registered functions."""
+    renamed = tf.compat.v1.GraphDef()
+    renamed.CopyFrom(graph_def)
+    fresh = {function.signature.name: _fresh_name(function.signature.name) for function in renamed.library.function}
+    if fresh:
+        _rename_calls(renamed.node, fresh)
+        for function in renamed.library.function:
+            function.signature.name = fresh[function.signature.name]
+            _rename_calls(function.node_def, fresh)
+            for key in _FUNCTION_NAME_ATTRS:
+                if key in function.attr:
+                    old = str(function.attr[key].s, "utf-8")
+                    function.attr[key].s = bytes(fresh.get(old, old), "utf-8")
+    functions = [_register_function(function) for function in renamed.library.function]
+    renamed.ClearField("library")
+    return renamed, functions
+
+
+def _rename_calls(nodes: Iterable[Any], fresh: Mapping[str, str]) -> None:
+    for node in nodes:
+        if node.op in fresh:  # the old calling convention: the function's name is the op type
+            node.op = fresh[node.op]
+        for call in _calls(node.attr.values()):
+            call.name = fresh.get(call.name, call.name)
+
+
+def _calls(values: Iterable[Any]) -> Iterator[Any]:
+    """All references to functions in attribute values, nested ones too."""
+    for value in values:
+        kind = value.WhichOneof("value")
+        references = [value.func] if kind == "func" else list(value.list.func) if kind == "list" else []
+        for reference in references:
+            yield reference
+            yield from _calls(reference.attr.values())
+
+
+def _set_flat_signature(concrete_function: Any, inputs: Sequence[Any]) -> None:
+    """Let the function be called with flat tensors too, by position and by name, as TensorFlow's own can be."""
+    keywords: list[str] = []
+    for tensor in inputs:
+        user_name = _user_specified_name(tensor.op)
+        candidates = itertools.chain([user_name], (f"{user_name}_{number}" for number in itertools.count(1)))
+        keywords.append(next(candidate for candidate in candidates if candidate not in keywords))
+    _set_keywords(concrete_function, keywords)
+
+
+def _user_specified_name(operation: Any) -> str:
+    try:
+        return operation.get_attr("_user_specified_name").decode()
+    except ValueError:
+        return re.sub(r"\W", "_", operation.name)
+
+
+# What follows is TensorFlow's private machinery, one use per function.
+
+
+def _private(module: str) -> Any:
+    return importlib.import_module(f"tensorflow.python.{module}")
+
+
+def _new_func_graph(name: str) -> Any:
+    return _private("framework.func_graph").FuncGraph(name)
+
+
+def _import_nodes(graph_def: Any) -> None:
+    """Import into the current graph. Unlike the public `import_graph_def`, colocation is a hint here, as in functions."""
+    _private("framework.importer").import_graph_def_for_function(graph_def, name="", propagate_device_spec=True)
+
+
+def _shape_behind(handle: Any) -> Any:
+    """The shape of the variable that a handle points to, as a proto; None when it is not known."""
+    if handle.dtype != tf.resource:
+        return None
+    data = _private("ops.handle_data_util").get_handle_data(handle)
+    return data.shape_and_type[0].shape if data is not None and data.is_set and len(data.shape_and_type) == 1 else None
+
+
+def _copy_handle_data(source: Any, target: Any) -> None:
+    _private("ops.handle_data_util").copy_handle_data(source, target)
+
+
+def _add_capture(func_graph: Any, external: Any, internal: Any) -> None:
+    # Not `FuncGraph.add_capture`: it keys by the identity of the tensor from outside, so a tensor captured by two
+    # placeholders would lose one of them.
+    captures = func_graph.function_captures
+    key = id(external) if id(external) not in captures.by_val_external else (id(external), internal.name)
+    captures.add_or_replace(key=key, external=external, internal=internal, is_by_ref=False)
+    func_graph.inputs.append(internal)
+
+
+def _is_registered(name: str) -> bool:
+    return bool(_private("eager.context").context().has_function(name))
+
+
+def _register_function(function_def: Any) -> Any:
+    """Register a function of the library; it is forgotten when the last owner of the result is collected."""
+    function_type = _private_function_type().FunctionType([])  # never called by itself, only by name from nodes
+    return _private("eager.polymorphic_function.atomic_function").from_function_def(function_def, function_type)
+
+
+def _add_function(func_graph: Any, function: Any) -> None:
+    func_graph._add_function(function)
+
+
+def _private_function_type() -> Any:
+    return importlib.import_module("tensorflow.core.function.polymorphism.function_type")
+
+
+def _function_type(func_graph: Any, input_count: int, like: Any) -> Any:
+    kinds = _private_function_type()
+    capture_types = func_graph.function_captures.capture_types
+    if like is not None and like.function_type is not None:
+        return kinds.FunctionType(like.function_type.parameters.values(), capture_types, return_annotation=like.function_type.output)
+    signature = func_graph.structured_input_signature
+    if signature is None:
+        no_keywords: dict[str, Any] = {}
+        signature = (tuple(tf.TensorSpec.from_tensor(tensor) for tensor in func_graph.inputs[:input_count]), no_keywords)
+    return kinds.from_structured_signature(signature, func_graph.structured_outputs, capture_types)
+
+
+def _concrete_function_from(func_graph: Any, function_type: Any) -> Any:
+    kind = _private("eager.polymorphic_function.concrete_function").ConcreteFunction
+    return kind.from_func_graph(func_graph, function_type, attrs={}, shared_func_graph=False)
+
+
+def _set_keywords(concrete_function: Any, keywords: list[str]) -> None:
+    concrete_function._arg_keywords = keywords
+    concrete_function._num_positional_args = len(keywords)

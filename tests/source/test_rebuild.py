@@ -1,0 +1,308 @@
+"""A graph taken apart and rebuilt runs as the original does."""
+
+import gc
+from graphlib import TopologicalSorter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from graphwright.errors import ArgumentError, GraphError
+
+tf = pytest.importorskip("tensorflow")
+from graphwright.source import rebuild  # noqa: E402
+from graphwright.source.rebuild import rebuild_concrete_function  # noqa: E402
+
+pytestmark = pytest.mark.tensorflow
+
+
+def again(concrete, **changes):
+    """Rebuild a concrete function from its own graph."""
+    graph = concrete.graph
+    arguments = {
+        "inputs": [tensor.name for tensor in concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]],
+        "captures": [(external, internal.name) for external, internal in graph.captures],
+        "outputs": [tensor.name for tensor in concrete.outputs],
+        "control_outputs": [operation.name for operation in graph.control_outputs],
+        "like": concrete,
+    }
+    return rebuild_concrete_function(changes.pop("graph_def", graph.as_graph_def()), **(arguments | changes))
+
+
+def test_structured_signature_and_outputs():
+    @tf.function
+    def step(x, y, *, scale, flag=True):
+        return {"sum": (x + y["left"] * scale, None), "list": [x, y["right"]]}
+
+    spec = tf.TensorSpec([3], tf.float32)
+    concrete = step.get_concrete_function(spec, {"left": spec, "right": spec}, scale=tf.TensorSpec([], tf.float32), flag=True)
+    rebuilt = again(concrete)
+    x, left, right, scale = tf.constant([1.0, 2, 3]), tf.ones([3]), tf.zeros([3]), tf.constant(2.0)
+    for call in (concrete, rebuilt):
+        result = call(x, {"left": left, "right": right}, scale=scale, flag=True)
+        assert result["sum"][0].numpy().tolist() == [3.0, 4.0, 5.0]
+        assert result["sum"][1] is None
+        assert isinstance(result["list"], list)
+        assert call(x=x, y={"left": left, "right": right}, scale=scale, flag=True)["list"][0].numpy().tolist() == [1.0, 2.0, 3.0]
+    assert rebuilt.structured_input_signature == concrete.structured_input_signature
+    assert str(rebuilt.function_type) == str(concrete.function_type)
+    with pytest.raises(TypeError):
+        rebuilt(tf.constant(1.0))
+
+
+def test_flat_signature_by_position_and_name():
+    concrete = tf.function(lambda x, y: x - y).get_concrete_function(tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.float32))
+    rebuilt = again(concrete, like=None)
+    assert float(rebuilt(tf.constant(5.0), tf.constant(3.0))[0]) == 2.0
+    assert float(rebuilt(y=tf.constant(3.0), x=tf.constant(5.0))[0]) == 2.0
+
+
+def test_signature_given_in_parts():
+    concrete = tf.function(lambda x: x * 2.0).get_concrete_function(tf.TensorSpec([2], tf.float32))
+    rebuilt = again(
+        concrete,
+        like=None,
+        structured_input_signature=((tf.TensorSpec([2], tf.float32),), {}),
+        structured_outputs={"twice": tf.TensorSpec([2], tf.float32)},
+    )
+    assert rebuilt(tf.constant([1.0, 2.0]))["twice"].numpy().tolist() == [2.0, 4.0]
+
+
+def test_variables_are_written_and_their_shapes_known():
+    weight, count = tf.Variable(tf.ones([2, 3])), tf.Variable(0)
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(x @ weight))
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        count.assign_add(1)
+        return loss
+
+    x = tf.random.normal([4, 2], seed=1)
+    concrete = step.get_concrete_function(tf.TensorSpec([4, 2], tf.float32))
+    rebuilt = again(concrete)
+    before = weight.numpy()
+    expected = float(concrete(x))
+    after = weight.numpy()
+    assert not np.array_equal(before, after)
+    weight.assign(before)
+    assert float(rebuilt(x)) == expected
+    assert np.array_equal(weight.numpy(), after)
+    assert int(count) == 2
+    products = [op.outputs[0].shape for op in rebuilt.graph.get_operations() if op.type == "MatMul"]
+    assert [4, 3] in products
+    assert all(shape.is_fully_defined() for shape in products)
+    assert list(rebuilt.graph.variables) == list(concrete.graph.variables)
+
+
+def test_control_outputs_run_though_nothing_needs_them():
+    total = tf.Variable(0.0)
+
+    @tf.function
+    def step(x):
+        total.assign_add(x)
+        return x
+
+    concrete = step.get_concrete_function(tf.TensorSpec([], tf.float32))
+    without = again(concrete, control_outputs=[])
+    without(tf.constant(1.0))
+    # The identity that is returned waits for the update, so cut that edge as well: now nothing asks for it.
+    graph_def = concrete.graph.as_graph_def()
+    for node in graph_def.node:
+        kept = [edge for edge in node.input if not edge.startswith("^")]
+        del node.input[:]
+        node.input.extend(kept)
+    total.assign(0.0)
+    again(concrete, graph_def=graph_def, control_outputs=[])(tf.constant(1.0))
+    assert float(total) == 0.0
+    again(concrete, graph_def=graph_def)(tf.constant(1.0))
+    assert float(total) == 1.0
+
+
+def test_chain_of_control_edges_is_kept_and_runs_alike():
+    weight = tf.Variable(tf.random.stateless_normal([8, 8], [1, 2]))
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            hidden = x
+            for _ in range(4):
+                hidden = tf.tanh(hidden @ weight)
+            loss = tf.reduce_sum(hidden)
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        return loss, hidden
+
+    concrete = step.get_concrete_function(tf.TensorSpec([5, 8], tf.float32))
+    graph_def = concrete.graph.as_graph_def()
+    nodes = {node.name: node for node in graph_def.node}
+    order = TopologicalSorter({name: {edge.lstrip("^").partition(":")[0] for edge in node.input} for name, node in nodes.items()})
+    chain = [name for name in order.static_order() if nodes[name].op not in ("Placeholder", "Const")]
+    for previous, name in pairwise(chain):
+        if f"^{previous}" not in nodes[name].input:
+            nodes[name].input.append(f"^{previous}")
+    chained = again(concrete, graph_def=graph_def)
+    edges = sum(len(op.control_inputs) for op in chained.graph.get_operations())
+    assert edges > len(chained.graph.get_operations()) / 2
+    x, start = tf.random.stateless_normal([5, 8], [3, 4]), weight.numpy()
+    results = []
+    for call in (concrete, chained):
+        weight.assign(start)
+        results.append([value.numpy() for _ in range(3) for value in call(x)] + [weight.numpy()])
+    for left, right in zip(*results, strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert not np.array_equal(results[0][-1], start)
+
+
+def loop_step(weight):
+    @tf.function
+    def inner(h):
+        return tf.tanh(h @ weight)
+
+    @tf.function
+    def step(x, n):
+        h = tf.while_loop(lambda i, h: i < n, lambda i, h: (i + 1, inner(h)), [0, x])[1]
+        return tf.cond(tf.reduce_sum(h) > 0.0, lambda: inner(h), lambda: h - 1.0)
+
+    return step.get_concrete_function(tf.TensorSpec([2, 3], tf.float32), tf.TensorSpec([], tf.int32))
+
+
+def test_library_lives_as_long_as_the_rebuilt_function():
+    weight = tf.Variable(tf.random.stateless_normal([3, 3], [1, 2]))
+    concrete = loop_step(weight)
+    x = tf.random.stateless_normal([2, 3], [5, 6])
+    expected = [concrete(sign * x, tf.constant(3)).numpy() for sign in (1.0, -1.0)]
+    rebuilt = again(concrete)
+    names = [name for name in rebuilt.graph._functions if rebuild._SUFFIX in name]
+    assert names
+    assert all(rebuild._is_registered(name) for name in names)
+    del concrete
+    gc.collect()
+    for sign, value in zip((1.0, -1.0), expected, strict=True):
+        np.testing.assert_array_equal(rebuilt(sign * x, tf.constant(3)).numpy(), value)
+    twice = again(rebuilt)
+    del rebuilt
+    gc.collect()
+    assert not any(rebuild._is_registered(name) for name in names)
+    np.testing.assert_array_equal(twice(x, tf.constant(3)).numpy(), expected[0])
+
+
+def test_rewritten_loop_body_does_not_meet_the_original():
+    weight = tf.Variable(tf.eye(3))
+    concrete = loop_step(weight)
+    graph_def = concrete.graph.as_graph_def()
+    changed = 0
+    for function in graph_def.library.function:
+        for node in function.node_def:
+            if node.op == "Tanh":
+                node.op, changed = "Neg", changed + 1  # like Tanh, its output is called y
+    assert changed
+    rebuilt = again(concrete, graph_def=graph_def)
+    x = tf.constant([[1.0, 2, 3], [4, 5, 6]])
+    np.testing.assert_array_equal(rebuilt(-x, tf.constant(3)).numpy(), -x.numpy())
+    assert not np.array_equal(concrete(-x, tf.constant(3)).numpy(), -x.numpy())
+
+
+def test_rebuilt_function_is_called_from_another_function():
+    weight = tf.Variable(tf.random.stateless_normal([3, 3], [1, 2]))
+    rebuilt = again(loop_step(weight))
+    x = tf.random.stateless_normal([2, 3], [5, 6])
+    alone = rebuilt(x, tf.constant(2)).numpy()
+    np.testing.assert_allclose(tf.function(lambda x: rebuilt(x, tf.constant(2)))(x).numpy(), alone, rtol=1e-6)
+
+
+def test_constants_large_and_small_are_captured_and_one_may_be_captured_twice():
+    small, large = tf.constant(2.0), tf.random.stateless_normal([64, 64], [1, 2])
+    concrete = tf.function(lambda x: x * small @ large).get_concrete_function(tf.TensorSpec([1, 64], tf.float32))
+    x = tf.ones([1, 64])
+    np.testing.assert_array_equal(again(concrete)(x).numpy(), concrete(x).numpy())
+
+    graph = tf.Graph()
+    with graph.as_default():
+        left, right = (tf.compat.v1.placeholder(tf.float32, [64, 64], name=name) for name in ("left", "right"))
+        tf.subtract(left, 2.0 * right, name="difference")
+    rebuilt = rebuild_concrete_function(
+        graph.as_graph_def(), inputs=[], captures=[(large, "left:0"), (large, "right:0")], outputs=["difference:0"]
+    )
+    np.testing.assert_array_equal(rebuilt()[0].numpy(), -large.numpy())
+
+
+def test_an_input_can_be_an_output_and_an_output_can_be_returned_twice():
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.exp(tf.compat.v1.placeholder(tf.float32, [2], name="x"), name="y")
+    rebuilt = rebuild_concrete_function(graph.as_graph_def(), inputs=["x:0"], outputs=["x:0", "y:0", "y:0"])
+    x, first, second = rebuilt(tf.zeros([2]))
+    assert x.numpy().tolist() == [0.0, 0.0]
+    assert first.numpy().tolist() == second.numpy().tolist() == [1.0, 1.0]
+
+
+def test_control_edges_from_arguments():
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [2], name="x")
+        with tf.control_dependencies([x]):
+            tf.constant([1.0, 2.0], name="y")
+    rebuilt = rebuild_concrete_function(graph.as_graph_def(), inputs=["x:0"], outputs=["y:0"])
+    assert rebuilt(tf.zeros([2]))[0].numpy().tolist() == [1.0, 2.0]
+
+
+def test_sparse_outputs_and_empty_outputs():
+    concrete = tf.function(lambda x: (tf.sparse.from_dense(x), None)).get_concrete_function(tf.TensorSpec([3], tf.float32))
+    sparse, nothing = again(concrete)(tf.constant([0.0, 7.0, 0.0]))
+    assert tf.sparse.to_dense(sparse).numpy().tolist() == [0.0, 7.0, 0.0]
+    assert nothing is None
+
+
+def test_rebuilding_inside_a_trace_does_not_touch_the_trace():
+    concrete = tf.function(lambda x: x * 3.0).get_concrete_function(tf.TensorSpec([], tf.float32))
+
+    @tf.function
+    def outer(x):
+        return again(concrete)(x) + 1.0
+
+    assert float(outer(tf.constant(2.0))) == 7.0
+
+
+def test_names_that_are_not_there():
+    concrete = tf.function(lambda x: x * 3.0).get_concrete_function(tf.TensorSpec([], tf.float32))
+    with pytest.raises(GraphError, match="names no node"):
+        again(concrete, outputs=["nowhere:0"])
+    with pytest.raises(GraphError, match="not the name of a tensor"):
+        again(concrete, outputs=[concrete.outputs[0].op.name])
+    with pytest.raises(GraphError, match="stands for 2"):
+        again(concrete, inputs=[concrete.inputs[0].name] * 2)
+    with pytest.raises(ArgumentError, match="hold 1 tensors, but 2 outputs"):
+        again(concrete, outputs=[concrete.outputs[0].name] * 2)
+    graph_def = concrete.graph.as_graph_def()
+    graph_def.node[-1].input[0] = "nowhere"
+    with pytest.raises(GraphError, match="TensorFlow refuses the graph"):
+        again(concrete, graph_def=graph_def)
+
+
+def test_tensorflow_still_has_its_private_machinery():
+    """Fails loudly when a TensorFlow moves what `rebuild` stands on."""
+    function_def = tf.function(lambda x: x + 1.0).get_concrete_function(tf.TensorSpec([], tf.float32)).function_def
+    function_def.signature.name = rebuild._fresh_name("probe")
+    function = rebuild._register_function(function_def)
+    assert rebuild._is_registered(function_def.signature.name)
+    func_graph = rebuild._new_func_graph("probe")
+    rebuild._add_function(func_graph, function)
+    with func_graph.as_default():
+        graph = tf.Graph()
+        with graph.as_default():
+            tf.compat.v1.placeholder(tf.resource, [], name="handle")
+        rebuild._import_nodes(graph.as_graph_def())
+    variable, inner = tf.Variable(tf.ones([2, 5])), func_graph.get_tensor_by_name("handle:0")
+    rebuild._copy_handle_data(variable.handle, inner)
+    assert [dim.size for dim in rebuild._shape_behind(variable.handle).dim] == [2, 5]
+    with func_graph.as_default():
+        assert tf.raw_ops.ReadVariableOp(resource=inner, dtype=tf.float32).shape == [2, 5]
+    rebuild._add_capture(func_graph, variable.handle, inner)
+    assert [(a is variable.handle, b is inner) for a, b in func_graph.captures] == [(True, True)]
+    concrete = rebuild._concrete_function_from(func_graph, rebuild._function_type(func_graph, 0, None))
+    rebuild._set_keywords(concrete, [])
+    assert concrete.captured_inputs[0] is variable.handle
+    del function, func_graph, concrete
+    gc.collect()
+    assert not rebuild._is_registered(function_def.signature.name)
