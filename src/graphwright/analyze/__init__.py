@@ -1,0 +1,1 @@
+"""Questions to a graph, one per file; each answer is a frozen value."""

@@ -1,0 +1,1 @@
+"""Results, and what draws them: terminal text and HTML pages."""

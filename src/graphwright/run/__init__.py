@@ -1,0 +1,1 @@
+"""Executing steps: time, memory, and whether two of them agree. A door to TensorFlow."""

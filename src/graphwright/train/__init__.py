@@ -1,0 +1,1 @@
+"""Memory optimization of training steps and Keras models."""

@@ -1,0 +1,1 @@
+"""Graph to graph: each file is one transform."""
