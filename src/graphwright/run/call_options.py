@@ -1,0 +1,83 @@
+"""How TensorFlow executes the functions called in a block: with or without Grappler, by which executor.
+
+TensorFlow optimizes a function when it is first called, with the options of that call, and caches the outcome per
+options. So a function may run with Grappler's rewrites and without them side by side, and nothing that the user has set
+globally is touched: the options live in the calling thread.
+
+What this cannot do: a function that is called while another is *traced* becomes a part of that one, and is optimized
+with it when the outer function is called. Then the options must be given around the outer call.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+tf: Any = importlib.import_module("tensorflow")
+
+
+@contextmanager
+def grappler_disabled(*, executor: str = "") -> Generator[None]:
+    """Calls of functions in this block, in this thread, run the graph as it is, without Grappler's rewrites.
+
+    Args:
+        executor: name of TensorFlow's executor; empty for its default, `"SINGLE_THREADED_EXECUTOR"` for the one that
+            runs nodes one after the other.
+
+    >>> import tensorflow as tf
+    >>> double = tf.function(lambda x: x + x)
+    >>> with grappler_disabled():
+    ...     float(double(tf.constant(2.0)))
+    4.0
+    """
+    with _call_options(_options(grappler=False, executor=executor)):
+        yield
+
+
+@contextmanager
+def grappler_enabled() -> Generator[None]:
+    """Calls of functions in this block, in this thread, run with Grappler, also where the user has switched it off."""
+    with _call_options(_options(grappler=True, executor="")):
+        yield
+
+
+def is_grappler_disabled() -> bool:
+    """Whether a function called now in this thread would run without Grappler's rewrites."""
+    config = _config_proto_class().FromString(_context().function_call_options.config_proto_serialized)
+    return bool(config.graph_options.rewrite_options.disable_meta_optimizer)
+
+
+@contextmanager
+def _call_options(options: Any) -> Generator[None]:
+    context = _context()
+    before = context.function_call_options
+    context.function_call_options = options
+    try:
+        yield
+    finally:
+        context.function_call_options = before
+
+
+def _options(*, grappler: bool, executor: str) -> Any:
+    """TensorFlow's options as they would be, but for Grappler and the executor."""
+    config = _config_proto_class()()
+    config.ParseFromString(_context().function_call_options.config_proto_serialized)
+    config.graph_options.rewrite_options.disable_meta_optimizer = not grappler
+    return _private_context().FunctionCallOptions(executor_type=executor or None, config_proto=config)
+
+
+# TensorFlow's private machinery, one use per function; `tests/run/test_call_options.py` calls them all.
+
+
+def _private_context() -> Any:
+    return importlib.import_module("tensorflow.python.eager.context")
+
+
+def _context() -> Any:
+    return _private_context().context()
+
+
+def _config_proto_class() -> Any:
+    return tf.compat.v1.ConfigProto
