@@ -1,0 +1,264 @@
+"""Planner files: the small exchange format, the lossless one, and the answer of a solver as JSON.
+
+Exchange format (training graphs published with rematerialization papers): an object with
+`tasks` (each with `time` and the bytes `nbytes` of its one output), `edges` (pairs of task
+indices, producer first) and `order` (every task once, a topological order). A value dies
+after its last use; nothing is kept to the end. The lossless format holds every field of a
+`CostGraph`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, cast
+
+from graphwright.errors import FileFormatError, GraphError
+from graphwright.plan.model import Buffer, CostGraph, Solution, Task
+from graphwright.plan.simulate import ScheduleError, check_graph
+
+FORMAT = "graphwright cost graph"
+VERSION = 1
+_NUMBER = (int, float)
+
+
+def read_cost_graph(path: str | Path) -> CostGraph:
+    """Read a planner graph in either format.
+
+    Raises:
+        FileFormatError: naming the file and the field that is wrong.
+    """
+    path = Path(path)
+    data = _load(path)
+    return _from_full(data, path) if data.get("format") == FORMAT else _from_exchange(data, path)
+
+
+def write_cost_graph(graph: CostGraph, path: str | Path) -> Path:
+    """Write the exchange format. Only a graph that it can express is written.
+
+    Raises:
+        GraphError: when the graph holds what the format has no field for (several outputs,
+            kept or killed buffers, workspace, ...); `write_full` can write it.
+    """
+    for index, task in enumerate(graph.tasks):
+        if len(task.outputs) != 1 or task.after or task.workspace_bytes or not task.recomputable or task.in_place:
+            raise GraphError(
+                "the exchange format has only tasks with one output and nothing else",
+                where=f"task '{task.name}' (index {index})",
+                remedy="use write_full",
+            )
+    for number, buffer in enumerate(graph.buffers):
+        if buffer.producer is None or buffer.kept or buffer.killed_by is not None:
+            raise GraphError(
+                "the exchange format has no kept, killed or given buffers",
+                where=f"buffer '{buffer.name}' (index {number})",
+                remedy="use write_full",
+            )
+    tasks = [{"name": task.name, "time": task.time, "nbytes": graph.buffers[task.outputs[0]].nbytes} for task in graph.tasks]
+    edges = sorted([cast(int, graph.buffers[number].producer), index] for index, task in enumerate(graph.tasks) for number in task.inputs)
+    return _write(Path(path), {"name": graph.name, "tasks": tasks, "edges": edges, "order": list(graph.order)})
+
+
+def write_full(graph: CostGraph, path: str | Path) -> Path:
+    """Write every field of a cost graph; `read_full` gives an equal one back."""
+    fields = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": graph.name,
+        "time_unit": graph.time_unit,
+        "resident_bytes": graph.resident_bytes,
+    }
+    tasks = [dataclasses.asdict(task) for task in graph.tasks]
+    buffers = [dataclasses.asdict(buffer) for buffer in graph.buffers]
+    return _write(Path(path), {**fields, "tasks": tasks, "buffers": buffers, "order": list(graph.order)})
+
+
+def read_full(path: str | Path) -> CostGraph:
+    """Read what `write_full` wrote.
+
+    Raises:
+        FileFormatError: naming the file and the field that is wrong.
+    """
+    path = Path(path)
+    return _from_full(_load(path), path)
+
+
+def solution_to_json(solution: Solution) -> dict[str, object]:
+    """The answer of a solver as plain JSON values: bytes, the graph's time unit, task indices."""
+    return {
+        "status": solution.status,
+        "peak_bytes": solution.peak_bytes,
+        "time": solution.time,
+        "overhead": solution.overhead,
+        "lower_bound": solution.lower_bound.nbytes,
+        "budget_bytes": solution.budget_bytes,
+        "reason": solution.reason,
+        "schedule": list(solution.schedule.steps),
+    }
+
+
+def write_solution(solution: Solution, path: str | Path) -> Path:
+    """Write `solution_to_json` to a file."""
+    return _write(Path(path), solution_to_json(solution))
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileFormatError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise FileFormatError("is not UTF-8 text", where=str(path)) from error
+    except json.JSONDecodeError as error:
+        raise FileFormatError(f"is not JSON: {error.msg}", where=f"{path}, line {error.lineno}, column {error.colno}") from error
+    if not isinstance(data, dict):
+        raise FileFormatError(f"holds a {type(data).__name__}, not an object", where=str(path))
+    return cast(dict[str, Any], data)
+
+
+def _write(path: Path, data: dict[str, Any]) -> Path:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(data, stream, separators=(",", ":"))
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+class _Reader:
+    """Typed access to the fields of a file; every failure names file and field."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def fail(self, field: str, what: str) -> FileFormatError:
+        return FileFormatError(f"field '{field}' {what}", where=str(self.path))
+
+    def get(self, data: dict[str, Any], name: str, field: str) -> Any:
+        if name not in data:
+            raise self.fail(field, "is missing")
+        return data[name]
+
+    def items(self, value: Any, field: str) -> list[Any]:
+        if not isinstance(value, list):
+            raise self.fail(field, f"must be a list, it is {value!r:.60}")
+        return cast(list[Any], value)
+
+    def record(self, value: Any, field: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.fail(field, f"must be an object, it is {value!r:.60}")
+        return cast(dict[str, Any], value)
+
+    def integer(self, value: Any, field: str, *, low: int = 0, high: int | None = None) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value >= high):
+            limit = f"of at least {low}" if high is None else f"from {low} to {high - 1}"
+            raise self.fail(field, f"must be an integer {limit}, it is {value!r:.60}")
+        return value
+
+    def number(self, value: Any, field: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, _NUMBER) or not math.isfinite(value) or value < 0:
+            raise self.fail(field, f"must be a finite number that is not negative, it is {value!r:.60}")
+        return value
+
+    def flag(self, value: Any, field: str) -> bool:
+        if not isinstance(value, bool):
+            raise self.fail(field, f"must be true or false, it is {value!r:.60}")
+        return value
+
+    def indices(self, value: Any, field: str, count: int) -> tuple[int, ...]:
+        return tuple(self.integer(item, f"{field}[{place}]", high=count) for place, item in enumerate(self.items(value, field)))
+
+    def pair(self, value: Any, field: str, count: int) -> tuple[int, int]:
+        found = self.indices(value, field, count)
+        if len(found) != 2:
+            raise self.fail(field, f"must be a pair of indices, it is {value!r:.60}")
+        return found[0], found[1]
+
+
+def _from_exchange(data: dict[str, Any], path: Path) -> CostGraph:
+    read = _Reader(path)
+    rows = [read.record(row, f"tasks[{index}]") for index, row in enumerate(read.items(read.get(data, "tasks", "tasks"), "tasks"))]
+    inputs: list[list[int]] = [[] for _ in rows]
+    for place, edge in enumerate(read.items(read.get(data, "edges", "edges"), "edges")):
+        producer, reader = read.pair(edge, f"edges[{place}]", len(rows))
+        if producer == reader:
+            raise read.fail(f"edges[{place}]", "joins a task to itself")
+        if producer not in inputs[reader]:
+            inputs[reader].append(producer)
+    tasks: list[Task] = []
+    buffers: list[Buffer] = []
+    for index, row in enumerate(rows):
+        name = str(row.get("name", index))
+        time = read.number(read.get(row, "time", f"tasks[{index}].time"), f"tasks[{index}].time")
+        nbytes = read.integer(read.get(row, "nbytes", f"tasks[{index}].nbytes"), f"tasks[{index}].nbytes")
+        tasks.append(Task(name, time, tuple(inputs[index]), (index,)))
+        buffers.append(Buffer(name, nbytes, index))
+    order = read.indices(read.get(data, "order", "order"), "order", len(rows))
+    return _checked(CostGraph(tuple(tasks), tuple(buffers), order, name=str(data.get("name", path.stem))), path)
+
+
+def _from_full(data: dict[str, Any], path: Path) -> CostGraph:
+    read = _Reader(path)
+    if data.get("format") != FORMAT:
+        raise read.fail("format", f"must be '{FORMAT}', it is {data.get('format')!r:.60}")
+    if data.get("version") != VERSION:
+        raise read.fail("version", f"must be {VERSION}, it is {data.get('version')!r:.60}")
+    task_rows = read.items(read.get(data, "tasks", "tasks"), "tasks")
+    buffer_rows = read.items(read.get(data, "buffers", "buffers"), "buffers")
+    tasks: list[Task] = []
+    for index, item in enumerate(task_rows):
+        field = f"tasks[{index}]"
+        row = read.record(item, field)
+
+        def take(name: str, row: dict[str, Any] = row, field: str = field) -> tuple[Any, str]:
+            return read.get(row, name, f"{field}.{name}"), f"{field}.{name}"
+
+        pairs, pairs_field = take("in_place")
+        tasks.append(
+            Task(
+                name=str(take("name")[0]),
+                time=read.number(*take("time")),
+                inputs=read.indices(*take("inputs"), len(buffer_rows)),
+                outputs=read.indices(*take("outputs"), len(buffer_rows)),
+                after=read.indices(*take("after"), len(task_rows)),
+                workspace_bytes=read.integer(*take("workspace_bytes")),
+                recomputable=read.flag(*take("recomputable")),
+                in_place=tuple(
+                    read.pair(pair, f"{pairs_field}[{k}]", len(buffer_rows)) for k, pair in enumerate(read.items(pairs, pairs_field))
+                ),
+            )
+        )
+    buffers: list[Buffer] = []
+    for number, item in enumerate(buffer_rows):
+        field = f"buffers[{number}]"
+        row = read.record(item, field)
+
+        def optional(name: str, row: dict[str, Any] = row, field: str = field) -> int | None:
+            value = read.get(row, name, f"{field}.{name}")
+            return None if value is None else read.integer(value, f"{field}.{name}", high=len(task_rows))
+
+        nbytes = read.integer(read.get(row, "nbytes", f"{field}.nbytes"), f"{field}.nbytes")
+        kept = read.flag(read.get(row, "kept", f"{field}.kept"), f"{field}.kept")
+        buffers.append(Buffer(str(read.get(row, "name", f"{field}.name")), nbytes, optional("producer"), kept, optional("killed_by")))
+    order = read.indices(read.get(data, "order", "order"), "order", len(task_rows))
+    resident = read.integer(read.get(data, "resident_bytes", "resident_bytes"), "resident_bytes")
+    graph = CostGraph(tuple(tasks), tuple(buffers), order, resident, str(data.get("time_unit", "s")), str(data.get("name", "")))
+    return _checked(graph, path)
+
+
+def _checked(graph: CostGraph, path: Path) -> CostGraph:
+    try:
+        check_graph(graph)
+    except ScheduleError as error:
+        raise FileFormatError(f"field 'order' is not a valid schedule: {error.what}", where=str(path), cause=error.where) from error
+    except GraphError as error:
+        raise FileFormatError(f"does not fit together: {error.what}", where=f"{path}, {error.where}") from error
+    return graph

@@ -1,0 +1,245 @@
+"""The only judge of schedules: what every step holds, and whether the schedule is allowed at all.
+
+The rules are those of `graphwright.plan.model`. Everything here takes time linear in the
+steps of the schedule plus the inputs and outputs of their tasks.
+
+Two ways to see the same thing: `simulate` gives bytes per step, `versions` gives the life
+of every version of every buffer (who makes it, who reads it, when it is freed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphwright.errors import ArgumentError, GraphError
+from graphwright.plan.model import CostGraph, Schedule, Trace
+
+
+class ScheduleError(ArgumentError):
+    """A schedule breaks a rule of its graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The life of one version of a buffer.
+
+    Attributes:
+        buffer: index of the buffer.
+        start: step that makes it, -1 when it is there from the start.
+        end: last step at which it is live (the last step of the schedule for a kept one).
+        reads: steps that read it, in order.
+    """
+
+    buffer: int
+    start: int
+    end: int
+    reads: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """All versions under a schedule, and which one each step reads.
+
+    `sources[k][i]` is the step that made what step `k` reads as input `i` of its task
+    (-1: there from the start).
+    """
+
+    versions: tuple[Version, ...]
+    sources: tuple[tuple[int, ...], ...]
+
+
+def check(graph: CostGraph, schedule: Schedule) -> None:
+    """Raise `ScheduleError` unless the schedule is allowed.
+
+    Allowed means: every task runs at least once; only recomputable tasks run again; inputs
+    are made before they are read; the first runs of `after` come first; nothing reads or
+    remakes a killed buffer after its killer.
+
+    >>> from graphwright.plan.model import Buffer, Task
+    >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 1, (0,), ())), (Buffer("x", 4, 0),), (0, 1))
+    >>> check(graph, Schedule((0, 1)))
+    >>> check(graph, Schedule((1, 0)))
+    Traceback (most recent call last):
+        ...
+    graphwright.plan.simulate.ScheduleError: task 'b' reads buffer 'x' before it is made
+      where: step 0 of the schedule
+    """
+    tasks, buffers = graph.tasks, graph.buffers
+    first: dict[int, int] = {}
+    for step, index in enumerate(schedule.steps):
+        where = f"step {step} of the schedule"
+        if not 0 <= index < len(tasks):
+            raise ScheduleError(f"task {index} does not exist, the graph has {len(tasks)}", where=where)
+        task = tasks[index]
+        if index in first and not task.recomputable:
+            raise ScheduleError(f"task '{task.name}' runs again, but it is not recomputable", where=where)
+        for number in task.inputs:
+            buffer = buffers[number]
+            if buffer.producer is not None and buffer.producer not in first:
+                raise ScheduleError(f"task '{task.name}' reads buffer '{buffer.name}' before it is made", where=where)
+        for number in (*task.inputs, *task.outputs):
+            killer = buffers[number].killed_by
+            if killer is None or killer not in first:
+                continue
+            killed, name = buffers[number].name, tasks[killer].name
+            if killer == index:
+                raise ScheduleError(f"task '{name}' runs again, but it has killed buffer '{killed}'", where=where)
+            raise ScheduleError(f"task '{task.name}' uses buffer '{killed}' after task '{name}' has killed it", where=where)
+        for earlier in task.after:
+            if earlier not in first:
+                raise ScheduleError(f"task '{task.name}' runs before task '{tasks[earlier].name}', which must come first", where=where)
+        first.setdefault(index, step)
+    missing = [task.name for index, task in enumerate(tasks) if index not in first]
+    if missing:
+        raise ScheduleError(
+            f"{len(missing)} tasks never run, the first is '{missing[0]}'", where=f"a schedule of {len(schedule.steps)} steps"
+        )
+
+
+def check_graph(graph: CostGraph) -> None:
+    """Raise `GraphError` unless indices, producers and `order` of the graph fit together."""
+    tasks, buffers = graph.tasks, graph.buffers
+    for index, task in enumerate(tasks):
+        where = f"task '{task.name}' (index {index})"
+        for number in (*task.inputs, *task.outputs):
+            if not 0 <= number < len(buffers):
+                raise GraphError(f"buffer {number} does not exist, the graph has {len(buffers)}", where=where)
+        if len(set(task.inputs)) != len(task.inputs) or len(set(task.outputs)) != len(task.outputs):
+            raise GraphError("a buffer is listed twice", where=where)
+        wrong = [number for number in task.outputs if buffers[number].producer != index]
+        if wrong:
+            raise GraphError(f"output buffer '{buffers[wrong[0]].name}' names another producer", where=where)
+        if not task.time >= 0 or task.time == float("inf") or task.workspace_bytes < 0:
+            raise GraphError(f"time {task.time} and workspace {task.workspace_bytes} must be finite and not negative", where=where)
+        for number, output in task.in_place:
+            if number not in task.inputs or output not in task.outputs:
+                raise GraphError(f"in-place pair ({number}, {output}) is not an input and an output", where=where)
+        if any(not 0 <= earlier < len(tasks) for earlier in task.after):
+            raise GraphError(f"`after` names a task that does not exist: {task.after}", where=where)
+    for number, buffer in enumerate(buffers):
+        where = f"buffer '{buffer.name}' (index {number})"
+        if buffer.nbytes < 0:
+            raise GraphError(f"{buffer.nbytes} bytes", where=where)
+        if buffer.producer is not None and (not 0 <= buffer.producer < len(tasks) or number not in tasks[buffer.producer].outputs):
+            raise GraphError(f"producer {buffer.producer} does not list it among its outputs", where=where)
+        if buffer.killed_by is not None and not 0 <= buffer.killed_by < len(tasks):
+            raise GraphError(f"killed by task {buffer.killed_by}, which does not exist", where=where)
+    if len(graph.order) != len(tasks):
+        raise GraphError(f"`order` has {len(graph.order)} steps for {len(tasks)} tasks", where=f"cost graph '{graph.name}'")
+    check(graph, Schedule(graph.order))
+
+
+def simulate(graph: CostGraph, schedule: Schedule) -> Trace:
+    """Bytes of every step, the peak, and the time of a schedule.
+
+    The schedule is checked first (see `check`, which raises `ScheduleError`). Bytes are in
+    bytes, time is in `graph.time_unit`. An empty schedule has the resident bytes as its peak.
+
+    >>> from graphwright.plan.model import Buffer, Task
+    >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), (1,))), (Buffer("x", 4, 0), Buffer("y", 2, 1)), (0, 1))
+    >>> simulate(graph, Schedule((0, 1)))
+    Trace(step_bytes=(4, 6), peak_step=1, peak_bytes=6, time=3)
+    """
+    check(graph, schedule)
+    step_bytes = simulate_unchecked(graph, schedule.steps)
+    peak_bytes = max(step_bytes, default=graph.resident_bytes)
+    peak_step = step_bytes.index(peak_bytes) if step_bytes else 0
+    return Trace(tuple(step_bytes), peak_step, peak_bytes, sum(graph.tasks[index].time for index in schedule.steps))
+
+
+def simulate_unchecked(graph: CostGraph, steps: Sequence[int]) -> list[int]:
+    """Bytes of every step of a schedule that is known to be allowed.
+
+    Walks backward: whether a version is still needed after a step is then known when the
+    step is met, and so is whether this step is its last use.
+    """
+    tasks, buffers = graph.tasks, graph.buffers
+    needed = [buffer.kept for buffer in buffers]
+    live = graph.resident_bytes + sum(buffer.nbytes for buffer in buffers if buffer.kept)
+    step_bytes = [0] * len(steps)
+    for step in range(len(steps) - 1, -1, -1):
+        task = tasks[steps[step]]
+        here = live + task.workspace_bytes
+        for number in task.outputs:
+            if not needed[number]:
+                here += buffers[number].nbytes
+        for number in task.inputs:
+            if not needed[number]:
+                here += buffers[number].nbytes
+        if task.in_place:
+            taken: set[int] = set()
+            for number, output in task.in_place:
+                if number in taken or output in taken or needed[number]:
+                    continue
+                source = buffers[number]
+                if not source.kept and source.producer is not None and source.nbytes >= buffers[output].nbytes:
+                    taken |= {number, output}
+                    here -= buffers[output].nbytes
+        for number in task.outputs:
+            if needed[number]:
+                needed[number] = False
+                live -= buffers[number].nbytes
+        for number in task.inputs:
+            if not needed[number]:
+                needed[number] = True
+                live += buffers[number].nbytes
+        step_bytes[step] = here
+    return step_bytes
+
+
+def versions(graph: CostGraph, schedule: Schedule) -> Versions:
+    """The life of every version of every buffer, by buffer and then by start.
+
+    A buffer that is there from the start, is not kept and is never read has no version.
+    Raises `ScheduleError` for a schedule that is not allowed.
+
+    >>> from graphwright.plan.model import Buffer, Task
+    >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), ())), (Buffer("x", 4, 0),), (0, 1))
+    >>> versions(graph, Schedule((0, 1, 0))).versions
+    (Version(buffer=0, start=0, end=1, reads=(1,)), Version(buffer=0, start=2, end=2, reads=()))
+    """
+    check(graph, schedule)
+    lives: list[list[tuple[int, list[int]]]] = [[] for _ in graph.buffers]
+    for number, buffer in enumerate(graph.buffers):
+        if buffer.producer is None:
+            lives[number].append((-1, []))
+    sources: list[tuple[int, ...]] = []
+    for step, index in enumerate(schedule.steps):
+        task = graph.tasks[index]
+        sources.append(tuple(lives[number][-1][0] for number in task.inputs))
+        for number in task.inputs:
+            lives[number][-1][1].append(step)
+        for number in task.outputs:
+            lives[number].append((step, []))
+    found: list[Version] = []
+    for number, buffer in enumerate(graph.buffers):
+        for place, (start, reads) in enumerate(lives[number]):
+            last = buffer.kept and place == len(lives[number]) - 1
+            if start < 0 and not reads and not last:
+                continue
+            end = len(schedule.steps) - 1 if last else (reads[-1] if reads else start)
+            found.append(Version(number, start, end, tuple(reads)))
+    return Versions(tuple(found), tuple(sources))
+
+
+def live_at(graph: CostGraph, schedule: Schedule, step: int) -> list[tuple[int, int]]:
+    """Buffers live at a step with their bytes, largest first, ties by index.
+
+    Where an output takes over an input's storage, the output is listed with 0 bytes, so that
+    the bytes add up to those of the step less its workspace and the resident bytes.
+    Raises `ArgumentError` when there is no such step.
+    """
+    if not 0 <= step < len(schedule.steps):
+        raise ArgumentError(f"step {step} was asked for, the schedule has {len(schedule.steps)}", where="argument 'step'")
+    found = versions(graph, schedule)
+    live = {version.buffer: graph.buffers[version.buffer].nbytes for version in found.versions if version.start <= step <= version.end}
+    ending = {version.buffer for version in found.versions if version.end == step and version.reads and version.reads[-1] == step}
+    taken: set[int] = set()
+    for number, output in graph.tasks[schedule.steps[step]].in_place:
+        source = graph.buffers[number]
+        free = number in ending and not source.kept and source.producer is not None and number not in taken and output not in taken
+        if free and source.nbytes >= graph.buffers[output].nbytes:
+            taken |= {number, output}
+            live[output] = 0
+    return sorted(live.items(), key=lambda item: (-item[1], item[0]))

@@ -1,0 +1,149 @@
+"""Fit a computation into a memory budget: reorder, then recompute.
+
+`solve` answers for one budget, `minimum` for the smallest, `curve` for several. The parts
+live in `graphwright.plan.solvers`; every schedule is judged by `graphwright.plan.simulate`.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Sequence
+
+from graphwright.errors import ArgumentError
+from graphwright.plan.bound import lower_bound
+from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution, Status
+from graphwright.plan.simulate import check_graph, simulate
+from graphwright.plan.solvers.portfolio import Portfolio
+
+Progress = Callable[[float, str], None]
+
+__all__ = ["curve", "lower_bound", "minimum", "solve"]
+
+
+def solve(graph: CostGraph, budget_bytes: int, *, time_limit_s: float = 10.0, progress: Progress | None = None) -> Solution:
+    """Cheapest schedule found whose peak is at most `budget_bytes` (resident bytes included).
+
+    Args:
+        time_limit_s: seconds to spend at most, about; an easy problem takes less.
+        progress: called with the share done (0 to 1) and a few words.
+
+    Raises:
+        ArgumentError: for a budget or time limit that is not positive.
+        GraphError: for a graph whose parts do not fit together.
+
+    >>> from graphwright.plan.model import Buffer, Task
+    >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), (1,))), (Buffer("x", 4, 0), Buffer("y", 2, 1)), (0, 1))
+    >>> solve(graph, 6).status
+    'optimal'
+    >>> solve(graph, 5).reason
+    'task b alone needs this much: 6 bytes, 5 are given'
+    """
+    _check_arguments(budget_bytes, time_limit_s)
+    started = clock.perf_counter()
+    check_graph(graph)
+    portfolio = Portfolio(graph, progress)
+    return _answer(portfolio, budget_bytes, started, started + time_limit_s)
+
+
+def minimum(graph: CostGraph, *, time_limit_s: float = 10.0, progress: Progress | None = None) -> Solution:
+    """The schedule with the smallest peak found, whatever it costs; its budget is its peak.
+
+    Raises:
+        ArgumentError: for a time limit that is not positive.
+        GraphError: for a graph whose parts do not fit together.
+    """
+    _check_arguments(1, time_limit_s)
+    started = clock.perf_counter()
+    check_graph(graph)
+    portfolio = Portfolio(graph, progress)
+    bound = lower_bound(graph)
+    steps = portfolio.smallest(bound.nbytes, started + time_limit_s)
+    trace = simulate(graph, Schedule(tuple(steps)))
+    return _solution(portfolio, steps, "feasible", trace.peak_bytes, bound, started, portfolio.how)
+
+
+def curve(
+    graph: CostGraph,
+    *,
+    budgets: Sequence[int] | None = None,
+    points: int = 8,
+    time_limit_s: float = 10.0,
+    progress: Progress | None = None,
+) -> tuple[Solution, ...]:
+    """Solutions for several budgets by falling peak, each cheaper than those that follow.
+
+    Args:
+        budgets: in bytes; without them `points` budgets are spread evenly from the peak of
+            the original order down to the lower bound.
+        time_limit_s: seconds for all of them together.
+
+    Raises:
+        ArgumentError: for a budget, number of points or time limit that is not positive.
+        GraphError: for a graph whose parts do not fit together.
+    """
+    if points <= 0:
+        raise ArgumentError(f"{points} points", where="argument 'points'", remedy="give a positive number")
+    check_graph(graph)
+    bound = lower_bound(graph)
+    if budgets is None:
+        top = simulate(graph, Schedule(graph.order)).peak_bytes
+        budgets = [top - (top - bound.nbytes) * place // max(1, points - 1) for place in range(points)]
+    for budget in budgets:
+        _check_arguments(budget, time_limit_s)
+    started = clock.perf_counter()
+    portfolio = Portfolio(graph, None)
+    found: list[Solution] = []
+    ordered = sorted(set(budgets), reverse=True)
+    for place, budget in enumerate(ordered):
+        if progress is not None:
+            progress(place / len(ordered), f"budget {place + 1} of {len(ordered)}")
+        now = clock.perf_counter()
+        share = max(0.0, started + time_limit_s - now) / (len(ordered) - place)
+        found.append(_answer(portfolio, budget, now, now + share))
+    if progress is not None:
+        progress(1.0, "curve done")
+    front: list[Solution] = []
+    for solution in sorted(found, key=lambda item: (item.peak_bytes, item.time)):
+        if not front or solution.time < front[-1].time:
+            front.append(solution)
+    return tuple(reversed(front))
+
+
+def _check_arguments(budget_bytes: int, time_limit_s: float) -> None:
+    if budget_bytes <= 0:
+        raise ArgumentError(f"budget of {budget_bytes} bytes", where="argument 'budget_bytes'", remedy="give a positive number of bytes")
+    if not time_limit_s > 0:
+        raise ArgumentError(
+            f"time limit of {time_limit_s} seconds", where="argument 'time_limit_s'", remedy="give a positive number of seconds"
+        )
+
+
+def _answer(portfolio: Portfolio, budget_bytes: int, started: float, deadline: float) -> Solution:
+    bound = lower_bound(portfolio.problem.graph)
+    if bound.nbytes <= budget_bytes:
+        steps, proved = portfolio.cheapest(budget_bytes, deadline)
+        if steps is not None:
+            return _solution(portfolio, steps, "optimal" if proved else "feasible", budget_bytes, bound, started, portfolio.how)
+    steps = portfolio.smallest(max(bound.nbytes, budget_bytes + 1), deadline)
+    return _solution(portfolio, steps, "infeasible", budget_bytes, bound, started, portfolio.how)
+
+
+def _solution(
+    portfolio: Portfolio, steps: Sequence[int], status: Status, budget_bytes: int, bound: LowerBound, started: float, how: str
+) -> Solution:
+    problem = portfolio.problem
+    schedule = Schedule(tuple(steps))
+    trace = simulate(problem.graph, schedule)
+    reason = ""
+    if trace.peak_bytes > budget_bytes:
+        status = "infeasible"
+        if bound.nbytes > budget_bytes:
+            reason = f"{bound.reason}: {bound.nbytes} bytes, {budget_bytes} are given"
+        else:
+            reason = f"no schedule was found that needs less than {trace.peak_bytes} bytes, {budget_bytes} are given"
+    elif status == "infeasible":
+        status = "feasible"
+    overhead = (trace.time - problem.base_time) / problem.base_time if problem.base_time else 0.0
+    portfolio.say(1.0, how)
+    spent = clock.perf_counter() - started
+    return Solution(status, schedule, trace.peak_bytes, trace.time, overhead, bound, budget_bytes, spent, reason, {"found by": how})

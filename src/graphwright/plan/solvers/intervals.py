@@ -1,0 +1,259 @@
+"""Rematerialization by interval splitting.
+
+A buffer that waits between two uses while the memory is overfull is a candidate: it is
+dropped after the first use and made again right before the second, together with whatever
+of its inputs is gone by then (a *chain*). The price is the chain's time, the gain is the
+overflow (bytes above the budget, summed over steps) that vanishes. The candidate with the
+largest gain per time is taken; prices are brought up to date lazily, when a candidate comes
+to the top of the heap.
+
+A chain that remakes a buffer which a later run would remake as well takes over from that run
+where memory allows, so the segments of classic checkpointing grow by themselves.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time as clock
+from collections.abc import Iterable
+
+import numpy as np
+
+from graphwright.plan.solvers.problem import Problem
+from graphwright.plan.solvers.sequence import Edit, Sequence
+
+CHAIN_LIMIT = 3000
+
+
+def reduce_overflow(sequence: Sequence, deadline: float, *, banned: frozenset[int] | set[int] = frozenset(), patience: int = 3) -> bool:
+    """Insert recomputations until nothing is above the budget. Returns whether that was reached.
+
+    Args:
+        deadline: value of `time.perf_counter` at which to stop.
+        banned: buffers that are not to be dropped.
+        patience: how many times candidates are collected anew.
+    """
+    for _ in range(patience):
+        before = sequence.overflow()
+        if before == 0:
+            return True
+        _one_round(sequence, deadline, banned)
+        after = sequence.overflow()
+        if after == 0:
+            return True
+        if after >= before or clock.perf_counter() > deadline:
+            return False
+    return sequence.overflow() == 0
+
+
+def _one_round(sequence: Sequence, deadline: float, banned: frozenset[int] | set[int]) -> None:
+    heap = list(_candidates(sequence, banned))
+    heapq.heapify(heap)
+    stamp = 0
+    ready: dict[tuple[int, int], tuple[int, Edit]] = {}  # priced candidates, and the stamp of the state they were priced on
+    over = sequence.overflow()
+    while heap and over > 0:
+        if clock.perf_counter() > deadline:
+            return
+        _, number, run = heapq.heappop(heap)
+        known = ready.get((number, run))
+        if known is not None and known[0] == stamp:
+            edit = known[1]
+        else:
+            floor = -heap[0][0] if heap else 0.0
+            score, edit = price(sequence, number, run)
+            if score <= 0.0:
+                ready.pop((number, run), None)
+                continue
+            if edit is None or (heap and score < floor * 0.999):
+                if edit is not None:
+                    ready[(number, run)] = (stamp, edit)
+                heapq.heappush(heap, (-score, number, run))
+                continue
+        ready.pop((number, run), None)
+        fresh = sequence.apply(edit)
+        over -= edit.gain
+        stamp += 1
+        # The chain reads and remakes buffers: those have new waits that may be overfull too.
+        for other in fresh:
+            task = sequence.run_task[other]
+            for source in sequence.problem.inputs[task]:
+                if source not in banned:
+                    score = _estimate(sequence, source, other)
+                    if score > 0:
+                        heapq.heappush(heap, (-score, source, other))
+
+
+def _candidates(sequence: Sequence, banned: frozenset[int] | set[int]) -> Iterable[tuple[float, int, int]]:
+    """(-optimistic score, buffer, run at whose position the buffer would be remade)."""
+    problem = sequence.problem
+    overfull = np.concatenate([[0], np.cumsum(sequence.step_bytes > sequence.budget)])
+    overfull_list: list[int] = overfull.tolist()
+    for number in range(problem.buffer_count):
+        producer = problem.producer[number]
+        if producer < 0 or number in banned or not problem.recomputable[producer] or not problem.nbytes[number]:
+            continue
+        for start, _, uses in sequence.lives(number):
+            previous = start
+            for use in uses:
+                steps = overfull_list[use] - overfull_list[previous + 1] if use > previous else 0
+                if steps > 0:
+                    score = problem.nbytes[number] * steps / max(problem.time[producer], problem.tiny_time)
+                    yield -score, number, sequence.order[use]
+                previous = use
+
+
+def _gap(sequence: Sequence, number: int, run: int) -> tuple[int, int] | None:
+    """(previous use or making, position of the run) of the wait that ends at a run."""
+    if not sequence.is_present(run):
+        return None
+    at = int(sequence.position[run])
+    previous = -1
+    for event in (*sequence.uses(number), *sequence.writes(number)):
+        if previous < event < at:
+            previous = event
+    return previous, at
+
+
+def _estimate(sequence: Sequence, number: int, run: int) -> float:
+    problem = sequence.problem
+    producer = problem.producer[number]
+    if producer < 0 or not problem.recomputable[producer]:
+        return 0.0
+    gap = _gap(sequence, number, run)
+    if gap is None or gap[1] - gap[0] <= 1:
+        return 0.0
+    steps = int(np.count_nonzero(sequence.step_bytes[gap[0] + 1 : gap[1]] > sequence.budget))
+    return problem.nbytes[number] * steps / max(problem.time[producer], problem.tiny_time)
+
+
+def price(sequence: Sequence, number: int, run: int) -> tuple[float, Edit | None]:
+    """Best edit that drops a buffer in the wait that ends at `run`, with its gain per time. The score is 0 without one."""
+    problem = sequence.problem
+    gap = _gap(sequence, number, run)
+    producer = problem.producer[number]
+    if gap is None or gap[0] < 0 or gap[1] - gap[0] <= 1 or not sequence.may_rerun(producer, gap[1]):
+        return 0.0, None
+    low, at = gap
+    over = sequence.step_bytes[low + 1 : at] - sequence.budget
+    over = over[over > 0]
+    if not len(over):
+        return 0.0, None
+    best_score, best = 0.0, None
+    tried: set[tuple[int, ...]] = set()
+    for eager in (False, True):
+        chain = build_chain(sequence, producer, at, eager=eager)
+        if chain is None or tuple(chain) in tried:
+            continue
+        tried.add(tuple(chain))
+        takeover = _later_runs(sequence, chain, at)
+        for removed in (takeover, ()) if takeover else ((),):
+            edit = sequence.trial(chain, at, removed)
+            if edit is None:
+                continue
+            score = score_of(problem, edit)
+            if score > best_score:
+                best_score, best = score, edit
+    return best_score, best
+
+
+def score_of(problem: Problem, edit: Edit) -> float:
+    """Gain per time; an edit that gains and costs nothing beats all that cost."""
+    if edit.gain <= 0:
+        return 0.0
+    return edit.gain / max(edit.time, problem.tiny_time)
+
+
+def build_chain(sequence: Sequence, task: int, at: int, *, eager: bool) -> list[int] | None:
+    """Tasks to run before position `at` so that `task` can run there, in order, `task` last.
+
+    An input that is gone by then is remade, or its life is prolonged where that fits in the
+    budget (`eager`: wherever it can be remade, it is). None where the chain gets too long.
+    """
+    problem = sequence.problem
+    chain: list[int] = []
+    planned: set[int] = set()
+    prolonged: set[int] = set()
+    stack: list[tuple[int, bool]] = [(task, False)]
+    while stack:
+        current, expanded = stack.pop()
+        if expanded:
+            chain.append(current)
+            continue
+        if current in planned:
+            continue
+        planned.add(current)
+        if len(planned) > CHAIN_LIMIT:
+            return None
+        stack.append((current, True))
+        for number in problem.inputs[current]:
+            source = problem.producer[number]
+            if source < 0 or source in planned or number in prolonged or problem.kept[number]:
+                continue
+            end = _live_until(sequence, number, at)
+            if end >= at:
+                continue
+            if not sequence.may_rerun(source, at):
+                continue
+            if not eager and int(sequence.step_bytes[end + 1 : at].max(initial=0)) + problem.nbytes[number] <= sequence.budget:
+                prolonged.add(number)
+                continue
+            stack.append((source, False))
+    return _topological(problem, chain)
+
+
+def _topological(problem: Problem, chain: list[int]) -> list[int]:
+    """Order chain tasks so that makers come before readers."""
+    inside = set(chain)
+    if len(inside) < 2:
+        return chain
+    placed: set[int] = set()
+    ordered: list[int] = []
+    for root in chain:
+        stack: list[tuple[int, bool]] = [(root, False)]
+        while stack:
+            current, expanded = stack.pop()
+            if expanded:
+                ordered.append(current)
+                continue
+            if current in placed:
+                continue
+            placed.add(current)
+            stack.append((current, True))
+            for number in problem.inputs[current]:
+                source = problem.producer[number]
+                if source in inside and source not in placed:
+                    stack.append((source, False))
+    return ordered
+
+
+def _live_until(sequence: Sequence, number: int, at: int) -> int:
+    """Last use of the version that is current right before position `at`; `at` or more where it is live there."""
+    start = -1
+    following = 1 << 62
+    for write in sequence.writes(number):
+        if write < at:
+            start = max(start, write)
+        else:
+            following = min(following, write)
+    end = start
+    for use in sequence.uses(number):
+        if start < use < following:
+            end = max(end, use)
+    return end
+
+
+def _later_runs(sequence: Sequence, chain: list[int], at: int) -> tuple[int, ...]:
+    """Runs after `at` that remake what the chain makes, where keeping it until then fits in the budget."""
+    problem = sequence.problem
+    found: list[int] = []
+    for task in chain:
+        for run in sequence.runs[task][1:]:
+            place = int(sequence.position[run])
+            if place < at:
+                continue
+            nbytes = sum(problem.nbytes[number] for number in problem.outputs[task])
+            if int(sequence.step_bytes[at:place].max(initial=0)) + nbytes <= sequence.budget:
+                found.append(run)
+            break
+    return tuple(found)

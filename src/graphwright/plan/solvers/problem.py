@@ -1,0 +1,72 @@
+"""A cost graph as flat lists, the form in which the solvers read it.
+
+Solvers touch the same few facts millions of times; plain lists of integers are several
+times faster to read than frozen dataclasses.
+"""
+
+from __future__ import annotations
+
+from graphwright.plan.model import CostGraph
+
+
+class Problem:
+    """Flat view of a `CostGraph`. Lists are indexed by task or by buffer and are never changed."""
+
+    def __init__(self, graph: CostGraph) -> None:
+        self.graph = graph
+        tasks, buffers = graph.tasks, graph.buffers
+        self.task_count = len(tasks)
+        self.buffer_count = len(buffers)
+        self.time = [task.time for task in tasks]
+        self.inputs = [task.inputs for task in tasks]
+        self.outputs = [task.outputs for task in tasks]
+        self.workspace = [task.workspace_bytes for task in tasks]
+        self.recomputable = [task.recomputable for task in tasks]
+        self.nbytes = [buffer.nbytes for buffer in buffers]
+        self.kept = [buffer.kept for buffer in buffers]
+        self.producer = [-1 if buffer.producer is None else buffer.producer for buffer in buffers]
+        self.killed_by = [-1 if buffer.killed_by is None else buffer.killed_by for buffer in buffers]
+        self.consumers: list[list[int]] = [[] for _ in buffers]
+        for index, task in enumerate(tasks):
+            for number in task.inputs:
+                self.consumers[number].append(index)
+        # Only pairs that can ever apply: the simulator's static conditions are settled here.
+        self.in_place = [
+            tuple(
+                (number, output)
+                for number, output in task.in_place
+                if not buffers[number].kept and buffers[number].producer is not None and buffers[number].nbytes >= buffers[output].nbytes
+            )
+            for task in tasks
+        ]
+        self.born = [sum(self.nbytes[number] for number in task.outputs) for task in tasks]
+        # Tasks that must not run again once any of these has run.
+        self.killers: list[tuple[int, ...]] = [
+            tuple(sorted({self.killed_by[number] for number in (*task.inputs, *task.outputs)} - {-1})) for task in tasks
+        ]
+        for index, task in enumerate(tasks):
+            if index in self.killers[index] or not task.recomputable:
+                self.recomputable[index] = False
+        self.base_time = sum(self.time)
+        # Stands in for the time of free tasks, so that "bytes per time" is defined.
+        self.tiny_time = max(self.base_time, 1e-30) * 1e-7 / max(1, self.task_count)
+
+    def precedence(self) -> tuple[list[list[int]], list[int]]:
+        """Successors of every task by all rules on first runs, and the number of predecessors."""
+        successors: list[set[int]] = [set() for _ in range(self.task_count)]
+        for index in range(self.task_count):
+            for number in self.inputs[index]:
+                if self.producer[number] >= 0:
+                    successors[self.producer[number]].add(index)
+            for earlier in self.graph.tasks[index].after:
+                successors[earlier].add(index)
+            for killer in self.killers[index]:
+                if killer != index:
+                    successors[index].add(killer)
+        counts = [0] * self.task_count
+        ordered: list[list[int]] = []
+        for following in successors:
+            ordered.append(sorted(following))
+            for index in following:
+                counts[index] += 1
+        return ordered, counts

@@ -1,0 +1,364 @@
+"""A schedule under edit: bytes of every step kept exact while runs are inserted and removed.
+
+A *run* is one execution of a task; it keeps its number while its position moves. Inserting a
+recomputation of a task anywhere after its first run (and before its killers) is always
+allowed: a reader simply finds the later version. So the search is only about bytes and time.
+
+`trial` prices an edit without making it; `apply` makes it. Both cost time in proportion to
+the runs of the touched buffers plus numpy work on the window of steps whose bytes change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Steps
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphwright.plan.simulate import simulate_unchecked
+from graphwright.plan.solvers.problem import Problem
+
+_SCALE = 1 << 22  # positions between two steps that inserted runs can take
+_END = 1 << 62
+_GONE = -(1 << 60)
+
+Interval = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Edit:
+    """An edit and its price. `chain` runs before the step now at position `at`; runs in `removed` go."""
+
+    chain: tuple[int, ...]
+    at: int
+    removed: tuple[int, ...]
+    time: float = 0.0  # change of the schedule's time
+    gain: int = 0  # overflow byte-steps removed (negative: added)
+    low: int = 0  # window of steps whose bytes change, [low, high]
+    high: int = -1
+    window: NDArray[np.int64] | None = None  # new bytes in the window, of steps that stay
+    inner: NDArray[np.int64] | None = None  # bytes of the chain's steps
+    local: tuple[tuple[int, int], ...] = ()  # (position, new in-place credit)
+    inner_credit: tuple[int, ...] = ()
+
+    def top(self) -> int:
+        """Largest bytes in the window after the edit."""
+        tops = [int(part.max()) for part in (self.window, self.inner) if part is not None and len(part)]
+        return max(tops, default=0)
+
+
+class Sequence:
+    """A valid schedule that is being edited, with the exact bytes of every step."""
+
+    def __init__(self, problem: Problem, steps: Steps[int], budget: int) -> None:
+        self.problem = problem
+        self.budget = budget
+        self.load(steps)
+
+    def load(self, steps: Steps[int]) -> None:
+        """Start anew from a schedule that is known to be allowed."""
+        problem = self.problem
+        self.run_task: list[int] = list(steps)
+        self.order: list[int] = list(range(len(steps)))  # run at each position
+        self.position: NDArray[np.int64] = np.arange(len(steps), dtype=np.int64)
+        self.runs: list[list[int]] = [[] for _ in range(problem.task_count)]
+        for run, task in enumerate(steps):
+            self.runs[task].append(run)
+        self.time = float(sum(problem.time[task] for task in steps))
+        self.step_bytes: NDArray[np.int64] = np.array(simulate_unchecked(problem.graph, list(steps)), dtype=np.int64)
+        self.credit: NDArray[np.int64] = np.zeros(len(steps), dtype=np.int64)
+        for position, task in enumerate(steps):
+            if problem.in_place[task]:
+                self.credit[position] = self._credit(task, position * _SCALE, {})
+
+    def steps(self) -> list[int]:
+        """The schedule as task indices."""
+        return [self.run_task[run] for run in self.order]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def peak(self) -> int:
+        """Largest bytes of any step."""
+        return int(self.step_bytes.max()) if len(self.order) else self.problem.graph.resident_bytes
+
+    def overflow(self) -> int:
+        """Bytes above the budget, summed over the steps."""
+        over = self.step_bytes - self.budget
+        return int(over[over > 0].sum())
+
+    def is_present(self, run: int) -> bool:
+        """Whether a run has not been removed."""
+        place = int(self.position[run])
+        return 0 <= place < len(self.order) and self.order[place] == run
+
+    def first_position(self, task: int) -> int:
+        """Position of a task's first run."""
+        return int(self.position[self.runs[task][0]])
+
+    def uses(self, number: int) -> list[int]:
+        """Positions that read a buffer, in order."""
+        position, runs = self.position, self.runs
+        found = [int(position[run]) for task in self.problem.consumers[number] for run in runs[task]]
+        found.sort()
+        return found
+
+    def writes(self, number: int) -> list[int]:
+        """Positions that make a buffer, in order; -1 alone for one that is there from the start."""
+        producer = self.problem.producer[number]
+        if producer < 0:
+            return [-1]
+        position = self.position
+        return [int(position[run]) for run in self.runs[producer]]
+
+    def lives(self, number: int) -> list[tuple[int, int, list[int]]]:
+        """(start, end, uses) of every version, in positions; end is `len(self) - 1` for the last kept one."""
+        writes, uses = self.writes(number), self.uses(number)
+        found: list[tuple[int, int, list[int]]] = []
+        place = 0
+        for index, start in enumerate(writes):
+            stop = writes[index + 1] if index + 1 < len(writes) else _END
+            mine: list[int] = []
+            while place < len(uses) and uses[place] < stop:
+                mine.append(uses[place])
+                place += 1
+            end = mine[-1] if mine else start
+            if self.problem.kept[number] and stop == _END:
+                end = len(self.order) - 1
+            found.append((start, end, mine))
+        return found
+
+    def may_rerun(self, task: int, at: int) -> bool:
+        """Whether a further run of a task may be put before the step at position `at`."""
+        if not self.problem.recomputable[task] or self.first_position(task) >= at:
+            return False
+        return all(self.first_position(killer) >= at for killer in self.problem.killers[task])
+
+    # ---- pricing -------------------------------------------------------------------------
+
+    def trial(self, chain: Steps[int], at: int, removed: Steps[int] = ()) -> Edit | None:
+        """Price inserting `chain` before the step at `at` and removing runs.
+
+        Returns None where a removed run is the only one that a reader could read from.
+        The caller answers for `may_rerun` of every task of the chain, and never removes
+        the only run of a task.
+        """
+        problem = self.problem
+        base = (at - 1) * _SCALE
+        count = len(chain)
+        added_runs: dict[int, list[int]] = {}
+        for place, task in enumerate(chain):
+            added_runs.setdefault(task, []).append(base + place + 1)
+        gone = set(removed)
+        touched: set[int] = set()
+        for task in chain:
+            touched.update(problem.inputs[task])
+            touched.update(problem.outputs[task])
+        for run in removed:
+            task = self.run_task[run]
+            touched.update(problem.inputs[task])
+            touched.update(problem.outputs[task])
+
+        changes: list[tuple[int, int, int]] = []  # (start, end, signed bytes)
+        lasts: dict[int, set[int]] = {}  # buffer -> last uses of its versions after the edit
+        check_credit: set[int] = set()
+        for number in touched:
+            if problem.kept[number] and problem.producer[number] < 0:
+                continue
+            old, new = self._intervals(number, added_runs, gone)
+            if new is None:
+                return None
+            lasts[number] = {end for _, end in new}
+            if old == new:
+                continue
+            nbytes = problem.nbytes[number]
+            before, after = set(old), set(new)
+            for interval in before - after:
+                changes.append((interval[0], interval[1], -nbytes))
+                check_credit.add(interval[1])
+            for interval in after - before:
+                changes.append((interval[0], interval[1], nbytes))
+                check_credit.add(interval[1])
+
+        edit = Edit(tuple(chain), at, tuple(removed))
+        edit.time = float(sum(problem.time[task] for task in chain) - sum(problem.time[self.run_task[run]] for run in removed))
+        length = len(self.order)
+        removed_at = [int(self.position[run]) for run in removed]
+        low, high = length, -1
+        for start, end, _ in changes:
+            low = min(low, -(-start // _SCALE))
+            high = max(high, end // _SCALE)
+        for position in removed_at:
+            low, high = min(low, position), max(high, position)
+        low, high = max(low, 0), min(high, length - 1)
+        window: NDArray[np.int64] = self.step_bytes[low : high + 1].copy()
+        inner: NDArray[np.int64] | None = None
+        if count:
+            # Bytes live between steps at-1 and at: those of step `at` that were not born there.
+            task = self.run_task[self.order[at]]
+            across = int(self.step_bytes[at]) - problem.workspace[task] + int(self.credit[at]) - problem.born[task]
+            inner = np.full(count, across, dtype=np.int64)
+            inner += np.array([problem.workspace[task] for task in chain], dtype=np.int64)
+        for start, end, nbytes in changes:
+            first, last = max(-(-start // _SCALE), low), min(end // _SCALE, high)
+            if first <= last:
+                window[first - low : last - low + 1] += nbytes
+            if inner is not None:
+                left, right = max(start - base - 1, 0), min(end - base - 1, count - 1)
+                if left <= right:
+                    inner[left : right + 1] += nbytes
+        # In-place credits at the steps where a last use came or went.
+        local: list[tuple[int, int]] = []
+        for position in sorted(check_credit):
+            if position >= _END or position < 0 or position % _SCALE:
+                continue
+            step = position // _SCALE
+            task = self.run_task[self.order[step]]
+            if not problem.in_place[task] or self.order[step] in gone:
+                continue
+            credit = self._credit(task, position, lasts)
+            if credit != self.credit[step]:
+                window[step - low] += int(self.credit[step]) - credit
+                local.append((step, credit))
+        if inner is not None:
+            inner_credit = [
+                self._credit(task, base + place + 1, lasts) if problem.in_place[task] else 0 for place, task in enumerate(chain)
+            ]
+            inner -= np.array(inner_credit, dtype=np.int64)
+            edit.inner_credit = tuple(inner_credit)
+        for position in removed_at:
+            window[position - low] = _GONE
+        edit.local = tuple(local)
+        edit.low, edit.high, edit.window, edit.inner = low, high, window, inner
+        old_over = self.step_bytes[low : high + 1] - self.budget
+        new_over = window - self.budget
+        gain = int(old_over[old_over > 0].sum()) - int(new_over[new_over > 0].sum())
+        if inner is not None:
+            inner_over = inner - self.budget
+            gain -= int(inner_over[inner_over > 0].sum())
+        edit.gain = gain
+        return edit
+
+    def _intervals(self, number: int, added: dict[int, list[int]], gone: set[int]) -> tuple[list[Interval], list[Interval] | None]:
+        """Scaled (start, end) of the versions of a buffer before and after an edit."""
+        problem, position, runs = self.problem, self.position, self.runs
+        producer = problem.producer[number]
+        kept = problem.kept[number]
+        old_uses: list[int] = []
+        new_uses: list[int] = []
+        for task in problem.consumers[number]:
+            for run in runs[task]:
+                place = int(position[run]) * _SCALE
+                old_uses.append(place)
+                if run not in gone:
+                    new_uses.append(place)
+            if task in added:
+                new_uses.extend(added[task])
+        old_uses.sort()
+        new_uses.sort()
+        if producer < 0:
+            old_writes = new_writes = [-_SCALE]
+        else:
+            old_writes = [int(position[run]) * _SCALE for run in runs[producer]]
+            new_writes = old_writes
+            if gone:
+                new_writes = [int(position[run]) * _SCALE for run in runs[producer] if run not in gone]
+            if producer in added:
+                new_writes = sorted([*new_writes, *added[producer]])
+        old = _versions(old_writes, old_uses, kept)
+        if new_uses and (not new_writes or new_uses[0] < new_writes[0]):
+            return old, None
+        return old, _versions(new_writes, new_uses, kept)
+
+    def _credit(self, task: int, place: int, lasts: dict[int, set[int]]) -> int:
+        """Bytes saved in place by a run of a task at a scaled position."""
+        problem = self.problem
+        taken: set[int] = set()
+        credit = 0
+        for number, output in problem.in_place[task]:
+            if number in taken or output in taken:
+                continue
+            ends = lasts.get(number)
+            if ends is None:
+                ends = lasts[number] = {end for _, end in self._intervals(number, {}, set())[0]}
+            if place in ends:
+                taken.add(number)
+                taken.add(output)
+                credit += problem.nbytes[output]
+        return credit
+
+    # ---- editing -------------------------------------------------------------------------
+
+    def apply(self, edit: Edit) -> list[int]:
+        """Make an edit that `trial` has priced on the present state. Returns the new runs."""
+        assert edit.window is not None
+        at, count = edit.at, len(edit.chain)
+        if edit.high >= edit.low:
+            self.step_bytes[edit.low : edit.high + 1] = edit.window
+        for step, credit in edit.local:
+            self.credit[step] = credit
+        new_runs: list[int] = []
+        removed_at = sorted(int(self.position[run]) for run in edit.removed)
+        if count:
+            assert edit.inner is not None
+            for task in edit.chain:
+                new_runs.append(len(self.run_task))
+                self.run_task.append(task)
+            self.order[at:at] = new_runs
+            self.step_bytes = np.concatenate([self.step_bytes[:at], edit.inner, self.step_bytes[at:]])
+            inner_credit = np.array(edit.inner_credit, dtype=np.int64)
+            self.credit = np.concatenate([self.credit[:at], inner_credit, self.credit[at:]])
+            self.position[self.position >= at] += count
+            self.position = np.concatenate([self.position, np.arange(at, at + count, dtype=np.int64)])
+            for run, task in zip(new_runs, edit.chain, strict=True):
+                mine = self.runs[task]
+                where = int(self.position[run])
+                place = len(mine)
+                while place and int(self.position[mine[place - 1]]) > where:
+                    place -= 1
+                mine.insert(place, run)
+        if edit.removed:
+            shifted = [position + count if position >= at and count else position for position in removed_at]
+            for run in edit.removed:
+                self.runs[self.run_task[run]].remove(run)
+            for position in reversed(shifted):
+                del self.order[position]
+            self.step_bytes = np.delete(self.step_bytes, shifted)
+            self.credit = np.delete(self.credit, shifted)
+            keys = np.array(shifted, dtype=np.int64)
+            self.position -= np.searchsorted(keys, self.position, side="left")
+        self.time += edit.time
+        return new_runs
+
+    def copy(self) -> Sequence:
+        """An independent copy."""
+        other = object.__new__(Sequence)
+        other.problem, other.budget, other.time = self.problem, self.budget, self.time
+        other.run_task, other.order = list(self.run_task), list(self.order)
+        other.position, other.step_bytes, other.credit = self.position.copy(), self.step_bytes.copy(), self.credit.copy()
+        other.runs = [list(runs) for runs in self.runs]
+        return other
+
+
+def _versions(writes: list[int], uses: list[int], kept: bool) -> list[Interval]:
+    found: list[Interval] = []
+    place, total = 0, len(uses)
+    last = len(writes) - 1
+    for index, start in enumerate(writes):
+        if index == last:
+            if kept:
+                found.append((start, _END))
+            elif place < total:
+                found.append((start, uses[-1]))
+            elif start >= 0:
+                found.append((start, start))
+            break
+        stop = writes[index + 1]
+        end = start
+        while place < total and uses[place] < stop:
+            end = uses[place]
+            place += 1
+        found.append((start, end))
+    return found
