@@ -1,0 +1,154 @@
+"""What a user hands in as a step, brought to one form: a concrete function and the tensors to call it with."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from graphwright.errors import ArgumentError
+
+tf: Any = importlib.import_module("tensorflow")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A concrete function with its arguments.
+
+    Attributes:
+        name: what to call it in messages.
+        concrete: the `tf.types.experimental.ConcreteFunction`.
+        arguments: flat tensors, in the order of its inputs, captures left out.
+        grappler_disabled: whether its owner runs it without Grappler.
+    """
+
+    name: str
+    concrete: Any
+    arguments: tuple[Any, ...]
+    grappler_disabled: bool
+
+    def run(self) -> Any:
+        """Execute once; returns the structured outputs."""
+        return _call_flat(self.concrete, self.arguments)
+
+    @property
+    def argument_names(self) -> list[str]:
+        """Names of the argument tensors in the function's graph."""
+        return [tensor.name for tensor in self.concrete.inputs[: len(self.arguments)]]
+
+    @property
+    def captures(self) -> list[tuple[Any, Any]]:
+        """Pairs of a captured tensor from outside and the tensor that stands for it in the graph."""
+        return list(self.concrete.graph.captures)
+
+    def variable_handles(self) -> dict[str, Any]:
+        """Handles of the variables that the step captures or is given, each once, by a readable name that is unique."""
+        named = {id(variable.handle): str(variable.name) for variable in self.concrete.graph.variables}
+        ambiguous = {name for name, count in Counter(named.values()).items() if count > 1}
+        handles: dict[str, Any] = {}
+        seen: set[int] = set()
+        pairs = [*self.captures, *zip(self.arguments, self.concrete.inputs, strict=False)]
+        for external, internal in pairs:
+            if external.dtype != tf.resource or id(external) in seen or variable_dtype(external) is None:
+                continue
+            seen.add(id(external))
+            name = named.get(id(external)) or str(internal.op.name)
+            # Keras calls every kernel "kernel"; where it is read says which layer it belongs to.
+            handles[f"{name} (as {internal.op.name})" if name in ambiguous or name in handles else name] = external
+        return handles
+
+
+def resolve(function: Any, inputs: Any) -> Step:
+    """Bring a step to one form.
+
+    Args:
+        function: a `tf.function`, a `ConcreteFunction`, or an object whose method `concrete_function(*inputs)` gives one
+            (and whose attribute `grappler_disabled`, when it has one, says how it runs it).
+        inputs: the arguments: a tuple or list of positional ones, a mapping of keyword ones, or one tensor.
+
+    Raises:
+        ArgumentError: it is none of these, or the inputs do not fit its signature.
+
+    >>> import tensorflow as tf
+    >>> step = resolve(tf.function(lambda x: x + 1.0), tf.constant([1.0]))
+    >>> step.run().numpy().tolist(), step.argument_names
+    ([2.0], ['x:0'])
+    """
+    positional, keyword = split_inputs(inputs)
+    name = str(getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__)
+    if isinstance(function, tf.types.experimental.ConcreteFunction):
+        concrete = function
+    elif hasattr(function, "concrete_function"):
+        concrete = function.concrete_function(*positional, **keyword)
+    elif hasattr(function, "get_concrete_function"):
+        concrete = function.get_concrete_function(*positional, **keyword)
+    else:
+        raise ArgumentError(
+            f"{type(function).__name__} is not a step that TensorFlow can trace",
+            where=f"argument {name!r}",
+            remedy="give a tf.function (decorate it with @tf.function), a ConcreteFunction, or what optimize_memory returned",
+        )
+    try:
+        arguments = _flat_arguments(concrete, positional, keyword, _defaults(function))
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"the inputs do not fit the step: {error}", where=f"inputs of {name!r}", remedy="give the arguments of one call, as a tuple"
+        ) from error
+    return Step(name, concrete, tuple(arguments), bool(getattr(function, "grappler_disabled", False)))
+
+
+def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of a call.
+
+    >>> split_inputs((1, 2)), split_inputs({"x": 1}), split_inputs(3)
+    (((1, 2), {}), ((), {'x': 1}), ((3,), {}))
+    """
+    if isinstance(inputs, Mapping):
+        return (), dict(cast("Mapping[str, Any]", inputs))
+    if isinstance(inputs, tuple | list):
+        return tuple(cast("Sequence[Any]", inputs)), {}
+    return (inputs,), {}
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    """Default values of the arguments of a `tf.function`."""
+    python_function = getattr(function, "python_function", None)
+    if python_function is None:
+        return {}
+    parameters = inspect.signature(python_function).parameters.values()
+    return {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
+
+
+# TensorFlow's private machinery, one use per function; `tests/run/test_callables.py` calls them all.
+
+
+def _flat_arguments(concrete: Any, positional: Sequence[Any], keyword: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[Any]:
+    """The tensors of the call. Arguments with a default, and those that were Python values when traced, may be left out."""
+    function_type = concrete.function_type
+    known = {name: value for name, value in defaults.items() if name in function_type.parameters}
+    literals = {
+        parameter.name: parameter.type_constraint.value
+        for parameter in function_type.parameters.values()
+        if hasattr(parameter.type_constraint, "value")
+    }
+    bound = function_type.bind_partial(*positional, **keyword)
+    missing = {name: value for name, value in (known | literals).items() if name not in bound.arguments}
+    bound.arguments.update(missing)
+    utils: Any = importlib.import_module("tensorflow.python.eager.polymorphic_function.function_type_utils")
+    complete = utils.canonicalize_function_inputs(bound.args, bound.kwargs, function_type)
+    return list(function_type.unpack_inputs(complete))
+
+
+def _call_flat(concrete: Any, arguments: Sequence[Any]) -> Any:
+    return concrete._call_flat(list(arguments), concrete.captured_inputs)
+
+
+def variable_dtype(handle: Any) -> Any:
+    """The dtype of the variable that an eager handle points to; None when it points to something else."""
+    data = handle._handle_data
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    return tf.dtypes.as_dtype(data.shape_and_type[0].dtype)

@@ -1,0 +1,357 @@
+"""Do two steps compute the same? Both run on the same inputs from the same variables, and everything they leave is compared.
+
+Compared are the outputs of every step and, after the last one, every variable that either captures: weights, optimizer
+state, moving averages, metrics, counters and the state of `tf.random.Generator` and of Keras seed generators. So a
+dropout mask drawn anew, a moving mean updated twice or a missing update shows.
+
+Random operations with a state of their own (`tf.random.uniform` and its kin) cannot be compared as they stand, since
+each keeps a hidden counter that nothing can read or restore. Where a step has any, both steps are rebuilt with the
+counters at their start and with seeds taken from the names of the nodes: the same node draws the same numbers in both, and
+a copy of a node (which has another name) draws others. A copied *seeded* node would otherwise draw in lockstep with the
+original and hide the fault.
+
+Gaps: resources other than variables (iterators, mutable tables) cannot be put back, so a step that captures one is refused;
+what the state of a variable is between the steps of one run is compared through the outputs only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.run.call_options import grappler_disabled, grappler_enabled
+from graphwright.run.callables import Step, resolve, variable_dtype
+from graphwright.source.rebuild import rebuild_concrete_function
+
+tf: Any = importlib.import_module("tensorflow")
+
+# Relative and absolute tolerance where bitwise equality is not asked for, by the number of bits of the mantissa.
+_TOLERANCES = {"float64": (1e-9, 1e-12), "float32": (1e-4, 1e-6), "float16": (1e-2, 1e-3), "bfloat16": (4e-2, 4e-3)}
+_READ_ONLY_TABLE_OPS = frozenset({"LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2"})
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What came out when two steps were compared.
+
+    Attributes:
+        equal: whether all outputs and variables agree, bit for bit or within the tolerance: `how` says which was asked for.
+        bitwise: whether they agree bit for bit.
+        max_abs: largest absolute difference of two numbers.
+        max_rel: largest relative difference of two numbers.
+        first_difference: the output or variable that differs first, and by how much; "" when they are equal.
+        how: what was compared and under which conditions.
+    """
+
+    equal: bool
+    bitwise: bool
+    max_abs: float
+    max_rel: float
+    first_difference: str
+    how: str
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+    def __str__(self) -> str:
+        if self.bitwise:
+            verdict = "equal bit for bit"
+        elif self.equal:
+            verdict = f"equal within the tolerance (largest difference {self.max_abs:.3g}, relative {self.max_rel:.3g})"
+        else:
+            verdict = f"DIFFERENT: {self.first_difference}"
+        return f"{verdict}; {self.how}"
+
+
+def verify(
+    original: Any,
+    rewritten: Any,
+    inputs: Any,
+    *,
+    steps: int = 1,
+    rtol: float | None = None,
+    atol: float | None = None,
+    grappler: bool = False,
+) -> Verification:
+    """Run two steps from the same variables on the same inputs, compare all they leave, and put the variables back.
+
+    Args:
+        original: a `tf.function`, a `ConcreteFunction`, or an object whose method `concrete_function(*inputs)` gives one.
+        rewritten: what should compute the same; it must capture the same variables, by identity.
+        inputs: the arguments of one call: a tuple of positional ones, a mapping of keyword ones, or one tensor.
+        steps: how many steps in a row both run on the inputs.
+        rtol: relative tolerance. Without it and `atol`, bitwise equality is asked for where both run the same kernels
+            (without Grappler, on the CPU), and a tolerance by dtype elsewhere. When the original does not agree bit for
+            bit with *itself*, the tolerance by dtype holds too.
+        atol: absolute tolerance.
+        grappler: whether Grappler rewrites both graphs. Its fusions differ between the two, so results do too, slightly.
+
+    Returns:
+        What was found. Numbers count as equal when both are NaN, or the same infinity, at the same place.
+
+    Raises:
+        UnsupportedError: a step captures state that cannot be put back.
+        ArgumentError: not a step, inputs that do not fit, `steps` below 1, or a variable without a value.
+        Exception: what a step raises; the variables are put back before.
+
+    >>> import tensorflow as tf
+    >>> total = tf.Variable(0.0)
+    >>> once, twice = tf.function(lambda x: total.assign_add(x)), tf.function(lambda x: total.assign_add(2 * x))
+    >>> print(verify(once, twice, tf.constant(1.0)).first_difference)
+    output (step 1) differs by 1 (relative 0.5)
+    >>> float(total)
+    0.0
+    """
+    if steps < 1:
+        raise ArgumentError(f"steps={steps} was given", where="argument 'steps'", remedy="give 1 or more")
+    left, right = resolve(original, inputs), resolve(rewritten, inputs)
+    for step in (left, right):
+        _check_restorable(step)
+    how = [f"{steps} step{'s' * (steps > 1)}", f"Grappler {'on' if grappler else 'off'}"]
+    pinned = _pin_random_nodes(left, right)
+    if pinned is not None:
+        how.append("stateful random nodes seeded by their names in both")
+
+    def run(step: Step) -> Iterator[list[tuple[str, NDArray[Any]]]]:
+        # Rebuilt for each run, since the hidden counters of random nodes start anew in a new function only.
+        fresh = step if pinned is None else _rebuilt(step, pinned[0] if step is left else pinned[1])
+        return _outputs_of(fresh, steps, grappler=grappler)
+
+    handles = left.variable_handles()
+    known = {id(handle) for handle in handles.values()}
+    foreign = [name for name, handle in right.variable_handles().items() if id(handle) not in known]
+    if foreign:
+        return Verification(False, False, np.inf, np.inf, f"variable {foreign[0]} is used by the rewritten step only", ", ".join(how))
+
+    how.append(f"{len(handles)} variables and all outputs compared")
+    exact = rtol is None and atol is None and not grappler and not _on_accelerator(handles, left)
+    start = {name: _read(name, handle) for name, handle in handles.items()}
+
+    def compare(rerun: Step, *, bitwise: bool) -> _Difference:
+        difference = _Difference(rtol, atol, bitwise=bitwise)
+        _restore(handles, start)
+        for number, (ours, theirs) in enumerate(zip(outputs, run(rerun), strict=True), start=1):
+            difference.add_structure(f"(step {number})", ours, theirs)
+        for name, handle in handles.items():
+            difference.add(f"variable {name}", end[name], _read(name, handle))
+        return difference
+
+    try:
+        outputs = list(run(left))
+        end = {name: _read(name, handle) for name, handle in handles.items()}
+        difference = compare(right, bitwise=exact)
+        # Bitwise equality cannot be asked of a step that does not give the same bits twice.
+        if exact and not difference.equal and not compare(left, bitwise=True).equal:
+            exact = False
+            how.append("the original itself does not give the same bits twice")
+            difference = compare(right, bitwise=False)
+    finally:
+        _restore(handles, start)
+    if not exact:
+        how.append("tolerance " + (f"rtol={rtol or 0.0:g}, atol={atol or 0.0:g}" if (rtol, atol) != (None, None) else "by dtype"))
+    else:
+        how.append("bitwise equality asked for")
+    return Verification(difference.equal, difference.bitwise, difference.max_abs, difference.max_rel, difference.first, ", ".join(how))
+
+
+class _Difference:
+    """Collects what differs. `bitwise` is what was found, `exact` what is asked for."""
+
+    def __init__(self, rtol: float | None, atol: float | None, *, bitwise: bool) -> None:
+        self.rtol, self.atol, self.exact = rtol, atol, bitwise
+        self.bitwise = True
+        self.first = ""
+        self.max_abs = 0.0
+        self.max_rel = 0.0
+
+    @property
+    def equal(self) -> bool:
+        return not self.first
+
+    def add_structure(self, where: str, left: list[tuple[str, NDArray[Any]]], right: list[tuple[str, NDArray[Any]]]) -> None:
+        if [path for path, _ in left] != [path for path, _ in right]:
+            self._differs(f"outputs {where} have another structure: {len(left)} and {len(right)} tensors")
+            return
+        for (path, ours), (_, theirs) in zip(left, right, strict=True):
+            self.add(f"output{path} {where}", ours, theirs)
+
+    def add(self, where: str, left: NDArray[Any], right: NDArray[Any]) -> None:
+        if left.dtype != right.dtype or left.shape != right.shape:
+            self._differs(f"{where} is {left.dtype}{list(left.shape)} and {right.dtype}{list(right.shape)}")
+            return
+        if left.dtype == object or left.dtype.kind in "SU":
+            if not np.array_equal(left, right):
+                self._differs(f"{where} differs in {int(np.sum(left != right))} of {left.size} strings")
+            return
+        if left.tobytes() == right.tobytes():
+            return
+        self._add_numbers(where, left, right)
+
+    def _add_numbers(self, where: str, left: NDArray[Any], right: NDArray[Any]) -> None:
+        wide = np.complex128 if left.dtype.kind == "c" else np.float64
+        dtype_name = str(left.dtype)
+        inexact = left.dtype.kind in "fc" or dtype_name in _TOLERANCES
+        ours, theirs = left.astype(wide), right.astype(wide)
+        # NaN at the same place, the same infinity, and zeros of either sign count as equal.
+        same = (left == right) | (np.isnan(ours) & np.isnan(theirs))
+        if bool(np.all(same)):
+            return
+        self.bitwise = False
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            distance = np.where(same, 0.0, np.abs(ours - theirs))
+            distance = np.where(np.isnan(distance), np.inf, distance)
+            size = np.maximum(np.abs(ours), np.abs(theirs))
+            relative = np.where(same, 0.0, np.where(np.isfinite(distance), distance / np.where(size == 0.0, 1.0, size), np.inf))
+        self.max_abs, self.max_rel = max(self.max_abs, float(distance.max())), max(self.max_rel, float(relative.max()))
+        if self.exact or not inexact:
+            within = same
+        else:
+            rtol, atol = _TOLERANCES.get(dtype_name, _TOLERANCES["float32"])
+            if (self.rtol, self.atol) != (None, None):
+                rtol, atol = self.rtol or 0.0, self.atol or 0.0
+            within = same | (distance <= atol + rtol * np.where(np.isfinite(size), size, 0.0))
+        if not bool(np.all(within)):
+            count = int(np.sum(~within))
+            share = f" at {count} of {left.size} places" if left.size > 1 else ""
+            self._differs(f"{where} differs{share} by {float(distance.max()):.4g} (relative {float(relative.max()):.4g})")
+
+    def _differs(self, what: str) -> None:
+        self.bitwise = False
+        self.first = self.first or what
+
+
+def _outputs_of(step: Step, count: int, *, grappler: bool) -> Iterator[list[tuple[str, NDArray[Any]]]]:
+    """The outputs of each of `count` steps in a row, as paths and arrays on the host."""
+    for _ in range(count):
+        # Not around the `yield`: the caller must not run under our options.
+        with grappler_enabled() if grappler else grappler_disabled():
+            outputs = step.run()
+        yield [(path, np.asarray(leaf.numpy())) for path, leaf in _leaves(outputs)]
+
+
+def _leaves(outputs: Any) -> list[tuple[str, Any]]:
+    """Paths such as `["loss"][0]` and tensors of a nested structure; sparse and ragged tensors by their components."""
+    if outputs is None:
+        return []
+    leaves: list[tuple[str, Any]] = []
+    for path, leaf in _with_paths(outputs):
+        tensors = tf.nest.flatten(leaf, expand_composites=True)
+        leaves += [(path + (f" (component {k})" if len(tensors) > 1 else ""), tensor) for k, tensor in enumerate(tensors)]
+    return [(path, leaf) for path, leaf in leaves if tf.is_tensor(leaf)]
+
+
+def _with_paths(structure: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(structure, Mapping):
+        entries = cast("Mapping[str, Any]", structure)
+        for key in entries:
+            yield from _with_paths(entries[key], f"{path}[{key!r}]")
+    elif isinstance(structure, list | tuple):
+        for index, part in enumerate(cast("Sequence[Any]", structure)):
+            yield from _with_paths(part, f"{path}[{index}]")
+    elif structure is not None:
+        yield path, structure
+
+
+def _read(name: str, handle: Any) -> NDArray[Any]:
+    """A copy on the host, so that no second set of variables is held on the device."""
+    if not bool(tf.raw_ops.VarIsInitializedOp(resource=handle)):
+        raise ArgumentError(
+            f"variable {name} has no value", cause="it was created and never initialized", remedy="initialize it, or run the step once"
+        )
+    return np.array(tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable_dtype(handle)).numpy())
+
+
+def _restore(handles: Mapping[str, Any], values: Mapping[str, NDArray[Any]]) -> None:
+    for name, handle in handles.items():
+        # A copy: on the CPU a tensor may share the array's memory, and the next update writes into it.
+        tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(values[name].copy(), dtype=variable_dtype(handle)))
+
+
+def _on_accelerator(handles: Mapping[str, Any], step: Step) -> bool:
+    devices = [str(tensor.device) for tensor in [*handles.values(), *step.arguments]]
+    return any(device and "CPU" not in device for device in devices) or bool(tf.config.list_logical_devices("GPU"))
+
+
+def _check_restorable(step: Step) -> None:
+    for external, internal in step.captures:
+        if external.dtype not in (tf.resource, tf.variant) or (external.dtype == tf.resource and variable_dtype(external) is not None):
+            continue
+        consumers = [consumer.type for consumer in internal.consumers()]
+        if all(consumer in _READ_ONLY_TABLE_OPS for consumer in consumers):
+            continue
+        raise UnsupportedError(
+            f"the step {step.name!r} captures a resource that is no variable, so its state cannot be put back",
+            where=f"node {internal.op.name!r}, used by {', '.join(sorted(set(consumers)))}",
+            cause="an iterator, a mutable table or a queue is used inside the step",
+            remedy="hand its elements to the step as arguments",
+        )
+
+
+def _pin_random_nodes(left: Step, right: Step) -> tuple[Any, Any] | None:
+    """The graphs of both steps with their stateful random nodes seeded by name; None when there are no such nodes."""
+    graphs = [step.concrete.graph.as_graph_def() for step in (left, right)]
+    random_nodes = [list(_stateful_random_nodes(graph)) for graph in graphs]
+    if not any(random_nodes):
+        return None
+    # Inlining puts the name of the call before that of the node, so the last part is what both sides share. A node that
+    # only the rewritten step has, under a last part that it has more often than the original, is a copy: it gets a seed
+    # of its own.
+    originals = Counter(_last_part(node.name) for node in random_nodes[0])
+    known = {node.name for node in random_nodes[0]}
+    left_over = Counter(originals)
+    left_over.subtract(_last_part(node.name) for node in random_nodes[1] if node.name in known)
+    for node in random_nodes[0]:
+        _seed(node, _last_part(node.name))
+    for node in sorted(random_nodes[1], key=lambda node: (node.name not in known, _is_copy(node), node.name)):
+        last = _last_part(node.name)
+        if node.name in known:
+            _seed(node, last)
+        elif not _is_copy(node) and left_over[last] > 0:
+            left_over[last] -= 1
+            _seed(node, last)
+        else:
+            _seed(node, node.name)
+    return graphs[0], graphs[1]
+
+
+def _stateful_random_nodes(graph_def: Any) -> Iterator[Any]:
+    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
+        for node in nodes:
+            if "seed" in node.attr and "seed2" in node.attr and node.attr["seed"].WhichOneof("value") == "i":
+                yield node
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _is_copy(node: Any) -> bool:
+    return "_graphwright_recomputed_from" in node.attr or node.name.startswith("recomputed/")
+
+
+def _seed(node: Any, text: str) -> None:
+    digest = zlib.crc32(text.encode()) + 1  # TensorFlow takes (0, 0) for "any"
+    node.attr["seed"].i = digest
+    node.attr["seed2"].i = digest
+
+
+def _rebuilt(step: Step, graph_def: Any) -> Step:
+    concrete = step.concrete
+    rebuilt = rebuild_concrete_function(
+        graph_def,
+        inputs=step.argument_names,
+        captures=[(external, internal.name) for external, internal in step.captures],
+        outputs=[tensor.name for tensor in concrete.outputs],
+        control_outputs=[operation.name for operation in concrete.graph.control_outputs],
+        name=step.name,
+        like=concrete,
+    )
+    return replace(step, concrete=rebuilt)
