@@ -42,7 +42,7 @@ def solve(graph: CostGraph, budget_bytes: int, *, time_limit_s: float = 10.0, pr
     started = clock.perf_counter()
     check_graph(graph)
     portfolio = Portfolio(graph, progress)
-    return _answer(portfolio, budget_bytes, started, started + time_limit_s)
+    return _answer(graph, portfolio, budget_bytes, started, started + time_limit_s)
 
 
 def minimum(graph: CostGraph, *, time_limit_s: float = 10.0, progress: Progress | None = None) -> Solution:
@@ -59,7 +59,7 @@ def minimum(graph: CostGraph, *, time_limit_s: float = 10.0, progress: Progress 
     bound = lower_bound(graph)
     steps = portfolio.smallest(bound.nbytes, started + time_limit_s)
     trace = simulate(graph, Schedule(tuple(steps)))
-    return _solution(portfolio, steps, "feasible", trace.peak_bytes, bound, started, portfolio.how)
+    return _solution(graph, portfolio, steps, "feasible", trace.peak_bytes, bound, started, portfolio.how)
 
 
 def curve(
@@ -99,7 +99,7 @@ def curve(
             progress(place / len(ordered), f"budget {place + 1} of {len(ordered)}")
         now = clock.perf_counter()
         share = max(0.0, started + time_limit_s - now) / (len(ordered) - place)
-        found.append(_answer(portfolio, budget, now, now + share))
+        found.append(_answer(graph, portfolio, budget, now, now + share))
     if progress is not None:
         progress(1.0, "curve done")
     front: list[Solution] = []
@@ -118,22 +118,22 @@ def _check_arguments(budget_bytes: int, time_limit_s: float) -> None:
         )
 
 
-def _answer(portfolio: Portfolio, budget_bytes: int, started: float, deadline: float) -> Solution:
-    bound = lower_bound(portfolio.problem.graph)
+def _answer(graph: CostGraph, portfolio: Portfolio, budget_bytes: int, started: float, deadline: float) -> Solution:
+    bound = lower_bound(graph)
     if bound.nbytes <= budget_bytes:
         steps, proved = portfolio.cheapest(budget_bytes, deadline)
         if steps is not None:
-            return _solution(portfolio, steps, "optimal" if proved else "feasible", budget_bytes, bound, started, portfolio.how)
+            return _solution(graph, portfolio, steps, "optimal" if proved else "feasible", budget_bytes, bound, started, portfolio.how)
     steps = portfolio.smallest(max(bound.nbytes, budget_bytes + 1), deadline)
-    return _solution(portfolio, steps, "infeasible", budget_bytes, bound, started, portfolio.how)
+    return _solution(graph, portfolio, steps, "infeasible", budget_bytes, bound, started, portfolio.how)
 
 
 def _solution(
-    portfolio: Portfolio, steps: Sequence[int], status: Status, budget_bytes: int, bound: LowerBound, started: float, how: str
+    graph: CostGraph, portfolio: Portfolio, steps: Sequence[int], status: Status, budget_bytes: int, bound: LowerBound, started: float, how: str
 ) -> Solution:
     problem = portfolio.problem
     schedule = Schedule(tuple(steps))
-    trace = simulate(problem.graph, schedule)
+    trace = simulate(graph, schedule)
     reason = ""
     if trace.peak_bytes > budget_bytes:
         status = "infeasible"

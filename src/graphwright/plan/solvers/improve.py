@@ -1,24 +1,107 @@
-"""Making a schedule that fits cheaper."""
+"""Making a schedule that fits cheaper.
+
+`fill` spends free memory: recomputations are taken back, the most time per byte first.
+`ruin_and_recreate` is a large-neighborhood search (Schrimpf et al. 2000): take back all
+recomputations around one place, so that memory overflows there, repair with the interval
+solver under slightly shuffled prices, fill, and keep the result when it is cheaper.
+"""
 
 from __future__ import annotations
 
+import heapq
+import random
 import time as clock
 
-from graphwright.plan.solvers.sequence import Sequence
+from graphwright.plan.solvers.intervals import reduce_overflow
+from graphwright.plan.solvers.sequence import Edit, Sequence
 
 
-def drop_recomputations(sequence: Sequence, deadline: float) -> None:
-    """Remove recomputations, dearest first, as long as nothing new rises above the budget."""
+def fill(sequence: Sequence, deadline: float) -> None:
+    """Remove recomputations while nothing new rises above the budget; most time per byte first."""
+    heap: list[tuple[float, int, int]] = []
     problem = sequence.problem
-    again = True
-    while again:
-        again = False
-        repeats = [run for runs in sequence.runs for run in runs[1:]]
-        repeats.sort(key=lambda run: (-problem.time[sequence.run_task[run]], int(sequence.position[run])))
-        for run in repeats:
+    stamp = 0
+    priced: dict[int, tuple[int, Edit]] = {}
+
+    def offer(run: int) -> None:
+        edit = sequence.trial((), 0, (run,))
+        if edit is not None and edit.gain >= 0:
+            priced[run] = (stamp, edit)
+            heapq.heappush(heap, (-_worth(sequence, edit), int(sequence.position[run]), run))
+
+    for runs in sequence.runs:
+        for run in runs[1:]:
             if clock.perf_counter() > deadline:
                 return
-            edit = sequence.trial((), 0, (run,))
-            if edit is not None and edit.gain >= 0:
-                sequence.apply(edit)
-                again = True
+            offer(run)
+    while heap:
+        if clock.perf_counter() > deadline:
+            return
+        _, _, run = heapq.heappop(heap)
+        if not sequence.is_present(run):
+            continue
+        when, edit = priced[run]
+        if when != stamp:
+            fresh = sequence.trial((), 0, (run,))
+            if fresh is None or fresh.gain < 0:
+                continue
+            edit = fresh
+            worth = _worth(sequence, edit)
+            priced[run] = (stamp, edit)
+            if heap and worth < -heap[0][0]:
+                heapq.heappush(heap, (-worth, int(sequence.position[run]), run))
+                continue
+        task = sequence.run_task[run]
+        sequence.apply(edit)
+        stamp += 1
+        # What only served this run may be of no use now.
+        for number in problem.inputs[task]:
+            producer = problem.producer[number]
+            if producer >= 0:
+                for other in sequence.runs[producer][1:]:
+                    offer(other)
+
+
+def _worth(sequence: Sequence, edit: Edit) -> float:
+    """Time saved per memory taken, where memory that is scarce counts more."""
+    assert edit.window is not None
+    old = sequence.step_bytes[edit.low : edit.high + 1]
+    grown = (edit.window - old).clip(min=0)
+    slack = (sequence.budget - old).clip(min=0) + max(1, sequence.budget // 32)
+    taken = float((grown / slack).sum())
+    return -edit.time / (taken + 1e-3)
+
+
+def ruin_and_recreate(best: Sequence, deadline: float, *, seed: int = 0, patience: int = 60) -> Sequence:
+    """Look for a cheaper schedule within the budget from one that fits; returns the best one.
+
+    Args:
+        patience: rounds without improvement after which to stop.
+    """
+    source = random.Random(seed)
+    idle = 0
+    width = 0.15
+    while idle < patience and clock.perf_counter() < deadline:
+        repeats = [run for runs in best.runs for run in runs[1:]]
+        if not repeats:
+            return best
+        trial = best.copy()
+        center = int(best.position[source.choice(repeats)])
+        reach = max(3, int(len(best) * width * source.random()))
+        share = source.choice((0.3, 0.6, 1.0))
+        chosen = [run for run in repeats if abs(int(best.position[run]) - center) <= reach and source.random() < share]
+        chosen.sort(key=lambda run: -int(best.position[run]))
+        for run in chosen:
+            edit = trial.trial((), 0, (run,))
+            if edit is not None:
+                trial.apply(edit)
+        noise = [source.lognormvariate(0.0, 0.4) for _ in range(best.problem.buffer_count)] if source.random() < 0.8 else None
+        ok = reduce_overflow(trial, deadline, noise=noise, time_cap=best.time)
+        if ok:
+            fill(trial, deadline)
+        if ok and trial.time < best.time * (1 - 1e-9):
+            best = trial
+            idle = 0
+        else:
+            idle += 1
+    return best

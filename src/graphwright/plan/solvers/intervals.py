@@ -25,35 +25,43 @@ from graphwright.plan.solvers.sequence import Edit, Sequence
 CHAIN_LIMIT = 3000
 
 
-def reduce_overflow(sequence: Sequence, deadline: float, *, banned: frozenset[int] | set[int] = frozenset(), patience: int = 3) -> bool:
+def reduce_overflow(
+    sequence: Sequence,
+    deadline: float,
+    *,
+    noise: list[float] | None = None,
+    time_cap: float = float("inf"),
+    patience: int = 3,
+) -> bool:
     """Insert recomputations until nothing is above the budget. Returns whether that was reached.
 
     Args:
         deadline: value of `time.perf_counter` at which to stop.
-        banned: buffers that are not to be dropped.
+        noise: factor on the gain of dropping each buffer, for searches that want another answer.
+        time_cap: give up when the schedule takes longer than this.
         patience: how many times candidates are collected anew.
     """
     for _ in range(patience):
         before = sequence.overflow()
         if before == 0:
             return True
-        _one_round(sequence, deadline, banned)
+        _one_round(sequence, deadline, noise, time_cap)
         after = sequence.overflow()
         if after == 0:
             return True
-        if after >= before or clock.perf_counter() > deadline:
+        if after >= before or clock.perf_counter() > deadline or sequence.time > time_cap:
             return False
     return sequence.overflow() == 0
 
 
-def _one_round(sequence: Sequence, deadline: float, banned: frozenset[int] | set[int]) -> None:
-    heap = list(_candidates(sequence, banned))
+def _one_round(sequence: Sequence, deadline: float, noise: list[float] | None, time_cap: float) -> None:
+    heap = list(_candidates(sequence, noise))
     heapq.heapify(heap)
     stamp = 0
     ready: dict[tuple[int, int], tuple[int, Edit]] = {}  # priced candidates, and the stamp of the state they were priced on
     over = sequence.overflow()
     while heap and over > 0:
-        if clock.perf_counter() > deadline:
+        if clock.perf_counter() > deadline or sequence.time > time_cap:
             return
         _, number, run = heapq.heappop(heap)
         known = ready.get((number, run))
@@ -62,6 +70,8 @@ def _one_round(sequence: Sequence, deadline: float, banned: frozenset[int] | set
         else:
             floor = -heap[0][0] if heap else 0.0
             score, edit = price(sequence, number, run)
+            if noise is not None:
+                score *= noise[number]
             if score <= 0.0:
                 ready.pop((number, run), None)
                 continue
@@ -78,20 +88,21 @@ def _one_round(sequence: Sequence, deadline: float, banned: frozenset[int] | set
         for other in fresh:
             task = sequence.run_task[other]
             for source in sequence.problem.inputs[task]:
-                if source not in banned:
-                    score = _estimate(sequence, source, other)
-                    if score > 0:
-                        heapq.heappush(heap, (-score, source, other))
+                score = _estimate(sequence, source, other)
+                if noise is not None:
+                    score *= noise[source]
+                if score > 0:
+                    heapq.heappush(heap, (-score, source, other))
 
 
-def _candidates(sequence: Sequence, banned: frozenset[int] | set[int]) -> Iterable[tuple[float, int, int]]:
+def _candidates(sequence: Sequence, noise: list[float] | None) -> Iterable[tuple[float, int, int]]:
     """(-optimistic score, buffer, run at whose position the buffer would be remade)."""
     problem = sequence.problem
     overfull = np.concatenate([[0], np.cumsum(sequence.step_bytes > sequence.budget)])
     overfull_list: list[int] = overfull.tolist()
     for number in range(problem.buffer_count):
         producer = problem.producer[number]
-        if producer < 0 or number in banned or not problem.recomputable[producer] or not problem.nbytes[number]:
+        if producer < 0 or not problem.recomputable[producer] or not problem.nbytes[number]:
             continue
         for start, _, uses in sequence.lives(number):
             previous = start
@@ -99,6 +110,8 @@ def _candidates(sequence: Sequence, banned: frozenset[int] | set[int]) -> Iterab
                 steps = overfull_list[use] - overfull_list[previous + 1] if use > previous else 0
                 if steps > 0:
                     score = problem.nbytes[number] * steps / max(problem.time[producer], problem.tiny_time)
+                    if noise is not None:
+                        score *= noise[number]
                     yield -score, number, sequence.order[use]
                 previous = use
 

@@ -1,0 +1,218 @@
+"""Segments between narrow cuts: the classic checkpointing schedule, on any schedule.
+
+What is forward and what is backward is not known here. Instead: at the peak of a schedule
+some buffers wait, made before the peak and read after it (the *residuals*). The steps before
+the peak are split into segments at positions where few bytes are still needed by later
+steps before the peak (narrow cuts). What crosses a cut is saved; all other residuals are
+dropped, and the first read after the peak remakes its segment from the cut below it.
+
+The result is a schedule again, with its own peak inside some segment, so the same function
+applied to its own result gives the multi-level schedules that very small budgets need
+(Griewank & Walther 2000, "revolve"; Chen et al. 2016, "sublinear memory cost").
+"""
+
+from __future__ import annotations
+
+import bisect
+import time as clock
+from collections import deque
+from collections.abc import Sequence
+
+from graphwright.plan.simulate import simulate_unchecked
+from graphwright.plan.solvers.problem import Problem
+
+LEVELS = 6
+
+
+def segment_schedules(problem: Problem, steps: Sequence[int], budget: int, deadline: float) -> list[list[int]]:
+    """Schedules by segments, smallest peak first; the first fits the budget where one was found.
+
+    Raises nothing; where there is nothing to drop the list is empty.
+    """
+    current = list(steps)
+    peak = max(simulate_unchecked(problem.graph, current), default=0)
+    found: list[tuple[int, float, int, list[int]]] = []
+    for _ in range(LEVELS):
+        level: list[tuple[int, float, int, list[int]]] = []
+        for schedule in _sizes(problem, current, deadline):
+            top = max(simulate_unchecked(problem.graph, schedule), default=0)
+            level.append((top, sum(problem.time[task] for task in schedule), len(found) + len(level), schedule))
+        if not level:
+            break
+        level.sort()
+        found.extend(level[:3])
+        if level[0][0] <= budget or level[0][0] >= peak or clock.perf_counter() > deadline:
+            break
+        peak, _, _, current = level[0]
+    found.sort()
+    return [schedule for _, _, _, schedule in found]
+
+
+def _sizes(problem: Problem, steps: list[int], deadline: float) -> list[list[int]]:
+    """One schedule for each of several segment sizes."""
+    lives = _Lives(problem, steps)
+    if not lives.residuals:
+        return []
+    total = sum(lives.nbytes(version) for version in lives.residuals)
+    schedules: list[list[int]] = []
+    seen: set[frozenset[int]] = set()
+    size = float(total)
+    largest = max(lives.nbytes(version) for version in lives.residuals)
+    while size >= largest / 2 and clock.perf_counter() < deadline:
+        saved = lives.save(size)
+        key = frozenset(saved)
+        if key not in seen:
+            seen.add(key)
+            schedules.append(lives.generate(saved))
+        size /= 1.6
+    return schedules
+
+
+class _Lives:
+    """Versions of a schedule, and what waits at its peak. A version is numbered in order of making."""
+
+    def __init__(self, problem: Problem, steps: list[int]) -> None:
+        self.problem = problem
+        self.steps = steps
+        current: dict[int, int] = {}
+        self.buffer: list[int] = []
+        self.made: list[int] = []  # step that makes the version, -1: given
+        self.uses: list[list[int]] = []
+        self.reads: list[list[int]] = []  # versions read by each step
+        self.makes: list[list[int]] = []
+        self.first: dict[int, int] = {}
+        for step, task in enumerate(steps):
+            self.first.setdefault(task, step)
+            read: list[int] = []
+            for number in problem.inputs[task]:
+                if number not in current:
+                    current[number] = self._new(number, -1)
+                self.uses[current[number]].append(step)
+                read.append(current[number])
+            made: list[int] = []
+            for number in problem.outputs[task]:
+                current[number] = self._new(number, step)
+                made.append(current[number])
+            self.reads.append(read)
+            self.makes.append(made)
+        self.last_of = current
+        step_bytes = simulate_unchecked(problem.graph, steps)
+        self.peak_step = step_bytes.index(max(step_bytes)) if step_bytes else 0
+        self.residuals = [
+            version
+            for version in range(len(self.buffer))
+            if 0 <= self.made[version] < self.peak_step
+            and self.uses[version]
+            and self.uses[version][-1] > self.peak_step
+            and self.peak_step not in self.uses[version]
+            and not problem.kept[self.buffer[version]]
+            and problem.recomputable[steps[self.made[version]]]
+        ]
+
+    def _new(self, number: int, step: int) -> int:
+        self.buffer.append(number)
+        self.made.append(step)
+        self.uses.append([])
+        return len(self.buffer) - 1
+
+    def nbytes(self, version: int) -> int:
+        return self.problem.nbytes[self.buffer[version]]
+
+    def save(self, size: float) -> set[int]:
+        """Versions that cross the cuts of segments whose residuals have at most about `size` bytes."""
+        peak = self.peak_step
+        inside = [0] * (peak + 1)  # residual bytes made at each step
+        for version in self.residuals:
+            inside[self.made[version]] += self.nbytes(version)
+        crossing = [0] * (peak + 2)  # bytes that later steps before the peak still read, after each step
+        spans: list[tuple[int, int, int]] = []
+        for version in range(len(self.buffer)):
+            start, number = self.made[version], self.buffer[version]
+            if start < 0 or start >= peak or self.problem.kept[number]:
+                continue
+            place = bisect.bisect_right(self.uses[version], peak)
+            end = self.uses[version][place - 1] if place else start
+            if end > start:
+                crossing[start] += self.problem.nbytes[number]
+                crossing[end] -= self.problem.nbytes[number]
+                spans.append((start, end, version))
+        for step in range(1, peak + 1):
+            crossing[step] += crossing[step - 1]
+        # cost[j]: least bytes saved when a cut lies after step j; sliding minimum over the segment before it.
+        window: deque[int] = deque()
+        cost = [0.0] * (peak + 1)
+        before = [-1] * (peak + 1)
+        prefix = [0] * (peak + 2)
+        for step in range(peak + 1):
+            prefix[step + 1] = prefix[step] + inside[step]
+        left = -1
+        for step in range(peak + 1):
+            # A segment (i, step] holds prefix[step + 1] - prefix[i + 1] residual bytes.
+            while left < step - 1 and prefix[step + 1] - prefix[left + 1] > size:
+                left += 1
+            while window and window[0] < left:
+                window.popleft()
+            if left < 0:
+                cost[step], before[step] = float(crossing[step]), -1
+            elif window:
+                cost[step], before[step] = cost[window[0]] + crossing[step], window[0]
+            else:
+                cost[step], before[step] = cost[step - 1] + crossing[step], step - 1
+            while window and cost[window[-1]] >= cost[step]:
+                window.pop()
+            window.append(step)
+        # The last segment needs no cut after it: pick the cheapest cut that leaves at most `size` behind it.
+        tail = [step for step in range(peak + 1) if prefix[peak + 1] - prefix[step + 1] <= size]
+        cut = min(tail, key=lambda step: (cost[step], step)) if prefix[peak + 1] > size and tail else -1
+        cuts: list[int] = []
+        while cut >= 0:
+            cuts.append(cut)
+            cut = before[cut]
+        cuts.reverse()
+        saved: set[int] = set()
+        for start, end, version in spans:
+            place = bisect.bisect_left(cuts, start)
+            if place < len(cuts) and cuts[place] < end:
+                saved.add(version)
+        return saved
+
+    def generate(self, saved: set[int]) -> list[int]:
+        """The schedule that drops all residuals but those saved, and remakes on demand."""
+        problem, steps = self.problem, self.steps
+        dropped = {version for version in self.residuals if version not in saved}
+        result: list[int] = []
+        remade: set[int] = set()
+        for step, task in enumerate(steps):
+            if step > self.peak_step:
+                for version in self.reads[step]:
+                    if version in dropped and version not in remade:
+                        self._remake(version, step, dropped, saved, remade, result)
+            result.append(task)
+        return result
+
+    def _remake(self, version: int, at: int, dropped: set[int], saved: set[int], remade: set[int], result: list[int]) -> None:
+        problem, steps = self.problem, self.steps
+        done: set[int] = set()
+        stack: list[tuple[int, bool]] = [(self.made[version], False)]
+        while stack:
+            step, expanded = stack.pop()
+            task = steps[step]
+            if expanded:
+                result.append(task)
+                remade.update(self.makes[step])
+                continue
+            if step in done:
+                continue
+            done.add(step)
+            if not problem.recomputable[task] or any(self.first[killer] < at for killer in problem.killers[task]):
+                continue
+            stack.append((step, True))
+            for source in reversed(self.reads[step]):
+                maker = self.made[source]
+                if maker < 0 or source in saved or maker in done or problem.kept[self.buffer[source]]:
+                    continue
+                if source in remade or source not in dropped:
+                    last = self.uses[source][-1] if self.uses[source] else maker
+                    if last >= at:  # still there, for a later read
+                        continue
+                stack.append((maker, False))
