@@ -1,0 +1,411 @@
+"""Graph -> CostGraph: which nodes are tasks, which values are buffers, who holds them and until when.
+
+Terms
+-----
+small
+    A node that touches less than `SMALL_BYTES` in inputs, outputs and workspace. Small
+    nodes run whenever they are ready; they take no part in the plan except as
+    dependencies between tasks.
+view
+    A node whose output shares storage with its input (`ir.traits.is_view`). A view is no
+    task: whoever reads it reads the buffer behind it, its *root*.
+group
+    Nodes that the kernels fuse past control edges (Conv2D with BiasAdd, and
+    Conv2DBackpropFilter with BiasAddGrad, by TensorFlow's oneDNN pass). A group is one task.
+
+What is counted: dense tensors, by dtype and shape; lists of tensors (variants) by the
+elements they hold; variables, inputs and constants as resident bytes. Not counted:
+small tensors, the code of kernels, and memory that kernels allocate outside
+TensorFlow's allocators.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
+from graphwright.errors import UnknownShapeError
+from graphwright.ir.dtypes import format_shape
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import Purity, in_place_pairs, is_control_flow, is_view, resource_of, written_resources
+from graphwright.ir.walk import topological_order
+from graphwright.plan.model import Buffer, CostGraph, Task
+
+SMALL_BYTES = 4096
+_JUNCTION_SIZE = 8  # a small node with more task dependencies than this becomes a task without bytes, to keep the edges few
+
+TimeOf = Callable[[tuple[Node, ...]], float]
+WorkspaceOf = Callable[[Node], int]
+VariantBytes = Mapping[Value, int]
+
+
+@dataclass(frozen=True)
+class TaskMap:
+    """A `CostGraph` and what its tasks and buffers stand for in the graph.
+
+    Attributes:
+        nodes: per task, its nodes in order (more than one for a group).
+        values: per buffer, the value whose storage it is.
+        task_of: the task of a node; views, constants and small nodes have none.
+        buffer_of: the buffer of a root value.
+        root_of: the value whose storage a value shares (itself, mostly).
+    """
+
+    graph: Graph
+    costs: CostGraph
+    nodes: tuple[tuple[Node, ...], ...]
+    values: tuple[Value, ...]
+    task_of: Mapping[Node, int]
+    buffer_of: Mapping[Value, int]
+    root_of: Mapping[Value, Value]
+    resident: Mapping[Value, int]  # bytes of variables (by resource input), inputs and constants
+
+
+def build_cost_graph(
+    graph: Graph,
+    purity: Purity,
+    time_of: TimeOf,
+    *,
+    workspace_of: WorkspaceOf = workspace_bytes,
+    variant_bytes: VariantBytes | None = None,
+    time_unit: str = "s",
+) -> TaskMap:
+    """Build the planning model of a flat graph with static shapes.
+
+    Args:
+        time_of: cost of one execution of a task, given its nodes.
+        workspace_of: bytes that a node's kernel allocates while it runs, beyond its outputs.
+        variant_bytes: bytes behind values of dtype variant.
+
+    Raises:
+        UnknownShapeError: a value's size is not known; the message names the node and the input to bind.
+    """
+    return _Builder(graph, purity, time_of, workspace_of, variant_bytes or {}, time_unit).build()
+
+
+class _Builder:
+    def __init__(
+        self, graph: Graph, purity: Purity, time_of: TimeOf, workspace_of: WorkspaceOf, variant_bytes: VariantBytes, time_unit: str
+    ) -> None:
+        self.graph = graph
+        self.purity = purity
+        self.time_of = time_of
+        self.workspace_of = workspace_of
+        self.variant_bytes = variant_bytes
+        self.time_unit = time_unit
+        self.order = topological_order(graph)
+        self.position = {node: k for k, node in enumerate(self.order)}
+        self.inputs = {v.producer for v in graph.inputs}
+        self.roots: dict[Value, Value] = {}
+        self.resident: dict[Value, int] = {}
+
+    def build(self) -> TaskMap:
+        self._find_roots()
+        groups = self._find_groups()
+        members = self._find_tasks(groups)
+        task_of = {node: t for t, nodes in enumerate(members) for node in nodes}
+        dependencies = self._small_dependencies(task_of)
+        killers = self._find_killers(task_of)
+        buffers, buffer_of, values = self._make_buffers(members, task_of, killers)
+        tasks = [self._make_task(t, nodes, task_of, buffer_of, buffers, dependencies) for t, nodes in enumerate(members)]
+        order = self._task_order(tasks, buffers, members)
+        renumber = {old: new for new, old in enumerate(order)}
+        tasks, buffers = _renumbered([tasks[t] for t in order], buffers, renumber)
+        members = [members[t] for t in order]
+        costs = CostGraph(
+            tuple(tasks),
+            tuple(buffers),
+            tuple(range(len(tasks))),
+            resident_bytes=sum(self.resident.values()),
+            time_unit=self.time_unit,
+            name=self.graph.name,
+        )
+        return TaskMap(
+            self.graph,
+            costs,
+            tuple(members),
+            tuple(values),
+            {node: t for t, nodes in enumerate(members) for node in nodes},
+            buffer_of,
+            self.roots,
+            self.resident,
+        )
+
+    # Storage
+
+    def _find_roots(self) -> None:
+        for value, variable in self.graph.variables.items():
+            self.resident[value] = variable.nbytes or 0
+        for node in self.order:
+            for value in node.outputs:
+                self.roots[value] = self._root(node, value)
+            if node in self.inputs or node.op_type == "Const":
+                for value in node.outputs:
+                    if value not in self.resident:
+                        size = self._bytes(value)
+                        if size >= SMALL_BYTES:
+                            self.resident[value] = size
+
+    def _root(self, node: Node, value: Value) -> Value:
+        if value.dtype.name == "resource":
+            return resource_of(value)
+        if not is_view(node) or node in self.inputs or not node.inputs or node.op_type == "ReadVariableOp":
+            return value
+        return self.roots[node.inputs[value.index if node.op_type == "IdentityN" else 0]]
+
+    def _bytes(self, value: Value) -> int:
+        if value in self.variant_bytes:
+            return self.variant_bytes[value]
+        if value.dtype.itemsize is None:
+            return 0
+        size = value.nbytes
+        if size is None:
+            raise UnknownShapeError(
+                f"the size of {value.name} is not known: {value.dtype}{format_shape(value.shape)}",
+                where=f"node {value.producer.name!r} ({value.producer.op_type})",
+                cause=_cause_of_unknown(value),
+                remedy="give the full shape of that input (feeds={name: shape}), or example inputs (inputs=...)",
+            )
+        return size + hidden_output_bytes(value)
+
+    def _storage_bytes(self, value: Value) -> int:
+        root = self.roots[value]
+        if root.producer.op_type == "ReadVariableOp" and root.producer not in self.inputs:
+            return self.resident.get(self.roots[root.producer.inputs[0]], 0)
+        return self.resident.get(root) or self._bytes(root)
+
+    # Tasks
+
+    def _find_groups(self) -> dict[Node, Node]:
+        """Node -> the leader of its group, for nodes that a fusing pass merges."""
+        leader: dict[Node, Node] = {}
+        outputs = {self.roots[v] for v in self.graph.outputs}
+        by_gradient: dict[Value, Node] = {}
+        for node in self.order:
+            if node.op_type in ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"):
+                by_gradient.setdefault(node.inputs[2], node)
+        for node in self.order:
+            if node.op_type == "BiasAdd":
+                producer = node.inputs[0].producer
+                if producer.op_type in ("Conv2D", "Conv3D") and len(node.inputs[0].uses) == 1 and node.inputs[0] not in outputs:
+                    leader[node] = producer
+            elif node.op_type == "BiasAddGrad" and node.inputs[0] in by_gradient:
+                other = by_gradient[node.inputs[0]]
+                if not _reaches(min(node, other, key=self._at), max(node, other, key=self._at), self.position):
+                    leader[node] = other
+        return leader
+
+    def _at(self, node: Node) -> int:
+        return self.position[node]
+
+    def _find_tasks(self, leader: Mapping[Node, Node]) -> list[tuple[Node, ...]]:
+        grouped: dict[Node, list[Node]] = {}
+        pending: dict[Node, int] = {}
+        for node in self.order:
+            if node in self.inputs or node.op_type == "Const" or is_view(node):
+                pending[node] = 0
+                continue
+            if node in leader:
+                grouped.setdefault(leader[node], []).append(node)
+                continue
+            if self._touched_bytes(node) >= SMALL_BYTES or node in leader.values() or is_control_flow(node):
+                grouped.setdefault(node, []).append(node)
+                continue
+            before = {b for b in self._before(node) if b in grouped or b in leader}
+            pending[node] = len(before) + max((pending.get(b, 0) for b in self._before(node)), default=0)
+            if pending[node] > _JUNCTION_SIZE:
+                grouped.setdefault(node, []).append(node)
+        return [tuple(sorted(nodes, key=self._at)) for nodes in grouped.values()]
+
+    def _before(self, node: Node) -> tuple[Node, ...]:
+        return (*(v.producer for v in node.inputs), *node.control_inputs)
+
+    def _touched_bytes(self, node: Node) -> int:
+        touched = {self.roots[v]: self._storage_bytes(v) for v in (*node.inputs, *node.outputs)}
+        return sum(touched.values()) + self.workspace_of(node)
+
+    def _small_dependencies(self, task_of: Mapping[Node, int]) -> dict[Node, frozenset[int]]:
+        """Per node that is no task: the tasks it waits for, through other such nodes."""
+        found: dict[Node, frozenset[int]] = {}
+        for node in self.order:
+            if node in task_of:
+                continue
+            sets = [frozenset((task_of[b],)) if b in task_of else found[b] for b in self._before(node)]
+            sets = [s for s in sets if s]
+            found[node] = sets[0] if len(set(sets)) == 1 else frozenset[int]().union(*sets)
+        return found
+
+    def _find_killers(self, task_of: Mapping[Node, int]) -> dict[Value, int]:
+        """Per read of a variable: the task that overwrites it, where every reader of the value comes before in the original order."""
+        killers: dict[Value, int] = {}
+        for node in self.order:
+            if node.op_type != "ReadVariableOp":
+                continue
+            resource = self.roots[node.inputs[0]]
+            writers = [
+                c for c in node.control_consumers if c in task_of and any(self.roots[v] is resource for v in written_resources(c))
+            ]
+            if not writers:
+                continue
+            writer = min(writers, key=self._at)
+            if all(self.position[reader] <= self.position[writer] for reader in _readers(node.outputs[0])):
+                killers[node.outputs[0]] = task_of[writer]
+        return killers
+
+    def _make_buffers(
+        self, members: list[tuple[Node, ...]], task_of: Mapping[Node, int], killers: Mapping[Value, int]
+    ) -> tuple[list[Buffer], dict[Value, int], list[Value]]:
+        buffers: list[Buffer] = []
+        values: list[Value] = []
+        buffer_of: dict[Value, int] = {}
+        kept = {self.roots[v] for v in self.graph.outputs}
+        for value, killer in killers.items():
+            buffer_of[value] = len(buffers)
+            values.append(value)
+            buffers.append(Buffer(value.name, 0, None, killed_by=killer))
+        for t, nodes in enumerate(members):
+            inside = set(nodes)
+            for node in nodes:
+                for value in node.outputs:
+                    if value.uses and all(use.node in inside for use in value.uses) and len(nodes) > 1 and value not in kept:
+                        continue  # fused away inside the group
+                    buffer_of[value] = len(buffers)
+                    values.append(value)
+                    buffers.append(Buffer(value.name, self._bytes(value), t, kept=value in kept))
+        return buffers, buffer_of, values
+
+    def _make_task(
+        self,
+        index: int,
+        nodes: tuple[Node, ...],
+        task_of: Mapping[Node, int],
+        buffer_of: Mapping[Value, int],
+        buffers: list[Buffer],
+        dependencies: Mapping[Node, frozenset[int]],
+    ) -> Task:
+        inputs: dict[int, None] = {}
+        after: set[int] = set()
+        outputs = [buffer_of[v] for node in nodes for v in node.outputs if v in buffer_of]
+        for node in nodes:
+            for value in node.inputs:
+                buffer = buffer_of.get(self.roots[value])
+                if buffer is not None and buffer not in outputs and buffers[buffer].producer != index:
+                    inputs[buffer] = None
+            for before in self._before(node):
+                after |= {task_of[before]} if before in task_of else dependencies[before]
+        after -= {index}
+        after -= {producer for b in inputs if (producer := buffers[b].producer) is not None}
+        pairs: list[tuple[int, int]] = []
+        for node in nodes if len(nodes) == 1 else ():
+            roots = [self.roots[v] for v in node.inputs]
+            for i, o in in_place_pairs(node):
+                source, target = buffer_of.get(roots[i]), buffer_of.get(node.outputs[o])
+                if source is None or target is None or roots.count(roots[i]) > 1 or buffers[source].producer is None:
+                    continue
+                if node.inputs[i].dtype == node.outputs[o].dtype and buffers[source].nbytes == buffers[target].nbytes:
+                    pairs.append((source, target))
+        return Task(
+            name=nodes[0].name,
+            time=self.time_of(nodes),
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            after=tuple(sorted(after)),
+            workspace_bytes=sum(self.workspace_of(n) for n in nodes),
+            recomputable=all(self.purity.is_pure(n) and not n.op_type == "NoOp" for n in nodes),
+            in_place=tuple(pairs),
+        )
+
+    def _task_order(self, tasks: list[Task], buffers: list[Buffer], members: list[tuple[Node, ...]]) -> list[int]:
+        """The original order of the tasks; a group stands where its last node stood, as far as dependencies allow."""
+        needs: list[set[int]] = []
+        for t, task in enumerate(tasks):
+            before = {p for b in task.inputs if (p := buffers[b].producer) is not None} | set(task.after)
+            needs.append(before - {t})
+        readers: dict[int, list[int]] = {}
+        for t, task in enumerate(tasks):
+            for b in task.inputs:
+                readers.setdefault(b, []).append(t)
+        for b, buffer in enumerate(buffers):
+            if buffer.killed_by is not None:
+                needs[buffer.killed_by] |= {t for t in readers.get(b, []) if t != buffer.killed_by}
+        consumers: list[list[int]] = [[] for _ in tasks]
+        for t, before in enumerate(needs):
+            for b in before:
+                consumers[b].append(t)
+        missing = [len(before) for before in needs]
+        place = [self.position[nodes[0]] for nodes in members]
+        ready = [(place[t], t) for t in range(len(tasks)) if missing[t] == 0]
+        heapq.heapify(ready)
+        order: list[int] = []
+        while ready:
+            _, t = heapq.heappop(ready)
+            order.append(t)
+            for c in consumers[t]:
+                missing[c] -= 1
+                if missing[c] == 0:
+                    heapq.heappush(ready, (place[c], c))
+        assert len(order) == len(tasks), "grouping made a cycle"
+        return order
+
+
+def _renumbered(tasks: list[Task], buffers: list[Buffer], new: Mapping[int, int]) -> tuple[list[Task], list[Buffer]]:
+    moved = [
+        Task(t.name, t.time, t.inputs, t.outputs, tuple(sorted(new[a] for a in t.after)), t.workspace_bytes, t.recomputable, t.in_place)
+        for t in tasks
+    ]
+    return moved, [
+        Buffer(
+            b.name,
+            b.nbytes,
+            None if b.producer is None else new[b.producer],
+            b.kept,
+            None if b.killed_by is None else new[b.killed_by],
+        )
+        for b in buffers
+    ]
+
+
+def _readers(value: Value) -> list[Node]:
+    """The nodes that read the value or a view of it."""
+    readers: list[Node] = []
+    stack = [value]
+    while stack:
+        for node in stack.pop().consumers:
+            readers.append(node)
+            if is_view(node):
+                stack += node.outputs
+    return readers
+
+
+def _reaches(first: Node, last: Node, position: Mapping[Node, int]) -> bool:
+    """Whether there is a path from `first` to `last`; looks only at nodes between them in the order."""
+    limit = position[last]
+    stack, seen = [first], {first}
+    while stack:
+        node = stack.pop()
+        for consumer in (*(c for v in node.outputs for c in v.consumers), *node.control_consumers):
+            if consumer is last:
+                return True
+            if consumer not in seen and position[consumer] < limit:
+                seen.add(consumer)
+                stack.append(consumer)
+    return False
+
+
+def _cause_of_unknown(value: Value) -> str:
+    """The inputs with unknown dimensions that the value depends on."""
+    stack, seen = [value.producer], {value.producer}
+    free: list[str] = []
+    while stack:
+        node = stack.pop()
+        if node.op_type in ("Placeholder", "_Arg") and any(v.shape is None or None in v.shape for v in node.outputs):
+            free += [f"{v.producer.name}{format_shape(v.shape)}" for v in node.outputs if v.dtype.name not in ("resource", "variant")]
+        for v in node.inputs:
+            if v.producer not in seen:
+                seen.add(v.producer)
+                stack.append(v.producer)
+    if free:
+        return f"it depends on the input {', '.join(sorted(free))}, whose dimensions are not all given"
+    return "its shape depends on values computed while the step runs (for example tf.where or tf.boolean_mask)"

@@ -1,0 +1,110 @@
+"""Data types and shapes, free of TensorFlow.
+
+A `Shape` is a tuple of dimensions, where None is an unknown dimension, or None when even the rank is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+Shape = tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """A data type: its name, its number in `tensorflow.DataType`, and the bytes of one element.
+
+    `itemsize` is None where elements have no fixed size (string, resource, variant) and
+    0.5 for the 4-bit types.
+
+    >>> DTYPES["float32"].itemsize
+    4
+    """
+
+    name: str
+    number: int
+    itemsize: float | None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_TABLE: tuple[tuple[str, int, float | None], ...] = (
+    ("float32", 1, 4),
+    ("float64", 2, 8),
+    ("int32", 3, 4),
+    ("uint8", 4, 1),
+    ("int16", 5, 2),
+    ("int8", 6, 1),
+    ("string", 7, None),
+    ("complex64", 8, 8),
+    ("int64", 9, 8),
+    ("bool", 10, 1),
+    ("qint8", 11, 1),
+    ("quint8", 12, 1),
+    ("qint32", 13, 4),
+    ("bfloat16", 14, 2),
+    ("qint16", 15, 2),
+    ("quint16", 16, 2),
+    ("uint16", 17, 2),
+    ("complex128", 18, 16),
+    ("float16", 19, 2),
+    ("resource", 20, None),
+    ("variant", 21, None),
+    ("uint32", 22, 4),
+    ("uint64", 23, 8),
+    ("float8_e5m2", 24, 1),
+    ("float8_e4m3fn", 25, 1),
+    ("float8_e4m3fnuz", 26, 1),
+    ("float8_e4m3b11fnuz", 27, 1),
+    ("float8_e5m2fnuz", 28, 1),
+    ("int4", 29, 0.5),
+    ("uint4", 30, 0.5),
+)
+DTYPES: dict[str, DType] = {name: DType(name, number, size) for name, number, size in _TABLE}
+_BY_NUMBER: dict[int, DType] = {d.number: d for d in DTYPES.values()}
+
+
+def dtype_from_number(number: int) -> DType:
+    """The type with this number in `tensorflow.DataType`; reference types (number + 100) map to their base.
+
+    >>> dtype_from_number(1).name
+    'float32'
+    """
+    base = number - 100 if number > 100 else number
+    return _BY_NUMBER.get(base) or DType(f"dtype{number}", number, None)
+
+
+def element_count(shape: Shape) -> int | None:
+    """Number of elements, or None when a dimension is unknown.
+
+    >>> element_count((2, 3)), element_count((None, 3)), element_count(())
+    (6, None, 1)
+    """
+    if shape is None or any(d is None for d in shape):
+        return None
+    return math.prod(d for d in shape if d is not None)
+
+
+def byte_count(dtype: DType, shape: Shape) -> int | None:
+    """Bytes of a dense tensor, or None when the shape or the element size is unknown.
+
+    >>> byte_count(DTYPES["float32"], (2, 3))
+    24
+    """
+    count = element_count(shape)
+    if count is None or dtype.itemsize is None:
+        return None
+    return math.ceil(count * dtype.itemsize)
+
+
+def format_shape(shape: Shape) -> str:
+    """Text of a shape; `?` is an unknown dimension, `*` an unknown rank.
+
+    >>> format_shape((None, 3)), format_shape(None)
+    ('[?,3]', '[*]')
+    """
+    if shape is None:
+        return "[*]"
+    return "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"

@@ -1,0 +1,162 @@
+"""Behavior of op types: the one place that knows lists of names. An unknown op counts as having effects.
+
+Terms
+-----
+view
+    The output shares the storage of input 0; nothing is copied.
+pure
+    The outputs depend on nothing but the inputs, and nothing else changes: executing it
+    twice gives the same result and is not seen by anyone.
+in place
+    The kernel may write its output into the storage of an input that nobody else holds.
+"""
+
+from __future__ import annotations
+
+from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.graph import Graph, Node, Value
+
+_VIEWS = frozenset(
+    "Identity StopGradient PreventGradient Reshape Squeeze ExpandDims ReadVariableOp PlaceholderWithDefault EnsureShape Bitcast IdentityN".split()
+)
+_VIEWS_OF_ALL = frozenset("Sum Mean Max Min Prod Tile Cast Slice StridedSlice Pad PadV2 MirrorPad BroadcastTo ConcatV2".split())
+"""Their kernels hand on input 0 where there is nothing to do: no axis of more than one element to reduce, a slice of everything."""
+
+_UNARY_IN_PLACE = frozenset(
+    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Digamma Elu Erf Erfc Erfinv Exp Expm1 Floor Inv LeakyRelu Lgamma Log Log1p LogSoftmax "
+    "LogicalNot Neg Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Square Tan Tanh ZerosLike "
+    "BiasAdd BiasAddV1 ClipByValue".split()
+)
+_BINARY_IN_PLACE = frozenset(
+    "Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Div DivNoNan EluGrad FloorDiv FloorMod InvGrad LeakyReluGrad LogicalAnd LogicalOr Maximum "
+    "Minimum Mod Mul MulNoNan Pow RealDiv ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad SqrtGrad "
+    "SquaredDifference Sub TanhGrad TruncateDiv Xdivy Xlogy".split()
+)
+
+_WRITE_OPS_PREFIX = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign", "ResourceGather")
+_PURE_THOUGH_STATEFUL = frozenset({"ReadVariableOp", "VarIsInitializedOp", "VariableShape", "ResourceGather", "ResourceGatherNd"})
+_CONTROL_FLOW = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_STATEFUL_OPS = frozenset(
+    "Assert Print PrintV2 RandomUniform RandomStandardNormal RandomUniformInt TruncatedNormal RandomShuffle Multinomial RandomGamma "
+    "RandomPoisson RandomPoissonV2 ParameterizedTruncatedNormal StatefulStandardNormalV2 StatefulUniform StatefulUniformInt "
+    "StatefulUniformFullInt StatefulTruncatedNormal StatefulRandomBinomial NonDeterministicInts RngSkip RngReadAndSkip PyFunc EagerPyFunc "
+    "PyFuncStateless FakeParam CollectiveReduceV2 NcclAllReduce".split()
+)
+
+
+def is_view(node: Node) -> bool:
+    """Whether the outputs share the storage of the inputs: output k of input k for IdentityN, of input 0 else."""
+    if node.op_type in _VIEWS:
+        return True
+    if node.op_type not in _VIEWS_OF_ALL or not node.inputs:
+        return False
+    before, after = node.inputs[0], node.outputs[0]
+    return before.dtype == after.dtype and before.nbytes is not None and before.nbytes == after.nbytes and _keeps_order(node)
+
+
+def _keeps_order(node: Node) -> bool:
+    """Whether an op with as many outputs as inputs changes nothing: a slice with negative strides would reverse."""
+    if node.op_type == "StridedSlice":
+        return node.inputs[0].shape == node.outputs[0].shape and not node.attrs.get("new_axis_mask")
+    return True
+
+
+def resource_of(value: Value) -> Value:
+    """The resource behind a resource value, through Identity and loops that hand it on."""
+    while True:
+        node = value.producer
+        if node.op_type in ("Identity", "IdentityN", "While", "StatelessWhile") and value.index < len(node.inputs):
+            value = node.inputs[value.index]
+            continue
+        return value
+
+
+def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
+    """Pairs (input, output) that the CPU kernel may share, in the order in which it tries them.
+
+    Sizes and dtypes must also agree, and nobody else may hold the input.
+    """
+    if node.op_type in _UNARY_IN_PLACE:
+        return ((0, 0),)
+    if node.op_type in _BINARY_IN_PLACE:
+        return ((0, 0), (1, 0))
+    match node.op_type:
+        case "SelectV2" | "Select":
+            return ((1, 0), (2, 0))
+        case "AddN":
+            return tuple((k, 0) for k in range(len(node.inputs)))
+        case "SoftmaxCrossEntropyWithLogits" | "SparseSoftmaxCrossEntropyWithLogits":
+            return ((0, 1),)
+        case "FusedBatchNorm" | "FusedBatchNormV2" | "FusedBatchNormV3" | "FusedBatchNormGrad" | "FusedBatchNormGradV2" | "FusedBatchNormGradV3":
+            return ((0, 0),)
+        case _:
+            return ()
+
+
+def writes_resource(node: Node) -> Value | None:
+    """The resource that the node overwrites, or None."""
+    if node.op_type.startswith(_WRITE_OPS_PREFIX) and not node.op_type.startswith("ResourceGather"):
+        return node.inputs[0] if node.inputs and node.inputs[0].dtype.name == "resource" else None
+    return None
+
+
+def written_resources(node: Node) -> tuple[Value, ...]:
+    """All resources among the inputs that the node overwrites (optimizer kernels write several)."""
+    if writes_resource(node) is None:
+        return ()
+    return tuple(v for v in node.inputs if v.dtype.name == "resource")
+
+
+def is_control_flow(node: Node) -> bool:
+    """Whether it is a While, If or Case node."""
+    return node.op_type in _CONTROL_FLOW
+
+
+def is_call(node: Node, graph: Graph) -> bool:
+    """Whether the node calls a function of the library and can be inlined."""
+    return node.op_type in _CALLS or node.op_type in graph.functions
+
+
+def called_functions(node: Node) -> tuple[str, ...]:
+    """Names of the library functions in the node's attributes."""
+    names: list[str] = []
+    for attribute in node.attrs.values():
+        items = attribute if isinstance(attribute, tuple) else (attribute,)
+        names += [item.name for item in items if isinstance(item, FunctionReference)]
+    return tuple(names)
+
+
+class Purity:
+    """Answers whether nodes are pure. `stateful(op_type)` is the registry's answer, None for an unknown op.
+
+    A control-flow node is pure when its functions are; reading a variable counts as
+    pure, because the planner keeps reads on their side of the writes.
+    """
+
+    def __init__(self, graph: Graph, stateful: dict[str, bool]) -> None:
+        self._graph = graph
+        self._stateful = stateful
+        self._functions: dict[str, bool] = {}
+
+    def is_pure(self, node: Node) -> bool:
+        """Whether executing the node twice cannot be told from executing it once."""
+        if node.op_type in _PURE_THOUGH_STATEFUL:
+            return True
+        names = called_functions(node)
+        if node.op_type in _CONTROL_FLOW or node.op_type in _CALLS:
+            return all(self._is_pure_function(name) for name in names)
+        if node.op_type in _STATEFUL_OPS or names:
+            return False
+        if any(v.dtype.name == "resource" for v in node.inputs):
+            return False
+        return not self._stateful.get(node.op_type, True)
+
+    def _is_pure_function(self, name: str) -> bool:
+        if name not in self._functions:
+            function = self._graph.functions.get(name)
+            self._functions[name] = False  # a function that calls itself is not pure
+            if function is not None:
+                arguments = {v.producer for v in function.body.inputs}
+                self._functions[name] = all(self.is_pure(n) for n in function.body.nodes if n not in arguments)
+        return self._functions[name]

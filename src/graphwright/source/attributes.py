@@ -1,0 +1,132 @@
+"""`AttrValue` protobufs <-> attributes of the IR."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
+from graphwright.ir.dtypes import DType, Shape, dtype_from_number
+from graphwright.source.tensorflow_import import import_tensorflow
+
+
+def shape_from_proto(proto: Any) -> Shape:
+    """A `TensorShapeProto` as a shape."""
+    if proto.unknown_rank:
+        return None
+    return tuple(None if d.size < 0 else int(d.size) for d in proto.dim)
+
+
+def shape_to_proto(shape: Shape, proto: Any) -> None:
+    """Write a shape into a `TensorShapeProto`."""
+    if shape is None:
+        proto.unknown_rank = True
+        return
+    for d in shape:
+        proto.dim.add().size = -1 if d is None else d
+
+
+def from_attr_value(value: Any) -> Attribute:
+    """Decode an `AttrValue`; what the IR does not model is kept serialized."""
+    kind = value.WhichOneof("value")
+    match kind:
+        case "i":
+            return int(value.i)
+        case "f":
+            return float(value.f)
+        case "b":
+            return bool(value.b)
+        case "s":
+            return bytes(value.s)
+        case "type" if value.type < 100:
+            return dtype_from_number(value.type)
+        case "shape" if not any(d.name for d in value.shape.dim):
+            return ShapeAttribute(shape_from_proto(value.shape))
+        case "func":
+            return FunctionReference(value.func.name, value.func.SerializeToString(deterministic=True) if value.func.attr else b"")
+        case "list":
+            decoded = _from_list(value.list)
+            if decoded is not None:
+                return decoded
+        case _:
+            pass
+    return SerializedAttribute(value.SerializeToString(deterministic=True))
+
+
+def _from_list(items: Any) -> tuple[Attribute, ...] | None:
+    """A list that holds one kind of item, or None: then it stays serialized."""
+    filled = [d.name for d, _ in items.ListFields()]
+    if len(filled) != 1:
+        return None
+    match filled[0]:
+        case "i":
+            return tuple(int(i) for i in items.i)
+        case "f":
+            return tuple(float(f) for f in items.f)
+        case "b":
+            return tuple(bool(b) for b in items.b)
+        case "s":
+            return tuple(bytes(s) for s in items.s)
+        case "type" if all(t < 100 for t in items.type):
+            return tuple(dtype_from_number(t) for t in items.type)
+        case "shape" if not any(d.name for s in items.shape for d in s.dim):
+            return tuple(ShapeAttribute(shape_from_proto(s)) for s in items.shape)
+        case "func" if not any(f.attr for f in items.func):
+            return tuple(FunctionReference(f.name) for f in items.func)
+        case _:
+            return None
+
+
+def write_attr_value(attribute: Attribute, value: Any) -> None:
+    """Encode an attribute into an `AttrValue`."""
+    match attribute:
+        case bool():
+            value.b = attribute
+        case int():
+            value.i = attribute
+        case float():
+            value.f = attribute
+        case bytes():
+            value.s = attribute
+        case DType():
+            value.type = attribute.number
+        case ShapeAttribute():
+            value.shape.SetInParent()
+            shape_to_proto(attribute.shape, value.shape)
+        case FunctionReference():
+            if attribute.serialized:
+                value.func.ParseFromString(attribute.serialized)
+            value.func.name = attribute.name
+        case SerializedAttribute():
+            value.ParseFromString(attribute.data)
+        case _:
+            _write_list(attribute, value.list)
+
+
+def _write_list(items: tuple[Attribute, ...], proto: Any) -> None:
+    for item in items:
+        match item:
+            case bool():
+                proto.b.append(item)
+            case int():
+                proto.i.append(item)
+            case float():
+                proto.f.append(item)
+            case bytes():
+                proto.s.append(item)
+            case DType():
+                proto.type.append(item.number)
+            case ShapeAttribute():
+                shape_to_proto(item.shape, proto.shape.add())
+            case FunctionReference():
+                proto.func.add().name = item.name
+            case _:
+                raise TypeError(f"an attribute list cannot hold {item!r}")
+
+
+def tensor_from_attribute(attribute: Attribute) -> Any:
+    """The NumPy array of a serialized tensor attribute (for example `Const`'s `value`), or None when it is none."""
+    if not isinstance(attribute, SerializedAttribute):
+        return None
+    tf = import_tensorflow()
+    value: Any = tf.compat.v1.AttrValue.FromString(attribute.data)
+    return tf.make_ndarray(value.tensor) if value.WhichOneof("value") == "tensor" else None

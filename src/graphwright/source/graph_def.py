@@ -1,0 +1,193 @@
+"""`GraphDef` <-> `ir.Graph`, with its library of functions. Read once, written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from graphwright.errors import GraphError, UnsupportedError
+from graphwright.ir.dtypes import DType
+from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.source.attributes import from_attr_value, shape_from_proto, write_attr_value
+from graphwright.source.op_registry import op_definition, output_arguments
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_MODELED_FIELDS = ("name", "op", "input", "device", "attr")
+
+
+def from_graph_def(graph_def: Any, *, name: str = "") -> Graph:
+    """Read a `GraphDef`. The graph has no inputs or outputs yet: the caller knows them.
+
+    Raises:
+        GraphError: a name is taken twice, an input does not exist, or the graph has a cycle.
+        UnsupportedError: an op type is neither registered nor in the library.
+    """
+    definitions = {f.signature.name: f for f in graph_def.library.function}
+    functions = {key: _read_function(f, definitions) for key, f in definitions.items()}
+    graph = Graph(name=name, versions=(graph_def.versions.producer, graph_def.versions.min_consumer))
+    _read_nodes(graph, graph_def.node, definitions, inputs={})
+    graph.functions = functions
+    for function in functions.values():
+        function.body.functions = functions
+    return graph
+
+
+def _read_function(definition: Any, definitions: Mapping[str, Any]) -> Function:
+    body = Graph(name=definition.signature.name)
+    inputs: dict[str, Value] = {}
+    for k, argument in enumerate(definition.signature.input_arg):
+        dtype = from_attr_value(_type_attr(argument.type))
+        assert isinstance(dtype, DType)
+        shapes = definition.arg_attr[k].attr.get("_output_shapes") if k in definition.arg_attr else None
+        shape = shape_from_proto(shapes.list.shape[0]) if shapes is not None and shapes.list.shape else None
+        node = body.add_node("_Arg", argument.name, attrs={"T": dtype, "index": k}, output_types=[(dtype, shape)])
+        body.inputs.append(node.outputs[0])
+        inputs[argument.name] = node.outputs[0]
+    offsets = _read_nodes(body, definition.node_def, definitions, inputs=inputs)
+    for argument in definition.signature.output_arg:
+        body.outputs.append(_function_value(body, definition.ret[argument.name], offsets, inputs))
+    body.control_outputs = [body[n] for n in definition.control_ret.values()]
+    return Function(definition.signature.name, body, definition.SerializeToString(deterministic=True))
+
+
+def _type_attr(number: int) -> Any:
+    return import_tensorflow().compat.v1.AttrValue(type=number)
+
+
+def _read_nodes(
+    graph: Graph, node_defs: Any, definitions: Mapping[str, Any], inputs: Mapping[str, Value]
+) -> dict[str, dict[str, int]]:
+    """Add the nodes in an order in which each input exists; returns, per node, where each output argument starts."""
+    offsets: dict[str, dict[str, int]] = {}
+    by_name: dict[str, Any] = {}
+    for node_def in node_defs:
+        if node_def.name in by_name or node_def.name in inputs:
+            raise GraphError(f"two nodes are named {node_def.name!r}", where=f"graph {graph.name!r}", cause="the file was edited by hand")
+        by_name[node_def.name] = node_def
+
+    done: set[str] = set(inputs)
+    for root in node_defs:
+        if root.name in done:
+            continue
+        stack: list[tuple[Any, int]] = [(root, 0)]
+        active = {root.name}
+        while stack:
+            node_def, position = stack.pop()
+            pending = None
+            for k in range(position, len(node_def.input)):
+                source = node_def.input[k].removeprefix("^").split(":")[0]
+                if source in done:
+                    continue
+                if source not in by_name:
+                    raise GraphError(f"input {node_def.input[k]!r} does not exist", where=f"node {node_def.name!r}")
+                if by_name[source].op in ("NextIteration", "RefNextIteration"):
+                    raise UnsupportedError(
+                        f"the TF1 loop around {source!r} is not supported",
+                        where=f"node {node_def.name!r}",
+                        remedy="build the loop with control flow v2 (tf.compat.v1.enable_control_flow_v2)",
+                    )
+                if source in active:
+                    raise GraphError(f"{node_def.name!r} is in a cycle", where=f"input {node_def.input[k]!r}")
+                pending = (source, k)
+                break
+            if pending is not None:
+                stack.append((node_def, pending[1]))
+                stack.append((by_name[pending[0]], 0))
+                active.add(pending[0])
+                continue
+            offsets[node_def.name] = _add_node(graph, node_def, definitions, offsets, inputs)
+            done.add(node_def.name)
+            active.discard(node_def.name)
+    return offsets
+
+
+def _add_node(
+    graph: Graph, node_def: Any, definitions: Mapping[str, Any], offsets: Mapping[str, dict[str, int]], inputs: Mapping[str, Value]
+) -> dict[str, int]:
+    attrs = {key: from_attr_value(node_def.attr[key]) for key in sorted(node_def.attr)}
+    definition = op_definition(node_def.op)
+    if definition is None and node_def.op in definitions:
+        definition = definitions[node_def.op].signature
+    if definition is None:
+        raise UnsupportedError(
+            f"op type {node_def.op!r} is not known",
+            where=f"node {node_def.name!r}",
+            cause="it is a custom op whose library is not loaded, or the graph was made by another TensorFlow version",
+            remedy="load the custom op library with tf.load_op_library first",
+        )
+    arguments = output_arguments(definition, attrs)
+    types = [dtype for _, dtypes in arguments for dtype in dtypes]
+    shapes = node_def.attr["_output_shapes"].list.shape if "_output_shapes" in attrs else ()
+    known = [shape_from_proto(shapes[k]) if k < len(shapes) else None for k in range(len(types))]
+    start: dict[str, int] = {}
+    position = 0
+    for name, dtypes in arguments:
+        start[name] = position
+        position += len(dtypes)
+    data = [_function_value(graph, text, offsets, inputs) for text in node_def.input if not text.startswith("^")]
+    controls = [graph[text[1:]] for text in node_def.input if text.startswith("^")]
+    extra = b""
+    if any(d.name not in _MODELED_FIELDS for d, _ in node_def.ListFields()):
+        rest = type(node_def)()
+        rest.CopyFrom(node_def)
+        for name in _MODELED_FIELDS:
+            rest.ClearField(name)
+        extra = rest.SerializeToString(deterministic=True)
+    graph.add_node(
+        node_def.op,
+        node_def.name,
+        inputs=data,
+        control_inputs=controls,
+        attrs=attrs,
+        output_types=list(zip(types, known, strict=True)),
+        device=node_def.device,
+        extra=extra,
+    )
+    return start
+
+
+def _function_value(graph: Graph, text: str, offsets: Mapping[str, dict[str, int]], inputs: Mapping[str, Value]) -> Value:
+    """`arg`, `node`, `node:1` (GraphDef) or `node:output_argument:0` (FunctionDef)."""
+    parts = text.split(":")
+    if parts[0] in inputs:
+        return inputs[parts[0]]
+    node = graph[parts[0]]
+    index = int(parts[1]) if len(parts) == 2 else 0
+    if len(parts) == 3:
+        index = offsets[parts[0]][parts[1]] + int(parts[2])
+    if index >= len(node.outputs):
+        raise GraphError(f"input {text!r} does not exist: {node.name!r} has {len(node.outputs)} outputs", where=f"graph {graph.name!r}")
+    return node.outputs[index]
+
+
+def to_graph_def(graph: Graph, *, keep: Callable[[Node], bool] | None = None, library: bool = True) -> Any:
+    """Write a `GraphDef`, with the functions that its nodes reach.
+
+    Args:
+        keep: which nodes to write; all by default. Inputs of written nodes may name nodes that are not.
+        library: whether to write the functions.
+    """
+    tf = import_tensorflow()
+    graph_def: Any = tf.compat.v1.GraphDef()
+    graph_def.versions.producer = graph.versions[0] or tf.version.GRAPH_DEF_VERSION
+    graph_def.versions.min_consumer = graph.versions[1]
+    for node in graph.nodes:
+        if keep is None or keep(node):
+            _write_node(node, graph_def.node.add())
+    for function in graph.functions.values() if library else ():
+        graph_def.library.function.add().ParseFromString(function.definition)
+    return graph_def
+
+
+def _write_node(node: Node, node_def: Any) -> None:
+    if node.extra:
+        node_def.ParseFromString(node.extra)
+    node_def.name = node.name
+    node_def.op = node.op_type
+    node_def.device = node.device
+    for value in node.inputs:
+        node_def.input.append(value.producer.name if value.index == 0 else value.name)
+    for control in node.control_inputs:
+        node_def.input.append(f"^{control.name}")
+    for key, attribute in node.attrs.items():
+        write_attr_value(attribute, node_def.attr[key])

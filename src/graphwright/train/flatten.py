@@ -1,0 +1,56 @@
+"""From a `ConcreteFunction` to the flat graph with static shapes that analysis and planning start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphwright.ir.graph import Graph
+from graphwright.ir.traits import Purity
+from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function, infer_shapes
+from graphwright.source.op_registry import is_stateful
+from graphwright.transform.dead_code import remove_dead_code
+from graphwright.transform.fold_constants import fold_constants
+from graphwright.transform.fold_shapes import fold_shapes
+from graphwright.transform.inline_functions import inline_functions
+
+
+@dataclass(frozen=True, slots=True)
+class FlatStep:
+    """A step as one joint graph, with what is needed to call it again."""
+
+    graph: Graph
+    binding: Binding
+    purity: Purity
+
+
+def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = None) -> FlatStep:
+    """Read, inline, bind shapes, and fold what only asks about shapes.
+
+    Args:
+        function: a `ConcreteFunction`.
+        feeds: shapes of flat arguments by position, where they are not static in the function.
+
+    Raises:
+        UnsupportedError: the step holds something that cannot be handled with proof.
+        UnknownShapeError: the feeds do not fit the step.
+    """
+    graph, binding = from_concrete_function(function)
+    graph = inline_functions(graph)
+    remove_dead_code(graph)
+    purity = Purity(graph, stateful_op_types(graph))
+    for _ in range(3):  # folding makes shapes known, which makes more foldable; three rounds reach the end in practice
+        infer_shapes(graph, feeds)
+        folded = fold_shapes(graph) + fold_constants(graph, purity, evaluate_constants(graph))
+        remove_dead_code(graph)
+        if not folded:
+            break
+    return FlatStep(graph, binding, purity)
+
+
+def stateful_op_types(graph: Graph) -> dict[str, bool]:
+    """What the registry says of each op type in the graph and its functions; an unknown op type counts as stateful."""
+    bodies = [graph, *(f.body for f in graph.functions.values())]
+    types = {node.op_type for body in bodies for node in body.nodes}
+    return {op_type: is_stateful(op_type) is not False for op_type in types}

@@ -1,0 +1,78 @@
+"""Replace what depends on constants only by its value.
+
+Backward passes compute the axes of broadcasts from shapes; as constants they cost nothing
+at run time, and shapes that depend on them become known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphwright.ir.attributes import Attribute
+from graphwright.ir.constants import constant_types, tensor_attribute
+from graphwright.ir.dtypes import DTYPES
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import Purity, called_functions
+
+Evaluate = Callable[[Sequence[Value]], Sequence[np.ndarray[Any, Any]]]
+_LARGEST = 4096  # bytes; a larger constant would stay in memory for good
+
+
+def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate) -> int:
+    """Replace small values that depend on constants only; returns how many nodes.
+
+    Args:
+        evaluate: computes such values, with the kernels that would compute them in the graph.
+    """
+    constant: set[Node] = set()
+    for node in graph.nodes:
+        if node.control_inputs or called_functions(node) or node.op_type in ("Placeholder", "_Arg", "NoOp"):
+            continue
+        if node.op_type == "Const" or (node.inputs and purity.is_pure(node) and all(v.producer in constant for v in node.inputs)):
+            if all(_is_foldable(v) for v in node.outputs):
+                constant.add(node)
+    border = [node for node in graph.nodes if node in constant and node.op_type != "Const" and _is_read_outside(node, constant, graph)]
+    if not border:
+        return 0
+    arrays = iter(evaluate([v for node in border for v in node.outputs]))
+    return replace_by_constants(graph, {node: [next(arrays) for _ in node.outputs] for node in border})
+
+
+def _is_read_outside(node: Node, inside: set[Node], graph: Graph) -> bool:
+    return any(c not in inside for v in node.outputs for c in v.consumers) or any(v in graph.outputs for v in node.outputs)
+
+
+def _is_foldable(value: Value) -> bool:
+    dtype = DTYPES.get(value.dtype.name)
+    if dtype is None or dtype.itemsize is None or dtype.name in ("bfloat16", "int4", "uint4") or dtype.name.startswith(("q", "float8")):
+        return False
+    size = value.nbytes
+    if size is None:  # an axis list of unknown length is short
+        return value.producer.op_type == "BroadcastGradientArgs" or (value.shape is not None and len(value.shape) == 1 and dtype.name in ("int32", "int64"))
+    return size <= _LARGEST
+
+
+def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray[Any, Any]]]) -> int:
+    """Replace each node by constants, one per output; what waited for the node waits for what it waited for."""
+    constants: list[Node] = []
+    for node, values in arrays.items():
+        if node in graph.control_outputs:
+            continue
+        for output, array in zip(node.outputs, values, strict=True):
+            dtype, shape = constant_types(array)
+            attrs: dict[str, Attribute] = {"dtype": dtype, "value": tensor_attribute(array)}
+            name = graph.unique_name(f"{node.name}/folded")
+            constant = graph.add_node("Const", name, attrs=attrs, output_types=[(dtype, shape)], device=node.device)
+            constants.append(constant)
+            graph.replace_uses(output, constant.outputs[0])
+        for consumer in node.control_consumers:
+            graph.remove_control_input(consumer, node)
+            for control in node.control_inputs:
+                graph.add_control_input(consumer, control)
+        graph.remove_node(node)
+    new = set(constants)
+    graph.sort_nodes([*constants, *(n for n in graph.nodes if n not in new)])
+    return len(arrays)

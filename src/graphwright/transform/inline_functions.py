@@ -1,0 +1,112 @@
+"""Inline nested function calls, so that forward and backward pass lie in one joint graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphwright.errors import GraphError, UnsupportedError
+from graphwright.ir.attributes import Attribute, FunctionReference
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import is_call
+
+_MAX_DEPTH = 64
+
+
+def inline_functions(graph: Graph) -> Graph:
+    """A new graph in which every function call is replaced by the function's body, nested calls included.
+
+    While, If and Case stay nodes with their functions. Nodes of a body are named
+    `<call>/<node>`. What ran after a call runs after all effects of its body; what a call
+    waited for, the stateful nodes of the body wait for.
+
+    Raises:
+        GraphError: a called function is not in the library.
+        UnsupportedError: a function calls itself.
+
+    >>> from graphwright.ir.graph import DTYPES, Function
+    >>> f32 = (DTYPES["float32"], (2,))
+    >>> body = Graph("f")
+    >>> arg = body.add_node("_Arg", "a", output_types=[f32]).outputs[0]
+    >>> body.inputs, body.outputs = [arg], [body.add_node("Relu", "r", inputs=[arg], output_types=[f32]).outputs[0]]
+    >>> g = Graph("main", functions={"f": Function("f", body)})
+    >>> x = g.add_node("Placeholder", "x", output_types=[f32]).outputs[0]
+    >>> call = g.add_node("PartitionedCall", "call", inputs=[x], attrs={"f": FunctionReference("f")}, output_types=[f32])
+    >>> g.inputs, g.outputs = [x], [call.outputs[0]]
+    >>> [n.name for n in inline_functions(g)]
+    ['x', 'call/r']
+    """
+    result = Graph(name=graph.name, functions=graph.functions, versions=graph.versions)
+    values, controls = _emit(graph, result, prefix="", arguments=None, waits=(), chain=())
+    result.inputs = [values[v] for v in graph.inputs]
+    result.outputs = [values[v] for v in graph.outputs]
+    result.control_outputs = list(dict.fromkeys(c for n in graph.control_outputs for c in controls[n]))
+    result.variables = {values[v]: variable for v, variable in graph.variables.items()}
+    return result
+
+
+def _emit(
+    source: Graph, result: Graph, *, prefix: str, arguments: Sequence[Value] | None, waits: Sequence[Node], chain: tuple[str, ...]
+) -> tuple[dict[Value, Value], dict[Node, tuple[Node, ...]]]:
+    """Copy the nodes of `source` into `result`; returns where its values and its effects went."""
+    values: dict[Value, Value] = {}
+    controls: dict[Node, tuple[Node, ...]] = {}
+    if arguments is not None:
+        for argument, value in zip(source.inputs, arguments, strict=True):
+            values[argument] = value
+            controls[argument.producer] = tuple(waits)
+    for node in source.nodes:
+        if arguments is not None and node in controls:
+            continue
+        inputs = [values[v] for v in node.inputs]
+        before = _unique(c for n in node.control_inputs for c in controls[n])
+        if not is_call(node, result):
+            if waits and (not node.inputs or _may_have_effects(node)):
+                before = _unique([*before, *waits])
+            copy = _copy(node, result, result.unique_name(prefix + node.name), inputs, before)
+            values.update(zip(node.outputs, copy.outputs, strict=True))
+            controls[node] = (copy,)
+            continue
+        name = _callee(node)
+        if name in chain or len(chain) > _MAX_DEPTH:
+            raise UnsupportedError(f"function {name!r} calls itself", where=f"node {node.name!r}", remedy="use tf.while_loop")
+        function = result.functions.get(name)
+        if function is None:
+            raise GraphError(f"function {name!r} is not in the library", where=f"node {node.name!r}")
+        inner_waits = _unique([*before, *waits])
+        inner_values, inner_controls = _emit(
+            function.body, result, prefix=f"{prefix}{node.name}/", arguments=inputs, waits=inner_waits, chain=(*chain, name)
+        )
+        for output, body_output in zip(node.outputs, function.body.outputs, strict=True):
+            values[output] = inner_values[body_output]
+        done = _unique(c for n in function.body.control_outputs for c in inner_controls[n]) or inner_waits
+        if len(done) > 1 and node.control_consumers:
+            done = (result.add_node("NoOp", result.unique_name(f"{prefix}{node.name}/done"), control_inputs=done),)
+        controls[node] = tuple(done)
+    return values, controls
+
+
+def _callee(node: Node) -> str:
+    reference: Attribute | None = node.attrs.get("f")
+    return reference.name if isinstance(reference, FunctionReference) else node.op_type
+
+
+def _may_have_effects(node: Node) -> bool:
+    return any(v.dtype.name == "resource" for v in node.inputs) or not node.outputs or "f" in node.attrs or "body" in node.attrs
+
+
+def _copy(node: Node, result: Graph, name: str, inputs: Sequence[Value], controls: Iterable[Node]) -> Node:
+    attrs = {key: value for key, value in node.attrs.items() if key != "_class"}  # colocation names nodes that are renamed here
+    return result.add_node(
+        node.op_type,
+        name,
+        inputs=inputs,
+        control_inputs=controls,
+        attrs=attrs,
+        output_types=[(v.dtype, v.shape) for v in node.outputs],
+        device=node.device,
+        extra=node.extra,
+    )
+
+
+def _unique(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    return tuple(dict.fromkeys(nodes))

@@ -1,0 +1,137 @@
+"""Apply a schedule to a graph: clone what is recomputed, reroute its readers, fix the order by control edges.
+
+After `apply_schedule`, every execution order that the graph allows runs the tasks in the
+order of the schedule, so the peak is the planned one whatever the executor's threads do.
+Small nodes and views stay free: they touch next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphwright.analyze.cost import TaskMap
+from graphwright.ir.attributes import Attribute
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.walk import topological_order
+from graphwright.plan.model import Schedule
+
+RECOMPUTED_FROM = "_graphwright_recomputed_from"
+
+
+def apply_schedule(tasks: TaskMap, schedule: Schedule, *, fix_order: bool = True) -> dict[int, tuple[Node, ...]]:
+    """Rewrite `tasks.graph` in place so that it runs `schedule`.
+
+    A repeat of a task becomes a clone named `recomputed/<name>` with the attribute
+    `_graphwright_recomputed_from`. Each execution reads the latest version of its inputs.
+
+    Args:
+        fix_order: chain the steps by control edges. Without it the executor may run
+            recomputations early, and the peak is not the planned one.
+
+    Returns:
+        The nodes of each step, by its position in the schedule.
+
+    Raises:
+        GraphError: the schedule contradicts the dependencies of the graph.
+    """
+    rewriter = _Rewriter(tasks)
+    steps: dict[int, tuple[Node, ...]] = {}
+    executed: set[int] = set()
+    for k, t in enumerate(schedule.steps):
+        if t in executed:
+            steps[k] = rewriter.clone(tasks.nodes[t])
+        else:
+            executed.add(t)
+            rewriter.reroute(tasks.nodes[t])
+            steps[k] = tasks.nodes[t]
+    rewriter.reroute_outputs()
+    graph = tasks.graph
+    if fix_order:
+        _chain(graph, [steps[k] for k in range(len(schedule.steps))])
+    graph.sort_nodes(topological_order(graph))
+    return steps
+
+
+class _Rewriter:
+    def __init__(self, tasks: TaskMap) -> None:
+        self.graph: Graph = tasks.graph
+        self.roots: Mapping[Value, Value] = tasks.root_of
+        self.current: dict[Value, Value] = {}  # root -> its latest version, where that is a clone's output
+        self.views: dict[tuple[Value, Value], Value] = {}
+        self.inputs: dict[Node, tuple[Value, ...]] = {}  # the original inputs of the nodes that were rerouted
+
+    def reroute(self, nodes: tuple[Node, ...]) -> None:
+        """Let the nodes read the latest versions."""
+        for node in nodes:
+            self.inputs[node] = node.inputs
+            for k, value in enumerate(node.inputs):
+                latest = self._latest(value)
+                if latest is not value:
+                    self.graph.replace_input(node, k, latest)
+
+    def reroute_outputs(self) -> None:
+        """Let the graph return the latest versions."""
+        self.graph.outputs = [self._latest(value) for value in self.graph.outputs]
+
+    def clone(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Clone a task; later readers see the clones' outputs."""
+        inside: dict[Value, Value] = {}
+        clones: list[Node] = []
+        for node in nodes:
+            attrs: dict[str, Attribute] = {**node.attrs, RECOMPUTED_FROM: node.name.encode()}
+            clone = self.graph.add_node(
+                node.op_type,
+                self.graph.unique_name(f"recomputed/{node.name}"),
+                inputs=[inside.get(v) or self._latest(v) for v in self.inputs[node]],
+                attrs=attrs,
+                output_types=[(v.dtype, v.shape) for v in node.outputs],
+                device=node.device,
+                extra=node.extra,
+            )
+            inside.update(zip(node.outputs, clone.outputs, strict=True))
+            clones.append(clone)
+        self.current.update(inside)
+        return tuple(clones)
+
+    def _latest(self, value: Value) -> Value:
+        root = self.roots.get(value, value)
+        version = self.current.get(root)
+        if version is None:
+            return value
+        return self._view(value, root, version)
+
+    def _view(self, value: Value, root: Value, version: Value) -> Value:
+        """The same view of `version` as `value` is of `root`."""
+        if value is root:
+            return version
+        found = self.views.get((value, version))
+        if found is not None:
+            return found
+        node = value.producer
+        several = node.op_type == "IdentityN"
+        source = self._view(node.inputs[value.index if several else 0], root, version)
+        attrs: dict[str, Attribute] = {"T": value.dtype} if several else dict(node.attrs)
+        attrs[RECOMPUTED_FROM] = node.name.encode()
+        clone = self.graph.add_node(
+            "Identity" if several else node.op_type,
+            self.graph.unique_name(f"recomputed/{node.name}"),
+            inputs=[source] if several else [source, *node.inputs[1:]],
+            attrs=attrs,
+            output_types=[(value.dtype, value.shape)],
+            device=node.device,
+        )
+        self.views[value, version] = clone.outputs[0]
+        return clone.outputs[0]
+
+
+def _chain(graph: Graph, steps: list[tuple[Node, ...]]) -> None:
+    """Control edges from the last nodes of each step to the first nodes of the next one."""
+    for before, after in zip(steps, steps[1:], strict=False):
+        inside, following = set(before), set(after)
+        exits = [n for n in before if not any(c in inside for v in n.outputs for c in v.consumers)]
+        entries = [n for n in after if not any(v.producer in following for v in n.inputs)]
+        for entry in entries:
+            known = {v.producer for v in entry.inputs} | set(entry.control_inputs)
+            for leave in exits:
+                if leave not in known:
+                    graph.add_control_input(entry, leave)
