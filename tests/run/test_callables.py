@@ -86,10 +86,7 @@ def test_bad_input():
 
 
 def test_tensorflow_still_has_its_private_machinery():
-    variable = tf.Variable([1.0], dtype=tf.float16)
     concrete = tf.function(lambda x, flag: x).get_concrete_function(tf.TensorSpec([2]), True)
     arguments = callables._flat_arguments(concrete, (tf.zeros([2]),), {}, {})
     assert [tuple(tensor.shape) for tensor in arguments] == [(2,)]
     assert callables._call_flat(concrete, arguments).numpy().tolist() == [0.0, 0.0]
-    assert callables.variable_dtype(variable.handle) == tf.float16
-    assert callables.variable_dtype(iter(tf.data.Dataset.range(1))._iterator_resource) is None

@@ -295,7 +295,8 @@ def test_tensorflow_still_has_its_private_machinery():
         rebuild._import_nodes(graph.as_graph_def())
     variable, inner = tf.Variable(tf.ones([2, 5])), func_graph.get_tensor_by_name("handle:0")
     rebuild._copy_handle_data(variable.handle, inner)
-    assert [dim.size for dim in rebuild._shape_behind(variable.handle).dim] == [2, 5]
+    assert rebuild.variable_behind(variable.handle) == (tf.TensorShape([2, 5]), tf.float32)
+    assert rebuild.variable_behind(iter(tf.data.Dataset.range(1))._iterator_resource) is None
     with func_graph.as_default():
         assert tf.raw_ops.ReadVariableOp(resource=inner, dtype=tf.float32).shape == [2, 5]
     rebuild._add_capture(func_graph, variable.handle, inner)

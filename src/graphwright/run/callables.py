@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from graphwright.errors import ArgumentError
+from graphwright.source.rebuild import variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -52,7 +53,7 @@ class Step:
         seen: set[int] = set()
         pairs = [*self.captures, *zip(self.arguments, self.concrete.inputs, strict=False)]
         for external, internal in pairs:
-            if external.dtype != tf.resource or id(external) in seen or variable_dtype(external) is None:
+            if id(external) in seen or variable_behind(external) is None:
                 continue
             seen.add(id(external))
             name = named.get(id(external)) or str(internal.op.name)
@@ -144,11 +145,3 @@ def _flat_arguments(concrete: Any, positional: Sequence[Any], keyword: Mapping[s
 
 def _call_flat(concrete: Any, arguments: Sequence[Any]) -> Any:
     return concrete._call_flat(list(arguments), concrete.captured_inputs)
-
-
-def variable_dtype(handle: Any) -> Any:
-    """The dtype of the variable that an eager handle points to; None when it points to something else."""
-    data = handle._handle_data
-    if data is None or not data.is_set or len(data.shape_and_type) != 1:
-        return None
-    return tf.dtypes.as_dtype(data.shape_and_type[0].dtype)

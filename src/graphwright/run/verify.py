@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
-from graphwright.run.callables import Step, resolve, variable_dtype
-from graphwright.source.rebuild import rebuild_concrete_function
+from graphwright.run.callables import Step, resolve
+from graphwright.source.rebuild import rebuild_concrete_function, variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -266,13 +266,19 @@ def _read(name: str, handle: Any) -> NDArray[Any]:
         raise ArgumentError(
             f"variable {name} has no value", cause="it was created and never initialized", remedy="initialize it, or run the step once"
         )
-    return np.array(tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable_dtype(handle)).numpy())
+    return np.array(tf.raw_ops.ReadVariableOp(resource=handle, dtype=_dtype(handle)).numpy())
 
 
 def _restore(handles: Mapping[str, Any], values: Mapping[str, NDArray[Any]]) -> None:
     for name, handle in handles.items():
         # A copy: on the CPU a tensor may share the array's memory, and the next update writes into it.
-        tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(values[name].copy(), dtype=variable_dtype(handle)))
+        tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(values[name].copy(), dtype=_dtype(handle)))
+
+
+def _dtype(handle: Any) -> Any:
+    variable = variable_behind(handle)
+    assert variable is not None
+    return variable[1]
 
 
 def _on_accelerator(handles: Mapping[str, Any], step: Step) -> bool:
@@ -282,7 +288,7 @@ def _on_accelerator(handles: Mapping[str, Any], step: Step) -> bool:
 
 def _check_restorable(step: Step) -> None:
     for external, internal in step.captures:
-        if external.dtype not in (tf.resource, tf.variant) or (external.dtype == tf.resource and variable_dtype(external) is not None):
+        if external.dtype not in (tf.resource, tf.variant) or variable_behind(external) is not None:
             continue
         consumers = [consumer.type for consumer in internal.consumers()]
         if all(consumer in _READ_ONLY_TABLE_OPS for consumer in consumers):

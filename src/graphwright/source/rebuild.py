@@ -145,12 +145,12 @@ def _state_shapes_of_reads(nodes: Iterable[Any], captures: Sequence[tuple[Any, s
 
     The handle data of a placeholder can only be set when the node exists, and its consumers are inferred in the same import.
     """
-    shapes = {_node_of(tensor_name): _shape_behind(external) for external, tensor_name in captures}
+    variables = {_node_of(tensor_name): variable_behind(external) for external, tensor_name in captures}
     for node in nodes:
         if node.op == "ReadVariableOp" and "_output_shapes" not in node.attr:
-            shape = shapes.get(_node_of(node.input[0]))
-            if shape is not None:
-                node.attr["_output_shapes"].list.shape.add().CopyFrom(shape)
+            variable = variables.get(_node_of(node.input[0]))
+            if variable is not None:
+                node.attr["_output_shapes"].list.shape.add().CopyFrom(variable[0].as_proto())
 
 
 def _node_of(edge: str) -> str:
@@ -250,12 +250,14 @@ def _import_nodes(graph_def: Any) -> None:
     _private("framework.importer").import_graph_def_for_function(graph_def, name="", propagate_device_spec=True)
 
 
-def _shape_behind(handle: Any) -> Any:
-    """The shape of the variable that a handle points to, as a proto; None when it is not known."""
+def variable_behind(handle: Any) -> tuple[Any, Any] | None:
+    """Shape (`tf.TensorShape`) and dtype of the variable that a handle points to; None when it is no variable's handle."""
     if handle.dtype != tf.resource:
         return None
     data = _private("ops.handle_data_util").get_handle_data(handle)
-    return data.shape_and_type[0].shape if data is not None and data.is_set and len(data.shape_and_type) == 1 else None
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    return tf.TensorShape(data.shape_and_type[0].shape), tf.dtypes.as_dtype(data.shape_and_type[0].dtype)
 
 
 def _copy_handle_data(source: Any, target: Any) -> None:
