@@ -65,6 +65,39 @@ def test_import_without_tensorflow():
     assert done.stdout == "fine\n", done.stderr
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "gw.inspect(len, feeds={})",
+        "gw.optimize_memory(len, budget=0.5)",
+        "gw.measure(len, ())",
+        "gw.verify(len, len, ())",
+        "gw.sweep(len, batches=[1], budget=1)",
+        "__import__('graphwright.train.demo_model').train.demo_model.make_demo()",
+    ],
+)
+def test_what_needs_tensorflow_says_what_to_install(call):
+    done = run_without_tensorflow(
+        f"""
+        import graphwright as gw
+
+        try:
+            {call}
+        except gw.MissingDependencyError as error:
+            print(error)
+        """
+    )
+    assert "graphwright[cpu]" in done.stdout, done.stderr
+    assert "[gpu]" in done.stdout
+
+
+def test_the_command_line_says_what_to_install():
+    done = run_without_tensorflow("from graphwright.cli import main; main(['inspect', 'json:loads'])")
+    assert done.returncode == 2
+    assert "graphwright[cpu]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.tensorflow
 def test_import_does_not_load_tensorflow():
     code = "import sys, graphwright, graphwright.cli; print(sorted({'tensorflow', 'keras'} & set(sys.modules)))"

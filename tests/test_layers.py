@@ -25,7 +25,7 @@ TABLE: dict[str, frozenset[str]] = {
     "inspection": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train"}),
     "cli": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "inspection", "__init__"}),
     "__main__": frozenset({"cli"}),
-    "__init__": frozenset({"errors", "ir", "analyze", "plan", "transform", "run", "report", "train", "inspection"}),
+    "__init__": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "inspection"}),
 }
 TENSORFLOW_LAYERS = frozenset({"source", "run", "train"})
 TENSORFLOW_NAMES = frozenset({"tensorflow", "keras", "tf_keras"})

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from graphwright.errors import VerificationWarning as VerificationWarning
     from graphwright.report.results import Inspection as Inspection
     from graphwright.report.results import MemoryPlan as MemoryPlan
+    from graphwright.run.verify import Verification as Verification
+    from graphwright.run.verify import verify as verify
 
 _HOME = {
     "ArgumentError": "graphwright.errors",
@@ -39,7 +41,9 @@ _HOME = {
     "MissingDependencyError": "graphwright.errors",
     "UnknownShapeError": "graphwright.errors",
     "UnsupportedError": "graphwright.errors",
+    "Verification": "graphwright.run.verify",
     "VerificationWarning": "graphwright.errors",
+    "verify": "graphwright.run.verify",
 }
 """Public name -> module that defines it."""
 
@@ -47,7 +51,15 @@ _HOME = {
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'graphwright' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    try:
+        value = getattr(import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        from graphwright.source.tensorflow_import import import_tensorflow
+
+        import_tensorflow()  # raises the error that says what to install
+        raise
     globals()[name] = value
     return value
 
