@@ -21,6 +21,7 @@ from graphwright.errors import FileFormatError, GraphError, UnsupportedError
 from graphwright.source.rebuild import rebuild_concrete_function, variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
+_DecodeError: Any = importlib.import_module("google.protobuf.message").DecodeError
 
 _FORMAT = "graphwright steps"
 _VERSION = 1
@@ -115,7 +116,7 @@ def read_steps(directory: str | Path) -> dict[str, StoredStep]:
             raise ValueError(f"format {document['format']!r}, version {document['version']!r}")
         values = [_read_value(source / "values", entry) for entry in document["values"]]
         return {step["name"]: _read_one(source, step, values) for step in document["steps"]}
-    except (OSError, ValueError, KeyError, TypeError, IndexError, GraphError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, GraphError, _DecodeError) as error:
         raise FileFormatError(
             f"no steps can be read: {error}", where=str(source), cause="the directory was not written by write_steps, or not to its end"
         ) from error

@@ -1,0 +1,298 @@
+"""Measure the peak memory and the time of a step, in a process of its own.
+
+A fresh process, because TensorFlow keeps memory for later, and what the caller did before would be measured with it. The
+step goes there by way of `graphwright.source.step_file`, with the values of its variables; the caller's are not touched.
+
+Peak memory is `resident_bytes` plus the growth of the process during a step (see `graphwright.run.meter`), the median of
+several steps after those that fill caches. Resident are the variables, the captured constants, the constants in the graph
+and the arguments, each buffer once; a step's outputs belong to the growth. On a GPU the growth is what TensorFlow's
+allocator says of itself (`get_memory_info`), which there sees all but the workspace of cuDNN's own.
+
+Time is measured in a second process without the settings of malloc that the memory measurement needs, so it is what a user
+would see.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphwright.analyze.measurement import Measurement
+from graphwright.errors import ArgumentError, MeasurementError
+from graphwright.run.callables import Step, resolve
+from graphwright.run.meter import MEMORY_ENVIRONMENT
+from graphwright.source.rebuild import variable_behind
+from graphwright.source.step_file import write_steps
+
+tf: Any = importlib.import_module("tensorflow")
+
+_SOURCE_ROOT = Path(__file__).parents[2]
+_STDERR_LINES = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Time of one of several steps that took turns.
+
+    Attributes:
+        time_s: median wall time in seconds.
+        ratio: median over the rounds of its time divided by that of the first step in the same round.
+        times_s: all measured times, by round.
+        how: how they were measured, in words.
+    """
+
+    time_s: float
+    ratio: float
+    times_s: tuple[float, ...]
+    how: str
+
+
+def measure(
+    function: Any,
+    inputs: Any,
+    *,
+    steps: int = 3,
+    warmup: int = 1,
+    time: bool = True,
+    inter_op_threads: int | None = None,
+    grappler: bool = True,
+    executor: str = "",
+    timeout_s: float | None = None,
+) -> Measurement:
+    """Peak memory and time of a step.
+
+    Args:
+        function: a `tf.function`, a `ConcreteFunction`, or an object whose method `concrete_function(*inputs)` gives one
+            (and whose attribute `grappler_disabled` says that it runs without Grappler).
+        inputs: the arguments of one call: a tuple of positional ones, a mapping of keyword ones, or one tensor.
+        steps: how many steps are measured; the median counts.
+        warmup: how many steps run before, to fill caches.
+        time: whether time is measured too, in a second process.
+        inter_op_threads: how many nodes may run at once; `None` for the setting of this process. The peak of a step
+            whose order is left to the executor depends on it.
+        grappler: whether Grappler rewrites the graph, as it does by default in TensorFlow. Off also where the owner of
+            the step runs it without.
+        executor: name of TensorFlow's executor; only without Grappler.
+        timeout_s: give up after this many seconds.
+
+    Returns:
+        The measurement; `how` says under which conditions.
+
+    Raises:
+        MeasurementError: the process died (killed for memory, for one), or its figures cannot be trusted.
+        UnsupportedError: the step cannot be taken to another process.
+        ArgumentError: not a step, or inputs that do not fit it.
+    """
+    _check_counts(steps, warmup)
+    step = resolve(function, inputs)
+    options = _options(step, grappler=grappler, executor=executor)
+    request = _request([step.name], [options], steps, warmup, inter_op_threads)
+    with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
+        write_steps({step.name: (step.concrete, step.arguments)}, directory)
+        memory = _run_worker(Path(directory), request | {"kind": "memory"}, MEMORY_ENVIRONMENT, timeout_s)
+        timing = _run_worker(Path(directory), request | {"kind": "time"}, {}, timeout_s) if time else None
+    growths = [int(growth) for growth in memory["growths"]]
+    resident = resident_bytes(step)
+    _check_plausible(step, growths)
+    allocator = "TensorFlow's allocator" if memory["device"] == "GPU:0" else "high-water mark of the process, oneDNN through malloc"
+    spread = f"{min(growths) / 1e6:.1f} to {max(growths) / 1e6:.1f} MB above resident"
+    how = f"{_conditions(memory, options)}; peak by {allocator}, median of {steps} steps after {warmup} ({spread})"
+    time_s = math.nan
+    if timing is not None:
+        times = timing["times"][step.name]
+        time_s = statistics.median(times)
+        how += f"; time: median of {len(times)} steps in a process of its own ({min(times):.3g} to {max(times):.3g} s)"
+    return Measurement(peak_bytes=resident + round(statistics.median(growths)), resident_bytes=resident, time_s=time_s, how=how)
+
+
+def measure_many(
+    functions: Mapping[str, Any],
+    inputs: Any,
+    *,
+    steps: int = 5,
+    warmup: int = 1,
+    inter_op_threads: int | None = None,
+    grappler: bool = True,
+    timeout_s: float | None = None,
+) -> dict[str, Timing]:
+    """Times of several steps side by side: one process, in which they take turns (A B C A B C ...).
+
+    Machines are noisy, so ratios are formed within a round; compare times of different calls only when you must. Steps
+    that capture the same variables share them there too.
+
+    Args:
+        functions: by name; see `measure`. The first is what the others are compared with.
+        inputs: the arguments of one call, the same for all.
+        steps: how many rounds.
+        warmup: how many steps of each run before.
+        inter_op_threads: how many nodes may run at once; `None` for the setting of this process.
+        grappler: whether Grappler rewrites the graphs; off also where the owner of a step runs it without.
+        timeout_s: give up after this many seconds.
+
+    Raises:
+        MeasurementError, UnsupportedError, ArgumentError: see `measure`.
+    """
+    _check_counts(steps, warmup)
+    if not functions:
+        raise ArgumentError("no functions were given", where="argument 'functions'", remedy="give at least one, by name")
+    resolved = {name: resolve(function, inputs) for name, function in functions.items()}
+    options = {name: _options(step, grappler=grappler, executor="") for name, step in resolved.items()}
+    request = _request(list(resolved), list(options.values()), steps, warmup, inter_op_threads)
+    with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
+        write_steps({name: (step.concrete, step.arguments) for name, step in resolved.items()}, directory)
+        result = _run_worker(Path(directory), request | {"kind": "time"}, {}, timeout_s)
+    first = result["times"][next(iter(resolved))]
+    timings: dict[str, Timing] = {}
+    for name in resolved:
+        times = [float(value) for value in result["times"][name]]
+        ratios = [mine / base for mine, base in zip(times, first, strict=True)]
+        how = f"{_conditions(result, options[name])}; median of {steps} rounds in which {len(resolved)} steps took turns, after {warmup}"
+        timings[name] = Timing(statistics.median(times), statistics.median(ratios), tuple(times), how)
+    return timings
+
+
+def resident_bytes(step: Step) -> int:
+    """Bytes that the step holds from its start to its end: variables, captured constants, constants in the graph, arguments.
+
+    Each buffer counts once, also where several placeholders stand for it.
+
+    >>> import tensorflow as tf
+    >>> weight = tf.Variable(tf.zeros([10, 10]))
+    >>> resident_bytes(resolve(tf.function(lambda x: x @ weight), tf.zeros([5, 10])))
+    600
+    """
+    total = 0
+    seen: set[int] = set()
+    for tensor in [*step.arguments, *(external for external, _ in step.captures)]:
+        if id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        variable = variable_behind(tensor)
+        if variable is not None:
+            value_shape = tf.raw_ops.VariableShape(input=tensor, out_type=tf.int64).numpy()
+            total += int(value_shape.prod()) * int(variable[1].size)
+        elif tensor.dtype not in (tf.resource, tf.variant):
+            total += int(tf.size(tensor, tf.int64)) * max(int(tensor.dtype.size or 0), 1)
+    captured = {internal.op.name for _, internal in step.captures}
+    for operation in step.concrete.graph.get_operations():
+        if operation.type == "Const" and operation.name not in captured:
+            (output,) = operation.outputs
+            total += (output.shape.num_elements() or 0) * int(output.dtype.size or 0)
+    return total
+
+
+def _check_counts(steps: int, warmup: int) -> None:
+    for name, value, least in (("steps", steps, 1), ("warmup", warmup, 0)):
+        if value < least:
+            raise ArgumentError(f"{name}={value} was given", where=f"argument {name!r}", remedy=f"give {least} or more")
+
+
+def _options(step: Step, *, grappler: bool, executor: str) -> dict[str, Any]:
+    enabled = grappler and not step.grappler_disabled
+    if executor and enabled:
+        raise ArgumentError(
+            f"executor={executor!r} was given with Grappler on", where="argument 'executor'", remedy="give grappler=False too"
+        )
+    return {"grappler": enabled, "executor": executor}
+
+
+def _request(
+    names: Sequence[str], options: Sequence[Mapping[str, Any]], steps: int, warmup: int, inter_op_threads: int | None
+) -> dict[str, Any]:
+    threading = tf.config.threading
+    return {
+        "steps": steps,
+        "warmup": warmup,
+        "options": dict(zip(names, options, strict=True)),
+        "inter_op_threads": threading.get_inter_op_parallelism_threads() if inter_op_threads is None else inter_op_threads,
+        "intra_op_threads": threading.get_intra_op_parallelism_threads(),
+        "tensor_float_32": tf.config.experimental.tensor_float_32_execution_enabled(),
+    }
+
+
+def _run_worker(directory: Path, request: Mapping[str, Any], settings: Mapping[str, str], timeout_s: float | None) -> dict[str, Any]:
+    (directory / "request.json").write_text(json.dumps(request))
+    (directory / "result.json").unlink(missing_ok=True)
+    environment = os.environ | settings
+    environment["PYTHONPATH"] = os.pathsep.join([str(_SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    if not tf.config.get_visible_devices("GPU"):
+        environment["CUDA_VISIBLE_DEVICES"] = "-1"  # hidden here, hidden there
+    command = [sys.executable, "-m", "graphwright.run.worker", str(directory)]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise MeasurementError(
+            f"the measurement was given up after {timeout_s} s",
+            where=f"measuring {request['kind']}",
+            remedy="raise timeout_s, or ask for fewer steps",
+        ) from error
+    if done.returncode != 0 or not (directory / "result.json").exists():
+        raise _death(done.returncode, done.stderr, str(request["kind"]))
+    return json.loads((directory / "result.json").read_text())
+
+
+def _death(returncode: int, stderr: str, kind: str) -> MeasurementError:
+    told = "\n".join(stderr.strip().splitlines()[-_STDERR_LINES:])
+    cause, remedy = "", "run the step by itself to see the error"
+    if returncode < 0:
+        name = signal.Signals(-returncode).name if -returncode in set(signal.Signals) else f"signal {-returncode}"
+        what = f"the measuring process was killed by {name}"
+        if name == "SIGKILL":
+            cause, remedy = (
+                "the machine or the container ran out of memory and its OOM killer ended it",
+                "use a smaller batch or a smaller budget",
+            )
+    else:
+        what = f"the measuring process ended with status {returncode}"
+        if "ResourceExhausted" in stderr or "MemoryError" in stderr or "OOM when allocating" in stderr:
+            cause, remedy = "the step needs more memory than there is", "use a smaller batch or a smaller budget"
+    return MeasurementError(f"{what}; it said:\n{told}" if told else what, where=f"measuring {kind}", cause=cause, remedy=remedy)
+
+
+def _check_plausible(step: Step, growths: Sequence[int]) -> None:
+    """Outputs that are new tensors must lie in the growth; a figure below them was not measured."""
+    outputs = {tensor.name: tensor for tensor in step.concrete.outputs}.values()
+    sizes = [(tensor.shape.num_elements() or 0) * int(tensor.dtype.size or 0) for tensor in outputs if _is_computed(tensor)]
+    least = max(sizes, default=0)
+    if least > (1 << 20) and min(growths) < least // 2:
+        raise MeasurementError(
+            f"the process grew by {min(growths)} bytes only, though the step returns a tensor of {least} bytes",
+            where=f"step {step.name!r}",
+            cause="the high-water mark of the process was not kept",
+            remedy="measure on a Linux machine of your own",
+        )
+
+
+_FORWARDING = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Bitcast"})
+
+
+def _is_computed(tensor: Any) -> bool:
+    """Whether a tensor surely has a buffer of its own when the step ends."""
+    operation = tensor.op
+    while operation.type in _FORWARDING:
+        operation = operation.inputs[0].op
+    return operation.type in {"MatMul", "Conv2D", "Exp", "Tanh", "Sigmoid", "RandomUniform", "BatchMatMulV2"}
+
+
+def _conditions(result: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    parts = [
+        f"{result['device']}, TensorFlow {result['tensorflow']}",
+        f"Grappler {'on' if options['grappler'] else 'off'}",
+        f"{result['inter_op_threads']} inter-op and {result['intra_op_threads']} intra-op threads",
+    ]
+    if options["executor"]:
+        parts.append(f"executor {options['executor']}")
+    if result["device"] == "CPU:0":
+        parts.append(f"oneDNN {'on' if result['onednn'] else 'off'}")
+    return ", ".join(parts)

@@ -1,0 +1,107 @@
+"""The process in which a measurement takes place: `python -m graphwright.run.worker DIRECTORY`.
+
+Reads `request.json` and the steps that lie beside it, and writes `result.json` when it is done. It is started by
+`graphwright.run.measure` with the environment that the measurement needs, and has no other users.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from graphwright.run import meter
+from graphwright.run.call_options import grappler_disabled, grappler_enabled
+from graphwright.source.step_file import StoredStep, read_steps
+
+tf: Any = importlib.import_module("tensorflow")
+
+
+def main(directory: Path) -> None:
+    """Do what `request.json` asks."""
+    request: dict[str, Any] = json.loads((directory / "request.json").read_text())
+    tf.config.threading.set_inter_op_parallelism_threads(request["inter_op_threads"])
+    tf.config.threading.set_intra_op_parallelism_threads(request["intra_op_threads"])
+    tf.config.experimental.enable_tensor_float_32_execution(request["tensor_float_32"])
+    steps = read_steps(directory)
+    measured = {"memory": _memory, "time": _time}[request["kind"]](steps, request)
+    result = {
+        **measured,
+        "device": _device(),
+        "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0",
+        "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads() or os.cpu_count(),
+        "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads() or os.cpu_count(),
+        "tensorflow": tf.__version__,
+    }
+    new = directory / "result.json.new"
+    new.write_text(json.dumps(result))
+    new.replace(directory / "result.json")
+
+
+def _memory(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Growth during each of the steps, after those that fill caches."""
+    ((name, step),) = steps.items()
+    run = _runner(step, request["options"][name])
+    growth_of = _gpu_growth_of if _device() == "GPU:0" else meter.growth_of
+    if _device() != "GPU:0":
+        meter.check()
+    for _ in range(request["warmup"]):
+        run()
+    growths = [growth_of(run) for _ in range(request["steps"])]
+    if _device() != "GPU:0":
+        meter.check()
+    return {"growths": growths}
+
+
+def _time(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Wall time of each step; several steps take turns, so that a machine that slows down slows all of them."""
+    runs = {name: _runner(step, request["options"][name]) for name, step in steps.items()}
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        for _ in range(request["warmup"]):
+            run()
+    for _ in range(request["steps"]):
+        for name, run in runs.items():
+            tf.test.experimental.sync_devices()
+            start = time.perf_counter()
+            run()
+            tf.test.experimental.sync_devices()
+            times[name].append(time.perf_counter() - start)
+    return {"times": times}
+
+
+def _runner(step: StoredStep, options: Mapping[str, Any]) -> Callable[[], None]:
+    """Runs the step and lets go of what it returns."""
+
+    def entered() -> AbstractContextManager[None]:
+        return grappler_enabled() if options["grappler"] else grappler_disabled(executor=options["executor"])
+
+    def run() -> None:
+        with entered():
+            outputs = step.concrete(*step.arguments)
+        del outputs
+
+    return run
+
+
+def _device() -> str:
+    return "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
+
+
+def _gpu_growth_of(call: Callable[[], object]) -> int:
+    tf.test.experimental.sync_devices()
+    tf.config.experimental.reset_memory_stats("GPU:0")
+    before = tf.config.experimental.get_memory_info("GPU:0")["current"]
+    call()
+    tf.test.experimental.sync_devices()
+    return max(0, tf.config.experimental.get_memory_info("GPU:0")["peak"] - before)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
