@@ -1,0 +1,56 @@
+"""Fewer points for a chart, without losing what the chart is looked at for: the highs and the lows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def envelope(values: Sequence[int], limit: int, keep: Sequence[int] = ()) -> list[int]:
+    """Positions that draw `values` in about `limit` points: of each run its highest and its lowest.
+
+    The global maximum and minimum, the first and the last position are always among them, so
+    a peak of one step in a hundred thousand is still drawn. (Picking every k-th would lose it, and
+    averages would shrink it.) Where `values` has at most `limit` entries, all positions are returned.
+
+    Args:
+        values: one figure per step.
+        limit: about how many positions to return, at least 4.
+        keep: positions to return besides, for example a step that is marked.
+
+    Returns:
+        Positions, rising, without repeats.
+
+    >>> envelope([0, 1, 9, 1, 0, 0, 0, 5], 4)
+    [0, 2, 4, 7]
+    >>> envelope([3, 1, 2], 4)
+    [0, 1, 2]
+    """
+    count = len(values)
+    if count <= limit:
+        return list(range(count))
+    runs = max(limit // 2, 1)
+    chosen = {0, count - 1, *keep}
+    for run in range(runs):
+        positions = range(run * count // runs, (run + 1) * count // runs)
+        chosen.add(max(positions, key=values.__getitem__))
+        chosen.add(min(positions, key=values.__getitem__))
+    return sorted(chosen)
+
+
+def runs(flags: Sequence[bool], merge_gap: int = 0) -> list[tuple[int, int]]:
+    """Where `flags` is true, as pairs of first and last position; gaps of at most `merge_gap` are closed.
+
+    >>> runs([True, True, False, True, False, False, True])
+    [(0, 1), (3, 3), (6, 6)]
+    >>> runs([True, True, False, True, False, False, True], merge_gap=1)
+    [(0, 3), (6, 6)]
+    """
+    found: list[tuple[int, int]] = []
+    for position, flag in enumerate(flags):
+        if not flag:
+            continue
+        if found and position - found[-1][1] <= merge_gap + 1:
+            found[-1] = (found[-1][0], position)
+        else:
+            found.append((position, position))
+    return found

@@ -1,0 +1,217 @@
+"use strict";
+(() => {
+  const report = JSON.parse(document.getElementById("report-data").textContent);
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+  function formatBytes(nbytes) {
+    let amount = nbytes, index = 0;
+    while (index + 1 < units.length && Math.abs(amount) >= (index ? 1023.5 : 1024)) { amount /= 1024; index += 1; }
+    if (index === 0) return `${amount} B`;
+    return `${amount.toFixed(Math.abs(amount) < 9.995 ? 2 : Math.abs(amount) < 99.95 ? 1 : 0)} ${units[index]}`;
+  }
+  function shorten(name, width) {
+    return name.length <= width ? name : name.slice(0, Math.ceil(width / 2) - 1) + "…" + name.slice(-Math.floor(width / 2));
+  }
+  // plotly reads a small part of HTML in its texts; names are to be shown as they are.
+  const escaped = (name) => name.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name.replace(" ", "-")}`).trim();
+  const element = (tag, className, text) => {
+    const made = document.createElement(tag);
+    if (className) made.className = className;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  };
+
+  const exponent = Math.min(Math.floor(Math.log2(Math.max(report.topBytes, 1)) / 10), units.length - 1);
+  const unitBytes = 2 ** (10 * exponent);
+  const unit = units[exponent];
+  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+
+  function layoutBase() {
+    return {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: "system-ui, sans-serif", size: 13, color: color("text") },
+      margin: { l: 64, r: 16, t: 28, b: 44 }, showlegend: false,
+      hoverlabel: { bgcolor: color("panel"), bordercolor: color("line"), font: { color: color("text") }, align: "left" },
+    };
+  }
+  const axis = (title) => ({ title: { text: title, standoff: 8 }, gridcolor: color("grid"), linecolor: color("line"), zeroline: false, tickcolor: color("line") });
+
+  // The largest of what is live at a step; known at every step where lifetimes were given, else at the peak alone.
+  function liveAt(timeline, step, count) {
+    const found = [];
+    if (timeline.lifetimes.length === 0) return step === timeline.peakStep ? timeline.liveAtPeak.slice(0, count) : found;
+    for (const life of timeline.lifetimes) {
+      if (life[5] <= step && step <= life[6]) {
+        found.push(life);
+        if (found.length === count) break;
+      }
+    }
+    return found;
+  }
+  function phase(timeline, step) {
+    const within = (spans) => spans.some(([first, last]) => first <= step && step <= last);
+    return within(timeline.recomputation) ? "recomputation" : within(timeline.backward) ? "backward" : "forward";
+  }
+  const presentRoles = report.roles.filter((role) => report.timelines.some((timeline) => timeline.byRole[role].length));
+
+  function hoverText(timeline, index) {
+    const step = timeline.steps[index];
+    const lines = [`<b>${escaped(shorten(timeline.labels[index], 56))}</b>`,
+      `step ${(step + 1).toLocaleString("en")}, ${phase(timeline, step)}: <b>${formatBytes(timeline.total[index])}</b>`];
+    for (const role of [...presentRoles].reverse()) {
+      const nbytes = timeline.byRole[role][index];
+      if (nbytes) lines.push(`${role} ${formatBytes(nbytes)}`);
+    }
+    const live = liveAt(timeline, step, 4);
+    if (live.length) lines.push("largest:", ...live.map((buffer) => `  ${escaped(shorten(buffer[0], 44))} ${formatBytes(buffer[4])}`));
+    return lines.join("<br>");
+  }
+
+  function drawTimeline(timeline) {
+    const plot = document.querySelector(`#${timeline.id} .plot`);
+    if (!plot) return;
+    const x = timeline.steps.map((step) => step + 1);
+    const inUnit = (values) => values.map((value) => value / unitBytes);
+    const traces = presentRoles.filter((role) => timeline.byRole[role].length).map((role) => ({
+      type: "scatter", mode: "lines", stackgroup: "memory", name: role, x, y: inUnit(timeline.byRole[role]),
+      line: { width: 0, shape: "hv", color: color(role) }, fillcolor: color(role), hoverinfo: "skip",
+    }));
+    traces.push({
+      type: "scatter", mode: "lines", name: "total", x, y: inUnit(timeline.total), line: { width: 1, shape: "hv", color: color("text") },
+      text: x.map((_, index) => hoverText(timeline, index)), hovertemplate: "%{text}<extra></extra>",
+    });
+    traces.push({
+      type: "scatter", mode: "markers+text", name: "peak", x: [timeline.peakStep + 1], y: [timeline.peakBytes / unitBytes],
+      marker: { size: 9, color: color("text"), line: { width: 2, color: color("page") } }, cliponaxis: false, hoverinfo: "skip",
+      text: [`peak ${formatBytes(timeline.peakBytes)}`], textposition: timeline.peakStep > timeline.stepCount / 2 ? "top left" : "top right",
+    });
+    const band = (first, last, name) => ({
+      type: "rect", xref: "x", yref: "paper", x0: first + 0.5, x1: last + 1.5, y0: 0, y1: 0.035, line: { width: 0 }, fillcolor: color(name),
+    });
+    const shapes = [band(0, timeline.stepCount - 1, "forward"),
+      ...timeline.backward.map(([first, last]) => band(first, last, "backward")),
+      ...timeline.recomputation.map(([first, last]) => band(first, last, "recomputation"))];
+    const annotations = [];
+    if (report.budgetBytes) {
+      const y = report.budgetBytes / unitBytes;
+      shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, yref: "y", y0: y, y1: y, line: { color: color("budget"), width: 2, dash: "dash" } });
+      annotations.push({ xref: "paper", x: 1, xanchor: "right", yref: "y", y, yanchor: "bottom", showarrow: false,
+        text: `budget ${formatBytes(report.budgetBytes)}`, font: { color: color("budget") } });
+    }
+    const layout = {
+      ...layoutBase(), shapes, annotations, hovermode: "x", hoverdistance: -1,
+      xaxis: { ...axis("step"), range: [0.5, timeline.stepCount + 0.5], anchor: "y", showgrid: false, position: 0,
+        showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "solid", spikecolor: color("soft") },
+      yaxis: { ...axis(""), ticksuffix: ` ${unit}`, range: [0, 1.12 * report.topBytes / unitBytes], domain: [0.045, 1], fixedrange: true },
+    };
+    Plotly.react(plot, traces, layout, config);
+  }
+
+  function bindTimeline(timeline) {
+    const figure = document.getElementById(timeline.id);
+    const plot = figure.querySelector(".plot");
+    if (!plot) return;
+    const slider = figure.querySelector("input");
+    const panel = figure.querySelector(".at-step");
+    const peakIndex = timeline.steps.indexOf(timeline.peakStep);
+    slider.max = String(timeline.steps.length - 1);
+
+    function show(index) {
+      const step = timeline.steps[index];
+      slider.value = String(index);
+      const where = `step ${(step + 1).toLocaleString("en")} of ${timeline.stepCount.toLocaleString("en")}, ${phase(timeline, step)}`;
+      slider.setAttribute("aria-valuetext", `${where}, ${formatBytes(timeline.total[index])}`);
+      panel.replaceChildren();
+      const title = element("p");
+      title.append(element("strong", "", formatBytes(timeline.total[index])), ` at ${where}${index === peakIndex ? " (the peak)" : ""}: `,
+        element("span", "live-name", timeline.labels[index]));
+      const roles = presentRoles.filter((role) => timeline.byRole[role][index]).map((role) => `${role} ${formatBytes(timeline.byRole[role][index])}`);
+      panel.append(title, element("p", "soft", roles.join(", ")));
+      const live = liveAt(timeline, step, 8);
+      if (live.length) {
+        const list = element("ul");
+        for (const [name, opType, layer, role, nbytes] of live) {
+          const row = element("li");
+          const what = element("span", "live-name");
+          what.append(element("i", `swatch ${report.roles[role].replace(" ", "-")}`), name, element("span", "soft", ` ${opType}${layer ? `, ${layer}` : ""}`));
+          row.append(what, element("span", "", formatBytes(nbytes)));
+          list.append(row);
+        }
+        panel.append(list);
+      } else {
+        panel.append(element("p", "soft", timeline.lifetimes.length ? "Nothing large is live here." : "Buffers are itemized at the peak only."));
+      }
+      if (timeline.lifetimesLeftOut) panel.append(element("p", "soft", `${timeline.lifetimesLeftOut.toLocaleString("en")} smaller buffers are not listed.`));
+    }
+    plot.on("plotly_hover", (event) => {
+      const point = event.points.find((candidate) => candidate.data.name === "total");
+      if (point) show(point.pointIndex);
+    });
+    slider.addEventListener("input", () => show(Number(slider.value)));
+    figure.querySelector("button").addEventListener("click", () => show(peakIndex));
+    show(peakIndex);
+  }
+
+  function drawCurve() {
+    const curve = report.curve;
+    if (!curve) return;
+    const points = [...curve.points].sort((first, second) => first.peakBytes - second.peakBytes);
+    const describe = (point) => `${formatBytes(point.peakBytes)}, ${(100 * point.overhead).toFixed(1)} % more time`;
+    const line = (nbytes, name, dash) => ({ type: "line", yref: "paper", y0: 0, y1: 1, xref: "x", x0: nbytes / unitBytes, x1: nbytes / unitBytes,
+      line: { color: color(name), width: 2, dash } });
+    const note = (nbytes, name, text) => ({ xref: "x", x: nbytes / unitBytes, yref: "paper", y: 1, yanchor: "bottom", showarrow: false, text, font: { color: color(name) } });
+    const traces = [
+      { type: "scatter", mode: "lines+markers", x: points.map((point) => point.peakBytes / unitBytes), y: points.map((point) => point.overhead),
+        line: { color: color("residuals"), width: 2 }, marker: { size: 7 }, text: points.map(describe), hovertemplate: "%{text}<extra></extra>" },
+      { type: "scatter", mode: "markers+text", x: [curve.chosen.peakBytes / unitBytes], y: [curve.chosen.overhead], text: ["chosen"], textposition: "top right",
+        marker: { size: 14, symbol: "diamond", color: color("recomputation"), line: { width: 2, color: color("page") } },
+        hovertemplate: `chosen: ${describe(curve.chosen)}<extra></extra>`, cliponaxis: false },
+    ];
+    const top = Math.max(...points.map((point) => point.overhead), curve.chosen.overhead, 0.01);
+    Plotly.react(document.querySelector("#curve .plot"), traces, {
+      ...layoutBase(), hovermode: "closest",
+      shapes: [line(curve.budgetBytes, "budget", "dash"), line(curve.lowerBoundBytes, "bound", "dot")],
+      annotations: [note(curve.budgetBytes, "budget", "budget"), note(curve.lowerBoundBytes, "bound", "lower bound")],
+      xaxis: { ...axis("peak memory"), ticksuffix: ` ${unit}`, rangemode: "tozero" },
+      yaxis: { ...axis("extra time"), tickformat: ".0%", range: [-0.04 * top, 1.15 * top] },
+    }, config);
+  }
+
+  function makeSortable(table) {
+    const body = table.tBodies[0];
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      head.querySelector("button").addEventListener("click", () => {
+        const numeric = head.classList.contains("number");
+        const descending = head.hasAttribute("aria-sort") ? head.getAttribute("aria-sort") === "ascending" : numeric;
+        const key = (row) => numeric ? Number(row.cells[column].dataset.value) : row.cells[column].textContent;
+        const sign = descending ? -1 : 1;
+        const compare = numeric ? (a, b) => key(a) - key(b) : (a, b) => key(a).localeCompare(key(b), "en", { numeric: true });
+        body.append(...[...body.rows].sort((a, b) => sign * compare(a, b)));
+        for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+        head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+      });
+    });
+  }
+
+  function drawLegend() {
+    const entries = [...presentRoles, "forward", "backward"];
+    if (report.timelines.some((timeline) => timeline.recomputation.length)) entries.push("recomputation");
+    document.getElementById("legend").replaceChildren(...entries.map((name) => {
+      const entry = element("li", "key");
+      entry.append(element("i", `swatch ${name.replace(" ", "-")}`), name);
+      return entry;
+    }));
+  }
+
+  function draw() {
+    report.timelines.forEach(drawTimeline);
+    drawCurve();
+  }
+  drawLegend();
+  draw();
+  report.timelines.forEach(bindTimeline);
+  document.querySelectorAll("table.sortable").forEach(makeSortable);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  document.documentElement.dataset.drawn = "true";
+})();
