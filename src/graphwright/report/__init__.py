@@ -1,1 +1,1 @@
-"""Results, and what draws them: terminal text and HTML pages."""
+"""Results, and how they are shown: as text for a terminal and as an offline HTML page."""

@@ -10,6 +10,7 @@ every request, so that "offline" does not rest on the library's good behavior.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import tempfile
@@ -32,7 +33,6 @@ from graphwright.report.summary import (
     inspection_facts,
     inspection_verdict,
     layers_by_share,
-    live_groups,
     origins,
     plan_comparisons,
     plan_facts,
@@ -40,7 +40,7 @@ from graphwright.report.summary import (
     plan_verdict,
     timeline_summary,
 )
-from graphwright.report.units import format_bytes, format_count, format_flops, format_percent
+from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, glue_units
 
 CHART_POINTS = 2000
 """About how many points a timeline is drawn with."""
@@ -95,7 +95,7 @@ def inspection_page(inspection: Inspection) -> str:
         origins=origins(inspection),
         bars=_bars(_inspection_peaks(inspection), inspection.resident_bytes),
         markers=_markers([("lower bound", inspection.lower_bound_bytes)], _longest(_inspection_peaks(inspection))),
-        charts=[_chart_words("timeline", "Memory over the step", timeline)],
+        charts=[_chart_words("timeline", "", timeline)],
         live=[("Live at the peak", timeline)],
         layers=layers,
         data={
@@ -147,26 +147,29 @@ def plan_page(plan: MemoryPlan) -> str:
 
 
 def _render(template: str, **values: Any) -> str:
-    from plotly.offline import get_plotlyjs
-
-    library: str = get_plotlyjs()
-    if "</script" in library.lower():
-        raise AssertionError("plotly.js would end the script element that holds it")
+    library = _plotly_script()
+    assert "</script" not in library.lower(), "plotly.js would end the script element that holds it"
     environment = _environment()
     # The script is our own and trusted; everything else on the page is escaped.
     return environment.get_template(template).render(
         values,
-        plotly=Markup(library),  # noqa: S704
-        style=Markup(_source("report.css")),  # noqa: S704
-        script=Markup(_source("report.js")),  # noqa: S704
+        plotly=Markup(library),
+        style=Markup(_source("report.css")),
+        script=Markup(_source("report.js")),
         row_limit=_TABLE_ROWS,
         no_layer=NO_LAYER,
     )
 
 
+def _plotly_script() -> str:
+    offline: Any = importlib.import_module("plotly.offline")
+    script: str = offline.get_plotlyjs()
+    return script
+
+
 @cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+    environment: Any = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -181,8 +184,8 @@ def _environment() -> jinja2.Environment:
         "count": format_count,
         "flops": format_flops,
         "percent": format_percent,
+        "glued": glue_units,
     }
-    environment.globals["live_groups"] = live_groups
     return environment
 
 
@@ -227,6 +230,8 @@ def _timeline_data(identity: str, timeline: Timeline) -> dict[str, Any]:
         "steps": steps,
         "labels": [timeline.labels[step] for step in steps],
         "total": [timeline.total_bytes[step] for step in steps],
+        # Of the very step, where the spans below close small gaps.
+        "phase": [_phase(timeline, step) for step in steps],
         "byRole": {role: _picked(timeline.bytes_by_role, role, steps) for role in ROLES},
         "backward": runs(timeline.is_backward, gap),
         "recomputation": runs(timeline.is_recomputation, gap),
@@ -236,6 +241,10 @@ def _timeline_data(identity: str, timeline: Timeline) -> dict[str, Any]:
         "lifetimes": [[*_buffer_data(life.buffer), life.first_step, life.last_step] for life in lifetimes[:_LIFETIMES]],
         "lifetimesLeftOut": max(len(lifetimes) - _LIFETIMES, 0),
     }
+
+
+def _phase(timeline: Timeline, step: int) -> int:
+    return 2 if timeline.is_recomputation[step] else 1 if timeline.is_backward[step] else 0
 
 
 def _picked(rows: Mapping[Any, Sequence[int]], role: str, steps: Sequence[int]) -> list[int]:
@@ -274,7 +283,9 @@ def _longest(peaks: Sequence[tuple[str, int, str]]) -> int:
 
 def _bars(peaks: Sequence[tuple[str, int, str]], resident_bytes: int) -> list[Bar]:
     longest = max(_longest(peaks), 1)
-    return [Bar(label, format_bytes(nbytes), nbytes / longest, min(resident_bytes, nbytes) / longest, kind) for label, nbytes, kind in peaks]
+    return [
+        Bar(label, format_bytes(nbytes), nbytes / longest, min(resident_bytes, nbytes) / longest, kind) for label, nbytes, kind in peaks
+    ]
 
 
 def _markers(lines: Sequence[tuple[str, int]], longest: int) -> list[tuple[str, str, float]]:

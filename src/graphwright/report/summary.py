@@ -100,7 +100,7 @@ def plan_tone(plan: MemoryPlan) -> Tone:
 def inspection_facts(inspection: Inspection) -> list[Fact]:
     """The figures of an inspection, the most asked for first."""
     parameters = inspection.parameters
-    facts = [
+    return [
         Fact("peak", format_bytes(inspection.peak_bytes), _peak_note(inspection.timeline)),
         Fact("resident", format_bytes(inspection.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
         Fact("lower bound", format_bytes(inspection.lower_bound_bytes), inspection.lower_bound_reason),
@@ -111,13 +111,12 @@ def inspection_facts(inspection: Inspection) -> list[Fact]:
         Fact("backward", format_flops(inspection.backward_flops), "updates of the variables included"),
         Fact("nodes", format_count(inspection.node_count), _feeds(inspection.feeds)),
     ]
-    return facts
 
 
 def plan_facts(plan: MemoryPlan) -> list[Fact]:
     """The figures of a plan, the most asked for first."""
     budget, peak = format_bytes_apart(plan.budget_bytes, plan.peak_bytes)
-    steps = len(plan.timeline_before.labels)
+    recomputations = f"{format_count(plan.recomputed_count)} recomputations beside {format_count(len(plan.timeline_before.labels))} steps"
     return [
         Fact("peak", peak, _peak_note(plan.timeline_after)),
         Fact("budget", budget, _budget_note(plan)),
@@ -125,10 +124,10 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
         Fact("resident", format_bytes(plan.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
         Fact("lower bound", format_bytes(plan.lower_bound_bytes), plan.lower_bound_reason),
         Fact("extra time", format_percent(plan.overhead), "planned, as a share of the unmodified step"),
-        Fact("recomputed FLOPs", format_percent(plan.recomputed_flops), f"{format_count(plan.recomputed_count)} recomputations beside {format_count(steps)} steps"),
+        Fact("recomputed FLOPs", format_percent(plan.recomputed_flops), recomputations),
         Fact("plan", plan.status, f"found in {format_time(plan.planning_time_s)}"),
         Fact("verified", "yes" if plan.verification else "not yet", plan.verification),
-    ]  # fmt: skip
+    ]
 
 
 def inspection_comparisons(inspection: Inspection) -> list[Comparison]:

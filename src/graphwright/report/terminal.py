@@ -8,7 +8,6 @@ character, and names that are too long lose their middle.
 from __future__ import annotations
 
 import io
-import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -35,7 +34,7 @@ from graphwright.report.summary import (
     plan_tone,
     plan_verdict,
 )
-from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, printable, shorten_middle
+from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, glue_units, printable, shorten_middle
 
 __all__ = ["inspection_verdict", "plan_verdict", "print_inspection", "print_plan", "render_inspection", "render_plan"]
 
@@ -53,7 +52,6 @@ _ROLE_STYLES: dict[Role, str] = {
     "temporaries": "green",
 }
 _TONE_STYLES = {"good": "bold green", "bad": "bold red", "neutral": "bold"}
-_UNIT = re.compile(r"(?<=\d) (?=%|[KMGTPE]?i?B\b|[kMGTPE]?FLOP\b|m?s\b)")
 _GAP = 2  # cells between columns
 _DECISION_ORDER = ("save", "recompute", "offload")
 
@@ -123,7 +121,7 @@ def _section(console: Console, width: int, title: str, *body: RenderableType) ->
 
 def _wrapped(text: str, width: int) -> str:
     """`text` broken at spaces, never between a number and its unit; a name wider than a line loses its middle."""
-    glued = _UNIT.sub("\N{NO-BREAK SPACE}", printable(text))
+    glued = glue_units(printable(text))
     words = " ".join(shorten_middle(word, width) for word in glued.split(" "))
     # Python's own wrapping, unlike rich's, keeps a no-break space whole.
     lines = textwrap.wrap(words, max(width, 1), break_long_words=False, break_on_hyphens=False)
@@ -297,7 +295,7 @@ def _layers(layers: Sequence[LayerCost], width: int) -> list[RenderableType]:
     ]
     table = _table(width - 2, ("layer", "at the peak", "residuals", "parameters", "FLOPs"), rows)
     rest = len(layers) - _TABLE_ROWS
-    return [table] + ([Text(f"{format_count(rest)} more in the HTML report", style="dim")] if rest > 0 else [])
+    return [table, Text(f"{format_count(rest)} more in the HTML report", style="dim")] if rest > 0 else [table]
 
 
 def _decisions(plan: MemoryPlan, width: int) -> list[RenderableType]:

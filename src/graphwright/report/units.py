@@ -7,13 +7,16 @@ the same wherever it is shown.
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
+from decimal import ROUND_HALF_UP, Decimal
 
 from rich.cells import cell_len
 
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _FLOP_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 _NOT_KNOWN = "not known"
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|[KMGTPE]?i?B\b|[kMGTPE]?FLOP\b|[mµ]?s\b)")
 
 
 def format_bytes(nbytes: float, *, digits: int = 3) -> str:
@@ -110,6 +113,15 @@ def shorten_middle(text: str, width: int) -> str:
     return _cells(text, head_width) + "…" + _cells(text[::-1], tail_width)[::-1]
 
 
+def glue_units(text: str) -> str:
+    """`text` with no-break spaces between numbers and their units, so that a line never ends between the two.
+
+    >>> glue_units("needs 5.00 GiB, 28 % more").split(" ")
+    ['needs', '5.00\\xa0GiB,', '28\\xa0%', 'more']
+    """
+    return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text)
+
+
 def printable(text: str) -> str:
     """`text` on one line, without control characters, which a terminal would obey.
 
@@ -148,8 +160,13 @@ def _significant(number: float, digits: int) -> str:
         return "0"
     whole_digits = math.floor(math.log10(abs(number))) + 1
     decimals = max(0, digits - max(whole_digits, 1))
-    text = f"{number:.{decimals}f}"
+    text = _fixed(number, decimals)
     # 9.996 rounds to 10.00 at two decimals: one digit more than asked for.
     if decimals and len(text.strip("-").replace(".", "")) > digits:
-        text = f"{number:.{decimals - 1}f}"
+        text = _fixed(number, decimals - 1)
     return text
+
+
+def _fixed(number: float, decimals: int) -> str:
+    # Sizes in binary units often end in exactly one half; Python's own formatting rounds that to even, browsers round it up.
+    return str(Decimal(number).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_HALF_UP))

@@ -25,7 +25,7 @@
   const exponent = Math.min(Math.floor(Math.log2(Math.max(report.topBytes, 1)) / 10), units.length - 1);
   const unitBytes = 2 ** (10 * exponent);
   const unit = units[exponent];
-  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  const config = { responsive: true, displaylogo: false, displayModeBar: false };
 
   function layoutBase() {
     return {
@@ -35,6 +35,11 @@
       hoverlabel: { bgcolor: color("panel"), bordercolor: color("line"), font: { color: color("text") }, align: "left" },
     };
   }
+  // A text beside a point, on a ground of its own, so that no line runs through it.
+  const label = (x, y, text, toTheLeft) => ({
+    x, y, text, xref: "x", yref: "y", showarrow: true, arrowhead: 0, arrowwidth: 1, arrowcolor: color("soft"), standoff: 5, ax: toTheLeft ? -14 : 14, ay: -20,
+    xanchor: toTheLeft ? "right" : "left", bgcolor: color("page"), borderpad: 2,
+  });
   const axis = (title) => ({ title: { text: title, standoff: 8 }, gridcolor: color("grid"), linecolor: color("line"), zeroline: false, tickcolor: color("line") });
 
   // The largest of what is live at a step; known at every step where lifetimes were given, else at the peak alone.
@@ -49,16 +54,13 @@
     }
     return found;
   }
-  function phase(timeline, step) {
-    const within = (spans) => spans.some(([first, last]) => first <= step && step <= last);
-    return within(timeline.recomputation) ? "recomputation" : within(timeline.backward) ? "backward" : "forward";
-  }
+  const phase = (timeline, index) => ["forward", "backward", "recomputation"][timeline.phase[index]];
   const presentRoles = report.roles.filter((role) => report.timelines.some((timeline) => timeline.byRole[role].length));
 
   function hoverText(timeline, index) {
     const step = timeline.steps[index];
     const lines = [`<b>${escaped(shorten(timeline.labels[index], 56))}</b>`,
-      `step ${(step + 1).toLocaleString("en")}, ${phase(timeline, step)}: <b>${formatBytes(timeline.total[index])}</b>`];
+      `step ${(step + 1).toLocaleString("en")}, ${phase(timeline, index)}: <b>${formatBytes(timeline.total[index])}</b>`];
     for (const role of [...presentRoles].reverse()) {
       const nbytes = timeline.byRole[role][index];
       if (nbytes) lines.push(`${role} ${formatBytes(nbytes)}`);
@@ -78,13 +80,12 @@
       line: { width: 0, shape: "hv", color: color(role) }, fillcolor: color(role), hoverinfo: "skip",
     }));
     traces.push({
-      type: "scatter", mode: "lines", name: "total", x, y: inUnit(timeline.total), line: { width: 1, shape: "hv", color: color("text") },
+      type: "scatter", mode: "lines", name: "total", x, y: inUnit(timeline.total), line: { width: 1, shape: "hv", color: color("outline") },
       text: x.map((_, index) => hoverText(timeline, index)), hovertemplate: "%{text}<extra></extra>",
     });
     traces.push({
-      type: "scatter", mode: "markers+text", name: "peak", x: [timeline.peakStep + 1], y: [timeline.peakBytes / unitBytes],
+      type: "scatter", mode: "markers", name: "peak", x: [timeline.peakStep + 1], y: [timeline.peakBytes / unitBytes],
       marker: { size: 9, color: color("text"), line: { width: 2, color: color("page") } }, cliponaxis: false, hoverinfo: "skip",
-      text: [`peak ${formatBytes(timeline.peakBytes)}`], textposition: timeline.peakStep > timeline.stepCount / 2 ? "top left" : "top right",
     });
     const band = (first, last, name) => ({
       type: "rect", xref: "x", yref: "paper", x0: first + 0.5, x1: last + 1.5, y0: 0, y1: 0.035, line: { width: 0 }, fillcolor: color(name),
@@ -92,17 +93,19 @@
     const shapes = [band(0, timeline.stepCount - 1, "forward"),
       ...timeline.backward.map(([first, last]) => band(first, last, "backward")),
       ...timeline.recomputation.map(([first, last]) => band(first, last, "recomputation"))];
-    const annotations = [];
+    const annotations = [label(timeline.peakStep + 1, timeline.peakBytes / unitBytes, `peak ${formatBytes(timeline.peakBytes)}`, timeline.peakStep > timeline.stepCount / 2)];
     if (report.budgetBytes) {
       const y = report.budgetBytes / unitBytes;
       shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, yref: "y", y0: y, y1: y, line: { color: color("budget"), width: 2, dash: "dash" } });
-      annotations.push({ xref: "paper", x: 1, xanchor: "right", yref: "y", y, yanchor: "bottom", showarrow: false,
+      annotations.push({ xref: "paper", x: 1, xanchor: "right", yref: "y", y, yanchor: "bottom", showarrow: false, bgcolor: color("veil"), borderpad: 2,
         text: `budget ${formatBytes(report.budgetBytes)}`, font: { color: color("budget") } });
     }
+    const cursor = timeline.cursor ?? timeline.peakStep + 1;
+    shapes.push({ type: "line", xref: "x", x0: cursor, x1: cursor, yref: "paper", y0: 0, y1: 1, line: { color: color("soft"), width: 1 } });
+    timeline.cursorShape = shapes.length - 1;
     const layout = {
       ...layoutBase(), shapes, annotations, hovermode: "x", hoverdistance: -1,
-      xaxis: { ...axis("step"), range: [0.5, timeline.stepCount + 0.5], anchor: "y", showgrid: false, position: 0,
-        showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "solid", spikecolor: color("soft") },
+      xaxis: { ...axis("step"), range: [0.5, timeline.stepCount + 0.5], anchor: "y", showgrid: false, position: 0, ticklabelstandoff: 5 },
       yaxis: { ...axis(""), ticksuffix: ` ${unit}`, range: [0, 1.12 * report.topBytes / unitBytes], domain: [0.045, 1], fixedrange: true },
     };
     Plotly.react(plot, traces, layout, config);
@@ -117,10 +120,26 @@
     const peakIndex = timeline.steps.indexOf(timeline.peakStep);
     slider.max = String(timeline.steps.length - 1);
 
+    let moving = false;
+    function moveCursor() {
+      // One redraw per frame, however fast the pointer moves.
+      if (moving) return;
+      moving = true;
+      requestAnimationFrame(() => {
+        moving = false;
+        const shape = `shapes[${timeline.cursorShape}]`;
+        Plotly.relayout(plot, { [`${shape}.x0`]: timeline.cursor, [`${shape}.x1`]: timeline.cursor });
+      });
+    }
     function show(index) {
       const step = timeline.steps[index];
+      if (timeline.cursor !== step + 1) {
+        const first = timeline.cursor === undefined;
+        timeline.cursor = step + 1;
+        if (!first) moveCursor();
+      }
       slider.value = String(index);
-      const where = `step ${(step + 1).toLocaleString("en")} of ${timeline.stepCount.toLocaleString("en")}, ${phase(timeline, step)}`;
+      const where = `step ${(step + 1).toLocaleString("en")} of ${timeline.stepCount.toLocaleString("en")}, ${phase(timeline, index)}`;
       slider.setAttribute("aria-valuetext", `${where}, ${formatBytes(timeline.total[index])}`);
       panel.replaceChildren();
       const title = element("p");
@@ -134,8 +153,8 @@
         for (const [name, opType, layer, role, nbytes] of live) {
           const row = element("li");
           const what = element("span", "live-name");
-          what.append(element("i", `swatch ${report.roles[role].replace(" ", "-")}`), name, element("span", "soft", ` ${opType}${layer ? `, ${layer}` : ""}`));
-          row.append(what, element("span", "", formatBytes(nbytes)));
+          what.append(name, element("span", "soft", ` ${opType}${layer ? `, ${layer}` : ""}`));
+          row.append(element("i", `swatch ${report.roles[role].replace(" ", "-")}`), what, element("span", "", formatBytes(nbytes)));
           list.append(row);
         }
         panel.append(list);
@@ -164,7 +183,7 @@
     const traces = [
       { type: "scatter", mode: "lines+markers", x: points.map((point) => point.peakBytes / unitBytes), y: points.map((point) => point.overhead),
         line: { color: color("residuals"), width: 2 }, marker: { size: 7 }, text: points.map(describe), hovertemplate: "%{text}<extra></extra>" },
-      { type: "scatter", mode: "markers+text", x: [curve.chosen.peakBytes / unitBytes], y: [curve.chosen.overhead], text: ["chosen"], textposition: "top right",
+      { type: "scatter", mode: "markers", x: [curve.chosen.peakBytes / unitBytes], y: [curve.chosen.overhead],
         marker: { size: 14, symbol: "diamond", color: color("recomputation"), line: { width: 2, color: color("page") } },
         hovertemplate: `chosen: ${describe(curve.chosen)}<extra></extra>`, cliponaxis: false },
     ];
@@ -172,7 +191,8 @@
     Plotly.react(document.querySelector("#curve .plot"), traces, {
       ...layoutBase(), hovermode: "closest",
       shapes: [line(curve.budgetBytes, "budget", "dash"), line(curve.lowerBoundBytes, "bound", "dot")],
-      annotations: [note(curve.budgetBytes, "budget", "budget"), note(curve.lowerBoundBytes, "bound", "lower bound")],
+      annotations: [note(curve.budgetBytes, "budget", "budget"), note(curve.lowerBoundBytes, "bound", "lower bound"),
+        label(curve.chosen.peakBytes / unitBytes, curve.chosen.overhead, "chosen", true)],
       xaxis: { ...axis("peak memory"), ticksuffix: ` ${unit}`, rangemode: "tozero" },
       yaxis: { ...axis("extra time"), tickformat: ".0%", range: [-0.04 * top, 1.15 * top] },
     }, config);
