@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from graphwright.errors import VerificationWarning as VerificationWarning
     from graphwright.report.results import Inspection as Inspection
     from graphwright.report.results import MemoryPlan as MemoryPlan
+    from graphwright.run.measure import measure as measure
     from graphwright.run.verify import Verification as Verification
     from graphwright.run.verify import verify as verify
 
@@ -43,6 +44,7 @@ _HOME = {
     "UnsupportedError": "graphwright.errors",
     "Verification": "graphwright.run.verify",
     "VerificationWarning": "graphwright.errors",
+    "measure": "graphwright.run.measure",
     "verify": "graphwright.run.verify",
 }
 """Public name -> module that defines it."""
