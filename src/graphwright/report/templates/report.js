@@ -32,7 +32,7 @@
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: "system-ui, sans-serif", size: 13, color: color("text") },
       margin: { l: 64, r: 16, t: 28, b: 44 }, showlegend: false,
-      hoverlabel: { bgcolor: color("panel"), bordercolor: color("line"), font: { color: color("text") }, align: "left" },
+      hoverlabel: { bgcolor: color("panel"), bordercolor: color("line"), font: { family: "system-ui, sans-serif", color: color("text") }, align: "left" },
     };
   }
   // A text beside a point, on a ground of its own, so that no line runs through it.

@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import stat
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from graphwright.errors import ArgumentError
+from graphwright.report.html import inspection_page, plan_page
+from graphwright.report.results import ROLES, BufferLifetime, LiveBuffer, MemoryPlan, Timeline
+from graphwright.report.units import format_bytes, format_percent
+from tests.report.samples import long_timeline, sample_inspection, sample_plan
+
+EVIL = "</script><script>window.pwned = true</script><img src=x onerror='window.pwned = true'>\"&amp;\u2028"
+EMPTY = Timeline((), dict.fromkeys(ROLES, ()), (), (), (), 0, 0, ())
+VOID = {"meta", "input", "br", "img", "link", "hr", "col"}
+ROW_LIMIT = 500
+
+
+class Page(HTMLParser):
+    """Checks that elements are closed in order, and keeps what the tests ask for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.ids: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.texts.append((self.open[-1] if self.open else "", data))
+
+    @property
+    def visible(self) -> str:
+        return " ".join(" ".join(text for tag, text in self.texts if tag not in {"script", "style"}).split())
+
+    def all(self, tag: str) -> list[str]:
+        return [text for own, text in self.texts if own == tag]
+
+
+def _data(page: str) -> dict[str, object]:
+    found = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    return json.loads(found.group(1))
+
+
+def _evil_plan() -> MemoryPlan:
+    base = sample_plan()
+
+    def renamed(timeline: Timeline) -> Timeline:
+        buffer = LiveBuffer(EVIL, EVIL, EVIL, "residuals", timeline.peak_bytes)
+        lifetimes = (BufferLifetime(buffer, 0, len(timeline.labels) - 1),)
+        return replace(timeline, labels=(EVIL,) * len(timeline.labels), live_at_peak=(buffer,), lifetimes=lifetimes)
+
+    return replace(
+        base,
+        name=EVIL,
+        layers=tuple(replace(layer, layer=EVIL) for layer in base.layers),
+        decisions=tuple(replace(row, name=EVIL, layer=EVIL, op_type=EVIL) for row in base.decisions),
+        how={EVIL: EVIL},
+        feeds={EVIL: (1, 2)},
+        lower_bound_reason=EVIL,
+        verification=EVIL,
+        timeline_before=renamed(base.timeline_before),
+        timeline_after=renamed(base.timeline_after),
+    )
+
+
+PAGES = {
+    "inspection": lambda: inspection_page(sample_inspection()),
+    "inspection, measured": lambda: inspection_page(sample_inspection(measured=True)),
+    "inspection, empty": lambda: inspection_page(replace(sample_inspection(), timeline=EMPTY, layers=(), peak_bytes=0, how={}, feeds={})),
+    "plan": lambda: plan_page(sample_plan()),
+    "plan, not measured, no curve": lambda: plan_page(sample_plan(measured=False, curve=False)),
+    "plan, infeasible": lambda: plan_page(sample_plan(budget_share=0.3)),
+    "plan, evil names": lambda: plan_page(_evil_plan()),
+}
+
+
+@pytest.mark.parametrize("case", PAGES)
+def test_a_page_is_well_formed_and_refers_to_nothing(case: str) -> None:
+    text = PAGES[case]()
+    page = Page(text)
+    assert text.startswith("<!doctype html>")
+    assert len(page.ids) == len(set(page.ids))
+    loading = [
+        (tag, name, value) for tag, name, value in page.attributes if name in {"src", "srcset", "data", "action", "poster", "background"}
+    ]
+    assert loading == []
+    assert [value for _, name, value in page.attributes if name == "href"] == ["#content"]
+    assert {tag for tag, _, _ in page.attributes} & {"link", "iframe", "object", "embed", "base", "img"} == set()
+    style = " ".join(page.all("style"))
+    assert "url(" not in style
+    assert "@import" not in style
+    policy = next(value for tag, name, value in page.attributes if tag == "meta" and name == "content" and "default-src" in value)
+    assert policy.startswith("default-src 'none';")
+    assert "http" not in policy
+    references = [value for _, name, value in page.attributes if name in {"aria-labelledby", "for"}]
+    assert set(references) <= set(page.ids)
+
+
+def test_names_are_text_wherever_they_are_shown() -> None:
+    text = plan_page(_evil_plan())
+    page = Page(text)
+    assert "window.pwned" in page.visible
+    assert not any("window.pwned" in script for script in page.all("script") if not script.startswith("{"))
+    assert len(page.all("script")) == 3
+    assert "<img" not in text.partition("<script>")[0]
+    timelines = _data(text)["timelines"]
+    assert isinstance(timelines, list)
+    assert timelines[0]["labels"][0] == EVIL
+
+
+def test_the_verdict_comes_first_and_the_sections_follow() -> None:
+    plan = sample_plan()
+    visible = Page(plan_page(plan)).visible.replace("\xa0", " ")
+    places = [
+        visible.index(text)
+        for text in (
+            plan.verdict, "Predicted and measured", "Memory over the step", "Memory and extra time",
+            "Live at the planned peak", "Live at the original peak", "Per layer", "What becomes of the residuals",
+            "How each figure was obtained",
+        )
+    ]  # fmt: skip
+    assert places == sorted(places)
+    assert plan.measured_after is not None
+    for figure in (plan.budget_bytes, plan.peak_bytes, plan.original_peak_bytes, plan.resident_bytes, plan.measured_after.peak_bytes):
+        assert format_bytes(figure) in visible
+    assert format_percent(plan.recomputed_flops) in visible
+    for text in (plan.lower_bound_reason, plan.verification, *plan.how.values()):
+        assert text in visible
+
+
+def test_what_was_not_measured_is_said() -> None:
+    visible = Page(plan_page(sample_plan(measured=False))).visible
+    assert visible.count("not measured") >= 6
+    assert "Memory and extra time" in visible
+    assert "Memory and extra time" not in Page(plan_page(sample_plan(curve=False))).visible
+
+
+def test_every_table_has_a_caption_and_headings() -> None:
+    text = plan_page(sample_plan())
+    assert text.count("<table") == text.count("<caption>") == text.count("<thead>") == 7
+    assert len(re.findall(r"<th(?: [^>]*)?>", text)) == len(re.findall(r'<th scope="(?:col|row)"', text))
+
+
+def test_the_data_is_that_of_the_timeline() -> None:
+    plan = sample_plan()
+    data = _data(plan_page(plan))
+    assert data["budgetBytes"] == plan.budget_bytes
+    before, after = data["timelines"]  # type: ignore[misc]
+    assert before["total"] == list(plan.timeline_before.total_bytes)
+    assert after["peakStep"] == plan.timeline_after.peak_step
+    assert [sum(row[step] for row in after["byRole"].values() if row) for step in range(len(after["total"]))] == after["total"]
+    assert [phase == 2 for phase in after["phase"]] == list(plan.timeline_after.is_recomputation)
+    assert [phase == 1 for phase in before["phase"]] == list(plan.timeline_before.is_backward)
+
+
+def test_a_long_timeline_is_thinned_and_keeps_its_peak() -> None:
+    timeline = long_timeline(100_000)
+    text = inspection_page(replace(sample_inspection(), timeline=timeline, peak_bytes=timeline.peak_bytes))
+    (drawn,) = _data(text)["timelines"]  # type: ignore[misc]
+    assert drawn["stepCount"] == 100_000
+    assert len(drawn["steps"]) <= 2002
+    assert timeline.peak_step in drawn["steps"]
+    assert max(drawn["total"]) == timeline.peak_bytes
+    assert len(drawn["recomputation"]) + len(drawn["backward"]) <= 4000
+    assert len(text) < len(inspection_page(sample_inspection())) + 500_000
+
+
+def test_long_tables_say_what_they_leave_out() -> None:
+    base = sample_plan()
+    decisions = tuple(replace(base.decisions[0], name=f"value_{index}:0") for index in range(1234))
+    text = plan_page(replace(base, decisions=decisions))
+    assert f"value_{ROW_LIMIT - 1}:0" in text
+    assert f"value_{ROW_LIMIT}:0" not in text
+    assert f"The first {ROW_LIMIT} of 1,234 rows." in text
+
+
+def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("old")
+    assert sample_inspection().write_html(target) == target
+    assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert sample_plan().write_html(str(target)) == target
+    assert "memory plan" in target.read_text(encoding="utf-8")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert stat.S_IMODE(target.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_writing_to_no_place_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="is a folder"):
+        sample_inspection().write_html(tmp_path)
+    with pytest.raises(ArgumentError, match="there is no folder"):
+        sample_inspection().write_html(tmp_path / "missing" / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("old")
+
+    def fail(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(ArgumentError, match="No space left"):
+        sample_inspection().write_html(target)
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium to open the page in")
+
+
+def _open_in_browser(page: str, tmp_path: Path, probe: str) -> tuple[str, dict[str, object]]:
+    """The page's elements after its scripts ran, and what `probe` (the body of a function) returned.
+
+    Errors and requests that the content security policy refused are counted from the start.
+    """
+    watch = """<script>window.seen = {errors: [], refused: []};
+    addEventListener("error", (event) => seen.errors.push(event.message));
+    addEventListener("securitypolicyviolation", (event) => seen.refused.push(event.blockedURI));</script>"""
+    ask = f"""<script>addEventListener("load", () => setTimeout(() => {{
+      const said = document.createElement("pre");
+      said.id = "probe";
+      said.textContent = JSON.stringify({{...window.seen, ...(() => {{ {probe} }})()}});
+      document.body.append(said);
+    }}, 500));</script>"""
+    file = tmp_path / "page.html"
+    file.write_text(page.replace("<head>", "<head>" + watch, 1).replace("</body>", ask + "</body>"), encoding="utf-8")
+    assert CHROMIUM is not None
+    command = [
+        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+        "--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1280,2400",
+        "--virtual-time-budget=10000", "--dump-dom", file.as_uri(),
+    ]  # fmt: skip
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    found = re.search(r'<pre id="probe">(.*?)</pre>', dom, re.DOTALL)
+    assert found, dom[-2000:]
+    return dom, json.loads(html.unescape(found.group(1)))
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_browser_draws_the_charts(tmp_path: Path) -> None:
+    plan = sample_plan()
+    dom, seen = _open_in_browser(
+        plan_page(plan),
+        tmp_path,
+        """
+        const panel = document.querySelector("#after .at-step");
+        const atPeak = panel.textContent;
+        const slider = document.querySelector("#after input");
+        slider.value = "5";
+        slider.dispatchEvent(new Event("input"));
+        const atFifth = panel.textContent;
+        const area = document.querySelector("#after .nsewdrag").getBoundingClientRect();
+        const where = {bubbles: true, clientX: area.left + area.width / 2, clientY: area.top + area.height / 2};
+        document.querySelector("#after .nsewdrag").dispatchEvent(new MouseEvent("mousemove", where));
+        const table = document.querySelector("table.sortable");
+        const column = () => [...table.tBodies[0].rows].map((row) => Number(row.cells[4].dataset.value));
+        const button = table.tHead.rows[0].cells[4].querySelector("button");
+        button.click();
+        const falling = column();
+        button.click();
+        return {
+          atPeak, atFifth, atMiddle: panel.textContent, falling, rising: column(),
+          sort: table.tHead.rows[0].cells[4].getAttribute("aria-sort"),
+          areas: document.querySelectorAll("#before .scatterlayer .js-fill").length,
+          width: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+        };
+        """,
+    )
+    assert seen["errors"] == []
+    assert seen["refused"] == []
+    assert dom.count("main-svg") >= 3
+    assert seen["areas"] == 6, "one area per role"
+    assert f"peak {format_bytes(plan.peak_bytes)}" in dom
+    assert f"budget {format_bytes(plan.budget_bytes)}" in dom
+    assert str(seen["atPeak"]).startswith(format_bytes(plan.peak_bytes))
+    assert plan.timeline_after.live_at_peak[0].name in str(seen["atPeak"])
+    assert f"step 6 of {len(plan.timeline_after.labels)}" in str(seen["atFifth"])
+    assert plan.timeline_after.labels[5] in str(seen["atFifth"])
+    assert seen["atMiddle"] != seen["atFifth"], "pointing at the chart moves the panel"
+    falling, rising = seen["falling"], seen["rising"]
+    assert isinstance(falling, list)
+    assert falling == sorted(falling, reverse=True)
+    assert rising == sorted(falling)
+    assert seen["sort"] == "ascending"
+    assert seen["width"] == 0, "the page scrolls sideways"
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_browser_shows_evil_names_as_text(tmp_path: Path) -> None:
+    _, seen = _open_in_browser(plan_page(_evil_plan()), tmp_path, "return {pwned: window.pwned === true, title: document.title};")
+    assert seen["pwned"] is False
+    assert seen["errors"] == []
+    assert seen["refused"] == []
+    assert str(seen["title"]).startswith("</script><script>")
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("case", ["inspection, empty", "plan, infeasible", "plan, not measured, no curve"])
+def test_a_browser_opens_every_kind_of_page_without_errors(case: str, tmp_path: Path) -> None:
+    _, seen = _open_in_browser(PAGES[case](), tmp_path, "return {drawn: document.documentElement.dataset.drawn};")
+    assert seen == {"errors": [], "refused": [], "drawn": "true"}

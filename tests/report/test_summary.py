@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from graphwright.analyze.measurement import Measurement
+from graphwright.report.results import ROLES, Timeline
+from graphwright.report.summary import (
+    inspection_comparisons,
+    inspection_verdict,
+    live_groups,
+    origins,
+    plan_comparisons,
+    plan_tone,
+    plan_verdict,
+    timeline_summary,
+)
+from graphwright.report.units import format_bytes
+from tests.report.samples import sample_inspection, sample_plan
+
+INSPECTION = sample_inspection()
+PLAN = sample_plan()
+EMPTY = Timeline((), dict.fromkeys(ROLES, ()), (), (), (), 0, 0, ())
+
+
+def test_the_samples_agree_with_themselves() -> None:
+    assert INSPECTION.parameters.trainable == 31_030_658
+    for timeline in (PLAN.timeline_before, PLAN.timeline_after):
+        assert tuple(map(sum, zip(*timeline.bytes_by_role.values(), strict=True))) == timeline.total_bytes
+        assert max(timeline.total_bytes) == timeline.total_bytes[timeline.peak_step] == timeline.peak_bytes
+        assert sum(buffer.nbytes for buffer in timeline.live_at_peak) == timeline.peak_bytes
+    assert PLAN.peak_bytes < PLAN.budget_bytes < PLAN.original_peak_bytes
+
+
+def test_an_inspection_says_what_it_needs_and_where_it_goes() -> None:
+    largest = live_groups(INSPECTION.timeline.live_at_peak)[0]
+    verdict = inspection_verdict(INSPECTION)
+    assert verdict.startswith(f"train_step needs {format_bytes(INSPECTION.peak_bytes)} at its peak")
+    assert f"{largest.layer} ({format_bytes(largest.nbytes)} of {largest.role})" in verdict
+    assert verdict == INSPECTION.verdict
+
+
+def test_a_plan_that_fits() -> None:
+    verdict = plan_verdict(PLAN)
+    assert verdict.startswith("Fits: ")
+    assert PLAN.measured_after is not None
+    for nbytes in (PLAN.peak_bytes, PLAN.budget_bytes, PLAN.original_peak_bytes, PLAN.measured_after.peak_bytes):
+        assert format_bytes(nbytes) in verdict
+    assert plan_tone(PLAN) == "good"
+    assert plan_verdict(replace(PLAN, measured_after=None)).endswith("not measured yet.")
+
+
+def test_a_plan_over_its_budget_is_never_said_to_fit() -> None:
+    over = replace(PLAN, budget_bytes=PLAN.peak_bytes - 1, status="feasible", measured_after=None)
+    assert plan_verdict(over).startswith("Does not fit")
+    assert plan_tone(over) == "bad"
+
+
+def test_sizes_that_round_alike_are_told_apart() -> None:
+    over = replace(PLAN, budget_bytes=PLAN.peak_bytes - 4096, status="infeasible", measured_after=None)
+    first, second = format_bytes(over.budget_bytes), format_bytes(over.peak_bytes)
+    assert first == second, "the case would say nothing"
+    assert f"cannot be brought into {first} " not in plan_verdict(over)
+
+
+def test_a_measured_peak_over_the_budget_is_said_first() -> None:
+    measured = Measurement(PLAN.budget_bytes + 2**20, PLAN.resident_bytes, 1.0, "")
+    over = replace(PLAN, measured_after=measured)
+    assert plan_verdict(over).startswith("Over budget when measured")
+    assert plan_tone(over) == "bad"
+
+
+def test_below_the_lower_bound_the_reason_is_given() -> None:
+    plan = replace(PLAN, status="infeasible", budget_bytes=PLAN.lower_bound_bytes // 2)
+    verdict = plan_verdict(plan)
+    assert PLAN.lower_bound_reason in verdict
+    assert f"smallest budget known to work is {format_bytes(PLAN.peak_bytes)}" in verdict
+
+
+def test_nothing_to_do() -> None:
+    plan = replace(PLAN, status="unchanged", budget_bytes=2 * PLAN.peak_bytes, overhead=0.0)
+    assert plan_verdict(plan).startswith("Fits as it is")
+
+
+def test_no_measurement_is_said_in_every_row() -> None:
+    assert [row.measured for row in inspection_comparisons(INSPECTION)] == ["not measured"] * 3
+    bare = replace(PLAN, measured_before=None, measured_after=None)
+    assert [row.measured for row in plan_comparisons(bare)] == ["not measured"] * 6
+    assert [row.difference for row in plan_comparisons(bare)] == [""] * 6
+    assert ("measured, planned", "not measured") in origins(bare)
+
+
+def test_a_measurement_without_time_is_no_time() -> None:
+    bare = Measurement(PLAN.peak_bytes, PLAN.resident_bytes, math.nan, "")
+    rows = {row.label: row for row in plan_comparisons(replace(PLAN, measured_after=bare))}
+    assert rows["planned time of a step"].measured == "not measured"
+    assert rows["extra time"].measured == "not measured"
+    assert rows["planned peak"].difference == "+0.0 %"
+
+
+@pytest.mark.parametrize(("factor", "text"), [(1.03, "+3.0 %"), (0.9, "-10.0 %"), (1.0, "+0.0 %"), (0.99999, "+0.0 %")])
+def test_differences_are_of_the_measured_to_the_predicted(factor: float, text: str) -> None:
+    measured = Measurement(round(factor * INSPECTION.peak_bytes), 0, 1.0, "")
+    assert inspection_comparisons(replace(INSPECTION, measured=measured))[0].difference == text
+
+
+def test_extra_time_is_compared_in_points() -> None:
+    first, second = Measurement(1, 1, 2.0, ""), Measurement(1, 1, 2.5, "")
+    row = plan_comparisons(replace(PLAN, overhead=0.2, measured_before=first, measured_after=second))[-1]
+    assert (row.predicted, row.measured, row.difference) == ("20.0 %", "25.0 %", "+5.0 points")
+
+
+def test_live_groups_keep_every_byte() -> None:
+    buffers = INSPECTION.timeline.live_at_peak
+    groups = live_groups(buffers)
+    assert sum(group.nbytes for group in groups) == sum(buffer.nbytes for buffer in buffers)
+    assert sum(group.count for group in groups) == len(buffers)
+    assert [group.nbytes for group in groups] == sorted((group.nbytes for group in groups), reverse=True)
+
+
+def test_a_timeline_in_words() -> None:
+    words = timeline_summary(PLAN.timeline_after)
+    assert f"peaks at {format_bytes(PLAN.peak_bytes)} in step {PLAN.timeline_after.peak_step + 1}" in words
+    assert f"{PLAN.recomputed_count} steps are recomputations" in words
+    assert timeline_summary(EMPTY) == "The timeline has no steps."
