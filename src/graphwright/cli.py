@@ -11,7 +11,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -349,7 +349,7 @@ def to_plain(value: object) -> Any:
 
 
 @contextmanager
-def _stages(console: Console) -> Iterator[Callable[[str, Callable[[], Any]], Any]]:
+def _stages(console: Console) -> Generator[Callable[[str, Callable[[], Any]], Any]]:
     """Gives a function that runs one stage of the work and shows, with its time, that it is running or done."""
     columns = SpinnerColumn(finished_text="[green]✓[/green]"), TextColumn("{task.description}"), TimeElapsedColumn()
     with Progress(*columns, console=console) as progress:
