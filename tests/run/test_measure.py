@@ -1,8 +1,13 @@
 """Measured memory is what the step holds; a process that dies, and a meter that does not move, are told."""
 
+import json
 import math
+import os
+import shutil
 import stat
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +18,7 @@ from graphwright.run import measure as measuring  # noqa: E402
 from graphwright.run import meter  # noqa: E402
 from graphwright.run.callables import resolve  # noqa: E402
 from graphwright.run.measure import measure, measure_many, resident_bytes  # noqa: E402
+from graphwright.source.step_file import write_step  # noqa: E402
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the meter needs Linux")
 MIB = 1 << 20
@@ -99,6 +105,57 @@ def test_many_take_turns_and_share_their_variables():
     assert "took turns" in results["short"].how
 
 
+_BESIDE_THE_HOOK = """
+import ctypes, json, os, sys
+from graphwright.run import meter
+from graphwright.run.call_options import grappler_disabled
+from graphwright.source.step_file import read_step
+hook = ctypes.CDLL(os.environ["LD_PRELOAD"])
+hook.hook_reset.restype = hook.hook_peak.restype = ctypes.c_longlong
+step = read_step(sys.argv[1])
+def run():
+    global start
+    start = hook.hook_reset()
+    with grappler_disabled():
+        outputs = step.concrete(*step.arguments)
+    del outputs
+run()
+print(json.dumps([[meter.growth_of(run), hook.hook_peak() - start] for _ in range(3)]))
+"""
+
+
+@pytest.mark.slow
+@linux
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the hook needs a C compiler")
+def test_meter_agrees_with_a_hook_on_malloc(tmp_path):
+    hook = tmp_path / "hook.so"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(hook), str(Path(__file__).with_name("malloc_hook.c"))], check=True)
+    kernels = [tf.Variable(tf.random.stateless_normal([3, 3, 16, 16], [k, 1]) * 0.1) for k in range(4)]
+
+    @tf.function
+    def train(x):
+        with tf.GradientTape() as tape:
+            for kernel in kernels:
+                x = tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME"))
+            loss = tf.reduce_mean(tf.square(x))
+        for kernel, gradient in zip(kernels, tape.gradient(loss, kernels), strict=True):
+            kernel.assign_sub(0.1 * gradient)
+        return loss
+
+    x = tf.random.stateless_normal([8, 64, 64, 16], [1, 2])
+    write_step(train.get_concrete_function(x), [x], tmp_path)
+    source = str(Path(meter.__file__).parents[2])
+    environment = os.environ | meter.MEMORY_ENVIRONMENT | {"LD_PRELOAD": str(hook), "PYTHONPATH": source}
+    done = subprocess.run(
+        [sys.executable, "-c", _BESIDE_THE_HOOK, str(tmp_path)], capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
+    )
+    pairs = json.loads(done.stdout)
+    assert len(pairs) == 3
+    for seen, counted in pairs:
+        assert counted > 10 * MIB
+        assert abs(seen - counted) < 0.03 * counted
+
+
 @linux
 def test_meter_sees_what_is_allocated():
     meter.check()
@@ -183,6 +240,9 @@ def test_resident_bytes_count_each_buffer_once():
     )
     assert inside >= 28
     assert resident_bytes(resolve(step, (x, x))) == 200 + 4000 + 28 + inside
+    inner = tf.function(lambda x: x * tf.fill([100], 2.0) + tf.constant(3.0, shape=[50, 1]))
+    constants = resident_bytes(resolve(tf.function(lambda x: inner(x)), x[:1])) - 4
+    assert 200 <= constants <= 250  # in nested functions too, and one value for all elements counts as what it becomes
     grown = tf.Variable([1.0], shape=[None])
     grown.assign(tf.zeros([6]))
     assert resident_bytes(resolve(tf.function(lambda: grown.read_value()), ())) == 24

@@ -185,11 +185,18 @@ def resident_bytes(step: Step) -> int:
         elif tensor.dtype not in (tf.resource, tf.variant):
             total += int(tf.size(tensor, tf.int64)) * max(int(tensor.dtype.size or 0), 1)
     captured = {internal.op.name for _, internal in step.captures}
-    for operation in step.concrete.graph.get_operations():
-        if operation.type == "Const" and operation.name not in captured:
-            (output,) = operation.outputs
-            total += (output.shape.num_elements() or 0) * int(output.dtype.size or 0)
+    graph_def = step.concrete.graph.as_graph_def()
+    total += sum(_constant_bytes(node) for node in graph_def.node if node.name not in captured)
+    total += sum(_constant_bytes(node) for function in graph_def.library.function for node in function.node_def)
     return total
+
+
+def _constant_bytes(node: Any) -> int:
+    """Bytes that the kernel of a constant holds. From shape and dtype: the node may hold one value for all elements."""
+    if node.op != "Const":
+        return 0
+    value = node.attr["value"].tensor
+    return math.prod(dim.size for dim in value.tensor_shape.dim) * int(tf.dtypes.as_dtype(value.dtype).size or 0)
 
 
 def _check_counts(steps: int, warmup: int) -> None:
@@ -228,6 +235,7 @@ def _run_worker(directory: Path, request: Mapping[str, Any], settings: Mapping[s
     environment["PYTHONPATH"] = os.pathsep.join([str(_SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     if not tf.config.get_visible_devices("GPU"):
         environment["CUDA_VISIBLE_DEVICES"] = "-1"  # hidden here, hidden there
+    environment["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # this process may hold a part of the GPU's memory
     command = [sys.executable, "-m", "graphwright.run.worker", str(directory)]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
@@ -256,7 +264,8 @@ def _death(returncode: int, stderr: str, kind: str) -> MeasurementError:
     else:
         what = f"the measuring process ended with status {returncode}"
         if "ResourceExhausted" in stderr or "MemoryError" in stderr or "OOM when allocating" in stderr:
-            cause, remedy = "the step needs more memory than there is", "use a smaller batch or a smaller budget"
+            cause = "the step needs more memory than there is, or on a GPU this process holds most of it"
+            remedy = "use a smaller batch or a smaller budget; on a GPU, set TF_FORCE_GPU_ALLOW_GROWTH=true before TensorFlow is imported"
     return MeasurementError(f"{what}; it said:\n{told}" if told else what, where=f"measuring {kind}", cause=cause, remedy=remedy)
 
 
