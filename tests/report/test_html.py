@@ -94,6 +94,7 @@ PAGES = {
     "plan": lambda: plan_page(sample_plan()),
     "plan, not measured, no curve": lambda: plan_page(sample_plan(measured=False, curve=False)),
     "plan, infeasible": lambda: plan_page(sample_plan(budget_share=0.3)),
+    "plan, unchanged": lambda: plan_page(replace(sample_plan(), status="unchanged", budget_bytes=2**40)),
     "plan, evil names": lambda: plan_page(_evil_plan()),
 }
 
@@ -327,7 +328,7 @@ def test_a_browser_shows_evil_names_as_text(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_chromium
-@pytest.mark.parametrize("case", ["inspection, empty", "plan, infeasible", "plan, not measured, no curve"])
+@pytest.mark.parametrize("case", ["inspection, empty", "plan, infeasible", "plan, unchanged", "plan, not measured, no curve"])
 def test_a_browser_opens_every_kind_of_page_without_errors(case: str, tmp_path: Path) -> None:
     _, seen = _open_in_browser(PAGES[case](), tmp_path, "return {drawn: document.documentElement.dataset.drawn};")
     assert seen == {"errors": [], "refused": [], "drawn": "true"}

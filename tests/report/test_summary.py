@@ -8,7 +8,9 @@ import pytest
 from graphwright.analyze.measurement import Measurement
 from graphwright.report.results import ROLES, Timeline
 from graphwright.report.summary import (
+    chart_top_bytes,
     inspection_comparisons,
+    inspection_facts,
     inspection_verdict,
     live_groups,
     origins,
@@ -125,3 +127,16 @@ def test_a_timeline_in_words() -> None:
     assert f"peaks at {format_bytes(PLAN.peak_bytes)} in step {PLAN.timeline_after.peak_step + 1}" in words
     assert f"{PLAN.recomputed_count} steps are recomputations" in words
     assert timeline_summary(EMPTY) == "The timeline has no steps."
+
+
+def test_a_far_budget_does_not_flatten_the_chart() -> None:
+    highest = PLAN.original_peak_bytes
+    assert chart_top_bytes(PLAN) == highest
+    assert chart_top_bytes(replace(PLAN, budget_bytes=highest + 1)) == highest + 1
+    assert chart_top_bytes(replace(PLAN, budget_bytes=100 * highest)) == highest
+
+
+def test_many_op_types_without_a_rule_are_counted() -> None:
+    notes = " ".join(fact.note for fact in inspection_facts(replace(INSPECTION, unknown_flop_ops=tuple("ABCDEFG"))))
+    assert "not counted: A, B, C, D, E and 2 op types more" in notes
+    assert "every op type is counted" in " ".join(fact.note for fact in inspection_facts(replace(INSPECTION, unknown_flop_ops=())))

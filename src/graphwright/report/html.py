@@ -29,6 +29,7 @@ from graphwright.report.downsample import envelope, runs
 from graphwright.report.results import ROLES, Inspection, LiveBuffer, MemoryPlan, Timeline
 from graphwright.report.summary import (
     NO_LAYER,
+    chart_top_bytes,
     inspection_comparisons,
     inspection_facts,
     inspection_verdict,
@@ -112,6 +113,9 @@ def plan_page(plan: MemoryPlan) -> str:
     """The plan as the text of an HTML page."""
     before, after = plan.timeline_before, plan.timeline_after
     peaks = _plan_peaks(plan)
+    charts = [("before", "Before", before), ("after", "Planned", after)]
+    if plan.status == "unchanged":
+        charts = [("after", "", after)]
     curve = None
     if plan.curve:
         curve = {
@@ -130,17 +134,17 @@ def plan_page(plan: MemoryPlan) -> str:
         origins=origins(plan),
         bars=_bars(peaks, plan.resident_bytes),
         markers=_markers([("budget", plan.budget_bytes), ("lower bound", plan.lower_bound_bytes)], _longest(peaks)),
-        charts=[_chart_words("before", "Before", before), _chart_words("after", "Planned", after)],
-        live=[("Live at the planned peak", after), ("Live at the original peak", before)],
+        charts=[_chart_words(*chart) for chart in charts],
+        live=[("Live at the planned peak", after), ("Live at the original peak", before)][: len(charts)],
         layers=layers_by_share(plan.layers),
         decisions=plan.decisions,
         totals=_decision_totals(plan),
         curve=plan.curve,
         data={
             "roles": ROLES,
-            "topBytes": max(before.peak_bytes, after.peak_bytes, plan.budget_bytes),
+            "topBytes": chart_top_bytes(plan),
             "budgetBytes": plan.budget_bytes,
-            "timelines": [_timeline_data("before", before), _timeline_data("after", after)],
+            "timelines": [_timeline_data(identity, timeline) for identity, _, timeline in charts],
             "curve": curve,
         },
     )

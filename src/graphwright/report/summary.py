@@ -18,6 +18,7 @@ Tone = Literal["good", "bad", "neutral"]
 NOT_MEASURED = "not measured"
 NOT_PREDICTED = "not predicted"
 NO_LAYER = "(no layer)"
+_OP_TYPES_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,12 @@ def origins(result: Inspection | MemoryPlan) -> list[tuple[str, str]]:
     return rows + [(label, measurement.how if measurement else NOT_MEASURED) for label, measurement in measurements]
 
 
+def chart_top_bytes(plan: MemoryPlan) -> int:
+    """How high the charts of a plan reach: to the larger peak, and to the budget where that leaves the peaks visible."""
+    highest = max(plan.timeline_before.peak_bytes, plan.timeline_after.peak_bytes)
+    return max(highest, plan.budget_bytes) if plan.budget_bytes <= 1.5 * highest else highest
+
+
 def live_groups(buffers: Iterable[LiveBuffer]) -> list[LiveGroup]:
     """Live buffers by layer and role, the largest group first."""
     groups: dict[tuple[str, Role], list[int]] = {}
@@ -218,7 +225,9 @@ def _budget_note(plan: MemoryPlan) -> str:
 def _unknown_flops(inspection: Inspection) -> str:
     if not inspection.unknown_flop_ops:
         return "every op type is counted"
-    return "not counted: " + ", ".join(inspection.unknown_flop_ops)
+    named = inspection.unknown_flop_ops[:_OP_TYPES_NAMED]
+    more = len(inspection.unknown_flop_ops) - len(named)
+    return "not counted: " + ", ".join(named) + (f" and {more} op types more" if more else "")
 
 
 def _feeds(feeds: Mapping[str, tuple[int, ...]]) -> str:

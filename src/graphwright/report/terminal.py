@@ -23,6 +23,7 @@ from graphwright.report.summary import (
     NOT_MEASURED,
     Comparison,
     Fact,
+    chart_top_bytes,
     inspection_comparisons,
     inspection_facts,
     inspection_verdict,
@@ -87,7 +88,7 @@ def print_plan(plan: MemoryPlan, console: Console | None = None) -> None:
     """Print the plan on `console` (standard output by default), in color where it has colors."""
     console = console or Console()
     width = min(console.width, MAX_WIDTH)
-    top = max(plan.timeline_before.peak_bytes, plan.timeline_after.peak_bytes, plan.budget_bytes)
+    top = chart_top_bytes(plan)
     _print(console, width, Text(_wrapped(plan_verdict(plan), width), style=_TONE_STYLES[plan_tone(plan)]))
     _print(console, width, _facts(plan_facts(plan), width))
     if plan.status != "unchanged":
@@ -175,8 +176,8 @@ def _chart(timeline: Timeline, width: int, top_bytes: int, budget_bytes: int | N
     columns = _columns(timeline, max(width - 2 - margin - 2, 8))
     lines: list[RenderableType] = []
     for row in range(_CHART_ROWS - 1, -1, -1):
-        line = Text(f"{labels.get(row, ''):>{margin}} ", style="dim", no_wrap=True)
-        line.append("┤" if row in labels else "│", style="dim")
+        line = Text(no_wrap=True)
+        line.append(f"{labels.get(row, ''):>{margin}} {'┤' if row in labels else '│'}", style="dim")
         for step in columns:
             eighths = round(timeline.total_bytes[step] / top_bytes * _CHART_ROWS * 8) - 8 * row
             if eighths > 0:
@@ -184,7 +185,8 @@ def _chart(timeline: Timeline, width: int, top_bytes: int, budget_bytes: int | N
             else:
                 line.append("┄" if row == budget_row else " ", style="red")
         lines.append(line)
-    strip = Text(" " * (margin + 1) + "└", style="dim", no_wrap=True)
+    strip = Text(no_wrap=True)
+    strip.append(" " * (margin + 1) + "└", style="dim")
     for mark, style in _phases(timeline, len(columns)):
         strip.append(mark, style=style)
     lines.append(strip)
