@@ -11,7 +11,7 @@ from graphwright.errors import ArgumentError, GraphError
 
 tf = pytest.importorskip("tensorflow")
 from graphwright.source import rebuild  # noqa: E402
-from graphwright.source.rebuild import rebuild_concrete_function  # noqa: E402
+from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow
 
@@ -264,6 +264,19 @@ def test_rebuilding_inside_a_trace_does_not_touch_the_trace():
     assert float(outer(tf.constant(2.0))) == 7.0
 
 
+def test_xla_compiles_when_asked():
+    concrete = tf.function(lambda x: tf.exp(x) * 2.0, jit_compile=True).get_concrete_function(tf.TensorSpec([2], tf.float32))
+    assert is_jit_compiled(concrete)
+    assert not is_jit_compiled(again(concrete))
+    compiled = again(concrete, jit_compile=True)
+    assert is_jit_compiled(compiled)
+    np.testing.assert_array_equal(compiled(tf.ones([2])).numpy(), concrete(tf.ones([2])).numpy())
+    # What XLA cannot compile, it says: so it is XLA that runs.
+    strings = tf.function(lambda x: tf.strings.as_string(x)).get_concrete_function(tf.TensorSpec([2], tf.float32))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        again(strings, jit_compile=True)(tf.ones([2]))
+
+
 def test_names_that_are_not_there():
     concrete = tf.function(lambda x: x * 3.0).get_concrete_function(tf.TensorSpec([], tf.float32))
     with pytest.raises(GraphError, match="names no node"):
@@ -301,7 +314,7 @@ def test_tensorflow_still_has_its_private_machinery():
         assert tf.raw_ops.ReadVariableOp(resource=inner, dtype=tf.float32).shape == [2, 5]
     rebuild._add_capture(func_graph, variable.handle, inner)
     assert [(a is variable.handle, b is inner) for a, b in func_graph.captures] == [(True, True)]
-    concrete = rebuild._concrete_function_from(func_graph, rebuild._function_type(func_graph, 0, None))
+    concrete = rebuild._concrete_function_from(func_graph, rebuild._function_type(func_graph, 0, None), jit_compile=False)
     rebuild._set_keywords(concrete, [])
     assert concrete.captured_inputs[0] is variable.handle
     del function, func_graph, concrete

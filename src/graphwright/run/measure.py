@@ -32,7 +32,7 @@ from graphwright.analyze.measurement import Measurement
 from graphwright.errors import ArgumentError, MeasurementError
 from graphwright.run.callables import Step, resolve
 from graphwright.run.meter import MEMORY_ENVIRONMENT
-from graphwright.source.rebuild import variable_behind
+from graphwright.source.rebuild import is_jit_compiled, variable_behind
 from graphwright.source.step_file import write_steps
 
 tf: Any = importlib.import_module("tensorflow")
@@ -211,7 +211,7 @@ def _options(step: Step, *, grappler: bool, executor: str) -> dict[str, Any]:
         raise ArgumentError(
             f"executor={executor!r} was given with Grappler on", where="argument 'executor'", remedy="give grappler=False too"
         )
-    return {"grappler": enabled, "executor": executor}
+    return {"grappler": enabled, "executor": executor, "jit_compile": is_jit_compiled(step.concrete)}
 
 
 def _request(
@@ -302,6 +302,8 @@ def _conditions(result: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     ]
     if options["executor"]:
         parts.append(f"executor {options['executor']}")
+    if options["jit_compile"]:
+        parts.append("compiled by XLA")
     if result["device"] == "CPU:0":
         parts.append(f"oneDNN {'on' if result['onednn'] else 'off'}")
     return ", ".join(parts)

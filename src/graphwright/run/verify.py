@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
 from graphwright.run.callables import Step, resolve
-from graphwright.source.rebuild import rebuild_concrete_function, variable_behind
+from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -234,7 +234,9 @@ def _outputs_of(step: Step, count: int, *, grappler: bool) -> Iterator[list[tupl
         # Not around the `yield`: the caller must not run under our options.
         with grappler_enabled() if grappler else grappler_disabled():
             outputs = step.run()
-        yield [(path, np.asarray(leaf.numpy())) for path, leaf in _leaves(outputs)]
+        on_host = [(path, np.asarray(leaf.numpy())) for path, leaf in _leaves(outputs)]
+        del outputs  # the next step must not find the device holding these
+        yield on_host
 
 
 def _leaves(outputs: Any) -> list[tuple[str, Any]]:
@@ -359,5 +361,6 @@ def _rebuilt(step: Step, graph_def: Any) -> Step:
         control_outputs=[operation.name for operation in concrete.graph.control_outputs],
         name=step.name,
         like=concrete,
+        jit_compile=is_jit_compiled(concrete),
     )
     return replace(step, concrete=rebuilt)

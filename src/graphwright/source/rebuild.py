@@ -43,6 +43,7 @@ def rebuild_concrete_function(
     structured_outputs: Any = None,
     name: str = "step",
     like: Any = None,
+    jit_compile: bool = False,
 ) -> Any:
     """Make a `tf.types.experimental.ConcreteFunction` from the nodes of a `GraphDef`.
 
@@ -60,6 +61,7 @@ def rebuild_concrete_function(
         name: name of the function; a running number is appended.
         like: a `ConcreteFunction` whose signature (argument names too) and output structure are taken over, so that
             the result is called just as it is.
+        jit_compile: whether XLA compiles it. Not taken over from `like`, since XLA makes an order of its own.
 
     Returns:
         A `ConcreteFunction`. Variables are not kept alive by it (TensorFlow's own are alike): keep those you captured.
@@ -111,7 +113,7 @@ def rebuild_concrete_function(
             func_graph.variables = like.graph.variables
 
         function_type = _function_type(func_graph, len(inputs), like)
-        concrete_function = _concrete_function_from(func_graph, function_type)
+        concrete_function = _concrete_function_from(func_graph, function_type, jit_compile=jit_compile)
         _set_flat_signature(concrete_function, func_graph.inputs[: len(inputs)])
     return concrete_function
 
@@ -303,9 +305,15 @@ def _function_type(func_graph: Any, input_count: int, like: Any) -> Any:
     return kinds.from_structured_signature(signature, func_graph.structured_outputs, capture_types)
 
 
-def _concrete_function_from(func_graph: Any, function_type: Any) -> Any:
+def is_jit_compiled(concrete_function: Any) -> bool:
+    """Whether XLA compiles a concrete function, as `tf.function(jit_compile=True)` asks for."""
+    return bool(concrete_function.function_def.attr["_XlaMustCompile"].b)
+
+
+def _concrete_function_from(func_graph: Any, function_type: Any, *, jit_compile: bool) -> Any:
     kind = _private("eager.polymorphic_function.concrete_function").ConcreteFunction
-    return kind.from_func_graph(func_graph, function_type, attrs={}, shared_func_graph=False)
+    attributes = {"_XlaMustCompile": True} if jit_compile else {}
+    return kind.from_func_graph(func_graph, function_type, attrs=attributes, shared_func_graph=False)
 
 
 def _set_keywords(concrete_function: Any, keywords: list[str]) -> None:

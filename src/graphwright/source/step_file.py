@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import FileFormatError, GraphError, UnsupportedError
-from graphwright.source.rebuild import rebuild_concrete_function, variable_behind
+from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
 _DecodeError: Any = importlib.import_module("google.protobuf.message").DecodeError
@@ -97,6 +97,7 @@ def write_steps(steps: Mapping[str, tuple[Any, Sequence[Any]]], directory: str |
                 "captures": [{"tensor": inner.name, "value": values.add(outer)} for outer, inner in concrete.graph.captures],
                 "outputs": [tensor.name for tensor in concrete.outputs],
                 "control_outputs": [operation.name for operation in concrete.graph.control_outputs],
+                "jit_compile": is_jit_compiled(concrete),
             }
         )
     document = {"format": _FORMAT, "version": _VERSION, "steps": described, "values": values.described}
@@ -132,6 +133,7 @@ def _read_one(source: Path, step: Mapping[str, Any], values: Sequence[Any]) -> S
         outputs=step["outputs"],
         control_outputs=step["control_outputs"],
         name=step["name"],
+        jit_compile=step["jit_compile"],
     )
     return StoredStep(
         concrete,
