@@ -25,6 +25,7 @@
   const exponent = Math.min(Math.floor(Math.log2(Math.max(report.topBytes, 1)) / 10), units.length - 1);
   const unitBytes = 2 ** (10 * exponent);
   const unit = units[exponent];
+  const axisTop = () => 1.12 * report.topBytes / unitBytes;
   const config = { responsive: true, displaylogo: false, displayModeBar: false };
 
   function layoutBase() {
@@ -96,9 +97,12 @@
     const annotations = [label(timeline.peakStep + 1, timeline.peakBytes / unitBytes, `peak ${formatBytes(timeline.peakBytes)}`, timeline.peakStep > timeline.stepCount / 2)];
     if (report.budgetBytes) {
       const y = report.budgetBytes / unitBytes;
-      shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, yref: "y", y0: y, y1: y, line: { color: color("budget"), width: 2, dash: "dash" } });
-      annotations.push({ xref: "paper", x: 1, xanchor: "right", yref: "y", y, yanchor: "bottom", showarrow: false, bgcolor: color("veil"), borderpad: 2,
-        text: `budget ${formatBytes(report.budgetBytes)}`, font: { color: color("budget") } });
+      const top = axisTop();
+      const line = { type: "line", xref: "paper", x0: 0, x1: 1, yref: "y", y0: y, y1: y };
+      // A pale line below the dashes sets them off from the areas.
+      shapes.push({ ...line, line: { color: color("veil"), width: 4 } }, { ...line, line: { color: color("budget"), width: 2, dash: "dash" } });
+      annotations.push({ xref: "paper", x: 1, xanchor: "right", yref: "paper", y: 1, yanchor: "bottom", showarrow: false,
+        text: y <= top ? `╌╌ budget ${formatBytes(report.budgetBytes)}` : `budget ${formatBytes(report.budgetBytes)}, above the chart`, font: { color: color("budget") } });
     }
     const cursor = timeline.cursor ?? timeline.peakStep + 1;
     shapes.push({ type: "line", xref: "x", x0: cursor, x1: cursor, yref: "paper", y0: 0, y1: 1, line: { color: color("soft"), width: 1 } });
@@ -106,7 +110,7 @@
     const layout = {
       ...layoutBase(), shapes, annotations, hovermode: "x", hoverdistance: -1,
       xaxis: { ...axis("step"), range: [0.5, timeline.stepCount + 0.5], anchor: "y", showgrid: false, position: 0, ticklabelstandoff: 5 },
-      yaxis: { ...axis(""), ticksuffix: ` ${unit}`, range: [0, 1.12 * report.topBytes / unitBytes], domain: [0.045, 1], fixedrange: true },
+      yaxis: { ...axis(""), ticksuffix: ` ${unit}`, range: [0, axisTop()], domain: [0.045, 1], fixedrange: true },
     };
     Plotly.react(plot, traces, layout, config);
   }
