@@ -1,11 +1,10 @@
 """Results as one HTML file that needs no network: styles, scripts and data are all inside.
 
-The charts are drawn by plotly.js, which the plotly wheel ships as a file of some 5 MB. Of
-the libraries that come as a Python package with their JavaScript inside it is the one with
-stacked areas, hover text and toggled themes ready, and it asks for no further
-packages; Bokeh's script is a fourth of the size, but its package needs pandas, tornado and
-pillow, and its stacked areas have no hover. A content security policy in the page forbids
-every request, so that "offline" does not rest on the library's good behavior.
+The charts are drawn by plotly.js, which the plotly wheel ships as one file of some 5 MB, nearly
+the whole of the page. A smaller library would do for the drawing; but it must come as a
+Python package with its JavaScript inside (nothing is fetched, at installation or later), have
+stacked areas with hover text, and bring few packages along. A content security policy in the
+page forbids every request, so that "offline" does not rest on the library's good behavior.
 """
 
 from __future__ import annotations
