@@ -1,13 +1,16 @@
 """Grappler is off where it is said to be, and nowhere else."""
 
+import importlib
 import threading
 from collections import Counter
 
+import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 from graphwright.run import call_options  # noqa: E402
 from graphwright.run.call_options import grappler_disabled, grappler_enabled, is_grappler_disabled  # noqa: E402
+from graphwright.source.rebuild import rebuild_concrete_function  # noqa: E402
 
 context = call_options._context()
 
@@ -97,3 +100,50 @@ def test_tracing_in_the_block_takes_the_outer_options():
     assert executed_ops(outer, tf.ones([4]))["Exp"] == 1
     with grappler_disabled():
         assert executed_ops(outer, tf.ones([4]))["Exp"] == 2
+
+
+@pytest.mark.parametrize(("noinline", "traced_without", "rewritten"), [(False, True, True), (True, False, True), (True, True, False)])
+def test_function_that_is_not_inlined_keeps_the_options_of_its_trace(noinline, traced_without, rewritten):
+    """Grappler makes one product of two constants, which changes the last bits: so the result tells whether it ran."""
+    x = tf.random.stateless_normal([1000], [1, 2])
+    plain = tf.function(lambda x: (x * 0.1) * 0.3).get_concrete_function(x)
+    inner = rebuild_concrete_function(
+        plain.graph.as_graph_def(), inputs=[plain.inputs[0].name], outputs=[plain.outputs[0].name], like=plain, noinline=noinline
+    )
+
+    @tf.function
+    def outer(x):
+        with grappler_disabled() if traced_without else grappler_enabled():
+            return inner(x)
+
+    as_written, as_rewritten = (x * 0.1) * 0.3, x * (np.float32(0.1) * np.float32(0.3))
+    assert not np.array_equal(as_written, as_rewritten)
+    np.testing.assert_array_equal(outer(x), as_rewritten if rewritten else as_written)
+
+
+def test_equal_nodes_are_merged_without_grappler_unless_control_inputs_differ():
+    calls = []
+
+    def count(x):  # TensorFlow holds it weakly
+        calls.append(1)
+        return x
+
+    token = importlib.import_module("tensorflow.python.ops.script_ops")._py_funcs.insert(count)
+
+    def host(x):
+        return tf.raw_ops.PyFuncStateless(input=[x], token=token, Tout=[tf.float32])[0]
+
+    def step(apart):
+        @tf.function
+        def run(x):
+            first = host(x)
+            with tf.control_dependencies([tf.identity(first)] if apart else []):
+                return first + host(x)
+
+        return run
+
+    for apart, expected in ((False, 1), (True, 2)):
+        calls.clear()
+        with grappler_disabled():
+            step(apart)(tf.constant(1.0))
+        assert len(calls) == expected

@@ -314,7 +314,7 @@ def test_tensorflow_still_has_its_private_machinery():
         assert tf.raw_ops.ReadVariableOp(resource=inner, dtype=tf.float32).shape == [2, 5]
     rebuild._add_capture(func_graph, variable.handle, inner)
     assert [(a is variable.handle, b is inner) for a, b in func_graph.captures] == [(True, True)]
-    concrete = rebuild._concrete_function_from(func_graph, rebuild._function_type(func_graph, 0, None), jit_compile=False)
+    concrete = rebuild._concrete_function_from(func_graph, rebuild._function_type(func_graph, 0, None), jit_compile=False, noinline=False)
     rebuild._set_keywords(concrete, [])
     assert concrete.captured_inputs[0] is variable.handle
     del function, func_graph, concrete

@@ -4,8 +4,12 @@ TensorFlow optimizes a function when it is first called, with the options of tha
 options. So a function may run with Grappler's rewrites and without them side by side, and nothing that the user has set
 globally is touched: the options live in the calling thread.
 
-What this cannot do: a function that is called while another is *traced* becomes a part of that one, and is optimized
-with it when the outer function is called. Then the options must be given around the outer call.
+A function that is called while another is *traced* becomes a part of that one, and is optimized with it: then the options
+around the outer call count. Only a function that is not inlined (`rebuild_concrete_function(..., noinline=True)`) keeps the
+options under which its call was traced.
+
+Also without Grappler, TensorFlow merges stateless nodes that are equal in type, attributes, inputs *and control inputs*
+when it instantiates a function. A recomputed node is safe from that by a control input of its own.
 """
 
 from __future__ import annotations

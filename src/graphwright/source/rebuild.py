@@ -44,6 +44,7 @@ def rebuild_concrete_function(
     name: str = "step",
     like: Any = None,
     jit_compile: bool = False,
+    noinline: bool = False,
 ) -> Any:
     """Make a `tf.types.experimental.ConcreteFunction` from the nodes of a `GraphDef`.
 
@@ -62,6 +63,9 @@ def rebuild_concrete_function(
         like: a `ConcreteFunction` whose signature (argument names too) and output structure are taken over, so that
             the result is called just as it is.
         jit_compile: whether XLA compiles it. Not taken over from `like`, since XLA makes an order of its own.
+        noinline: whether the function stays one node when another traced function calls it. Then what Grappler does to the
+            outer one stops at its border, and a call that is traced within `graphwright.run.call_options.grappler_disabled`
+            runs the graph as it is given here, in whatever function it ends up.
 
     Returns:
         A `ConcreteFunction`. Variables are not kept alive by it (TensorFlow's own are alike): keep those you captured.
@@ -113,7 +117,7 @@ def rebuild_concrete_function(
             func_graph.variables = like.graph.variables
 
         function_type = _function_type(func_graph, len(inputs), like)
-        concrete_function = _concrete_function_from(func_graph, function_type, jit_compile=jit_compile)
+        concrete_function = _concrete_function_from(func_graph, function_type, jit_compile=jit_compile, noinline=noinline)
         _set_flat_signature(concrete_function, func_graph.inputs[: len(inputs)])
     return concrete_function
 
@@ -310,9 +314,9 @@ def is_jit_compiled(concrete_function: Any) -> bool:
     return bool(concrete_function.function_def.attr["_XlaMustCompile"].b)
 
 
-def _concrete_function_from(func_graph: Any, function_type: Any, *, jit_compile: bool) -> Any:
+def _concrete_function_from(func_graph: Any, function_type: Any, *, jit_compile: bool, noinline: bool) -> Any:
     kind = _private("eager.polymorphic_function.concrete_function").ConcreteFunction
-    attributes = {"_XlaMustCompile": True} if jit_compile else {}
+    attributes = {name: True for name, wanted in (("_XlaMustCompile", jit_compile), ("_noinline", noinline)) if wanted}
     return kind.from_func_graph(func_graph, function_type, attrs=attributes, shared_func_graph=False)
 
 
