@@ -1,17 +1,32 @@
-"""What no schedule can go below."""
+"""What no schedule can go below.
+
+Two arguments, both valid for every schedule whatever it recomputes:
+
+single task
+    While a task runs, its inputs, outputs and workspace are live, and so is every kept buffer
+    that is there from the start.
+history
+    Take buffers that are live together. The one made last was made while all the others were
+    live already; so at that moment the others, the inputs and the outputs of its producer were
+    live together. The same holds for those in turn. Which one was made last is not known, so
+    the least over all possibilities counts: a search for the path with the smallest largest
+    set. It may be stopped at any time; what every open path needs so far is a valid bound.
+"""
 
 from __future__ import annotations
 
+import heapq
+
 from graphwright.plan.model import CostGraph, LowerBound
+
+EXPANSIONS = 1500  # sets looked at for one task
+TASKS = 12  # tasks whose history is searched
 
 
 def lower_bound(graph: CostGraph) -> LowerBound:
-    """The largest of what single tasks need, in bytes, resident bytes included.
+    """Bytes that every schedule needs at some step, resident bytes included.
 
-    While a task runs, its inputs, its outputs and its workspace are live, and so are all kept
-    buffers that are there from the start. A kept output of an earlier task is live too where
-    that task can run only once and must come first (it is an ancestor). In-place pairs are
-    credited as if every input died here, so the bound holds for every schedule.
+    In-place pairs are credited wherever they could apply, so the bound holds for every schedule.
 
     >>> from graphwright.plan.model import Buffer, Task
     >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), (1,))), (Buffer("x", 4, 0), Buffer("y", 2, 1)), (0, 1))
@@ -20,25 +35,59 @@ def lower_bound(graph: CostGraph) -> LowerBound:
     """
     tasks, buffers = graph.tasks, graph.buffers
     always = graph.resident_bytes + sum(buffer.nbytes for buffer in buffers if buffer.kept and buffer.producer is None)
-    best, best_task = always, -1
-    for index, task in enumerate(tasks):
-        here = always + task.workspace_bytes
-        for number in (*task.inputs, *task.outputs):
-            if not (buffers[number].kept and buffers[number].producer is None):
-                here += buffers[number].nbytes
-        taken: set[int] = set()
-        for number, output in task.in_place:
-            source = buffers[number]
-            if number in taken or output in taken or source.kept or source.producer is None or source.nbytes < buffers[output].nbytes:
-                continue
+    counted = [not (buffer.kept and buffer.producer is None) for buffer in buffers]
+    nothing: frozenset[int] = frozenset()
+    rank = {index: place for place, index in enumerate(graph.order)}
+    alone = [(always + _need(graph, index, nothing, counted), -rank[index], index) for index in range(len(tasks))]
+    end = graph.resident_bytes + sum(buffer.nbytes for buffer in buffers if buffer.kept)
+    if not alone:
+        return LowerBound(end, -1, "what is resident from start to end alone needs this much")
+    best, _, best_task = max(alone)
+    reason = f"task {tasks[best_task].name} alone needs this much"
+    if end > best:
+        best, best_task, reason = end, graph.order[-1], "the values kept to the end alone need this much"
+    for need, _, index in heapq.nlargest(TASKS, alone):
+        history = always + _history(graph, index, need - always, counted)
+        if history > best:
+            best, best_task = history, index
+            reason = f"task {tasks[index].name} and the making of its inputs need this much"
+    return LowerBound(best, best_task, reason)
+
+
+def _need(graph: CostGraph, index: int, others: frozenset[int], counted: list[bool]) -> int:
+    """Bytes while a task runs with `others` live throughout; what is always live is not counted."""
+    task, buffers = graph.tasks[index], graph.buffers
+    live = others.union(task.inputs, task.outputs)
+    here = task.workspace_bytes + sum(buffers[number].nbytes for number in live if counted[number])
+    taken: set[int] = set()
+    for number, output in task.in_place:
+        source = buffers[number]
+        if number in others or number in taken or output in taken or source.kept or source.producer is None:
+            continue
+        if source.nbytes >= buffers[output].nbytes:
             taken |= {number, output}
             here -= buffers[output].nbytes
-        if here > best:
-            best, best_task = here, index
-    end = graph.resident_bytes + sum(buffer.nbytes for buffer in buffers if buffer.kept)
-    if end > best:
-        last = graph.order[-1] if graph.order else -1
-        return LowerBound(end, last, "the values kept to the end alone need this much")
-    if best_task < 0:
-        return LowerBound(best, graph.order[0] if graph.order else -1, "what is resident from start to end alone needs this much")
-    return LowerBound(best, best_task, f"task {tasks[best_task].name} alone needs this much")
+    return here
+
+
+def _history(graph: CostGraph, index: int, need: int, counted: list[bool]) -> int:
+    """A bound from the making of a task's inputs, at least `need`."""
+    buffers = graph.buffers
+    start = frozenset(number for number in graph.tasks[index].inputs if counted[number])
+    heap: list[tuple[int, int, frozenset[int]]] = [(need, 0, start)]
+    seen: set[frozenset[int]] = {start}
+    count = 0
+    while heap:
+        so_far, _, live = heapq.heappop(heap)
+        producers = sorted({producer for number in live if (producer := buffers[number].producer) is not None})
+        if not producers or count >= EXPANSIONS:
+            return so_far
+        count += 1
+        for producer in producers:
+            others = live.difference(graph.tasks[producer].outputs)
+            here = max(so_far, _need(graph, producer, others, counted))
+            before = others.union(number for number in graph.tasks[producer].inputs if counted[number])
+            if before not in seen:
+                seen.add(before)
+                heapq.heappush(heap, (here, len(seen), before))
+    return need

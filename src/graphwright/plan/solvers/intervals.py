@@ -23,6 +23,7 @@ from graphwright.plan.solvers.problem import Problem
 from graphwright.plan.solvers.sequence import Edit, Sequence
 
 CHAIN_LIMIT = 3000
+EAGERNESS = 0.9  # how close to the best score known a candidate must come to be taken
 
 
 def reduce_overflow(
@@ -59,7 +60,13 @@ def _one_round(sequence: Sequence, deadline: float, noise: list[float] | None, t
     heapq.heapify(heap)
     stamp = 0
     ready: dict[tuple[int, int], tuple[int, Edit]] = {}  # priced candidates, and the stamp of the state they were priced on
+    truth: dict[tuple[int, int], float] = {}  # priced score as a share of its bound
+    tired: dict[tuple[int, int], int] = {}  # stamp at which the chain was too long for the floor
     over = sequence.overflow()
+
+    def weight(number: int) -> float:
+        return 1.0 if noise is None else noise[number]
+
     while heap and over > 0:
         if clock.perf_counter() > deadline or sequence.time > time_cap:
             return
@@ -68,16 +75,27 @@ def _one_round(sequence: Sequence, deadline: float, noise: list[float] | None, t
         if known is not None and known[0] == stamp:
             edit = known[1]
         else:
-            floor = -heap[0][0] if heap else 0.0
-            score, edit = price(sequence, number, run)
-            if noise is not None:
-                score *= noise[number]
-            if score <= 0.0:
-                ready.pop((number, run), None)
+            floor = -heap[0][0] * EAGERNESS if heap else 0.0
+            bound = _estimate(sequence, number, run)
+            if bound <= 0.0:
                 continue
-            if edit is None or (heap and score < floor * 0.999):
-                if edit is not None:
-                    ready[(number, run)] = (stamp, edit)
+            # The share of the bound that was true last time foretells what is true now.
+            guess = bound * weight(number) * truth.get((number, run), 1.0)
+            if guess < floor:
+                heapq.heappush(heap, (-guess, number, run))
+                continue
+            limited = tired.get((number, run)) != stamp
+            score, edit = price(sequence, number, run, floor / weight(number) if limited else 0.0)
+            truth[number, run] = score / bound
+            score *= weight(number)
+            if edit is None:
+                if floor > 0.0 and limited:  # too dear for now, not for ever
+                    tired[number, run] = stamp
+                    truth[number, run] = 0.5 * floor / weight(number) / bound
+                    heapq.heappush(heap, (-0.5 * floor, number, run))
+                continue
+            if score < floor:
+                ready[number, run] = (stamp, edit)
                 heapq.heappush(heap, (-score, number, run))
                 continue
         ready.pop((number, run), None)
@@ -88,9 +106,7 @@ def _one_round(sequence: Sequence, deadline: float, noise: list[float] | None, t
         for other in fresh:
             task = sequence.run_task[other]
             for source in sequence.problem.inputs[task]:
-                score = _estimate(sequence, source, other)
-                if noise is not None:
-                    score *= noise[source]
+                score = _estimate(sequence, source, other) * weight(source)
                 if score > 0:
                     heapq.heappush(heap, (-score, source, other))
 
@@ -129,6 +145,7 @@ def _gap(sequence: Sequence, number: int, run: int) -> tuple[int, int] | None:
 
 
 def _estimate(sequence: Sequence, number: int, run: int) -> float:
+    """About the most that `price` can find: the buffer's own gain over the time of its producer alone."""
     problem = sequence.problem
     producer = problem.producer[number]
     if producer < 0 or not problem.recomputable[producer]:
@@ -136,12 +153,16 @@ def _estimate(sequence: Sequence, number: int, run: int) -> float:
     gap = _gap(sequence, number, run)
     if gap is None or gap[1] - gap[0] <= 1:
         return 0.0
-    steps = int(np.count_nonzero(sequence.step_bytes[gap[0] + 1 : gap[1]] > sequence.budget))
-    return problem.nbytes[number] * steps / max(problem.time[producer], problem.tiny_time)
+    over = sequence.step_bytes[gap[0] + 1 : gap[1]] - sequence.budget
+    gain = int(np.clip(over, 0, problem.nbytes[number]).sum())
+    return gain / max(problem.time[producer], problem.tiny_time)
 
 
-def price(sequence: Sequence, number: int, run: int) -> tuple[float, Edit | None]:
-    """Best edit that drops a buffer in the wait that ends at `run`, with its gain per time. The score is 0 without one."""
+def price(sequence: Sequence, number: int, run: int, floor: float = 0.0) -> tuple[float, Edit | None]:
+    """Best edit that drops a buffer in the wait that ends at `run`, with its gain per time.
+
+    The score is 0 without one, and where a chain is so long that it cannot reach `floor` it is not priced.
+    """
     problem = sequence.problem
     gap = _gap(sequence, number, run)
     producer = problem.producer[number]
@@ -153,20 +174,19 @@ def price(sequence: Sequence, number: int, run: int) -> tuple[float, Edit | None
     if not len(over):
         return 0.0, None
     best_score, best = 0.0, None
-    tried: set[tuple[int, ...]] = set()
+    most = int(np.minimum(over, problem.nbytes[number]).sum()) / floor if floor > 0.0 else float("inf")
     for eager in (False, True):
-        chain = build_chain(sequence, producer, at, eager=eager)
-        if chain is None or tuple(chain) in tried:
-            continue
-        tried.add(tuple(chain))
-        takeover = _later_runs(sequence, chain, at)
-        for removed in (takeover, ()) if takeover else ((),):
-            edit = sequence.trial(chain, at, removed)
-            if edit is None:
-                continue
-            score = score_of(problem, edit)
-            if score > best_score:
-                best_score, best = score, edit
+        chain, prolongs = build_chain(sequence, producer, at, eager=eager, time_limit=most)
+        if chain is not None:
+            takeover = _later_runs(sequence, chain, at)
+            for removed in (takeover, ()) if takeover else ((),):
+                edit = sequence.trial(chain, at, removed)
+                score = 0.0 if edit is None else score_of(problem, edit)
+                if score > best_score:
+                    best_score, best = score, edit
+                    break
+        if not prolongs:
+            break
     return best_score, best
 
 
@@ -177,16 +197,20 @@ def score_of(problem: Problem, edit: Edit) -> float:
     return edit.gain / max(edit.time, problem.tiny_time)
 
 
-def build_chain(sequence: Sequence, task: int, at: int, *, eager: bool) -> list[int] | None:
+def build_chain(
+    sequence: Sequence, task: int, at: int, *, eager: bool, time_limit: float = float("inf")
+) -> tuple[list[int] | None, bool]:
     """Tasks to run before position `at` so that `task` can run there, in order, `task` last.
 
     An input that is gone by then is remade, or its life is prolonged where that fits in the
-    budget (`eager`: wherever it can be remade, it is). None where the chain gets too long.
+    budget (`eager`: wherever it can be remade, it is). The chain is None where it gets too long;
+    the flag tells whether a life was prolonged instead of remaking the input.
     """
     problem = sequence.problem
     chain: list[int] = []
     planned: set[int] = set()
     prolonged: set[int] = set()
+    spent = 0.0
     stack: list[tuple[int, bool]] = [(task, False)]
     while stack:
         current, expanded = stack.pop()
@@ -196,8 +220,11 @@ def build_chain(sequence: Sequence, task: int, at: int, *, eager: bool) -> list[
         if current in planned:
             continue
         planned.add(current)
-        if len(planned) > CHAIN_LIMIT:
-            return None
+        last = sequence.runs[current][-1]
+        if int(sequence.position[last]) < at:  # otherwise it may take over from a later run
+            spent += problem.time[current]
+        if len(planned) > CHAIN_LIMIT or spent > time_limit:
+            return None, bool(prolonged)
         stack.append((current, True))
         for number in problem.inputs[current]:
             source = problem.producer[number]
@@ -212,7 +239,7 @@ def build_chain(sequence: Sequence, task: int, at: int, *, eager: bool) -> list[
                 prolonged.add(number)
                 continue
             stack.append((source, False))
-    return _topological(problem, chain)
+    return _topological(problem, chain), bool(prolonged)
 
 
 def _topological(problem: Problem, chain: list[int]) -> list[int]:

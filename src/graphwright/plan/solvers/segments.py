@@ -22,6 +22,7 @@ from graphwright.plan.simulate import simulate_unchecked
 from graphwright.plan.solvers.problem import Problem
 
 LEVELS = 6
+GROWTH = 3  # longest schedule worth a look, as a multiple of the one it starts from
 
 
 def segment_schedules(problem: Problem, steps: Sequence[int], budget: int, deadline: float) -> list[list[int]]:
@@ -63,7 +64,9 @@ def _sizes(problem: Problem, steps: list[int], deadline: float) -> list[list[int
         key = frozenset(saved)
         if key not in seen:
             seen.add(key)
-            schedules.append(lives.generate(saved))
+            schedule = lives.generate(saved)
+            if schedule is not None:
+                schedules.append(schedule)
         size /= 1.6
     return schedules
 
@@ -176,8 +179,12 @@ class _Lives:
                 saved.add(version)
         return saved
 
-    def generate(self, saved: set[int]) -> list[int]:
-        """The schedule that drops all residuals but those saved, and remakes on demand."""
+    def generate(self, saved: set[int]) -> list[int] | None:
+        """The schedule that drops all residuals but those saved, and remakes on demand.
+
+        None where it would be far too long: the backward pass does not come by the segments
+        one after the other, so each visit remakes one from its start.
+        """
         problem, steps = self.problem, self.steps
         dropped = {version for version in self.residuals if version not in saved}
         result: list[int] = []
@@ -188,6 +195,8 @@ class _Lives:
                     if version in dropped and version not in remade:
                         self._remake(version, step, dropped, saved, remade, result)
             result.append(task)
+            if len(result) > GROWTH * len(steps):
+                return None
         return result
 
     def _remake(self, version: int, at: int, dropped: set[int], saved: set[int], remade: set[int], result: list[int]) -> None:

@@ -1,0 +1,196 @@
+"""Running an order under a memory cap: drop what is least missed, remake on demand.
+
+The order is executed task by task. Where a task does not fit, live buffers are dropped by the
+least recompute time per byte and per step of waiting (the score of Kirisame et al. 2021,
+"Dynamic tensor rematerialization", with the true next use in place of a guess, as in Belady
+1966). A missing input is remade when it is read, recursively, under the same cap. Slower and
+dearer than the other solvers, it gets through with very little memory.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Sequence
+
+from graphwright.plan.solvers.problem import Problem
+
+LONGEST = 10  # give up when the schedule has this many times the steps of the order ...
+STEPS = 50_000  # ... and this many steps
+REACH = 64  # missing makers counted for one score
+
+
+def run_under_cap(problem: Problem, order: Sequence[int], cap: int, deadline: float) -> list[int] | None:
+    """A schedule that executes the order within `cap` bytes, or None where that fails."""
+    return _Machine(problem, order, cap, deadline).run()
+
+
+class _Machine:
+    def __init__(self, problem: Problem, order: Sequence[int], cap: int, deadline: float) -> None:
+        self.problem = problem
+        self.order = order
+        self.cap = cap
+        self.deadline = deadline
+        self.uses: list[list[int]] = [[] for _ in range(problem.buffer_count)]  # positions in the order, last first
+        for place in range(len(order) - 1, -1, -1):
+            for number in problem.inputs[order[place]]:
+                self.uses[number].append(place)
+        self.given = [maker < 0 for maker in problem.producer]
+        self.live: dict[int, None] = {}
+        self.used = problem.graph.resident_bytes
+        for number in range(problem.buffer_count):
+            if self.given[number] and (problem.kept[number] or self.uses[number]):
+                self.live[number] = None
+                self.used += problem.nbytes[number]
+        self.done = [False] * problem.task_count
+        self.pins = [0] * problem.buffer_count
+        self.steps: list[int] = []
+        self.place = 0
+        self.victims: dict[int, list[int]] = {}  # killer -> tasks that cannot run again after it
+        for task, killers in enumerate(problem.killers):
+            for killer in killers:
+                self.victims.setdefault(killer, []).append(task)
+
+    def run(self) -> list[int] | None:
+        for place, task in enumerate(self.order):
+            self.place = place
+            if not self._secure(task) or not self._execute(task):
+                return None
+            for number in self.problem.inputs[task]:
+                while self.uses[number] and self.uses[number][-1] <= place:
+                    self.uses[number].pop()
+            self._sweep((*self.problem.inputs[task], *self.problem.outputs[task]))
+        return self.steps
+
+    def _secure(self, killer: int) -> bool:
+        """Remake what could not be remade any more once `killer` has run, if it is still to be read."""
+        for root in self.victims.get(killer, ()):
+            stack, seen = [root], {root}
+            while stack:
+                task = stack.pop()
+                if not self.done[task]:
+                    continue
+                for number in self.problem.outputs[task]:
+                    if number in self.live:
+                        continue
+                    if self.uses[number] and self.uses[number][0] > self.place:
+                        if not self._execute(task):
+                            return False
+                        break
+                    for reader in self.problem.consumers[number]:
+                        if reader not in seen:
+                            seen.add(reader)
+                            stack.append(reader)
+        return True
+
+    def _may_rerun(self, task: int) -> bool:
+        if not self.done[task]:
+            return False
+        return self.problem.recomputable[task] and not any(self.done[killer] for killer in self.problem.killers[task])
+
+    def _execute(self, root: int) -> bool:
+        """Run a task after remaking what it lacks; an explicit stack of tasks under way."""
+        problem = self.problem
+        stack: list[tuple[int, list[int]]] = [(root, [])]  # task, inputs pinned for it
+        while stack:
+            task, pinned = stack[-1]
+            missing = [number for number in problem.inputs[task] if number not in self.live]
+            for number in problem.inputs[task]:
+                if number in self.live and number not in pinned:
+                    self.pins[number] += 1
+                    pinned.append(number)
+            if missing:
+                maker = max((problem.producer[number] for number in missing), key=lambda maker: (self._cost(maker), maker))
+                if len(stack) > problem.task_count or not self._may_rerun(maker):
+                    return False
+                stack.append((maker, []))
+                continue
+            if not self._run_one(task):
+                return False
+            for number in pinned:
+                self.pins[number] -= 1
+            stack.pop()
+            if stack:
+                # What was remade is for the task below: pin it before the sweep.
+                below, below_pinned = stack[-1]
+                for number in problem.inputs[below]:
+                    if number in self.live and number not in below_pinned:
+                        self.pins[number] += 1
+                        below_pinned.append(number)
+                self._sweep((*problem.inputs[task], *problem.outputs[task]))
+        return True
+
+    def _run_one(self, task: int) -> bool:
+        problem = self.problem
+        if len(self.steps) > max(STEPS, LONGEST * len(self.order)) or clock.perf_counter() > self.deadline:
+            return False
+        fresh = [number for number in problem.outputs[task] if number not in self.live]
+        need = problem.workspace[task] + sum(problem.nbytes[number] for number in fresh)
+        for number, output in problem.in_place[task]:
+            if output in fresh and self.pins[number] == 1 and not (self.uses[number] and self.uses[number][-1] > self.place):
+                need -= problem.nbytes[output]
+                break
+        own = set(problem.outputs[task])
+        if self.used + need > self.cap:
+            self._make_room(self.used + need - self.cap, own)
+        if self.used + need > self.cap:
+            return False
+        self.steps.append(task)
+        self.done[task] = True
+        for number in fresh:
+            self.live[number] = None
+            self.used += problem.nbytes[number]
+        return True
+
+    def _make_room(self, excess: int, own: set[int]) -> None:
+        problem = self.problem
+        scored: list[tuple[float, int]] = []
+        for number in self.live:
+            if self.pins[number] or number in own or self.given[number] or problem.kept[number] or not problem.nbytes[number]:
+                continue
+            maker = problem.producer[number]
+            if not self._may_rerun(maker):
+                continue
+            wait = (self.uses[number][-1] - self.place if self.uses[number] else len(self.order)) + 1
+            scored.append((self._cost(maker) / (problem.nbytes[number] * max(1, wait)), number))
+        scored.sort()
+        # Largest benefit first; then spare those that turn out not to be needed.
+        chosen: list[int] = []
+        for _, number in scored:
+            if excess <= 0:
+                break
+            chosen.append(number)
+            excess -= problem.nbytes[number]
+        for number in list(chosen):
+            if excess + problem.nbytes[number] <= 0:
+                chosen.remove(number)
+                excess += problem.nbytes[number]
+        for number in chosen:
+            del self.live[number]
+            self.used -= problem.nbytes[number]
+
+    def _cost(self, task: int) -> float:
+        """Time to remake a task's outputs with what is live, up to a number of tasks."""
+        problem = self.problem
+        total = problem.tiny_time
+        seen = {task}
+        stack = [task]
+        while stack and len(seen) < REACH:
+            current = stack.pop()
+            total += problem.time[current] + problem.tiny_time
+            for number in problem.inputs[current]:
+                if number not in self.live:
+                    maker = problem.producer[number]
+                    if maker not in seen:
+                        seen.add(maker)
+                        stack.append(maker)
+        return total
+
+    def _sweep(self, numbers: tuple[int, ...]) -> None:
+        """Free what has no reader to come."""
+        problem = self.problem
+        for number in numbers:
+            if number not in self.live or self.pins[number] or problem.kept[number]:
+                continue
+            if not self.uses[number] or self.uses[number][0] <= self.place:
+                del self.live[number]
+                self.used -= problem.nbytes[number]
