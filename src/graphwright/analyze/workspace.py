@@ -9,7 +9,8 @@ from graphwright.ir.graph import Node, Value
 def workspace_bytes(node: Node) -> int:
     """Bytes allocated while the node runs and freed at its end.
 
-    Batched matrix products repack one matrix of each operand that is transposed or broadcast.
+    Batched matrix products repack one matrix of each operand that is transposed or broadcast. Gradients
+    of convolution filters are computed in a blocked layout and copied.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -19,6 +20,8 @@ def workspace_bytes(node: Node) -> int:
     >>> workspace_bytes(g.add_node("BatchMatMulV2", "c", inputs=[a, b], output_types=[(f32, (4, 128, 128))]))
     65536
     """
+    if node.op_type in ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"):
+        return node.outputs[0].nbytes or 0
     if node.op_type not in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"):
         return 0
     a, b = node.inputs[0], node.inputs[1]

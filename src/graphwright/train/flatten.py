@@ -14,6 +14,7 @@ from graphwright.transform.dead_code import remove_dead_code
 from graphwright.transform.fold_constants import fold_constants
 from graphwright.transform.fold_shapes import fold_shapes
 from graphwright.transform.inline_functions import inline_functions
+from graphwright.transform.split_identities import split_identities
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = 
     """
     graph, binding = from_concrete_function(function)
     graph = inline_functions(graph)
+    split_identities(graph)
     remove_dead_code(graph)
     purity = Purity(graph, stateful_op_types(graph))
     for _ in range(3):  # folding makes shapes known, which makes more foldable; three rounds reach the end in practice

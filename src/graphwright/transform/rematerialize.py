@@ -14,6 +14,7 @@ from graphwright.ir.attributes import Attribute
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
+from graphwright.transform.dead_code import remove_dead_code
 
 RECOMPUTED_FROM = "_graphwright_recomputed_from"
 
@@ -48,6 +49,7 @@ def apply_schedule(tasks: TaskMap, schedule: Schedule, *, fix_order: bool = True
     graph = tasks.graph
     if fix_order:
         _chain(graph, [steps[k] for k in range(len(schedule.steps))])
+    remove_dead_code(graph)  # views that everybody left for a clone's; they would hold the buffer
     graph.sort_nodes(topological_order(graph))
     return steps
 
@@ -111,12 +113,11 @@ class _Rewriter:
         several = node.op_type == "IdentityN"
         source = self._view(node.inputs[value.index if several else 0], root, version)
         attrs: dict[str, Attribute] = {"T": value.dtype} if several else dict(node.attrs)
-        attrs[RECOMPUTED_FROM] = node.name.encode()
         clone = self.graph.add_node(
             "Identity" if several else node.op_type,
             self.graph.unique_name(f"recomputed/{node.name}"),
             inputs=[source] if several else [source, *node.inputs[1:]],
-            attrs=attrs,
+            attrs={**attrs, RECOMPUTED_FROM: node.name.encode()},
             output_types=[(value.dtype, value.shape)],
             device=node.device,
         )

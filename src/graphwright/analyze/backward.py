@@ -1,0 +1,73 @@
+"""Which nodes belong to the backward pass, told by dataflow: what depends on the gradient of the loss.
+
+A training step seeds the backward pass with constants (the derivative of the loss by
+itself, and factors of derivatives). They are found without their names: float constants
+that the step's results do not need, but the updates of the weights do, where a weight is
+a variable that the results depend on. What depends on such a constant is backward, the
+optimizer's arithmetic included. Updates of moving averages and metrics are forward.
+
+Gap: a step that returns its gradients, or nothing at all, makes the results depend on
+everything, or on nothing. Then the definition falls back to what depends on a node whose
+op type exists for gradients only (`*Grad`, `*Backprop*`).
+"""
+
+from __future__ import annotations
+
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import resource_of, written_resources
+
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+def backward_nodes(graph: Graph) -> frozenset[Node]:
+    """The nodes that depend on the gradient of the loss; empty for a graph without a backward pass.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> f32 = (DTYPES["float32"], (8,))
+    >>> g = Graph()
+    >>> x = g.add_node("Placeholder", "x", output_types=[f32]).outputs[0]
+    >>> y = g.add_node("Relu", "y", inputs=[x], output_types=[f32]).outputs[0]
+    >>> d = g.add_node("ReluGrad", "d", inputs=[y, y], output_types=[f32])
+    >>> g.outputs = [y]
+    >>> [n.name for n in backward_nodes(g)]
+    ['d']
+    """
+    seeds = _find_seeds(graph) or [n for n in graph.nodes if "Grad" in n.op_type[-6:] or "Backprop" in n.op_type]
+    return frozenset(_descendants(seeds))
+
+
+def _find_seeds(graph: Graph) -> list[Node]:
+    results = _ancestors([v.producer for v in graph.outputs])
+    weights = {resource_of(v) for node in results for v in node.inputs if v.dtype.name == "resource"}
+    updates = [n for n in graph.nodes if n not in results and any(resource_of(v) in weights for v in written_resources(n))]
+    behind = _ancestors(updates) - results
+    return [n for n in graph.nodes if n in behind and n.op_type == "Const" and n.outputs[0].dtype.name in _FLOATS]
+
+
+def _ancestors(seeds: list[Node]) -> set[Node]:
+    """What the seeds depend on, through data and through variables: a read depends on the writes that it waits for."""
+    seen, stack = set(seeds), list(seeds)
+    while stack:
+        node = stack.pop()
+        for before in (*(v.producer for v in node.inputs), *(c for c in node.control_inputs if _writes_what_is_read(c, node))):
+            if before not in seen:
+                seen.add(before)
+                stack.append(before)
+    return seen
+
+
+def _descendants(seeds: list[Node]) -> set[Node]:
+    """What depends on the seeds, through data and through variables."""
+    seen, stack = set(seeds), list(seeds)
+    while stack:
+        node = stack.pop()
+        for after in (*(c for v in node.outputs for c in v.consumers), *(c for c in node.control_consumers if _writes_what_is_read(node, c))):
+            if after not in seen:
+                seen.add(after)
+                stack.append(after)
+    return seen
+
+
+def _writes_what_is_read(writer: Node, reader: Node) -> bool:
+    written = {resource_of(v) for v in written_resources(writer)}
+    return bool(written) and any(v.dtype.name == "resource" and resource_of(v) in written for v in reader.inputs)

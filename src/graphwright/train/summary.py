@@ -1,0 +1,255 @@
+"""From a task map and a schedule to what the reports show: roles, timelines, layers, decisions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphwright.analyze.backward import backward_nodes
+from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.flops import node_flops
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import resource_of, written_resources
+from graphwright.plan.model import Schedule
+from graphwright.plan.simulate import live_at, simulate, versions
+from graphwright.report.results import ROLES, BufferDecision, LayerCost, LiveBuffer, ParameterCount, Role, Timeline
+
+_LIVE_SHOWN = 200
+_SCOPES_SKIPPED = frozenset({"gradient_tape", "recomputed", "gradients"})
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What each part of the memory is for."""
+
+    backward: frozenset[Node]
+    buffers: tuple[Role, ...]  # per buffer of the cost graph
+    resident: Mapping[Value, Role]  # variables, inputs and constants
+    optimizer_state: frozenset[Value]
+
+
+def find_roles(tasks: TaskMap) -> Roles:
+    """Tell the roles apart by dataflow.
+
+    A variable that the backward pass writes and the forward pass does not read is optimizer state. A
+    forward value that a backward node reads is a residual; what a backward node makes is a gradient.
+    """
+    graph = tasks.graph
+    backward = backward_nodes(graph)
+    state = _optimizer_state(graph, backward)
+    resident: dict[Value, Role] = {}
+    for value in tasks.resident:
+        if value in graph.variables:
+            resident[value] = "optimizer state" if value in state else "weights"
+        else:
+            resident[value] = "inputs"
+    read_backward: set[int] = set()
+    for task, nodes in zip(tasks.costs.tasks, tasks.nodes, strict=True):
+        if any(n in backward for n in nodes):
+            read_backward.update(task.inputs)
+    roles: list[Role] = []
+    for b, value in enumerate(tasks.values):
+        if value.producer in backward:
+            roles.append("gradients")
+        else:
+            roles.append("residuals" if b in read_backward else "temporaries")
+    return Roles(backward, tuple(roles), resident, state)
+
+
+def _optimizer_state(graph: Graph, backward: frozenset[Node]) -> frozenset[Value]:
+    read_forward: set[Value] = set()
+    written: set[Value] = set()
+    for node in graph.nodes:
+        resources = {resource_of(v) for v in node.inputs if v.dtype.name == "resource"}
+        if not resources:
+            continue
+        writes = {resource_of(v) for v in written_resources(node)}
+        if node in backward:
+            written |= writes
+        if node not in backward and not writes and (node.op_type != "ReadVariableOp" or _is_read_forward(node, backward)):
+            read_forward |= resources
+    return frozenset(v for v in graph.variables if v in written and v not in read_forward and not graph.variables[v].trainable)
+
+
+def _is_read_forward(read: Node, backward: frozenset[Node]) -> bool:
+    """Whether something outside the backward pass computes with the value; handing it on (Identity, Cast) is no computation."""
+    stack = [read]
+    while stack:
+        for consumer in (c for v in stack.pop().outputs for c in v.consumers):
+            if consumer in backward:
+                continue
+            if consumer.op_type not in ("Identity", "Cast", "Reshape", "Mul", "Sub"):
+                return True
+            stack.append(consumer)
+    return False
+
+
+def count_parameters(graph: Graph, roles: Roles) -> ParameterCount:
+    """Elements and bytes of the step's variables, by use."""
+    counts = {"trainable": [0, 0], "non_trainable": [0, 0], "optimizer_state": [0, 0]}
+    for value, variable in graph.variables.items():
+        kind = "optimizer_state" if value in roles.optimizer_state else "trainable" if variable.trainable else "non_trainable"
+        size = variable.nbytes or 0
+        counts[kind][0] += int(size / variable.dtype.itemsize) if variable.dtype.itemsize else 0
+        counts[kind][1] += size
+    return ParameterCount(
+        counts["trainable"][0],
+        counts["non_trainable"][0],
+        counts["optimizer_state"][0],
+        counts["trainable"][1],
+        counts["non_trainable"][1],
+        counts["optimizer_state"][1],
+    )
+
+
+def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
+    """Bytes per role at each step of a schedule, and what is live at the peak."""
+    costs = tasks.costs
+    count = len(schedule.steps)
+    change = {role: np.zeros(count + 1, dtype=np.int64) for role in ROLES}
+    for version in versions(costs, schedule).versions:
+        nbytes = costs.buffers[version.buffer].nbytes
+        change[roles.buffers[version.buffer]][max(version.start, 0)] += nbytes
+        change[roles.buffers[version.buffer]][version.end + 1] -= nbytes
+    series = {role: np.cumsum(change[role])[:count] for role in ROLES}
+    for value, nbytes in tasks.resident.items():
+        series[roles.resident[value]] = series[roles.resident[value]] + nbytes
+    series["temporaries"] = series["temporaries"] + np.array([costs.tasks[t].workspace_bytes for t in schedule.steps], dtype=np.int64)
+    total = np.array(simulate(costs, schedule).step_bytes, dtype=np.int64)
+    # Where an output takes over its input's storage, both versions count above: take the difference from the output.
+    twice = np.sum([series[role] for role in ROLES], axis=0) - total
+    for k in np.flatnonzero(twice):
+        role = roles.buffers[costs.tasks[schedule.steps[k]].outputs[0]]
+        series[role][k] -= twice[k]
+    peak = int(np.argmax(total)) if count else 0
+    executed: set[int] = set()
+    repeats: list[bool] = []
+    for t in schedule.steps:
+        repeats.append(t in executed)
+        executed.add(t)
+    return Timeline(
+        labels=tuple(costs.tasks[t].name for t in schedule.steps),
+        bytes_by_role={role: tuple(int(b) for b in series[role]) for role in ROLES},
+        total_bytes=tuple(int(b) for b in total),
+        is_recomputation=tuple(repeats),
+        is_backward=tuple(any(n in roles.backward for n in tasks.nodes[t]) for t in schedule.steps),
+        peak_step=peak,
+        peak_bytes=int(total[peak]) if count else costs.resident_bytes,
+        live_at_peak=_live(tasks, schedule, roles, peak) if count else (),
+    )
+
+
+def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int) -> tuple[LiveBuffer, ...]:
+    found = [
+        _live_buffer(tasks.values[b], roles.buffers[b], nbytes) for b, nbytes in live_at(tasks.costs, schedule, step) if nbytes > 0
+    ]
+    for value, nbytes in tasks.resident.items():
+        variable = tasks.graph.variables.get(value)
+        if variable is not None:
+            found.append(LiveBuffer(variable.name, "Variable", variable.name.rsplit("/", 1)[0], roles.resident[value], nbytes))
+        else:
+            found.append(_live_buffer(value, roles.resident[value], nbytes))
+    workspace = tasks.costs.tasks[schedule.steps[step]].workspace_bytes
+    if workspace:
+        node = tasks.nodes[schedule.steps[step]][0]
+        found.append(LiveBuffer(f"{node.name} (workspace)", node.op_type, layer_of(node.name), "temporaries", workspace))
+    return tuple(sorted(found, key=lambda live: (-live.nbytes, live.name))[:_LIVE_SHOWN])
+
+
+def _live_buffer(value: Value, role: Role, nbytes: int) -> LiveBuffer:
+    return LiveBuffer(value.name, value.producer.op_type, layer_of(value.producer.name), role, nbytes)
+
+
+def layer_of(name: str) -> str:
+    """The layer that a node belongs to, by its name scope: the first two scopes, gradient and recomputation scopes left out.
+
+    >>> layer_of("gradient_tape/functional_1/conv2d_1/convolution/Conv2DBackpropInput")
+    'functional_1/conv2d_1'
+    """
+    parts = [p for p in name.split("/") if p not in _SCOPES_SKIPPED]
+    return "/".join(parts[:-1][:2])
+
+
+def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline) -> tuple[LayerCost, ...]:
+    """One row per layer, the largest residuals first."""
+    rows: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for node in tasks.graph.nodes:
+        if node.op_type in ("Const", "Placeholder", "_Arg", "NoOp"):
+            continue
+        row = rows[layer_of(node.name)]
+        row["ops"] += 1
+        row["backward" if node in roles.backward else "forward"] += node_flops(node) or 0.0
+    for b, value in enumerate(tasks.values):
+        if roles.buffers[b] == "residuals":
+            rows[layer_of(value.producer.name)]["residual"] += tasks.costs.buffers[b].nbytes
+    for value, variable in tasks.graph.variables.items():
+        if variable.trainable:
+            layer = next((layer_of(c.name) for c in value.consumers if c not in roles.backward), variable.name)
+            rows[layer]["parameters"] += (variable.nbytes or 0) / (variable.dtype.itemsize or 1)
+    for live in timeline.live_at_peak:
+        rows[live.layer]["peak"] += live.nbytes
+    result = [
+        LayerCost(
+            layer or "(no scope)",
+            int(row["ops"]),
+            int(row["parameters"]),
+            row["forward"],
+            row["backward"],
+            int(row["residual"]),
+            int(row["peak"]),
+        )
+        for layer, row in rows.items()
+    ]
+    return tuple(sorted(result, key=lambda r: (-r.residual_bytes, -r.forward_flops - r.backward_flops, r.layer)))
+
+
+def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles) -> tuple[BufferDecision, ...]:
+    """What the schedule does with each residual: saved, or recomputed."""
+    repeated = _repeated(schedule.steps)
+    decisions: list[BufferDecision] = []
+    for b, buffer in enumerate(tasks.costs.buffers):
+        if roles.buffers[b] != "residuals" or not buffer.nbytes or buffer.producer is None:
+            continue
+        value = tasks.values[b]
+        again = buffer.producer in repeated
+        flops = sum(node_flops(n) or 0.0 for n in tasks.nodes[buffer.producer]) if again else 0.0
+        decisions.append(
+            BufferDecision(
+                value.name, value.producer.op_type, layer_of(value.producer.name), buffer.nbytes, "recompute" if again else "save", flops
+            )
+        )
+    return tuple(sorted(decisions, key=lambda d: (-d.nbytes, d.name)))
+
+
+def _repeated(steps: Sequence[int]) -> set[int]:
+    seen: set[int] = set()
+    repeated: set[int] = set()
+    for t in steps:
+        (repeated if t in seen else seen).add(t)
+    return repeated
+
+
+def flops_by_direction(tasks: TaskMap, roles: Roles) -> tuple[float, float, tuple[str, ...]]:
+    """FLOPs forward, FLOPs backward (optimizer included), and the op types without a rule."""
+    forward = backward = 0.0
+    unknown: set[str] = set()
+    for node in tasks.graph.nodes:
+        flops = node_flops(node)
+        if flops is None:
+            unknown.add(node.op_type)
+        elif node in roles.backward:
+            backward += flops
+        else:
+            forward += flops
+    return forward, backward, tuple(sorted(unknown))
+
+
+def recomputed_flops_share(tasks: TaskMap, schedule: Schedule) -> float:
+    """FLOPs of the repeats over the FLOPs of running every task once."""
+    per_task = [sum(node_flops(n) or 0.0 for n in nodes) for nodes in tasks.nodes]
+    total = sum(per_task)
+    repeats = sum(per_task[t] for t in schedule.steps) - total
+    return repeats / total if total else 0.0
