@@ -18,7 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from graphwright.errors import ArgumentError, MissingDependencyError
+from graphwright.errors import ArgumentError
+from graphwright.source.tensorflow_import import import_tensorflow
 
 PAPER_INPUT_SIZE = 572
 PAPER_FILTERS = 64
@@ -164,9 +165,9 @@ def make_demo(*, input_size: int = PAPER_INPUT_SIZE, filters: int = PAPER_FILTER
         ArgumentError: the sizes do not fit the model.
         MissingDependencyError: TensorFlow or scikit-image is not installed.
     """
+    tf = import_tensorflow()
     from graphwright.train.demo_data import segmentation_batch
 
-    tf = import_tensorflow()
     output_size = unet_output_size(input_size)
     images, labels = segmentation_batch(batch=batch, input_size=input_size, output_size=output_size, seed=seed)
     model = build_unet(input_size=input_size, filters=filters, seed=seed)
@@ -187,18 +188,3 @@ def make_demo(*, input_size: int = PAPER_INPUT_SIZE, filters: int = PAPER_FILTER
         "from two microscope images of scikit-image, labels derived with Otsu's threshold"
     )
     return Demo(train_step, (tf.constant(images), tf.constant(labels)), description, model, optimizer)
-
-
-def import_tensorflow() -> Any:
-    """The `tensorflow` module.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
-    try:
-        import tensorflow as tf
-    except ImportError as error:
-        raise MissingDependencyError(
-            "TensorFlow is not installed", where="the demo", remedy="pip install 'graphwright[cpu]', or [gpu]"
-        ) from error
-    return tf
