@@ -107,7 +107,19 @@ class TrainingGraph:
         extra += made[1:]
         differentiable = tuple(number for number in inputs if number not in constants)
         self.ops.append(
-            _Op(name, tuple(inputs), made[0], flops, saves_inputs, saves_output, tuple(extra), weight, weight_bytes, differentiable, in_place)
+            _Op(
+                name,
+                tuple(inputs),
+                made[0],
+                flops,
+                saves_inputs,
+                saves_output,
+                tuple(extra),
+                weight,
+                weight_bytes,
+                differentiable,
+                in_place,
+            )
         )
         return made[0]
 
@@ -249,7 +261,9 @@ def unet(batch: int = 1, side: int = 572, width: int = 64, depth: int = 4) -> Co
         channels = cout
         skips.append((x, side, cout))
         side //= 2
-        x = net.op(f"pool{level}", (x,), 4 * batch * side * side * cout, 4.0 * batch * side * side * cout, saves_inputs=True, saves_output=True)
+        x = net.op(
+            f"pool{level}", (x,), 4 * batch * side * side * cout, 4.0 * batch * side * side * cout, saves_inputs=True, saves_output=True
+        )
     x, side = double("bottom", x, side, channels, width * 2**depth)
     channels = width * 2**depth
     for level in reversed(range(depth)):

@@ -129,7 +129,14 @@ def _answer(graph: CostGraph, portfolio: Portfolio, budget_bytes: int, started: 
 
 
 def _solution(
-    graph: CostGraph, portfolio: Portfolio, steps: Sequence[int], status: Status, budget_bytes: int, bound: LowerBound, started: float, how: str
+    graph: CostGraph,
+    portfolio: Portfolio,
+    steps: Sequence[int],
+    status: Status,
+    budget_bytes: int,
+    bound: LowerBound,
+    started: float,
+    how: str,
 ) -> Solution:
     problem = portfolio.problem
     schedule = Schedule(tuple(steps))

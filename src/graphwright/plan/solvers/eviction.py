@@ -16,7 +16,7 @@ from graphwright.plan.solvers.problem import Problem
 
 LONGEST = 10  # give up when the schedule has this many times the steps of the order ...
 STEPS = 50_000  # ... and this many steps
-REACH = 64  # missing makers counted for one score
+REACH = 300  # longest chain of missing makers that may arise
 
 
 def run_under_cap(problem: Problem, order: Sequence[int], cap: int, deadline: float) -> list[int] | None:
@@ -36,6 +36,7 @@ class _Machine:
                 self.uses[number].append(place)
         self.given = [maker < 0 for maker in problem.producer]
         self.live: dict[int, None] = {}
+        self.held: dict[int, None] = {}
         self.used = problem.graph.resident_bytes
         for number in range(problem.buffer_count):
             if self.given[number] and (problem.kept[number] or self.uses[number]):
@@ -63,27 +64,29 @@ class _Machine:
 
     def _secure(self, killer: int) -> bool:
         """Remake what could not be remade any more once `killer` has run, if it is still to be read."""
-        for root in self.victims.get(killer, ()):
-            stack, seen = [root], {root}
-            while stack:
-                task = stack.pop()
-                if not self.done[task]:
+        return all(self._execute(task) for root in self.victims.get(killer, ()) for task in self._wanted([root]))
+
+    def _wanted(self, roots: list[int]) -> list[int]:
+        """Makers of dropped buffers that are still to be read and would be remade by way of `roots`."""
+        stack, seen = list(roots), set(roots)
+        found: list[int] = []
+        while stack:
+            task = stack.pop()
+            if not self.done[task]:
+                continue
+            for number in self.problem.outputs[task]:
+                if number in self.live:
                     continue
-                for number in self.problem.outputs[task]:
-                    if number in self.live:
-                        continue
-                    if self.uses[number] and self.uses[number][0] > self.place:
-                        if not self._execute(task):
-                            return False
-                        break
-                    for reader in self.problem.consumers[number]:
-                        if reader not in seen:
-                            seen.add(reader)
-                            stack.append(reader)
-        return True
+                if self.uses[number] and self.uses[number][0] > self.place:
+                    found.append(task)
+                for reader in self.problem.consumers[number]:
+                    if reader not in seen:
+                        seen.add(reader)
+                        stack.append(reader)
+        return found
 
     def _may_rerun(self, task: int) -> bool:
-        if not self.done[task]:
+        if task < 0 or not self.done[task]:
             return False
         return self.problem.recomputable[task] and not any(self.done[killer] for killer in self.problem.killers[task])
 
@@ -143,6 +146,11 @@ class _Machine:
 
     def _make_room(self, excess: int, own: set[int]) -> None:
         problem = self.problem
+        if self.held:
+            before = self.used
+            held, self.held = self.held, {}
+            self._sweep(tuple(number for number in held if number not in own))
+            excess -= before - self.used
         scored: list[tuple[float, int]] = []
         for number in self.live:
             if self.pins[number] or number in own or self.given[number] or problem.kept[number] or not problem.nbytes[number]:
@@ -151,7 +159,9 @@ class _Machine:
             if not self._may_rerun(maker):
                 continue
             wait = (self.uses[number][-1] - self.place if self.uses[number] else len(self.order)) + 1
-            scored.append((self._cost(maker) / (problem.nbytes[number] * max(1, wait)), number))
+            cost = self._cost(maker)
+            if cost < float("inf"):
+                scored.append((cost / (problem.nbytes[number] * max(1, wait)), number))
         scored.sort()
         # Largest benefit first; then spare those that turn out not to be needed.
         chosen: list[int] = []
@@ -169,13 +179,15 @@ class _Machine:
             self.used -= problem.nbytes[number]
 
     def _cost(self, task: int) -> float:
-        """Time to remake a task's outputs with what is live, up to a number of tasks."""
+        """Time to remake a task's outputs with what is live; infinite where that cannot or must not be done."""
         problem = self.problem
         total = problem.tiny_time
         seen = {task}
         stack = [task]
-        while stack and len(seen) < REACH:
+        while stack:
             current = stack.pop()
+            if len(seen) > REACH or not self._may_rerun(current):
+                return float("inf")
             total += problem.time[current] + problem.tiny_time
             for number in problem.inputs[current]:
                 if number not in self.live:
@@ -192,5 +204,8 @@ class _Machine:
             if number not in self.live or self.pins[number] or problem.kept[number]:
                 continue
             if not self.uses[number] or self.uses[number][0] <= self.place:
+                if not self._may_rerun(problem.producer[number]) and self._wanted(problem.consumers[number]):
+                    self.held[number] = None  # the last copy of something that a chain will read
+                    continue
                 del self.live[number]
                 self.used -= problem.nbytes[number]

@@ -197,9 +197,7 @@ def score_of(problem: Problem, edit: Edit) -> float:
     return edit.gain / max(edit.time, problem.tiny_time)
 
 
-def build_chain(
-    sequence: Sequence, task: int, at: int, *, eager: bool, time_limit: float = float("inf")
-) -> tuple[list[int] | None, bool]:
+def build_chain(sequence: Sequence, task: int, at: int, *, eager: bool, time_limit: float = float("inf")) -> tuple[list[int] | None, bool]:
     """Tasks to run before position `at` so that `task` can run there, in order, `task` last.
 
     An input that is gone by then is remade, or its life is prolonged where that fits in the

@@ -6,12 +6,17 @@ import time as clock
 from collections.abc import Callable, Sequence
 
 from graphwright.plan.model import Buffer, CostGraph, Task
+from graphwright.plan.solvers.eviction import run_under_cap
 from graphwright.plan.solvers.improve import fill, ruin_and_recreate
 from graphwright.plan.solvers.intervals import reduce_overflow
 from graphwright.plan.solvers.problem import Problem
 from graphwright.plan.solvers.reorder import reorder
 from graphwright.plan.solvers.segments import segment_schedules
 from graphwright.plan.solvers.sequence import Sequence as Plan
+
+ORDERS = 4  # orders on which every solver is tried
+CAPPED = 6000  # tasks up to which running under a cap is worth its time
+IMPROVING = 0.35  # share of the remaining time for the neighborhood search
 
 
 class Portfolio:
@@ -50,33 +55,50 @@ class Portfolio:
             fits = Plan(problem, problem.graph.order, budget).overflow() == 0
             self.how = "original order" if fits else "reorder"
             return self.original(problem.graph.order if fits else order), True
-        started = clock.perf_counter()
-        limit = deadline - started
-        best: Plan | None = None
-
-        def take(plan: Plan, how: str) -> None:
-            nonlocal best
-            if best is None or (plan.time, plan.peak) < (best.time, best.peak):
-                best, self.how = plan, how
-
-        self.say(0.1, "recomputing single values")
-        if reduce_overflow(start, started + 0.3 * limit):
-            fill(start, deadline)
-            take(start, "intervals")
-        self.say(0.4, "recomputing segments")
-        for steps in segment_schedules(problem, order, budget, started + 0.5 * limit)[:3]:
-            plan = Plan(problem, steps, budget)
-            if reduce_overflow(plan, started + 0.7 * limit):
-                fill(plan, deadline)
-                take(plan, "segments")
+        best = self._first(budget, deadline)
         if best is None:
             return None, False
         self.say(0.6, "improving")
-        improved = ruin_and_recreate(best, deadline)
+        now = clock.perf_counter()
+        improved = ruin_and_recreate(best, min(deadline, now + IMPROVING * (deadline - now)))
         if improved.time < best.time:
             best = improved
             self.how += ", improved"
         return self.original(best.steps()), False
+
+    def _first(self, budget: int, deadline: float) -> Plan | None:
+        """The best of one run of each solver on each order."""
+        problem = self.problem
+        started = clock.perf_counter()
+        limit = deadline - started
+        best: Plan | None = None
+
+        def take(steps: Sequence[int], how: str, until: float) -> None:
+            nonlocal best
+            plan = Plan(problem, steps, budget)
+            if not reduce_overflow(plan, until):
+                return
+            fill(plan, deadline)
+            if best is None or (plan.time, plan.peak) < (best.time, best.peak):
+                best, self.how = plan, how
+
+        orders = self.orders[:ORDERS]
+        for place, order in enumerate(orders):
+            share = (place + 1) / len(orders)
+            until = started + 0.6 * limit * share
+            if clock.perf_counter() > until:
+                continue
+            self.say(0.6 * place / len(orders), "recomputing segments")
+            segments = segment_schedules(problem, order, budget, started + 0.6 * limit * (place + 0.3) / len(orders))
+            for steps in segments[:2]:
+                take(steps, "segments", until)
+            self.say(0.6 * (place + 0.5) / len(orders), "recomputing single values")
+            if problem.task_count <= CAPPED:
+                steps = run_under_cap(problem, order, budget, until)
+                if steps is not None:
+                    take(steps, "eviction", until)
+            take(order, "intervals", until)
+        return best
 
     def smallest(self, low: int, deadline: float) -> list[int]:
         """The schedule with the smallest peak found; nothing below `low` is looked for."""
