@@ -27,6 +27,12 @@ def _needs_tensorflow(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in _TENSORFLOW_FOLDERS)
 
 
+@pytest.fixture(autouse=True)
+def _own_plan_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads a plan that another one, or the user, has kept."""
+    monkeypatch.setenv("GRAPHWRIGHT_CACHE_DIR", str(tmp_path_factory.mktemp("plans", numbered=True)))
+
+
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     if not _HAS_TENSORFLOW and _needs_tensorflow(collection_path):
         return True

@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -98,7 +99,7 @@ class TestTarget:
     def test_a_module_in_the_current_folder(self, tmp_path, monkeypatch):
         (tmp_path / "my_steps.py").write_text("class inner:\n    step = 'found'\n", encoding="utf-8")
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
+        monkeypatch.setattr("sys.path", ["", *sys.path])
         assert load_target("my_steps:inner.step") == "found"
 
     def test_a_module_that_misses_something_says_so_itself(self, tmp_path, monkeypatch):
@@ -114,7 +115,7 @@ class TestTarget:
 class TestParse:
     @pytest.mark.parametrize("text", ["x", "=1,2", "x=1,,2", "x=a", "x=-1", "x=1.5", "x=?"])
     def test_feeds_that_are_refused(self, text):
-        with pytest.raises(ArgumentError, match="option --feed|is no"):
+        with pytest.raises(ArgumentError, match=r"option --feed|is no"):
             parse_feeds([text])
 
     def test_a_feed_twice(self):
@@ -151,3 +152,116 @@ def test_version_and_help(run):
     assert run("--version").stdout == f"graphwright {graphwright.__version__}\n"
     for command in ("demo", "inspect", "optimize", "sweep", "plan"):
         assert run(command, "--help").exit_code == 0
+
+
+STEPS = """
+import keras
+import tensorflow as tf
+
+keras.utils.set_random_seed(0)
+hidden = [keras.layers.Dense(64, activation="gelu") for _ in range(8)]
+model = keras.Sequential([keras.layers.Input((64,), name="x"), *hidden, keras.layers.Dense(1)])
+model.compile("adam", "mse")
+weights = [tf.Variable(tf.random.stateless_normal((64, 64), (0, k)) / 8, name=f"weight{k}") for k in range(8)]
+
+
+@tf.function
+def train_step(x, y):
+    with tf.GradientTape() as tape:
+        for weight in weights:
+            x = tf.nn.gelu(x @ weight)
+        loss = tf.reduce_mean(tf.square(x - y))
+    for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+        weight.assign_sub(0.01 * gradient)
+    return loss
+
+
+def no_step(x):
+    return tf.numpy_function(lambda v: v, [x], tf.float32)
+"""
+
+
+@pytest.fixture
+def steps(tmp_path, monkeypatch):
+    """A module of a user's, importable as `my_steps` until the test ends."""
+    (tmp_path / "my_steps.py").write_text(STEPS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "my_steps"
+    sys.modules.pop("my_steps", None)
+
+
+FEEDS = ("--feed", "x=512,64", "--feed", "y=512,64")
+
+
+@pytest.mark.tensorflow
+class TestWithTensorFlow:
+    def test_inspect(self, run, steps, tmp_path):
+        page = tmp_path / "report.html"
+        done = run("inspect", f"{steps}:train_step", *FEEDS, "--html", page)
+        assert done.exit_code == 0, done.stderr
+        assert "peak" in done.stdout.lower()
+        assert "<html" in page.read_text(encoding="utf-8")
+        assert str(page) in done.stdout.replace("\n", "")
+
+    def test_inspect_as_json(self, run, steps):
+        done = run("inspect", f"{steps}:train_step", *FEEDS, "--json")
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["parameters"]["trainable"] == 8 * 64 * 64
+        assert answer["peak_bytes"] > answer["resident_bytes"] > 8 * 64 * 64 * 4
+
+    def test_inspect_a_keras_model_and_its_file(self, run, steps, tmp_path):
+        done = run("inspect", f"{steps}:model", "--batch", "32", "--json")
+        assert done.exit_code == 0, done.stderr
+        peak = json.loads(done.stdout)["peak_bytes"]
+        path = tmp_path / "model.keras"
+        load_target(f"{steps}:model").save(path)
+        done = run("inspect", path, "--batch", "32", "--json")
+        assert done.exit_code == 0, done.stderr
+        assert json.loads(done.stdout)["peak_bytes"] == peak
+        done = run("inspect", path, "--batch", "32", "--mode", "infer", "--json")
+        assert json.loads(done.stdout)["peak_bytes"] < peak
+
+    def test_optimize(self, run, steps, tmp_path):
+        page = tmp_path / "report.html"
+        done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "0.6", "--html", page)
+        assert done.exit_code == 0, done.stderr
+        assert "<html" in page.read_text(encoding="utf-8")
+
+    def test_optimize_as_json(self, run, steps):
+        done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "60%", "--json")
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["resident_bytes"] < answer["peak_bytes"] <= answer["budget_bytes"]
+        assert answer["budget_bytes"] <= 0.6 * answer["original_peak_bytes"]
+
+    def test_a_budget_below_the_bound(self, run, steps):
+        done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "1000")
+        assert done.exit_code == EXIT_INFEASIBLE
+        assert "Traceback" not in done.stderr
+
+    def test_sweep(self, run, steps):
+        done = run(
+            "sweep",
+            f"{steps}:train_step",
+            "--batch",
+            "64,128,256",
+            "--feed",
+            "x=1,64",
+            "--feed",
+            "y=batch,64",
+            "--budget",
+            "900KiB",
+            "--json",
+        )
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        peaks = [point["peak_bytes"] for point in answer["points"]]
+        assert peaks == sorted(peaks)
+        assert len(set(peaks)) == 3
+
+    def test_an_unbound_dimension_names_the_input(self, run, steps):
+        done = run("inspect", f"{steps}:train_step", "--feed", "x=512,64")
+        assert done.exit_code == EXIT_ERROR
+        assert "y" in done.stderr
+        assert "Traceback" not in done.stderr

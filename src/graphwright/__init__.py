@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from graphwright.run.measure import measure as measure
     from graphwright.run.verify import Verification as Verification
     from graphwright.run.verify import verify as verify
+    from graphwright.train.optimize_memory import OptimizedStep as OptimizedStep
+    from graphwright.train.optimize_memory import optimize_memory as optimize_memory
 
 _HOME = {
     "ArgumentError": "graphwright.errors",
@@ -45,6 +47,8 @@ _HOME = {
     "Verification": "graphwright.run.verify",
     "VerificationWarning": "graphwright.errors",
     "measure": "graphwright.run.measure",
+    "OptimizedStep": "graphwright.train.optimize_memory",
+    "optimize_memory": "graphwright.train.optimize_memory",
     "verify": "graphwright.run.verify",
 }
 """Public name -> module that defines it."""
