@@ -61,7 +61,8 @@ def _descendants(seeds: list[Node]) -> set[Node]:
     seen, stack = set(seeds), list(seeds)
     while stack:
         node = stack.pop()
-        for after in (*(c for v in node.outputs for c in v.consumers), *(c for c in node.control_consumers if _writes_what_is_read(node, c))):
+        through_variables = (c for c in node.control_consumers if _writes_what_is_read(node, c))
+        for after in (*(c for v in node.outputs for c in v.consumers), *through_variables):
             if after not in seen:
                 seen.add(after)
                 stack.append(after)

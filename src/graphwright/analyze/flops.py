@@ -16,20 +16,22 @@ from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node
 
 _ELEMENTWISE = frozenset(
-    "Abs Acos Add AddV2 Asin Atan BiasAdd Ceil ClipByValue Cos Div DivNoNan Elu EluGrad Equal Erf Erfc Erfinv Exp Expm1 Floor FloorDiv FloorMod "
-    "Greater GreaterEqual Inv InvGrad LeakyRelu LeakyReluGrad Less LessEqual Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul "
-    "MulNoNan Neg NotEqual Pow RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Rint Round Rsqrt RsqrtGrad Select SelectV2 Selu "
-    "SeluGrad Sigmoid SigmoidGrad Sign Sin Softplus SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad Square SquaredDifference Sub Tan Tanh TanhGrad "
-    "Xdivy Xlogy AssignAddVariableOp AssignSubVariableOp IsFinite IsNan IsInf".split()
+    "Abs Acos Add AddV2 Asin Atan BiasAdd Ceil ClipByValue Cos Div DivNoNan Elu EluGrad Equal Erf Erfc Erfinv Exp Expm1 Floor "
+    "FloorDiv FloorMod Greater GreaterEqual Inv InvGrad LeakyRelu LeakyReluGrad Less LessEqual Log Log1p LogicalAnd LogicalNot "
+    "LogicalOr Maximum Minimum Mod Mul MulNoNan Neg NotEqual Pow RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Rint "
+    "Round Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Sigmoid SigmoidGrad Sign Sin Softplus SoftplusGrad Softsign SoftsignGrad "
+    "Sqrt SqrtGrad Square SquaredDifference Sub Tan Tanh TanhGrad Xdivy Xlogy AssignAddVariableOp AssignSubVariableOp IsFinite IsNan "
+    "IsInf".split()
 )
 _REDUCTIONS = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin BiasAddGrad L2Loss Cumsum".split())
 _MOVEMENT = frozenset(
-    "AssignVariableOp BroadcastTo BroadcastGradientArgs Cast Concat ConcatV2 Const DepthToSpace EnsureShape ExpandDims Fill Gather GatherNd "
-    "GatherV2 Identity IdentityN InvertPermutation MirrorPad MirrorPadGrad NoOp OneHot OnesLike Pack Pad PadV2 Placeholder PreventGradient Range "
-    "Rank ReadVariableOp Reshape ResourceGather ReverseV2 ScatterNd Shape ShapeN Size Slice SpaceToDepth Split SplitV Squeeze StopGradient "
-    "StridedSlice StridedSliceGrad TensorListFromTensor TensorListReserve TensorListStack TensorListElementShape TensorListLength Tile Transpose "
-    "Unpack ZerosLike _Arg CheckNumerics TensorListPopBack TensorListPushBack TensorListGetItem TensorListSetItem EmptyTensorList Where "
-    "StatelessRandomGetKeyCounter StatelessRandomGetAlg VarHandleOp ResourceScatterAdd Bitcast PlaceholderWithDefault LogicalXor Assert".split()
+    "AssignVariableOp BroadcastTo BroadcastGradientArgs Cast Concat ConcatV2 Const DepthToSpace EnsureShape ExpandDims Fill Gather "
+    "GatherNd GatherV2 Identity IdentityN InvertPermutation MirrorPad MirrorPadGrad NoOp OneHot OnesLike Pack Pad PadV2 Placeholder "
+    "PreventGradient Range Rank ReadVariableOp Reshape ResourceGather ReverseV2 ScatterNd Shape ShapeN Size Slice SpaceToDepth Split "
+    "SplitV Squeeze StopGradient StridedSlice StridedSliceGrad TensorListFromTensor TensorListReserve TensorListStack "
+    "TensorListElementShape TensorListLength Tile Transpose Unpack ZerosLike _Arg CheckNumerics TensorListPopBack TensorListPushBack "
+    "TensorListGetItem TensorListSetItem EmptyTensorList Where StatelessRandomGetKeyCounter StatelessRandomGetAlg VarHandleOp "
+    "ResourceScatterAdd Bitcast PlaceholderWithDefault LogicalXor Assert".split()
 )
 _PER_OUTPUT: dict[str, float] = {
     "Softmax": 5,

@@ -44,8 +44,8 @@ _SLOW_BYTES_PER_S: dict[str, float] = {
     "FusedBatchNormGradV3": 1.2e10,
 }
 _PRODUCTS = frozenset(
-    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum Conv2D Conv3D Conv2DBackpropInput Conv2DBackpropFilter Conv3DBackpropInputV2 "
-    "Conv3DBackpropFilterV2".split()
+    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum Conv2D Conv3D Conv2DBackpropInput Conv2DBackpropFilter "
+    "Conv3DBackpropInputV2 Conv3DBackpropFilterV2".split()
 )
 
 

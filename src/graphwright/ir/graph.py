@@ -1,8 +1,12 @@
 """The graph: nodes, values and uses. Def-use is kept on both sides by every edit.
 
-Edits go through verbs (`add_node`, `replace_input`, `add_control_input`, `remove_node`,
-`rename`, ...). Each verb checks everything first and leaves the graph as it was when it
-raises. Lists such as `node.inputs` are tuples: they cannot be assigned to.
+Edits go through verbs of the graph (`add_node`, `replace_input`, `add_control_input`,
+`remove_node`, `rename`, ...). Each verb checks everything first and leaves the graph as it
+was when it raises. What a node or value shows is read-only: `node.inputs` is a tuple, and
+assigning to it raises.
+
+No verb looks for cycles, which would cost a walk over the graph for every edge;
+`ir.verify.verify` does, once for all edits.
 
 >>> g = Graph()
 >>> a = g.add_node("Placeholder", "a", attrs={}, output_types=[(DTYPES["float32"], (2, 3))])
@@ -13,8 +17,9 @@ raises. Lists such as `node.inputs` are tuples: they cannot be assigned to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute
@@ -38,12 +43,12 @@ class Value:
 
     __slots__ = ("_uses", "dtype", "index", "producer", "shape")
 
-    def __init__(self, producer: Node, index: int, dtype: DType, shape: Shape) -> None:
+    def __init__(self, producer: Node, index: int, dtype: DType, shape: Shape, uses: Mapping[tuple[Node, int], None]) -> None:
         self.producer = producer
         self.index = index
         self.dtype = dtype
         self.shape = shape
-        self._uses: dict[tuple[Node, int], None] = {}
+        self._uses = uses  # the graph's own, which its verbs change
 
     @property
     def name(self) -> str:
@@ -72,56 +77,67 @@ class Value:
         return self.name
 
 
+@dataclass(slots=True, eq=False)
+class _Links:
+    """What the graph knows of a node. The node shows it; only the graph, which has it by node, changes it."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    control_inputs: dict[Node, None]
+    control_consumers: dict[Node, None]
+    outputs: tuple[Value, ...]
+    uses: tuple[dict[tuple[Node, int], None], ...]  # per output
+
+
 class Node:
-    """One operation. Change it through the verbs of its `Graph`."""
+    """One operation. Made by `Graph.add_node`; change it through the verbs of its `Graph`."""
 
-    __slots__ = ("_control_consumers", "_control_inputs", "_inputs", "_name", "attrs", "device", "extra", "graph", "op_type", "outputs")
+    __slots__ = ("_links", "attrs", "device", "extra", "graph", "op_type")
 
-    def __init__(
-        self, graph: Graph, op_type: str, name: str, inputs: tuple[Value, ...], attrs: dict[str, Attribute], device: str, extra: bytes
-    ) -> None:
+    def __init__(self, graph: Graph, op_type: str, attrs: dict[str, Attribute], device: str, extra: bytes, links: _Links) -> None:
         self.graph = graph
         self.op_type = op_type
-        self._name = name
-        self._inputs = inputs
-        self._control_inputs: dict[Node, None] = {}
-        self._control_consumers: dict[Node, None] = {}
         self.attrs = attrs
         self.device = device
         self.extra = extra  # serialized fields of the NodeDef that the IR does not model, such as debug info
-        self.outputs: tuple[Value, ...] = ()
+        self._links = links
 
     @property
     def name(self) -> str:
         """Unique in its graph; change it with `Graph.rename`."""
-        return self._name
+        return self._links.name
 
     @property
     def inputs(self) -> tuple[Value, ...]:
         """Data inputs; change them with `Graph.replace_input`."""
-        return self._inputs
+        return self._links.inputs
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The values it makes."""
+        return self._links.outputs
 
     @property
     def control_inputs(self) -> tuple[Node, ...]:
         """Nodes that must have run before this one."""
-        return tuple(self._control_inputs)
+        return tuple(self._links.control_inputs)
 
     @property
     def control_consumers(self) -> tuple[Node, ...]:
         """Nodes that have this one as a control input."""
-        return tuple(self._control_consumers)
+        return tuple(self._links.control_consumers)
 
     def __repr__(self) -> str:
-        return f"<Node {self.name} = {self.op_type}({', '.join(v.name for v in self._inputs)})>"
+        return f"<Node {self.name} = {self.op_type}({', '.join(v.name for v in self.inputs)})>"
 
 
 @dataclass(slots=True)
 class Function:
-    """A function of the library: its body as a graph, and what the body graph does not say.
+    """A function of the library.
 
-    `body.inputs` are the arguments, `body.outputs` the results. `signature` and `attributes`
-    are the serialized `OpDef` and attributes, kept so that an unedited function is written
-    back as it was read.
+    `body.inputs` are the arguments, `body.outputs` the results. `definition` is the serialized
+    `FunctionDef` that it was read from: what the body graph does not say (signature,
+    attributes) is written back from there.
     """
 
     name: str
@@ -144,34 +160,65 @@ class Variable:
         return byte_count(self.dtype, self.shape)
 
 
-@dataclass(slots=True)
 class Graph:
-    """Ordered nodes, inputs, outputs, control outputs, and a library of functions."""
+    """Ordered nodes, inputs, outputs, control outputs, and a library of functions.
 
-    name: str = ""
-    inputs: list[Value] = field(default_factory=list[Value])
-    outputs: list[Value] = field(default_factory=list[Value])
-    control_outputs: list[Node] = field(default_factory=list["Node"])
-    functions: dict[str, Function] = field(default_factory=dict[str, Function])
-    variables: dict[Value, Variable] = field(default_factory=dict[Value, Variable])  # by the resource input that stands for it
-    versions: tuple[int, int] = (0, 0)  # producer, min_consumer
-    _nodes: dict[str, Node] = field(default_factory=dict[str, "Node"])
+    Args:
+        name: for messages, and of the function made of it.
+        functions: the library, by name.
+        variables: what stands behind a resource input.
+        versions: producer and min_consumer, as in a `GraphDef`.
+    """
+
+    __slots__ = (
+        "_borders",
+        "_by_name",
+        "_control_outputs",
+        "_inputs",
+        "_links",
+        "_outputs",
+        "_suffixes",
+        "functions",
+        "name",
+        "variables",
+        "versions",
+    )
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        functions: dict[str, Function] | None = None,
+        variables: dict[Value, Variable] | None = None,
+        versions: tuple[int, int] = (0, 0),
+    ) -> None:
+        self.name = name
+        self.functions: dict[str, Function] = {} if functions is None else functions
+        self.variables: dict[Value, Variable] = {} if variables is None else variables  # by the resource input that stands for it
+        self.versions = versions
+        self._links: dict[Node, _Links] = {}  # in order
+        self._by_name: dict[str, Node] = {}
+        self._inputs: tuple[Value, ...] = ()
+        self._outputs: tuple[Value, ...] = ()
+        self._control_outputs: tuple[Node, ...] = ()
+        self._borders: Counter[Node] = Counter()  # how often a node is an input, output or control output
+        self._suffixes: dict[str, int] = {}  # name -> every suffix below this is taken; forgotten when a name becomes free
 
     # Reading
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """All nodes, in order."""
-        return tuple(self._nodes.values())
+        return tuple(self._links)
 
     def __iter__(self) -> Iterator[Node]:
-        return iter(tuple(self._nodes.values()))
+        return iter(tuple(self._links))
 
     def __len__(self) -> int:
-        return len(self._nodes)
+        return len(self._links)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._nodes
+        return name in self._by_name
 
     def __getitem__(self, name: str) -> Node:
         """The node with this name, in O(1).
@@ -180,9 +227,9 @@ class Graph:
             GraphError: there is none.
         """
         try:
-            return self._nodes[name]
+            return self._by_name[name]
         except KeyError:
-            close = [n for n in self._nodes if n.rsplit("/", 1)[-1] == name.rsplit("/", 1)[-1]][:3]
+            close = [n for n in self._by_name if n.rsplit("/", 1)[-1] == name.rsplit("/", 1)[-1]][:3]
             raise GraphError(
                 f"there is no node named {name!r}",
                 where=f"graph {self.name!r} with {len(self)} nodes",
@@ -190,22 +237,81 @@ class Graph:
             ) from None
 
     def value(self, name: str) -> Value:
-        """The value with this name, for example `conv:0`; `conv` means `conv:0`."""
+        """The value with this name, for example `conv:0`; `conv` means `conv:0`.
+
+        Raises:
+            GraphError: there is no such node, or it has no such output.
+        """
         node_name, _, index = name.partition(":")
         node = self[node_name]
+        if index and not index.isdecimal():
+            raise GraphError(f"{name!r} is not the name of a value", remedy=f"write {node_name + ':0'!r} for the first output")
         position = int(index or 0)
         if position >= len(node.outputs):
             raise GraphError(f"{node_name!r} has {len(node.outputs)} outputs, got index {position}", where=f"value {name!r}")
         return node.outputs[position]
 
+    def owns(self, node: Node) -> bool:
+        """Whether the node is in this graph."""
+        return node in self._links
+
     def unique_name(self, name: str) -> str:
         """The name itself when it is free, else with the first free suffix `_1`, `_2`, ..."""
-        if name not in self._nodes:
+        if name not in self._by_name:
             return name
-        k = 1
-        while f"{name}_{k}" in self._nodes:
+        k = self._suffixes.get(name, 1)
+        while f"{name}_{k}" in self._by_name:
             k += 1
+        self._suffixes[name] = k
         return f"{name}_{k}"
+
+    # Inputs and outputs
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The values that are fed, each one once. Assigning checks that the graph owns them."""
+        return self._inputs
+
+    @inputs.setter
+    def inputs(self, values: Iterable[Value]) -> None:
+        values = tuple(values)
+        for value in values:
+            self._check_owned(value.producer, "graph.inputs")
+        twice = next((v for v, count in Counter(values).items() if count > 1), None)
+        if twice is not None:
+            raise GraphError(f"{twice.name} is an input twice", where="graph.inputs", remedy="give every argument its own placeholder")
+        self._inputs = values
+        self._count_borders()
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The values that are returned. Assigning checks that the graph owns them."""
+        return self._outputs
+
+    @outputs.setter
+    def outputs(self, values: Iterable[Value]) -> None:
+        values = tuple(values)
+        for value in values:
+            self._check_owned(value.producer, "graph.outputs")
+        self._outputs = values
+        self._count_borders()
+
+    @property
+    def control_outputs(self) -> tuple[Node, ...]:
+        """The nodes that run though no output needs them. Assigning checks that the graph owns them."""
+        return self._control_outputs
+
+    @control_outputs.setter
+    def control_outputs(self, nodes: Iterable[Node]) -> None:
+        nodes = tuple(nodes)
+        for node in nodes:
+            self._check_owned(node, "graph.control_outputs")
+        self._control_outputs = nodes
+        self._count_borders()
+
+    def is_border(self, node: Node) -> bool:
+        """Whether the node is a control output, or one of its values is an input or output of the graph; in O(1)."""
+        return node in self._borders
 
     # Verbs
 
@@ -227,69 +333,108 @@ class Graph:
             output_types: dtype and shape per output.
 
         Raises:
-            GraphError: the name is taken, or an input belongs to another graph.
+            GraphError: the name is empty or taken, or an input belongs to another graph.
         """
-        if name in self._nodes:
-            raise GraphError(f"a node named {name!r} exists already", where=f"graph {self.name!r}", remedy="use graph.unique_name(name)")
-        controls = tuple(control_inputs)
+        self._check_free(name)
+        controls = dict.fromkeys(control_inputs)
         for value in inputs:
             self._check_owned(value.producer, name)
         for control in controls:
             self._check_owned(control, name)
-        node = Node(self, op_type, name, tuple(inputs), dict(attrs or {}), device, extra)
-        node.outputs = tuple(Value(node, k, dtype, shape) for k, (dtype, shape) in enumerate(output_types))
-        self._nodes[name] = node
-        for k, value in enumerate(node._inputs):  # pyright: ignore[reportPrivateUsage]
-            value._uses[node, k] = None  # pyright: ignore[reportPrivateUsage]
+        uses: tuple[dict[tuple[Node, int], None], ...] = tuple({} for _ in output_types)
+        links = _Links(name, tuple(inputs), controls, {}, (), uses)
+        node = Node(self, op_type, dict(attrs or {}), device, extra, links)
+        links.outputs = tuple(Value(node, k, dtype, shape, uses[k]) for k, (dtype, shape) in enumerate(output_types))
+        self._links[node] = links
+        self._by_name[name] = node
+        for k, value in enumerate(links.inputs):
+            self._uses_of(value)[node, k] = None
         for control in controls:
-            self._link_control(node, control)
+            self._links[control].control_consumers[node] = None
         return node
 
     def replace_input(self, node: Node, index: int, value: Value) -> None:
         """Let `node.inputs[index]` read `value`.
 
         Raises:
-            GraphError: the index is out of range, the dtypes differ, or the value belongs to another graph.
+            GraphError: the index is out of range, the dtypes differ, or the node or the value belongs to another graph.
         """
+        self._check_owned(node, node.name)
         if not 0 <= index < len(node.inputs):
             raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got index {index}", where=f"node {node.name!r}")
-        self._check_owned(value.producer, node.name)
-        old = node.inputs[index]
-        if old.dtype != value.dtype:
-            raise GraphError(
-                f"{node.name}.inputs[{index}] has dtype {old.dtype}, got {value.name} of dtype {value.dtype}",
-                where=f"node {node.name!r}",
-                remedy="insert a Cast between them",
-            )
-        self._set_input(node, index, value)
+        self._check_fits(node, index, value)
+        self._set_inputs(node, {index: value})
+
+    def replace_inputs(self, node: Node, values: Sequence[Value]) -> None:
+        """Let the node read these values instead of its inputs: one per input, in time linear in their number.
+
+        Raises:
+            GraphError: there are more or fewer values than inputs, dtypes differ, or something belongs to another graph.
+        """
+        self._check_owned(node, node.name)
+        if len(values) != len(node.inputs):
+            raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got {len(values)} values", where=f"node {node.name!r}")
+        changed = {k: new for k, (old, new) in enumerate(zip(node.inputs, values, strict=True)) if old is not new}
+        for index, value in changed.items():
+            self._check_fits(node, index, value)
+        self._set_inputs(node, changed)
 
     def append_input(self, node: Node, value: Value) -> None:
-        """Add one more data input at the end (for ops with a variable number of inputs)."""
-        self._check_owned(value.producer, node.name)
-        node._inputs = (*node.inputs, value)  # pyright: ignore[reportPrivateUsage]
-        value._uses[node, len(node.inputs) - 1] = None  # pyright: ignore[reportPrivateUsage]
+        """Add one more data input at the end (for ops with a variable number of inputs; their attributes are the caller's).
 
-    def replace_uses(self, old: Value, new: Value) -> int:
-        """Let every reader of `old`, graph outputs included, read `new`; returns how many changed."""
+        Raises:
+            GraphError: the node or the value belongs to another graph.
+        """
+        self._check_owned(node, node.name)
+        self._check_owned(value.producer, node.name)
+        links = self._links[node]
+        self._uses_of(value)[node, len(links.inputs)] = None
+        links.inputs = (*links.inputs, value)
+
+    def replace_uses(self, old: Value, new: Value, *, keep: Collection[Node] = ()) -> int:
+        """Let every reader of `old`, graph outputs included, read `new`; returns how many changed.
+
+        Args:
+            keep: nodes that go on reading `old`, for example the one that makes `new` of it.
+
+        Raises:
+            GraphError: the dtypes differ, a value belongs to another graph, or the node of `new` would read itself.
+        """
+        self._check_owned(old.producer, old.name)
+        self._check_owned(new.producer, old.name)
         if old.dtype != new.dtype:
             raise GraphError(f"{old.name} has dtype {old.dtype}, got {new.name} of dtype {new.dtype}", remedy="insert a Cast between them")
-        self._check_owned(new.producer, old.name)
-        uses = old.uses
-        for use in uses:
-            self._set_input(use.node, use.index, new)
-        changed = len(uses)
-        for k, value in enumerate(self.outputs):
-            if value is old:
-                self.outputs[k] = new
-                changed += 1
-        return changed
+        if old is new:
+            return 0
+        readers: dict[Node, dict[int, Value]] = {}
+        for node, index in self._uses_of(old):
+            if node not in keep:
+                readers.setdefault(node, {})[index] = new
+        if new.producer in readers and new.producer is not old.producer:
+            raise GraphError(
+                f"{new.producer.name!r} reads {old.name}, and would then read itself",
+                where=f"node {new.producer.name!r}",
+                remedy="name it in the argument keep",
+            )
+        for node, changed in readers.items():
+            self._set_inputs(node, changed)
+        in_outputs = self._outputs.count(old) if old.producer in self._borders else 0
+        if in_outputs:
+            self.outputs = [new if value is old else value for value in self._outputs]
+        return sum(len(changed) for changed in readers.values()) + in_outputs
 
     def add_control_input(self, node: Node, control: Node) -> None:
-        """Let `node` run after `control`; adding it again changes nothing."""
+        """Let `node` run after `control`; adding it again changes nothing.
+
+        Raises:
+            GraphError: a node belongs to another graph, or both are the same.
+        """
+        self._check_owned(node, node.name)
         self._check_owned(control, node.name)
         if control is node:
             raise GraphError(f"{node.name!r} cannot be its own control input", where=f"node {node.name!r}")
-        self._link_control(node, control)
+        self._links[node].control_inputs[control] = None
+        self._links[control].control_consumers[node] = None
 
     def remove_control_input(self, node: Node, control: Node) -> None:
         """Remove a control edge.
@@ -297,10 +442,11 @@ class Graph:
         Raises:
             GraphError: there is no such edge.
         """
-        if control not in node._control_inputs:  # pyright: ignore[reportPrivateUsage]
+        self._check_owned(node, node.name)
+        if control not in self._links[node].control_inputs:
             raise GraphError(f"{control.name!r} is no control input of {node.name!r}", where=f"node {node.name!r}")
-        del node._control_inputs[control]  # pyright: ignore[reportPrivateUsage]
-        del control._control_consumers[node]  # pyright: ignore[reportPrivateUsage]
+        del self._links[node].control_inputs[control]
+        del self._links[control].control_consumers[node]
 
     def remove_node(self, node: Node) -> None:
         """Remove a node that nothing reads.
@@ -309,35 +455,32 @@ class Graph:
             GraphError: something still reads it, or it is an input or output of the graph.
         """
         self._check_owned(node, node.name)
-        readers = [str(use) for value in node.outputs for use in value.uses] + [f"^{n.name}" for n in node.control_consumers]
+        readers = [str(use) for value in node.outputs for use in value.uses] + [f"{n.name} (control)" for n in node.control_consumers]
         if readers:
             raise GraphError(
                 f"{node.name!r} is still read by {', '.join(readers[:3])}" + (f" and {len(readers) - 3} more" if len(readers) > 3 else ""),
                 where=f"node {node.name!r}",
                 remedy="reroute its uses first (graph.replace_uses)",
             )
-        if any(value.producer is node for value in self.outputs + self.inputs) or node in self.control_outputs:
-            raise GraphError(f"{node.name!r} is an input or output of the graph", where=f"node {node.name!r}")
+        self._check_not_border(node)
         self._unlink(node)
 
     def remove_nodes(self, nodes: Iterable[Node]) -> None:
         """Remove a set of nodes that only read each other.
 
         Raises:
-            GraphError: a node outside the set reads one inside; nothing is removed then.
+            GraphError: a node outside the set reads one inside, or one inside is an input or output of the graph;
+                nothing is removed then.
         """
         doomed = dict.fromkeys(nodes)
-        borders = {value.producer for value in self.outputs + self.inputs} | set(self.control_outputs)
         for node in doomed:
             self._check_owned(node, node.name)
-            outside = next(
-                (c for value in node.outputs for c, _ in value._uses if c not in doomed),  # pyright: ignore[reportPrivateUsage]
-                None,
-            ) or next((c for c in node._control_consumers if c not in doomed), None)  # pyright: ignore[reportPrivateUsage]
+            links = self._links[node]
+            outside = next((c for uses in links.uses for c, _ in uses if c not in doomed), None)
+            outside = outside or next((c for c in links.control_consumers if c not in doomed), None)
             if outside is not None:
                 raise GraphError(f"{node.name!r} is still read by {outside.name!r}", where=f"node {node.name!r}")
-            if node in borders:
-                raise GraphError(f"{node.name!r} is an input or output of the graph", where=f"node {node.name!r}")
+            self._check_not_border(node)
         for node in doomed:
             self._unlink(node)
 
@@ -345,15 +488,15 @@ class Graph:
         """Give a node another name; its place in the order stays.
 
         Raises:
-            GraphError: the name is taken.
+            GraphError: the name is empty or taken, or the node belongs to another graph.
         """
+        self._check_owned(node, node.name)
         if name == node.name:
             return
-        if name in self._nodes:
-            raise GraphError(f"a node named {name!r} exists already", where=f"node {node.name!r}", remedy="use graph.unique_name(name)")
-        self._check_owned(node, node.name)
-        self._nodes = {(name if n is node else key): n for key, n in self._nodes.items()}
-        node._name = name  # pyright: ignore[reportPrivateUsage]
+        self._check_free(name)
+        self._free_name(node.name)
+        self._links[node].name = name
+        self._by_name[name] = node
 
     def sort_nodes(self, order: Sequence[Node]) -> None:
         """Set the order of the nodes.
@@ -361,35 +504,75 @@ class Graph:
         Raises:
             GraphError: `order` does not hold each node once.
         """
-        if len(order) != len(self._nodes) or len({n.name for n in order}) != len(order):
-            raise GraphError(f"the order holds {len(order)} nodes, the graph {len(self._nodes)}", remedy="list each node once")
+        if len(order) != len(self._links) or len(set(order)) != len(order):
+            raise GraphError(f"the order holds {len(set(order))} nodes, the graph {len(self._links)}", remedy="list each node once")
         for node in order:
-            self._check_owned(node, node.name)
-        self._nodes = {node.name: node for node in order}
+            self._check_owned(node, "order")
+        self._links = {node: self._links[node] for node in order}
 
-    # Private
+    # Checks, which change nothing
+
+    def _check_free(self, name: str) -> None:
+        if not name or name[0] == "^" or ":" in name:
+            raise GraphError(f"{name!r} cannot be the name of a node", where=f"graph {self.name!r}", cause="`^` and `:` mark edges")
+        if name in self._by_name:
+            raise GraphError(f"a node named {name!r} exists already", where=f"graph {self.name!r}", remedy="use graph.unique_name(name)")
 
     def _check_owned(self, node: Node, by: str) -> None:
-        if self._nodes.get(node.name) is not node:
+        if node not in self._links:
             raise GraphError(
-                f"{node.name!r} does not belong to this graph", where=f"node {by!r}", cause="it was removed, or belongs to another graph"
+                f"{node.name!r} does not belong to this graph", where=f"{by!r}", cause="it was removed, or belongs to another graph"
             )
 
-    def _link_control(self, node: Node, control: Node) -> None:
-        node._control_inputs[control] = None  # pyright: ignore[reportPrivateUsage]
-        control._control_consumers[node] = None  # pyright: ignore[reportPrivateUsage]
-
-    def _set_input(self, node: Node, index: int, value: Value) -> None:
+    def _check_fits(self, node: Node, index: int, value: Value) -> None:
+        self._check_owned(value.producer, node.name)
         old = node.inputs[index]
-        del old._uses[node, index]  # pyright: ignore[reportPrivateUsage]
-        node._inputs = (*node.inputs[:index], value, *node.inputs[index + 1 :])  # pyright: ignore[reportPrivateUsage]
-        value._uses[node, index] = None  # pyright: ignore[reportPrivateUsage]
+        if old.dtype != value.dtype:
+            raise GraphError(
+                f"{node.name}.inputs[{index}] has dtype {old.dtype}, got {value.name} of dtype {value.dtype}",
+                where=f"node {node.name!r}",
+                remedy="insert a Cast between them",
+            )
+
+    def _check_not_border(self, node: Node) -> None:
+        if node in self._borders:
+            raise GraphError(f"{node.name!r} is an input or output of the graph", where=f"node {node.name!r}")
+
+    # Changes, which check nothing
+
+    def _uses_of(self, value: Value) -> dict[tuple[Node, int], None]:
+        return self._links[value.producer].uses[value.index]
+
+    def _set_inputs(self, node: Node, changed: Mapping[int, Value]) -> None:
+        links = self._links[node]
+        inputs = list(links.inputs)
+        for index, value in changed.items():
+            del self._uses_of(inputs[index])[node, index]
+            inputs[index] = value
+            self._uses_of(value)[node, index] = None
+        links.inputs = tuple(inputs)
 
     def _unlink(self, node: Node) -> None:
-        for k, value in enumerate(node.inputs):
-            value._uses.pop((node, k), None)  # pyright: ignore[reportPrivateUsage]
-        for control in node._control_inputs:  # pyright: ignore[reportPrivateUsage]
-            control._control_consumers.pop(node, None)  # pyright: ignore[reportPrivateUsage]
-        for consumer in node._control_consumers:  # pyright: ignore[reportPrivateUsage]
-            consumer._control_inputs.pop(node, None)  # pyright: ignore[reportPrivateUsage]
-        del self._nodes[node.name]
+        links = self._links.pop(node)
+        for k, value in enumerate(links.inputs):
+            # What it read may have been removed before it, in the same set.
+            before = self._links.get(value.producer)
+            if before is not None:
+                del before.uses[value.index][node, k]
+        for control in links.control_inputs:
+            if control in self._links:
+                del self._links[control].control_consumers[node]
+        for consumer in links.control_consumers:
+            if consumer in self._links:
+                del self._links[consumer].control_inputs[node]
+        for value in links.outputs:
+            self.variables.pop(value, None)
+        self._free_name(links.name)
+
+    def _free_name(self, name: str) -> None:
+        del self._by_name[name]
+        if self._suffixes:
+            self._suffixes = {}
+
+    def _count_borders(self) -> None:
+        self._borders = Counter((*(v.producer for v in self._inputs), *(v.producer for v in self._outputs), *self._control_outputs))

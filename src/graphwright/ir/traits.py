@@ -17,20 +17,21 @@ from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
 
 _VIEWS = frozenset(
-    "Identity StopGradient PreventGradient Reshape Squeeze ExpandDims ReadVariableOp PlaceholderWithDefault EnsureShape Bitcast IdentityN".split()
+    "Identity StopGradient PreventGradient Reshape Squeeze ExpandDims ReadVariableOp PlaceholderWithDefault EnsureShape Bitcast "
+    "IdentityN".split()
 )
 _VIEWS_OF_ALL = frozenset("Sum Mean Max Min Prod Tile Cast Slice StridedSlice Pad PadV2 MirrorPad BroadcastTo ConcatV2".split())
 """Their kernels hand on input 0 where there is nothing to do: no axis of more than one element to reduce, a slice of everything."""
 
 _UNARY_IN_PLACE = frozenset(
-    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Digamma Elu Erf Erfc Erfinv Exp Expm1 Floor Inv LeakyRelu Lgamma Log Log1p LogSoftmax "
-    "LogicalNot Neg Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Square Tan Tanh ZerosLike "
-    "BiasAdd BiasAddV1 ClipByValue".split()
+    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Digamma Elu Erf Erfc Erfinv Exp Expm1 Floor Inv LeakyRelu Lgamma Log Log1p "
+    "LogSoftmax LogicalNot Neg Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt "
+    "Square Tan Tanh ZerosLike BiasAdd BiasAddV1 ClipByValue".split()
 )
 _BINARY_IN_PLACE = frozenset(
-    "Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Div DivNoNan EluGrad FloorDiv FloorMod InvGrad LeakyReluGrad LogicalAnd LogicalOr Maximum "
-    "Minimum Mod Mul MulNoNan Pow RealDiv ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad SqrtGrad "
-    "SquaredDifference Sub TanhGrad TruncateDiv Xdivy Xlogy".split()
+    "Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Div DivNoNan EluGrad FloorDiv FloorMod InvGrad LeakyReluGrad LogicalAnd "
+    "LogicalOr Maximum Minimum Mod Mul MulNoNan Pow RealDiv ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad "
+    "SoftplusGrad SoftsignGrad SqrtGrad SquaredDifference Sub TanhGrad TruncateDiv Xdivy Xlogy".split()
 )
 
 _WRITE_OPS_PREFIX = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign", "ResourceGather")
@@ -40,8 +41,8 @@ _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _STATEFUL_OPS = frozenset(
     "Assert Print PrintV2 RandomUniform RandomStandardNormal RandomUniformInt TruncatedNormal RandomShuffle Multinomial RandomGamma "
     "RandomPoisson RandomPoissonV2 ParameterizedTruncatedNormal StatefulStandardNormalV2 StatefulUniform StatefulUniformInt "
-    "StatefulUniformFullInt StatefulTruncatedNormal StatefulRandomBinomial NonDeterministicInts RngSkip RngReadAndSkip PyFunc EagerPyFunc "
-    "PyFuncStateless FakeParam CollectiveReduceV2 NcclAllReduce".split()
+    "StatefulUniformFullInt StatefulTruncatedNormal StatefulRandomBinomial NonDeterministicInts RngSkip RngReadAndSkip PyFunc "
+    "EagerPyFunc PyFuncStateless FakeParam CollectiveReduceV2 NcclAllReduce".split()
 )
 
 
@@ -88,7 +89,7 @@ def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
             return tuple((k, 0) for k in range(len(node.inputs)))
         case "SoftmaxCrossEntropyWithLogits" | "SparseSoftmaxCrossEntropyWithLogits":
             return ((0, 1),)
-        case "FusedBatchNorm" | "FusedBatchNormV2" | "FusedBatchNormV3" | "FusedBatchNormGrad" | "FusedBatchNormGradV2" | "FusedBatchNormGradV3":
+        case op_type if op_type.startswith("FusedBatchNorm"):
             return ((0, 0),)
         case _:
             return ()

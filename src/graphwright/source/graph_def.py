@@ -41,11 +41,10 @@ def _read_function(definition: Any, definitions: Mapping[str, Any]) -> Function:
         shapes = definition.arg_attr[k].attr.get("_output_shapes") if k in definition.arg_attr else None
         shape = shape_from_proto(shapes.list.shape[0]) if shapes is not None and shapes.list.shape else None
         node = body.add_node("_Arg", argument.name, attrs={"T": dtype, "index": k}, output_types=[(dtype, shape)])
-        body.inputs.append(node.outputs[0])
         inputs[argument.name] = node.outputs[0]
+    body.inputs = inputs.values()
     offsets = _read_nodes(body, definition.node_def, definitions, inputs=inputs)
-    for argument in definition.signature.output_arg:
-        body.outputs.append(_function_value(body, definition.ret[argument.name], offsets, inputs))
+    body.outputs = [_function_value(body, definition.ret[a.name], offsets, inputs) for a in definition.signature.output_arg]
     body.control_outputs = [body[n] for n in definition.control_ret.values()]
     return Function(definition.signature.name, body, definition.SerializeToString(deterministic=True))
 
@@ -54,9 +53,7 @@ def _type_attr(number: int) -> Any:
     return import_tensorflow().compat.v1.AttrValue(type=number)
 
 
-def _read_nodes(
-    graph: Graph, node_defs: Any, definitions: Mapping[str, Any], inputs: Mapping[str, Value]
-) -> dict[str, dict[str, int]]:
+def _read_nodes(graph: Graph, node_defs: Any, definitions: Mapping[str, Any], inputs: Mapping[str, Value]) -> dict[str, dict[str, int]]:
     """Add the nodes in an order in which each input exists; returns, per node, where each output argument starts."""
     offsets: dict[str, dict[str, int]] = {}
     by_name: dict[str, Any] = {}

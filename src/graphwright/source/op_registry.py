@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from graphwright.errors import UnsupportedError
@@ -11,13 +12,11 @@ from graphwright.ir.attributes import Attribute
 from graphwright.ir.dtypes import DType, dtype_from_number
 
 
-@lru_cache(maxsize=None)
+@cache
 def op_definition(op_type: str) -> Any:
     """The `OpDef` of a registered op type, or None."""
     # Private module: there is no public way to ask for an OpDef by its name.
-    from tensorflow.python.framework import op_def_registry  # pyright: ignore
-
-    registry: Any = op_def_registry
+    registry: Any = importlib.import_module("tensorflow.python.framework.op_def_registry")
     return registry.get(op_type)
 
 
@@ -45,7 +44,7 @@ def _argument_types(argument: Any, attrs: Mapping[str, Attribute]) -> list[DType
     return [dtype]
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_stateful(op_type: str) -> bool | None:
     """Whether the registry calls the op type stateful; None when it is not registered."""
     definition = op_definition(op_type)
