@@ -23,8 +23,10 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -340,11 +342,13 @@ def _mlp1000(size: Size, batch: int | None, seed: int) -> _Parts:
     for k in range(1, depth + 1):
         x = layers.Dense(width, activation="tanh", kernel_initializer=keras.initializers.Orthogonal(seed=seed + k), name=f"dense{k}")(x)
     logits = layers.Dense(10, name="logits")(x)
+    with _recursion_limit(20 * depth):  # Keras walks from the answer to the inputs by calling itself
+        model = keras.Model(image, logits, name="mlp")
     rng = np.random.default_rng(seed)
     classes = rng.integers(0, 10, count).astype(np.int32)
     features = (rng.normal(size=(10, width))[classes] + rng.normal(size=(count, width))).astype(np.float32)
     return _Parts(
-        keras.Model(image, logits, name="mlp"),
+        model,
         (features, classes),
         keras.optimizers.SGD(0.01),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -399,6 +403,16 @@ class PositionEmbedding(layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "length": self.length}
+
+
+@contextmanager
+def _recursion_limit(limit: int) -> Iterator[None]:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, limit))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def _chain(names: list[str]) -> tuple[Block, ...]:
