@@ -186,6 +186,11 @@ class _Reader:
 def _from_exchange(data: dict[str, Any], path: Path) -> CostGraph:
     read = _Reader(path)
     rows = [read.record(row, f"tasks[{index}]") for index, row in enumerate(read.items(read.get(data, "tasks", "tasks"), "tasks"))]
+    costs: list[tuple[str, float, int]] = []
+    for index, row in enumerate(rows):
+        time = read.number(read.get(row, "time", f"tasks[{index}].time"), f"tasks[{index}].time")
+        nbytes = read.integer(read.get(row, "nbytes", f"tasks[{index}].nbytes"), f"tasks[{index}].nbytes")
+        costs.append((str(row.get("name", index)), time, nbytes))
     inputs: list[list[int]] = [[] for _ in rows]
     for place, edge in enumerate(read.items(read.get(data, "edges", "edges"), "edges")):
         producer, reader = read.pair(edge, f"edges[{place}]", len(rows))
@@ -193,14 +198,8 @@ def _from_exchange(data: dict[str, Any], path: Path) -> CostGraph:
             raise read.fail(f"edges[{place}]", "joins a task to itself")
         if producer not in inputs[reader]:
             inputs[reader].append(producer)
-    tasks: list[Task] = []
-    buffers: list[Buffer] = []
-    for index, row in enumerate(rows):
-        name = str(row.get("name", index))
-        time = read.number(read.get(row, "time", f"tasks[{index}].time"), f"tasks[{index}].time")
-        nbytes = read.integer(read.get(row, "nbytes", f"tasks[{index}].nbytes"), f"tasks[{index}].nbytes")
-        tasks.append(Task(name, time, tuple(inputs[index]), (index,)))
-        buffers.append(Buffer(name, nbytes, index))
+    tasks = [Task(name, time, tuple(inputs[index]), (index,)) for index, (name, time, _) in enumerate(costs)]
+    buffers = [Buffer(name, nbytes, index) for index, (name, _, nbytes) in enumerate(costs)]
     order = read.indices(read.get(data, "order", "order"), "order", len(rows))
     return _checked(CostGraph(tuple(tasks), tuple(buffers), order, name=str(data.get("name", path.stem))), path)
 

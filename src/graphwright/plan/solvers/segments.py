@@ -185,7 +185,7 @@ class _Lives:
         None where it would be far too long: the backward pass does not come by the segments
         one after the other, so each visit remakes one from its start.
         """
-        problem, steps = self.problem, self.steps
+        steps = self.steps
         dropped = {version for version in self.residuals if version not in saved}
         result: list[int] = []
         remade: set[int] = set()

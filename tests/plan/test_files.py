@@ -1,0 +1,120 @@
+"""Planner files: round trips, and every bad field named."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from bench import training_graphs as nets
+from graphwright.errors import FileFormatError, GraphError
+from graphwright.plan.files import read_cost_graph, read_full, solution_to_json, write_cost_graph, write_full, write_solution
+from graphwright.plan.model import CostGraph, Schedule
+from graphwright.plan.simulate import simulate
+from graphwright.plan.solve import solve
+from tests.plan.plan_graphs import cost_graphs, random_graph
+
+DATA = Path(__file__).parents[2] / "bench" / "data" / "planner_graphs"
+EXCHANGE: dict[str, Any] = {
+    "name": "tiny",
+    "tasks": [{"name": "a", "time": 1, "nbytes": 4}, {"name": "b", "time": 2.5, "nbytes": 2}],
+    "edges": [[0, 1]],
+    "order": [0, 1],
+}
+
+
+def put(path: Path, data: object) -> Path:
+    path.write_text(json.dumps(data))
+    return path
+
+
+@settings(max_examples=50, deadline=None)
+@given(graph=cost_graphs())
+def test_full_round_trip(graph: CostGraph, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("graphs") / "g.json"
+    assert read_full(write_full(graph, path)) == graph
+    assert read_cost_graph(path) == graph
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.json")), ids=lambda path: path.stem)
+def test_published_graphs_round_trip(path: Path, tmp_path: Path) -> None:
+    graph = read_cost_graph(path)
+    again = read_cost_graph(write_cost_graph(graph, tmp_path / path.name))
+    assert [(task.time, set(task.inputs)) for task in again.tasks] == [(task.time, set(task.inputs)) for task in graph.tasks]
+    assert (again.buffers, again.order) == (graph.buffers, graph.order)
+
+
+def test_meaning_of_the_exchange_format(tmp_path: Path) -> None:
+    """The peak is the largest sum of live outputs, a task's inputs and output included."""
+    graph = read_cost_graph(put(tmp_path / "g.json", EXCHANGE))
+    assert simulate(graph, Schedule(graph.order)).step_bytes == (4, 6)
+    assert graph.name == "tiny"
+
+
+def test_solution_as_json(tmp_path: Path) -> None:
+    graph = read_cost_graph(put(tmp_path / "g.json", EXCHANGE))
+    answer = solve(graph, 6)
+    data = json.loads(write_solution(answer, tmp_path / "s.json").read_text())
+    assert data == solution_to_json(answer)
+    assert {"status", "peak_bytes", "time", "overhead", "lower_bound", "schedule"} <= set(data)
+    assert (data["status"], data["peak_bytes"], data["time"], data["schedule"]) == ("optimal", 6, 3.5, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"tasks": None}, "tasks"),
+        ({"tasks": [{"time": 1}]}, "tasks[0].nbytes"),
+        ({"tasks": [{"time": -1, "nbytes": 1}]}, "tasks[0].time"),
+        ({"tasks": [{"time": 1, "nbytes": 1.5}]}, "tasks[0].nbytes"),
+        ({"edges": [[0]]}, "edges[0]"),
+        ({"edges": [[0, 9]]}, "edges[0][1]"),
+        ({"edges": [[1, 1]]}, "edges[0]"),
+        ({"order": [1, 0]}, "order"),
+        ({"order": [0, True]}, "order[1]"),
+        ({"order": [0]}, "order"),
+    ],
+)
+def test_bad_fields_are_named(change: dict[str, Any], named: str, tmp_path: Path) -> None:
+    path = put(tmp_path / "bad.json", {**EXCHANGE, **change})
+    with pytest.raises(FileFormatError) as caught:
+        read_cost_graph(path)
+    assert named in str(caught.value)
+    assert "bad.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["tasks", "edges", "order"])
+def test_missing_fields_are_named(field: str, tmp_path: Path) -> None:
+    data = {key: value for key, value in EXCHANGE.items() if key != field}
+    with pytest.raises(FileFormatError, match=f"'{field}' is missing"):
+        read_cost_graph(put(tmp_path / "bad.json", data))
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[1]", "holds a list"), ("\x00", "is not JSON")])
+def test_files_that_hold_something_else(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(FileFormatError, match=message):
+        read_cost_graph(tmp_path / "bad.json")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="cannot be read"):
+        read_cost_graph(tmp_path / "none.json")
+
+
+def test_a_full_file_with_a_broken_field(tmp_path: Path) -> None:
+    path = write_full(random_graph(random.Random(1), 5), tmp_path / "g.json")
+    data = json.loads(path.read_text())
+    data["tasks"][2]["recomputable"] = "yes"
+    with pytest.raises(FileFormatError, match=r"tasks\[2\].recomputable"):
+        read_full(put(path, data))
+
+
+def test_the_exchange_format_refuses_what_it_cannot_say(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="exchange format"):
+        write_cost_graph(nets.mlp(2), tmp_path / "g.json")
+    assert list(tmp_path.iterdir()) == []
