@@ -26,12 +26,28 @@ if TYPE_CHECKING:
     from graphwright.report.results import Inspection as Inspection
     from graphwright.report.results import MemoryPlan as MemoryPlan
     from graphwright.run.measure import measure as measure
+    from graphwright.inspection import SweepResult as SweepResult
+    from graphwright.inspection import inspect as inspect
+    from graphwright.inspection import sweep as sweep
+    from graphwright.ir.graph import Graph as Graph
+    from graphwright.run.measure import measure as measure
+    from graphwright.run.measure import measure_many as measure_many
     from graphwright.run.verify import Verification as Verification
     from graphwright.run.verify import verify as verify
     from graphwright.train.optimize_memory import OptimizedStep as OptimizedStep
     from graphwright.train.optimize_memory import optimize_memory as optimize_memory
+    from graphwright.train.optimize_memory import OptimizedStep as OptimizedStep
+    from graphwright.train.optimize_memory import optimize_memory as optimize_memory
 
 _HOME = {
+    "Graph": "graphwright.ir.graph",
+    "OptimizedStep": "graphwright.train.optimize_memory",
+    "SweepResult": "graphwright.inspection",
+    "inspect": "graphwright.inspection",
+    "measure": "graphwright.run.measure",
+    "measure_many": "graphwright.run.measure",
+    "optimize_memory": "graphwright.train.optimize_memory",
+    "sweep": "graphwright.inspection",
     "ArgumentError": "graphwright.errors",
     "FileFormatError": "graphwright.errors",
     "GraphError": "graphwright.errors",

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import UnknownShapeError, UnsupportedError
-from graphwright.ir.dtypes import dtype_from_number, format_shape
+from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.dtypes import Shape, dtype_from_number, format_shape
 from graphwright.ir.graph import Graph, Value, Variable
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_from_proto
@@ -180,6 +181,8 @@ def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
         ) from error
     for k, value in enumerate(graph.inputs):
         value.shape = (feeds or {}).get(k, value.shape)
+        if k in (feeds or {}) and "shape" in value.producer.attrs:
+            value.producer.attrs["shape"] = ShapeAttribute(value.shape)
     operations: Any = func_graph.get_operation_by_name
     inputs = {value.producer for value in graph.inputs}
     for node in graph.nodes:
@@ -210,8 +213,12 @@ def evaluate_constants(graph: Graph) -> Callable[[Sequence[Value]], list[np.ndar
     return evaluate
 
 
-def to_concrete_function(graph: Graph, binding: Binding, *, name: str = "") -> Any:
-    """Make a `ConcreteFunction` of a graph, with the captures and the signature of the binding."""
+def to_concrete_function(graph: Graph, binding: Binding, *, name: str = "", noinline: bool = True) -> Any:
+    """Make a `ConcreteFunction` of a graph, with the captures and the signature of the binding.
+
+    Args:
+        noinline: keep TensorFlow from inlining it into a function that calls it, where the order would be lost.
+    """
     from graphwright.source.rebuild import rebuild_concrete_function
 
     arguments = graph.inputs[: binding.argument_count]
@@ -224,12 +231,11 @@ def to_concrete_function(graph: Graph, binding: Binding, *, name: str = "") -> A
         control_outputs=[n.name for n in graph.control_outputs],
         name=name or binding.name,
         like=binding.function,
+        noinline=noinline,
     )
 
 
-def argument_names(binding: Binding) -> Sequence[str]:
-    """Names of the flat arguments, as users feed them: `x`, or `batch/x` inside a structure."""
-    tf = import_tensorflow()
-    args, kwargs = binding.structured_input_signature
-    specs: Any = tf.nest.flatten((args, kwargs))
-    return [str(getattr(s, "name", None) or f"argument_{k}") for k, s in enumerate(s for s in specs if isinstance(s, tf.TensorSpec))]
+def argument_shapes(function: Any) -> list[Shape]:
+    """Shapes of the flat arguments of a `ConcreteFunction`, captures left out."""
+    count = len(function.inputs) - len(function.captured_inputs)
+    return [None if t.shape.rank is None else tuple(t.shape.as_list()) for t in function.inputs[:count]]

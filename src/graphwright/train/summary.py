@@ -15,7 +15,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import resource_of, written_resources
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import live_at, simulate, versions
-from graphwright.report.results import ROLES, BufferDecision, LayerCost, LiveBuffer, ParameterCount, Role, Timeline
+from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, ParameterCount, Role, Timeline
 
 _LIVE_SHOWN = 200
 _SCOPES_SKIPPED = frozenset({"gradient_tape", "recomputed", "gradients"})
@@ -110,10 +110,15 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
     costs = tasks.costs
     count = len(schedule.steps)
     change = {role: np.zeros(count + 1, dtype=np.int64) for role in ROLES}
+    lifetimes: list[BufferLifetime] = []
     for version in versions(costs, schedule).versions:
         nbytes = costs.buffers[version.buffer].nbytes
         change[roles.buffers[version.buffer]][max(version.start, 0)] += nbytes
         change[roles.buffers[version.buffer]][version.end + 1] -= nbytes
+        if nbytes:
+            live = _live_buffer(tasks.values[version.buffer], roles.buffers[version.buffer], nbytes)
+            lifetimes.append(BufferLifetime(live, max(version.start, 0), version.end))
+    lifetimes += [BufferLifetime(live, 0, count - 1) for live in _resident_buffers(tasks, roles) if live.nbytes]
     series = {role: np.cumsum(change[role])[:count] for role in ROLES}
     for value, nbytes in tasks.resident.items():
         series[roles.resident[value]] = series[roles.resident[value]] + nbytes
@@ -139,6 +144,7 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
         peak_step=peak,
         peak_bytes=int(total[peak]) if count else costs.resident_bytes,
         live_at_peak=_live(tasks, schedule, roles, peak) if count else (),
+        lifetimes=tuple(lifetimes),
     )
 
 
@@ -146,17 +152,32 @@ def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int) -> tuple[
     found = [
         _live_buffer(tasks.values[b], roles.buffers[b], nbytes) for b, nbytes in live_at(tasks.costs, schedule, step) if nbytes > 0
     ]
-    for value, nbytes in tasks.resident.items():
-        variable = tasks.graph.variables.get(value)
-        if variable is not None:
-            found.append(LiveBuffer(variable.name, "Variable", variable.name.rsplit("/", 1)[0], roles.resident[value], nbytes))
-        else:
-            found.append(_live_buffer(value, roles.resident[value], nbytes))
+    found += _resident_buffers(tasks, roles)
     workspace = tasks.costs.tasks[schedule.steps[step]].workspace_bytes
     if workspace:
         node = tasks.nodes[schedule.steps[step]][0]
         found.append(LiveBuffer(f"{node.name} (workspace)", node.op_type, layer_of(node.name), "temporaries", workspace))
     return tuple(sorted(found, key=lambda live: (-live.nbytes, live.name))[:_LIVE_SHOWN])
+
+
+def _resident_buffers(tasks: TaskMap, roles: Roles) -> list[LiveBuffer]:
+    found: list[LiveBuffer] = []
+    for value, nbytes in tasks.resident.items():
+        variable = tasks.graph.variables.get(value)
+        if variable is not None:
+            found.append(LiveBuffer(variable.name, "Variable", _layer_of_variable(value, tasks.graph, roles), roles.resident[value], nbytes))
+        else:
+            found.append(_live_buffer(value, roles.resident[value], nbytes))
+    return found
+
+
+def _layer_of_variable(value: Value, graph: Graph, roles: Roles) -> str:
+    """The layer whose forward pass reads it; for optimizer state the scope of its name."""
+    if roles.resident.get(value) != "optimizer state":
+        for reader in value.consumers:
+            if reader not in roles.backward:
+                return layer_of(reader.name)
+    return graph.variables[value].name.rsplit("/", 1)[0]
 
 
 def _live_buffer(value: Value, role: Role, nbytes: int) -> LiveBuffer:
@@ -187,8 +208,7 @@ def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline) -> tuple[Layer
             rows[layer_of(value.producer.name)]["residual"] += tasks.costs.buffers[b].nbytes
     for value, variable in tasks.graph.variables.items():
         if variable.trainable:
-            layer = next((layer_of(c.name) for c in value.consumers if c not in roles.backward), variable.name)
-            rows[layer]["parameters"] += (variable.nbytes or 0) / (variable.dtype.itemsize or 1)
+            rows[_layer_of_variable(value, tasks.graph, roles)]["parameters"] += (variable.nbytes or 0) / (variable.dtype.itemsize or 1)
     for live in timeline.live_at_peak:
         rows[live.layer]["peak"] += live.nbytes
     result = [

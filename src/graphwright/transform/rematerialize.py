@@ -7,6 +7,7 @@ Small nodes and views stay free: they touch next to nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from graphwright.analyze.cost import TaskMap
@@ -126,13 +127,32 @@ class _Rewriter:
 
 
 def _chain(graph: Graph, steps: list[tuple[Node, ...]]) -> None:
-    """Control edges from the last nodes of each step to the first nodes of the next one."""
-    for before, after in zip(steps, steps[1:], strict=False):
+    """Control edges from the last nodes of each step to the first nodes of the next one.
+
+    A group must stay fusible, or its kernels, speed and last bits would differ from the original's. TensorFlow's
+    oneDNN pass fuses two nodes only when they have the same control inputs (so all nodes of a group get the same
+    ones), and for Conv2D with BiasAdd it aborts the process unless they have none: there an Identity in front of
+    the convolution waits instead.
+    """
+    for before, after in itertools.pairwise(steps):
         inside, following = set(before), set(after)
         exits = [n for n in before if not any(c in inside for v in n.outputs for c in v.consumers)]
         entries = [n for n in after if not any(v.producer in following for v in n.inputs)]
-        for entry in entries:
-            known = {v.producer for v in entry.inputs} | set(entry.control_inputs)
+        if all(leave in {v.producer for v in entry.inputs} for entry in entries for leave in exits):
+            continue  # the data edges say it already
+        if len(after) > 1 and after[0].op_type in ("Conv2D", "Conv3D"):
+            value = after[0].inputs[0]
+            gate = graph.add_node(
+                "Identity",
+                graph.unique_name(f"{after[0].name}/ordered"),
+                inputs=[value],
+                control_inputs=exits,
+                attrs={"T": value.dtype},
+                output_types=[(value.dtype, value.shape)],
+                device=after[0].device,
+            )
+            graph.replace_input(after[0], 0, gate.outputs[0])
+            continue
+        for entry in after:
             for leave in exits:
-                if leave not in known:
-                    graph.add_control_input(entry, leave)
+                graph.add_control_input(entry, leave)

@@ -1,0 +1,193 @@
+"""`inspect`: what a step costs, without changing it; `sweep`: its peak against the batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphwright.errors import ArgumentError, GraphwrightError
+from graphwright.plan.budget import parse_budget
+from graphwright.plan.model import Schedule
+from graphwright.plan.simulate import simulate
+from graphwright.plan.solve import lower_bound
+from graphwright.report.results import Inspection
+from graphwright.report.units import format_bytes
+from graphwright.run.measure import measure as measure_step
+from graphwright.train.flatten import flatten
+from graphwright.train.planning import HOW_PEAK, map_tasks
+from graphwright.train.summary import count_parameters, find_roles, flops_by_direction, make_layers, make_timeline
+from graphwright.train.targets import Feed, Mode, Target, trace
+
+_HOW = {
+    "peak": HOW_PEAK.replace("a fixed total order of", "the order in which the step was traced, of"),
+    "parameters": "sizes of the variables that the step captures; optimizer state is what the backward pass writes and the forward pass never reads",
+    "FLOPs": "counted per operation from static shapes, a multiply-add as two; backward includes the optimizer",
+    "roles": "by dataflow: backward is what depends on the gradient of the loss",
+    "lower bound": "the largest need of any one operation: no order and no recomputation goes below it",
+}
+
+
+def inspect(
+    target: Any,
+    feeds: Mapping[str, Feed] | None = None,
+    inputs: Any = None,
+    *,
+    mode: Mode = "train",
+    batch: int | None = None,
+    measure: bool = False,
+) -> Inspection:
+    """What a step costs: peak memory and what is live there, parameters, FLOPs, per layer.
+
+    Args:
+        target: a `tf.function`, a `ConcreteFunction`, a Keras model, or the path of a `.keras` file, a SavedModel or a graph.
+        feeds: shape (or `tf.TensorSpec`) by argument name.
+        inputs: example arguments instead of feeds.
+        mode: for a Keras model, "train" or "infer".
+        batch: batch size of a Keras model, instead of feeds.
+        measure: whether to run the step in a fresh process and measure its peak; needs inputs.
+
+    Returns:
+        An `Inspection`, which prints itself and has `write_html`.
+
+    Raises:
+        UnknownShapeError: a dimension is not known; the message names the argument to bind.
+        ArgumentError, UnsupportedError, FileFormatError: the target cannot be traced or read.
+
+    >>> import tensorflow as tf
+    >>> step = tf.function(lambda x: tf.reduce_sum(tf.nn.relu(x)))
+    >>> report = inspect(step, feeds={"x": (256, 1024)})
+    >>> report.peak_bytes >= 2 * 256 * 1024 * 4
+    True
+    """
+    traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
+    return _inspect(traced, measured=_measured(traced) if measure else None)
+
+
+def _measured(traced: Target) -> Any:
+    if traced.arguments is None:
+        raise ArgumentError(
+            "measuring needs the values of the inputs", where="argument 'measure'", remedy="give inputs=(...) instead of feeds or batch"
+        )
+    return measure_step(traced.function, traced.arguments)
+
+
+def _inspect(traced: Target, measured: Any) -> Inspection:
+    flat = flatten(traced.function, traced.shapes_by_position)
+    tasks = map_tasks(flat)
+    roles = find_roles(tasks)
+    timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
+    bound = lower_bound(tasks.costs)
+    forward, backward, unknown = flops_by_direction(tasks, roles)
+    return Inspection(
+        name=traced.name,
+        feeds=traced.feeds,
+        node_count=len(flat.graph),
+        parameters=count_parameters(flat.graph, roles),
+        forward_flops=forward,
+        backward_flops=backward,
+        unknown_flop_ops=unknown,
+        timeline=timeline,
+        layers=make_layers(tasks, roles, timeline),
+        peak_bytes=timeline.peak_bytes,
+        resident_bytes=tasks.costs.resident_bytes,
+        lower_bound_bytes=bound.nbytes,
+        lower_bound_reason=f"{bound.reason}: {100 * bound.nbytes / timeline.peak_bytes:.0f} % of the peak",
+        how=_HOW,
+        measured=measured,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """The predicted peak at one batch size."""
+
+    batch: int
+    peak_bytes: int
+    resident_bytes: int
+    lower_bound_bytes: int
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """Peak against batch size.
+
+    Attributes:
+        points: by batch size.
+        budget_bytes: what the peaks are compared with; 0 without a budget.
+        largest_batch: the largest batch size that fits the budget, or None.
+        how: how the peaks were obtained.
+    """
+
+    points: tuple[SweepPoint, ...]
+    budget_bytes: int
+    largest_batch: int | None
+    how: str
+
+    def __str__(self) -> str:
+        lines = [f"{'batch':>6}  {'peak':>12}  {'resident':>12}" + ("  fits" if self.budget_bytes else "")]
+        for p in self.points:
+            fits = ("  yes" if p.fits else "  no") if self.budget_bytes else ""
+            lines.append(f"{p.batch:>6}  {format_bytes(p.peak_bytes):>12}  {format_bytes(p.resident_bytes):>12}{fits}")
+        if self.budget_bytes:
+            answer = f"largest batch that fits: {self.largest_batch}" if self.largest_batch else "no batch size fits"
+            lines.append(f"budget {format_bytes(self.budget_bytes)}: {answer}")
+        return "\n".join([*lines, f"peaks: {self.how}"])
+
+
+def sweep(
+    target: Any,
+    feeds: Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None = None,
+    batches: Iterable[int] = (1, 2, 4, 8, 16, 32),
+    budget: int | float | str | None = None,
+    *,
+    mode: Mode = "train",
+) -> SweepResult:
+    """The predicted peak of a step at several batch sizes, and the largest that fits a budget.
+
+    Args:
+        target: as for `inspect`.
+        feeds: a function from the batch size to feeds, or feeds whose first dimensions are replaced by the batch size;
+            not needed for a Keras model.
+        batches: batch sizes to look at.
+        budget: bytes or text such as "8GiB".
+
+    Raises:
+        ArgumentError: no batch size, or a budget that is a share (there is no one peak that it could be a share of).
+
+    >>> import tensorflow as tf
+    >>> step = tf.function(lambda x: tf.reduce_sum(tf.nn.relu(x)))
+    >>> sweep(step, {"x": (1, 1024, 64)}, batches=(1, 2, 4), budget="1MiB").largest_batch
+    2
+    """
+    sizes = sorted(set(batches))
+    if not sizes or sizes[0] < 1:
+        raise ArgumentError(f"batch sizes {sizes} were given", where="argument 'batches'", remedy="give whole numbers from 1 on")
+    budget_bytes = 0 if budget is None else parse_budget(budget, 0)
+    points: list[SweepPoint] = []
+    for size in sizes:
+        try:
+            traced = trace(target, feeds=_with_batch(feeds, size), mode=mode, batch=size if feeds is None else None)
+            tasks = map_tasks(flatten(traced.function, traced.shapes_by_position))
+        except GraphwrightError as error:
+            error.args = (f"{error}\n  at batch size {size}",)
+            raise
+        peak = simulate(tasks.costs, Schedule(tasks.costs.order)).peak_bytes
+        bound = lower_bound(tasks.costs).nbytes
+        points.append(SweepPoint(size, peak, tasks.costs.resident_bytes, bound, budget_bytes > 0 and peak <= budget_bytes))
+    fitting = [p.batch for p in points if p.fits]
+    return SweepResult(tuple(points), budget_bytes, max(fitting, default=None), _HOW["peak"])
+
+
+def _with_batch(feeds: Any, size: int) -> Mapping[str, Feed] | None:
+    if feeds is None:
+        return None
+    if callable(feeds):
+        return feeds(size)  # type: ignore[no-any-return]
+    changed: dict[str, Feed] = {}
+    for name, feed in feeds.items():
+        shape: Any = getattr(feed, "shape", feed)
+        dims = (size, *tuple(shape)[1:]) if len(shape) else ()
+        changed[name] = type(feed)(dims, feed.dtype) if hasattr(feed, "dtype") else dims
+    return changed

@@ -1,0 +1,148 @@
+"""The training step and the inference of a compiled Keras 3 model, as a `tf.function` of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.source.tensorflow_import import import_tensorflow
+
+
+def is_keras_model(target: Any) -> bool:
+    """Whether it is a Keras 3 model."""
+    import_tensorflow()
+    import keras
+
+    return isinstance(target, keras.Model)
+
+
+def check_trainable(model: Any) -> None:
+    """Raise unless the model can be trained by TensorFlow's own step.
+
+    Raises:
+        ArgumentError: it is not compiled, or not built.
+        UnsupportedError: it is to be compiled by XLA, run eagerly, or distributed.
+    """
+    import keras
+
+    where = f"model {model.name!r}"
+    if keras.backend.backend() != "tensorflow":
+        raise UnsupportedError(f"Keras runs on {keras.backend.backend()!r}", where=where, remedy="set KERAS_BACKEND=tensorflow")
+    if not getattr(model, "compiled", False):
+        raise ArgumentError(
+            "the model is not compiled", where=where, cause="its loss and its optimizer are not known", remedy="call model.compile(...) first"
+        )
+    if model.run_eagerly:
+        raise UnsupportedError("the model runs eagerly", where=where, remedy="compile it with run_eagerly=False: there is no graph to plan")
+    if model.jit_compile and not jit_compile_is_automatic(model):
+        raise UnsupportedError(
+            "the model is compiled with jit_compile=True, which is not supported yet",
+            where=where,
+            cause="XLA schedules and recomputes by its own rules, and undoes the planned order",
+            remedy="model.compile(..., jit_compile=False)",
+        )
+
+
+def jit_compile_is_automatic(model: Any) -> bool:
+    """Whether `jit_compile` was left to Keras ("auto"): then it may be switched off."""
+    config = getattr(model, "_compile_config", None)
+    return config is None or config.config.get("jit_compile", "auto") == "auto"
+
+
+def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
+    """A `tf.function` of `data` (as `model.train_step` takes it), or of `x` for inference.
+
+    Raises:
+        ArgumentError: the model is not compiled (for training) or has no known inputs.
+        UnsupportedError: see `check_trainable`.
+    """
+    tf = import_tensorflow()
+    if mode == "infer":
+
+        @tf.function
+        def infer(x: Any) -> Any:
+            return model(x, training=False)
+
+        return infer
+    check_trainable(model)
+
+    @tf.function
+    def train(data: Any) -> Any:
+        return model.train_step(data)
+
+    return train
+
+
+def build_for_training(model: Any, data: Any) -> None:
+    """Make all variables of the model, its optimizer and its metrics, so that none is made inside a traced step."""
+    if not all(layer.built for layer in model._flatten_layers()) or not model.optimizer.built or not _metrics_are_built(model):
+        model._symbolic_build(data_batch=data)
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+
+def _metrics_are_built(model: Any) -> bool:
+    metrics = getattr(model, "_compile_metrics", None)
+    loss = getattr(model, "_compile_loss", None)
+    return (metrics is None or metrics.built) and (loss is None or loss.built)
+
+
+def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str, Any], batch: int | None) -> tuple[Any, ...]:
+    """Specs of the arguments of `keras_step`, from the model's inputs and outputs.
+
+    Args:
+        feeds: shapes by the name of the input; `y` for the target, where it cannot be told from the loss.
+        batch: size of the first dimension.
+
+    Raises:
+        ArgumentError: the model is not built, or a dimension is not known.
+    """
+    tf = import_tensorflow()
+    if not getattr(model, "inputs", None):
+        raise ArgumentError(
+            "the model's inputs are not known",
+            where=f"model {model.name!r}",
+            cause="a subclassed model knows them only when it was called",
+            remedy="give example inputs: inputs=(x, y)",
+        )
+    # `model.inputs` is flat; `_inputs_struct` has the structure that the model is called with.
+    structure = getattr(model, "_inputs_struct", model.inputs)
+    x = tf.nest.map_structure(lambda t: _spec(t, str(t.name), feeds.get(str(t.name), feeds.get("x")), batch, model), structure)
+    if isinstance(x, list | tuple) and len(x) == 1:
+        x = x[0]
+    if mode == "infer":
+        return (x,)
+    sparse = "sparse" in _loss_name(model)
+    outputs = model.outputs if len(model.outputs) > 1 else model.outputs[0]
+    first = tf.nest.flatten(x)[0]
+
+    def target(t: Any) -> Any:
+        given = feeds.get("y")
+        if given is not None:
+            return given if isinstance(given, tf.TensorSpec) else tf.TensorSpec(given, tf.int32 if sparse else tf.float32)
+        shape = [first.shape[0], *t.shape[1:]]
+        return tf.TensorSpec(shape[:-1], tf.int32) if sparse else tf.TensorSpec(shape, tf.float32)
+
+    return ((x, tf.nest.map_structure(target, outputs)),)
+
+
+def _loss_name(model: Any) -> str:
+    loss = getattr(model, "loss", None)
+    return str(loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", "")).lower()
+
+
+def _spec(tensor: Any, name: str, given: Any, batch: int | None, model: Any) -> Any:
+    tf = import_tensorflow()
+    dtype = tf.as_dtype(str(tensor.dtype))
+    if isinstance(given, tf.TensorSpec):
+        return given
+    shape = list(given) if given is not None else [batch if k == 0 and d is None and batch is not None else d for k, d in enumerate(tensor.shape)]
+    if None in shape:
+        raise ArgumentError(
+            f"input {name!r} has the shape {tuple(shape)}",
+            where=f"model {model.name!r}",
+            cause="memory depends on the batch size",
+            remedy=f"give batch=..., or feeds={{{name!r}: (...)}} (on the command line: --batch N)",
+        )
+    return tf.TensorSpec(shape, dtype, name=name)

@@ -1,0 +1,330 @@
+"""`optimize_memory`: a training step, or a compiled Keras model, that keeps a memory budget."""
+
+from __future__ import annotations
+
+import time as clock
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import ArgumentError, GraphwrightError, VerificationWarning
+from graphwright.plan.budget import parse_budget
+from graphwright.report.results import MemoryPlan
+from graphwright.run.call_options import grappler_disabled
+from graphwright.run.verify import verify as verify_steps
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.train.keras_step import build_for_training, check_trainable, is_keras_model, keras_step
+from graphwright.train.plan_cache import PlanCache, default_directory
+from graphwright.train.planning import Planned, plan_step
+from graphwright.train.targets import Feed, Target, trace
+
+Progress = Callable[[float, str], None]
+_PROGRESS_AFTER_S = 1.0
+
+
+class OptimizedStep:
+    """A step that keeps a budget: call it like the original.
+
+    A plan is made once per input signature, like a `tf.function`'s graph, at the first call with it. Where the
+    plan is for a `tf.function`, a call with other shapes follows the earlier plan when it fits.
+    """
+
+    grappler_disabled = True
+    """Its functions run without Grappler's rewrites, which know nothing of the plan."""
+
+    def __init__(
+        self, step: Any, budget: int | float | str, *, verify: bool, time_limit_s: float, cache: PlanCache | None, progress: Progress | None
+    ) -> None:
+        self._step = step
+        self._budget = budget
+        self._verify = verify
+        self._time_limit_s = time_limit_s
+        self._cache = cache
+        self._progress = progress
+        self._planned: dict[Any, Planned | None] = {}  # None: the original runs
+        self._latest: Planned | None = None
+        self.__name__ = str(getattr(step, "__name__", None) or "step")
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """The plan; where there are several (one per input signature), the one with the largest unmodified peak.
+
+        Raises:
+            ArgumentError: nothing was planned yet.
+        """
+        if not self.plans:
+            raise ArgumentError(
+                "nothing was planned yet",
+                where=f"step {self.__name__!r}",
+                cause="the shapes of the inputs are known at the first call only, or the original step runs (a warning said why)",
+                remedy="call the step once, or give inputs=... or feeds=... to optimize_memory",
+            )
+        return max(self.plans, key=lambda plan: plan.original_peak_bytes)
+
+    @property
+    def plans(self) -> tuple[MemoryPlan, ...]:
+        """All plans, one per input signature, in the order in which they were made."""
+        return tuple(p.plan for p in self._planned.values() if p is not None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        key = _signature(args, kwargs)
+        if key not in self._planned:
+            self.prepare(trace(self._step, inputs=_as_inputs(args, kwargs)), key, example=(args, kwargs))
+        planned = self._planned[key]
+        if planned is None:
+            return self._step(*args, **kwargs)
+        with grappler_disabled():
+            return planned.function(*args, **kwargs)
+
+    def concrete_function(self, *args: Any, **kwargs: Any) -> Any:
+        """The function that a call with these arguments runs; planned first when it is new, without running it."""
+        key = _signature(args, kwargs)
+        if key not in self._planned:
+            self.prepare(trace(self._step, inputs=_as_inputs(args, kwargs)), key, example=None)
+        planned = self._planned[key]
+        if planned is None:
+            return trace(self._step, inputs=_as_inputs(args, kwargs)).function
+        return planned.function
+
+    def prepare(self, target: Target, key: Any = None, *, example: tuple[tuple[Any, ...], Mapping[str, Any]] | None) -> None:
+        """Plan for one signature; with example arguments, prove the plan on them first.
+
+        Raises:
+            InfeasibleError, UnsupportedError, UnknownShapeError: see `optimize_memory`.
+        """
+        with _shown(self._progress) as progress:
+            try:
+                planned: Planned | None = plan_step(
+                    target,
+                    self._budget,
+                    time_limit_s=self._time_limit_s,
+                    progress=progress,
+                    cache=self._cache,
+                    earlier=self._latest,
+                )
+            except GraphwrightError:
+                raise
+            except Exception as error:  # TensorFlow refused the rewritten graph: the user's training must go on
+                self._warn(f"the rewritten step cannot be built: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+                planned = None
+        if planned is not None and self._verify and example is not None:
+            planned = self._verified(planned, example)
+        if key is None:
+            key = _signature_of_shapes(target)
+        self._planned[key] = planned
+        if planned is not None:
+            self._latest = planned
+
+    def _verified(self, planned: Planned, example: tuple[tuple[Any, ...], Mapping[str, Any]]) -> Planned | None:
+        args, kwargs = example
+        inputs = _as_inputs(args, kwargs)
+        original = trace(self._step, inputs=inputs).function
+        try:
+            found = verify_steps(original, _Fixed(planned.function), inputs)
+        except GraphwrightError as error:
+            self._warn(f"the plan cannot be verified ({error.what}), so it is not used; give verify=False to use it all the same")
+            return None
+        if not found.equal:
+            self._warn(f"the rewritten step differs from the original: {found.first_difference}")
+            return None
+        return replace(planned, plan=replace(planned.plan, verification=str(found)))
+
+    def _warn(self, why: str) -> None:
+        warnings.warn(f"{self.__name__}: the original step runs, with its own peak. {why}", VerificationWarning, stacklevel=4)
+
+
+class _Fixed:
+    """A concrete function, as `verify` and `measure` take a step that runs without Grappler."""
+
+    grappler_disabled = True
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def concrete_function(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function
+
+
+def optimize_memory(
+    step: Any,
+    budget: int | float | str,
+    *,
+    inputs: Any = None,
+    feeds: Mapping[str, Feed] | None = None,
+    verify: bool = True,
+    time_limit_s: float = 10.0,
+    cache_dir: str | Path | None = "default",
+    progress: Progress | None = None,
+) -> Any:
+    """Bring a training step, or a compiled Keras model, into a memory budget.
+
+    The step's graph, forward and backward together, is reordered and rematerialized until its simulated peak keeps the
+    budget, and its order is fixed by control edges, so that the measured peak is the simulated one. Nothing random is
+    drawn anew, nothing stateful runs twice.
+
+    Args:
+        step: a `tf.function`, a `ConcreteFunction`, or a compiled Keras model.
+        budget: all that the step may hold on the device at once, resident variables included: bytes (int), a share of the
+            unmodified peak (float below 1), or text such as "2.5GiB" or "60%".
+        inputs: example arguments of one call; then the plan is made (and verified) now instead of at the first call.
+        feeds: shapes by argument name, instead of inputs; then the plan is made now and verified at the first call.
+        verify: run the first step of a new plan both ways, compare all outputs and variables, put the variables back,
+            and fall back to the original, with a `VerificationWarning`, when anything differs.
+        time_limit_s: seconds that planning may take at most, about.
+        cache_dir: folder that keeps plans between runs; "default" is `$GRAPHWRIGHT_CACHE_DIR` or the user's cache folder,
+            None keeps none.
+        progress: called with the share done and a few words; by default a progress bar shows when planning lasts.
+
+    Returns:
+        For a step: an `OptimizedStep` with the same signature and results, and `.plan`. For a model: the model itself, whose
+        `fit` and `train_on_batch` keep the budget, and `model.memory_plan()`.
+
+    Raises:
+        InfeasibleError: no plan fits; the error carries `smallest_budget_bytes`.
+        UnsupportedError: the step calls back into Python, or is compiled by XLA.
+        UnknownShapeError: a dimension is not known; the message names the argument.
+        ArgumentError: the step cannot be traced, the model is not compiled, or the budget cannot be read.
+
+    >>> import tensorflow as tf
+    >>> w = tf.Variable(tf.ones((64, 64)))
+    >>> @tf.function
+    ... def step(x):
+    ...     with tf.GradientTape() as tape:
+    ...         y = x
+    ...         for _ in range(8):
+    ...             y = tf.tanh(y @ w)
+    ...         loss = tf.reduce_mean(y)
+    ...     w.assign_sub(tape.gradient(loss, w))
+    ...     return loss
+    >>> fast = optimize_memory(step, 0.6, inputs=tf.ones((512, 64)), cache_dir=None)
+    >>> fast.plan.peak_bytes <= 0.6 * fast.plan.original_peak_bytes
+    True
+    >>> fast.plan.verification.startswith("equal")
+    True
+    """
+    parse_budget(budget, 1 << 60)  # a budget that cannot be read is an error now, not at the first call
+    cache = None if cache_dir is None else PlanCache(default_directory() if cache_dir == "default" else Path(cache_dir))
+    options: dict[str, Any] = {"verify": verify, "time_limit_s": time_limit_s, "cache": cache, "progress": progress}
+    if is_keras_model(step):
+        return _optimize_model(step, budget, inputs=inputs, feeds=feeds, **options)
+    tf = import_tensorflow()
+    if not isinstance(step, tf.types.experimental.ConcreteFunction) and not hasattr(step, "get_concrete_function"):
+        raise ArgumentError(
+            f"{type(step).__name__} cannot be traced",
+            where="argument 'step'",
+            remedy="decorate the step with @tf.function; a plain Python function has no graph to plan",
+        )
+    optimized = OptimizedStep(step, budget, **options)
+    if inputs is not None:
+        target = trace(step, inputs=inputs)
+        args, kwargs = _from_inputs(inputs)
+        optimized.prepare(target, _signature(args, kwargs), example=(args, kwargs) if target.arguments is not None else None)
+    elif feeds is not None:
+        optimized.prepare(trace(step, feeds=feeds), example=None)
+    return optimized
+
+
+def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds: Mapping[str, Feed] | None, **options: Any) -> Any:
+    """Let `fit` and `train_on_batch` of a compiled model run an optimized step."""
+    tf = import_tensorflow()
+    check_trainable(model)
+    if type(model.distribute_strategy).__name__ not in ("_DefaultDistributionStrategy", "_DefaultDistributionStrategyV1"):
+        raise ArgumentError(
+            f"the model was made under {type(model.distribute_strategy).__name__}",
+            where=f"model {model.name!r}",
+            remedy="use one device: distribution strategies are not supported yet",
+        )
+    if model.jit_compile:
+        model.jit_compile = False  # it was left to Keras: `check_trainable` refuses an explicit True
+    optimized = OptimizedStep(keras_step(model, "train"), budget, **options)
+
+    def train_function(iterator: Any) -> Any:
+        logs: Any = None
+        for _ in range(model.steps_per_execution):
+            data = next(iterator)
+            build_for_training(model, data)
+            logs = optimized(data)
+        return logs
+
+    def make_train_function(force: bool = False) -> Any:
+        if model.train_function is None or force:
+            model.train_function = train_function
+        return model.train_function
+
+    # `compile` sets `train_function` to None and `fit` asks `make_train_function` for it, so both stay in charge.
+    model.make_train_function = make_train_function
+    model.train_function = None
+    model.memory_plan = lambda: optimized.plan
+    model.optimized_step = optimized
+    if inputs is not None:
+        data = tf.nest.map_structure(tf.convert_to_tensor, inputs)
+        build_for_training(model, data)
+        optimized.prepare(trace(keras_step(model, "train"), inputs=(data,)), _signature((data,), {}), example=((data,), {}))
+    elif feeds is not None:
+        optimized.prepare(trace(model, feeds=feeds), example=None)
+    return model
+
+
+def _as_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    if kwargs and args:
+        raise ArgumentError(
+            "positional and keyword arguments are mixed", where="the call of the optimized step", remedy="give all by position, or all by name"
+        )
+    return dict(kwargs) if kwargs else tuple(args)
+
+
+def _from_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    from graphwright.run.callables import split_inputs
+
+    return split_inputs(inputs)
+
+
+def _signature(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What makes two calls run the same function: shapes and dtypes of tensors, the values of everything else."""
+    tf = import_tensorflow()
+    structure = (args, dict(kwargs))
+    leaves: list[Any] = []
+    for leaf in tf.nest.flatten(structure):
+        shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+        if shape is not None and dtype is not None:
+            leaves.append((tuple(shape), str(getattr(dtype, "name", dtype))))
+        else:
+            leaves.append(leaf if isinstance(leaf, int | float | bool | str | bytes | None) else id(leaf))
+    return (len(args), tuple(kwargs), tuple(leaves))
+
+
+def _signature_of_shapes(target: Target) -> Any:
+    """The key of a later call with positional tensors of the target's shapes."""
+    dtypes = [tensor.dtype.name for tensor in target.function.inputs[: len(target.shapes)]]
+    return (len(target.shapes), (), tuple(zip(target.shapes, dtypes, strict=True)))
+
+
+class _shown:
+    """A progress bar for planning that lasts; nothing when the caller has a callback of its own."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._given = progress
+        self._started = clock.perf_counter()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Progress:
+        return self._given or self._update
+
+    def _update(self, share: float, text: str) -> None:
+        if self._bar is None:
+            if clock.perf_counter() - self._started < _PROGRESS_AFTER_S:
+                return
+            from rich.console import Console
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("planning", total=1.0)
+            self._bar.start()
+        self._bar.update(self._task, completed=share, description=f"planning: {text}")
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,83 @@
+"""Plans on disk, so that a second run of the same program does not plan again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from graphwright.errors import GraphwrightError
+from graphwright.ir.graph import Graph
+from graphwright.plan.model import CostGraph, Schedule, Solution
+from graphwright.plan.simulate import simulate
+from graphwright.plan.solve import lower_bound
+
+_FORMAT = 2  # raise it when the meaning of a schedule changes
+
+
+def default_directory() -> Path:
+    """`$GRAPHWRIGHT_CACHE_DIR`, else `graphwright/plans` in the user's cache folder (`$XDG_CACHE_HOME` or `~/.cache`)."""
+    given = os.environ.get("GRAPHWRIGHT_CACHE_DIR")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphwright" / "plans"
+
+
+def fingerprint(graph: Graph, budget_bytes: int, time_limit_s: float) -> str:
+    """A digest of everything a plan depends on: operations, attributes, edges, shapes, the budget and the time allowed.
+
+    Names count, since tasks are found by them.
+    """
+    digest = hashlib.sha256(f"{_FORMAT} {budget_bytes} {time_limit_s}".encode())
+    for node in graph.nodes:
+        shapes = [(v.dtype.name, v.shape) for v in node.outputs]
+        attrs = sorted((key, repr(value)) for key, value in node.attrs.items())
+        inputs = [v.name for v in node.inputs] + [f"^{c.name}" for c in node.control_inputs]
+        digest.update(repr((node.name, node.op_type, inputs, shapes, attrs)).encode())
+    for value, variable in graph.variables.items():
+        digest.update(repr((value.name, variable.dtype.name, variable.shape)).encode())
+    digest.update(repr([v.name for v in graph.outputs]).encode())
+    return digest.hexdigest()
+
+
+class PlanCache:
+    """A folder of plans. What cannot be read or written is as if it were not there: a cache must not stop a training."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def path(self, key: str) -> Path:
+        """The file of a plan."""
+        return self.directory / f"{key}.json"
+
+    def read(self, key: str, costs: CostGraph) -> Solution | None:
+        """The plan, judged anew; None when there is none, or it does not fit the graph or the budget."""
+        try:
+            data = json.loads(self.path(key).read_text())
+            schedule = Schedule(tuple(int(t) for t in data["schedule"]))
+            budget = int(data["budget_bytes"])
+            trace = simulate(costs, schedule)
+        except (OSError, ValueError, KeyError, TypeError, IndexError, GraphwrightError):
+            return None
+        if trace.peak_bytes > budget:
+            return None
+        once = sum(task.time for task in costs.tasks)
+        status = "optimal" if data.get("status") == "optimal" else "feasible"
+        overhead = (trace.time - once) / once if once else 0.0
+        return Solution(status, schedule, trace.peak_bytes, trace.time, overhead, lower_bound(costs), budget, 0.0)
+
+    def write(self, key: str, solution: Solution) -> None:
+        """Keep a plan."""
+        data = {"status": solution.status, "budget_bytes": solution.budget_bytes, "schedule": list(solution.schedule.steps)}
+        temporary = ""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=self.directory, suffix=".tmp", delete=False) as file:
+                temporary = file.name
+                json.dump(data, file)
+            os.replace(temporary, self.path(key))
+        except OSError:
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)

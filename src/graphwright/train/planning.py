@@ -1,0 +1,177 @@
+"""Plan one traced step for one budget, and build the function that follows the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphwright.analyze.cost import TaskMap, build_cost_graph
+from graphwright.analyze.time_model import estimated_time_s
+from graphwright.errors import GraphwrightError, InfeasibleError
+from graphwright.plan.budget import parse_budget
+from graphwright.plan.model import Schedule, Solution
+from graphwright.plan.simulate import simulate
+from graphwright.plan.solve import lower_bound, solve
+from graphwright.report.results import CurvePoint, MemoryPlan
+from graphwright.report.units import format_bytes
+from graphwright.source.concrete_function import to_concrete_function
+from graphwright.train.flatten import FlatStep, flatten
+from graphwright.train.plan_cache import PlanCache, fingerprint
+from graphwright.train.summary import (
+    find_roles,
+    make_decisions,
+    make_layers,
+    make_timeline,
+    recomputed_flops_share,
+)
+from graphwright.train.targets import Target
+from graphwright.transform.rematerialize import apply_schedule
+
+Progress = Callable[[float, str], None]
+HOW_PEAK = (
+    "simulated over a fixed total order of all operations that touch 4 KiB and more; counted are variables, inputs, constants, every "
+    "tensor while it is live, and known kernel workspace; for the CPU with oneDNN"
+)
+HOW_TIME = "estimated per operation from FLOPs and bytes moved (roofline), as ratios"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A step that follows a plan.
+
+    Attributes:
+        function: the rewritten `ConcreteFunction`.
+        plan: what users see.
+        steps: names of the nodes that lead each step of the schedule, so that a step of the same structure can follow it.
+    """
+
+    function: Any
+    plan: MemoryPlan
+    steps: tuple[str, ...]
+
+
+def map_tasks(flat: FlatStep) -> TaskMap:
+    """The planning model of a flat step."""
+    return build_cost_graph(flat.graph, flat.purity, estimated_time_s)
+
+
+def plan_step(
+    target: Target,
+    budget: int | float | str,
+    *,
+    time_limit_s: float,
+    progress: Progress | None = None,
+    cache: PlanCache | None = None,
+    earlier: Planned | None = None,
+) -> Planned:
+    """Plan a traced step and build the function.
+
+    Args:
+        budget: bytes, a share of the unmodified peak, or text.
+        earlier: a plan for the same step with other shapes; it is followed when it fits, without planning anew.
+
+    Raises:
+        InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
+        UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
+    """
+    flat = flatten(target.function, target.shapes_by_position)
+    tasks = map_tasks(flat)
+    costs = tasks.costs
+    original = simulate(costs, Schedule(costs.order))
+    budget_bytes = parse_budget(budget, original.peak_bytes)
+    if earlier is not None and not isinstance(budget, int):
+        budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)  # a share is one of the largest batch, not of the last, smaller one
+    how = {"peak": HOW_PEAK, "overhead": HOW_TIME}
+    solution = _reuse(tasks, earlier, budget_bytes) if earlier is not None else None
+    if solution is not None:
+        how["plan"] = "taken over from the step's plan for other shapes"
+    key = fingerprint(flat.graph, budget_bytes, time_limit_s) if cache is not None else ""
+    if solution is None and cache is not None:
+        solution = cache.read(key, costs)
+        if solution is not None:
+            how["plan"] = f"read from the plan cache ({cache.path(key)})"
+    if solution is None:
+        solution = solve(costs, budget_bytes, time_limit_s=time_limit_s, progress=progress)
+        how["plan"] = ", ".join(f"{k} {v}" for k, v in solution.notes.items())
+        if cache is not None and solution.status != "infeasible":
+            cache.write(key, solution)
+    if solution.status == "infeasible":
+        raise infeasible(tasks, solution, budget_bytes, original.peak_bytes)
+    plan = make_memory_plan(target, tasks, solution, original.peak_bytes, how)
+    leaders = tuple(costs.tasks[t].name for t in solution.schedule.steps)
+    apply_schedule(tasks, solution.schedule)
+    function = to_concrete_function(flat.graph, flat.binding)
+    return Planned(function, plan, leaders)
+
+
+def infeasible(tasks: TaskMap, solution: Solution, budget_bytes: int, original_bytes: int) -> InfeasibleError:
+    """The error for a budget that no plan keeps."""
+    bound = solution.lower_bound
+    share = f"{100 * bound.nbytes / original_bytes:.0f} %"
+    return InfeasibleError(
+        f"no plan fits {format_bytes(budget_bytes)}: the smallest budget known to work is {format_bytes(solution.peak_bytes)}",
+        where=f"step {tasks.graph.name!r}, unmodified {format_bytes(original_bytes)}",
+        cause=f"{bound.reason}: {format_bytes(bound.nbytes)}, {share} of the unmodified peak; "
+        f"{format_bytes(tasks.costs.resident_bytes)} are weights, optimizer state, inputs and constants",
+        remedy=f"give a budget of {solution.peak_bytes} bytes or more, or a smaller batch",
+        smallest_budget_bytes=solution.peak_bytes,
+    )
+
+
+def make_memory_plan(target: Target, tasks: TaskMap, solution: Solution, original_bytes: int, how: dict[str, str]) -> MemoryPlan:
+    """What users see of a solution; call it before the schedule is applied."""
+    costs = tasks.costs
+    before = Schedule(costs.order)
+    roles = find_roles(tasks)
+    timeline = make_timeline(tasks, solution.schedule, roles)
+    recomputed = len(solution.schedule.steps) - len(costs.tasks)
+    unchanged = recomputed == 0 and solution.schedule.steps == before.steps
+    bound = solution.lower_bound
+    return MemoryPlan(
+        name=target.name,
+        status="unchanged" if unchanged else solution.status,
+        budget_bytes=solution.budget_bytes,
+        peak_bytes=solution.peak_bytes,
+        resident_bytes=costs.resident_bytes,
+        original_peak_bytes=original_bytes,
+        lower_bound_bytes=bound.nbytes,
+        lower_bound_reason=f"{bound.reason}: {100 * bound.nbytes / original_bytes:.0f} % of the unmodified peak",
+        overhead=solution.overhead,
+        recomputed_flops=recomputed_flops_share(tasks, solution.schedule),
+        recomputed_count=recomputed,
+        planning_time_s=solution.planning_time_s,
+        timeline_before=make_timeline(tasks, before, roles),
+        timeline_after=timeline,
+        decisions=make_decisions(tasks, solution.schedule, roles),
+        layers=make_layers(tasks, roles, timeline),
+        how=how,
+        curve=(CurvePoint(original_bytes, 0.0), CurvePoint(solution.peak_bytes, solution.overhead)),
+        feeds=target.feeds,
+    )
+
+
+def with_curve(plan: MemoryPlan, points: list[CurvePoint]) -> MemoryPlan:
+    """The plan with the memory/overhead curve that the report draws."""
+    merged = {p.peak_bytes: p for p in [*plan.curve, *points]}
+    return replace(plan, curve=tuple(merged[b] for b in sorted(merged, reverse=True)))
+
+
+def _reuse(tasks: TaskMap, earlier: Planned, budget_bytes: int) -> Solution | None:
+    """The earlier schedule on this step, where each of its tasks is known by name and the budget is kept."""
+    costs = tasks.costs
+    by_name = {task.name: t for t, task in enumerate(costs.tasks)}
+    steps = tuple(by_name[name] for name in earlier.steps if name in by_name)
+    if len(set(steps)) != len(costs.tasks):
+        return None
+    schedule = Schedule(steps)
+    try:
+        trace = simulate(costs, schedule)
+    except GraphwrightError:
+        return None
+    if trace.peak_bytes > budget_bytes:
+        return None
+    once = sum(task.time for task in costs.tasks)
+    return Solution(
+        "feasible", schedule, trace.peak_bytes, trace.time, (trace.time - once) / once if once else 0.0, lower_bound(costs), budget_bytes, 0.0
+    )

@@ -1,0 +1,212 @@
+"""What users hand in (a tf.function, a ConcreteFunction, a Keras model, a file), traced to a `ConcreteFunction`."""
+
+from __future__ import annotations
+
+import inspect as python_inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from graphwright.errors import ArgumentError, UnknownShapeError
+from graphwright.ir.dtypes import format_shape
+from graphwright.run.callables import resolve, split_inputs
+from graphwright.source.concrete_function import argument_shapes
+from graphwright.source.files import load_callable
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.train.keras_step import is_keras_model, keras_specs, keras_step
+
+Mode = Literal["train", "infer"]
+Feed = Any
+"""A shape as a tuple; a `tf.TensorSpec` where the dtype is not the one of the signature, or float32; or a tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A step, traced.
+
+    Attributes:
+        name: what to call it.
+        function: the `ConcreteFunction`.
+        shapes: per flat argument, its shape with the feeds bound.
+        names: per flat argument, its name.
+        arguments: example values of the flat arguments, or None.
+    """
+
+    name: str
+    function: Any
+    shapes: tuple[tuple[int, ...], ...]
+    names: tuple[str, ...]
+    arguments: tuple[Any, ...] | None
+
+    @property
+    def feeds(self) -> dict[str, tuple[int, ...]]:
+        """Shape by argument name."""
+        return dict(zip(self.names, self.shapes, strict=True))
+
+    @property
+    def shapes_by_position(self) -> dict[int, tuple[int | None, ...]]:
+        """Shapes as `flatten` takes them."""
+        return dict(enumerate(self.shapes))
+
+
+def trace(
+    target: Any, *, feeds: Mapping[str, Feed] | None = None, inputs: Any = None, mode: Mode = "train", batch: int | None = None
+) -> Target:
+    """Trace a target for one set of input shapes.
+
+    Args:
+        target: a `tf.function`, a `ConcreteFunction`, a Keras model, a path of a `.keras` file, of a SavedModel or of a
+            frozen graph, or an object with a method `concrete_function(*inputs)`.
+        feeds: shape, `tf.TensorSpec` or tensor by argument name.
+        inputs: example arguments of one call, instead of feeds.
+        mode: for a Keras model, its training step or its inference.
+        batch: batch size of a Keras model's inputs, instead of feeds.
+
+    Raises:
+        ArgumentError: it is nothing that can be traced, has several signatures and nothing says which, or the feeds do not fit.
+        UnknownShapeError: a dimension stays unknown; the message names the argument to bind.
+    """
+    tf = import_tensorflow()
+    if feeds is not None and inputs is not None:
+        raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
+    if isinstance(target, str | Path):
+        target = load_callable(Path(target))
+    name = str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__)
+    if is_keras_model(target):
+        step = keras_step(target, mode)
+        if inputs is None:
+            inputs = keras_specs(target, mode, feeds or {}, batch)
+            feeds = None
+        name = f"{name}, {'training step' if mode == 'train' else 'inference'}"
+        target = step
+    elif batch is not None:
+        raise ArgumentError(
+            f"batch={batch} was given for {type(target).__name__}", where="argument 'batch'", remedy="a step takes its shapes from feeds or inputs"
+        )
+    if inputs is not None and not _holds_specs(inputs):
+        found = resolve(target, inputs)
+        shapes = tuple(tuple(int(d) for d in tensor.shape) for tensor in found.arguments)
+        return Target(name, found.concrete, shapes, _names(found.concrete, len(shapes)), found.arguments)
+    if inputs is not None:
+        positional, keyword = split_inputs(inputs)
+        function = target.get_concrete_function(*positional, **keyword)
+        return _bound(name, function, {})
+    values = {key: value for key, value in (feeds or {}).items() if tf.is_tensor(value)}
+    if values and len(values) == len(feeds or {}) and not isinstance(target, tf.types.experimental.ConcreteFunction):
+        return trace(target, inputs=values)
+    specs = {key: _as_shape(key, value) for key, value in (feeds or {}).items()}
+    return _bound(name, _trace_with_feeds(target, feeds or {}), specs)
+
+
+def _holds_specs(inputs: Any) -> bool:
+    tf = import_tensorflow()
+    return any(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(inputs))
+
+
+def _as_shape(name: str, feed: Feed) -> tuple[int, ...]:
+    shape: Any = getattr(feed, "shape", feed)
+    try:
+        dims = tuple(shape.as_list()) if hasattr(shape, "as_list") else tuple(shape)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"the feed {feed!r} is no shape", where=f"feeds[{name!r}]", remedy='give a tuple such as (8, 572, 572, 1), or a tf.TensorSpec'
+        ) from error
+    for d in dims:
+        if not isinstance(d, int) or isinstance(d, bool) or d < 0:
+            raise ArgumentError(f"the feed {dims} holds {d!r}, which is no dimension", where=f"feeds[{name!r}]", remedy="give whole numbers")
+    return dims
+
+
+def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
+    tf = import_tensorflow()
+    if isinstance(target, tf.types.experimental.ConcreteFunction):
+        return target
+    if not hasattr(target, "get_concrete_function"):
+        raise ArgumentError(
+            f"{type(target).__name__} cannot be traced",
+            where="argument 'target'",
+            remedy="give a tf.function (decorate the step with @tf.function), a ConcreteFunction, a compiled Keras model, or a file",
+        )
+    if getattr(target, "input_signature", None) is not None:
+        return target.get_concrete_function()
+    traced = list_signatures(target)
+    if not feeds:
+        if len(traced) == 1:
+            return traced[0]
+        if traced:
+            listed = "; ".join(", ".join(f"{t.name.split(':')[0]}{format_shape(tuple(t.shape))}" for t in _arguments(f)) for f in traced)
+            raise ArgumentError(
+                f"the step was called with {len(traced)} signatures: {listed}",
+                where="argument 'target'",
+                cause="a tf.function is traced anew for each set of shapes and dtypes",
+                remedy="say which one, with inputs=(...) or feeds={name: shape}",
+            )
+        raise ArgumentError(
+            "the step has not been traced yet, so the shapes of its inputs are not known",
+            where="arguments 'feeds' and 'inputs'",
+            remedy='give example inputs, inputs=(x, y), or shapes, feeds={"x": (8, 572, 572, 1)}',
+        )
+    parameters = list(python_inspect.signature(target.python_function).parameters.values())
+    known = [p.name for p in parameters]
+    strange = [key for key in feeds if key not in known]
+    if strange:
+        raise ArgumentError(f"the step has no argument {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it has {', '.join(known)}")
+    missing = [p.name for p in parameters if p.name not in feeds and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    missing = [m for m in missing if m != "self"]
+    if missing:
+        raise UnknownShapeError(
+            f"the shape of argument {missing[0]!r} is not known", where=f"argument {missing[0]!r}", remedy=f"add it to feeds: {{{missing[0]!r}: (...)}}"
+        )
+    dtypes = {t.name.split(":")[0]: t.dtype for f in traced for t in _arguments(f)}
+    specs = {
+        key: feed if isinstance(feed, tf.TensorSpec) else tf.TensorSpec(_as_shape(key, feed), dtypes.get(key, tf.float32), name=key)
+        for key, feed in feeds.items()
+    }
+    try:
+        return target.get_concrete_function(**specs)
+    except (TypeError, ValueError) as error:
+        guessed = [key for key, feed in feeds.items() if not isinstance(feed, tf.TensorSpec) and key not in dtypes]
+        raise ArgumentError(
+            f"the step cannot be traced with these feeds: {str(error).strip().splitlines()[-1]}",
+            where="argument 'feeds'",
+            cause=f"the dtype of {', '.join(guessed)} was taken for float32" if guessed else "",
+            remedy='give the dtype too: feeds={"y": tf.TensorSpec((8,), tf.int32)} (on the command line: --feed y=8:int32), or example inputs',
+        ) from error
+
+
+def list_signatures(function: Any) -> list[Any]:
+    """The concrete functions that a `tf.function` holds. Private in TensorFlow: `tests/train/test_targets.py` fails when it moves."""
+    return list(function._list_all_concrete_functions())
+
+
+def _arguments(function: Any) -> Sequence[Any]:
+    return function.inputs[: len(function.inputs) - len(function.captured_inputs)]
+
+
+def _names(function: Any, count: int) -> tuple[str, ...]:
+    return tuple(t.name.split(":")[0] for t in function.inputs[:count])
+
+
+def _bound(name: str, function: Any, feeds: Mapping[str, tuple[int, ...]]) -> Target:
+    shapes = argument_shapes(function)
+    names = _names(function, len(shapes))
+    strange = [key for key in feeds if key not in names]
+    if strange:
+        raise ArgumentError(f"the step has no argument {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it has {', '.join(names)}")
+    bound: list[tuple[int, ...]] = []
+    for key, shape in zip(names, shapes, strict=True):
+        given = feeds.get(key)
+        if given is not None and shape is not None:
+            if len(given) != len(shape) or any(d is not None and d != e for d, e in zip(shape, given, strict=True)):
+                raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", where=f"feeds[{key!r}]")
+        shape = given if given is not None else shape
+        if shape is None or None in shape:
+            raise UnknownShapeError(
+                f"argument {key!r} has the shape {format_shape(shape)}",
+                where=f"argument {key!r} of {name!r}",
+                cause="the signature leaves dimensions open, and memory depends on them",
+                remedy=f"bind it: feeds={{{key!r}: (...)}}, or give example inputs",
+            )
+        bound.append(tuple(d for d in shape if d is not None))
+    return Target(name, function, tuple(bound), names, None)
