@@ -97,10 +97,10 @@ class TestTarget:
         assert "Traceback" not in done.stderr
 
     def test_a_module_in_the_current_folder(self, tmp_path, monkeypatch):
-        (tmp_path / "my_steps.py").write_text("class inner:\n    step = 'found'\n", encoding="utf-8")
+        (tmp_path / "steps_here.py").write_text("class inner:\n    step = 'found'\n", encoding="utf-8")
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr("sys.path", ["", *sys.path])
-        assert load_target("my_steps:inner.step") == "found"
+        assert load_target("steps_here:inner.step") == "found"
 
     def test_a_module_that_misses_something_says_so_itself(self, tmp_path, monkeypatch):
         (tmp_path / "lacking_steps.py").write_text("import not_there_at_all\n", encoding="utf-8")
@@ -108,15 +108,32 @@ class TestTarget:
         with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
             load_target("lacking_steps:step")
 
-    def test_a_path_stays_a_path(self, tmp_path):
-        assert load_target(str(tmp_path)) == tmp_path
+    @pytest.mark.tensorflow
+    def test_a_file_that_holds_no_model(self, run, tmp_path):
+        path = tmp_path / "notes.txt"
+        path.write_text("no graph", encoding="utf-8")
+        done = run("inspect", path)
+        assert done.exit_code == EXIT_ERROR
+        assert "notes.txt" in done.stderr.replace("\n", "")
+        assert "Traceback" not in done.stderr
 
 
 class TestParse:
-    @pytest.mark.parametrize("text", ["x", "=1,2", "x=1,,2", "x=a", "x=-1", "x=1.5", "x=?"])
+    @pytest.mark.parametrize("text", ["x", "=1,2", "x=1,,2", "x=a", "x=-1", "x=1.5", "x=?", "x=1:", "x=:"])
     def test_feeds_that_are_refused(self, text):
         with pytest.raises(ArgumentError, match=r"option --feed|is no"):
             parse_feeds([text])
+
+    @pytest.mark.tensorflow
+    def test_feeds_with_a_dtype(self):
+        import tensorflow as tf
+
+        assert parse_feeds(["y=8:int32", "x=8,3"]) == {"y": tf.TensorSpec((8,), tf.int32), "x": (8, 3)}
+        feeds = parse_open_feeds(["y=batch:int64"])
+        assert feeds is not None
+        assert feeds(3) == {"y": tf.TensorSpec((3,), tf.int64)}
+        with pytest.raises(ArgumentError, match="'int33' is no dtype"):
+            parse_feeds(["y=8:int33"])
 
     def test_a_feed_twice(self):
         with pytest.raises(ArgumentError, match="given twice"):

@@ -9,10 +9,13 @@ import dataclasses
 import importlib
 import json
 import math
+import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -27,12 +30,13 @@ from typer.core import TyperGroup
 
 import graphwright as gw
 from graphwright.errors import ArgumentError, GraphwrightError, InfeasibleError
+from graphwright.source.tensorflow_import import import_tensorflow
 
 EXIT_ERROR = 2
 EXIT_INFEASIBLE = 3
 
 _TARGET_HELP = "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name for a tf.function or a Keras model."
-_FEED_HELP = "Shape of one input, as NAME=8,572,572,1. Once per input."
+_FEED_HELP = "Shape of one input, as NAME=8,572,572,1 or, with a dtype, NAME=8:int32. Once per input."
 
 
 class _Commands(TyperGroup):
@@ -209,14 +213,19 @@ def plan(
 
 
 def load_target(text: str) -> Any:
-    """What the argument TARGET names: the path of a file or folder, or the object `module:name`.
+    """What the argument TARGET names: what a file or folder holds, or the object `module:name`.
 
     Raises:
         ArgumentError: neither exists.
+        FileFormatError: the file holds no model.
+        MissingDependencyError: TensorFlow is not installed.
     """
     path = Path(text)
     if path.exists():
-        return path
+        from graphwright.source.files import load_callable
+
+        _start_tensorflow()
+        return load_callable(path)
     module_name, colon, attributes = text.rpartition(":")
     if not colon or not re.fullmatch(r"\w+(\.\w+)*", module_name) or not re.fullmatch(r"\w+(\.\w+)*", attributes):
         raise ArgumentError(
@@ -226,6 +235,7 @@ def load_target(text: str) -> Any:
         )
     if "" not in sys.path:  # the installed command does not look into the current folder by itself; `python -m` does
         sys.path.insert(0, "")
+    _start_tensorflow()
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -241,8 +251,47 @@ def load_target(text: str) -> Any:
     return found
 
 
-def parse_feeds(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
-    """Shapes from `NAME=8,572,572,1`; `NAME=` is a scalar. None where nothing was given.
+def _start_tensorflow() -> None:
+    """Load TensorFlow with its start-up lines, which no setting turns off, kept from the terminal."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as lines:
+        os.dup2(lines.fileno(), 2)
+        try:
+            import_tensorflow().constant(0)
+        except BaseException:
+            lines.seek(0)
+            os.write(terminal, lines.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFeed:
+    """The shape of one input, with None where the batch size goes, and its dtype where one was given."""
+
+    sizes: tuple[int | None, ...]
+    dtype: str = ""
+
+    def bind(self, batch: int) -> Any:
+        """As the library takes a feed: a shape, or a `tf.TensorSpec` where a dtype was given."""
+        shape = tuple(batch if size is None else size for size in self.sizes)
+        if not self.dtype:
+            return shape
+        tf = import_tensorflow()
+        try:
+            return tf.TensorSpec(shape, tf.as_dtype(self.dtype))
+        except TypeError as error:
+            raise ArgumentError(
+                f"{self.dtype!r} is no dtype", where="option --feed", remedy="write one such as int32 or bfloat16"
+            ) from error
+
+
+def parse_feeds(texts: list[str] | None) -> dict[str, Any] | None:
+    """Feeds from `NAME=8,572,572,1` or `NAME=8:int32`; `NAME=` is a scalar. None where nothing was given.
 
     Raises:
         ArgumentError: a text is no name and shape, or names an input twice.
@@ -253,11 +302,11 @@ def parse_feeds(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
     parsed = _split_feeds(texts)
     if parsed is None:
         return None
-    return {name: tuple(_dimension(size, name) for size in sizes) for name, sizes in parsed.items()}
+    return {name: OpenFeed(tuple(_dimension(size, name) for size in sizes), dtype).bind(0) for name, (sizes, dtype) in parsed.items()}
 
 
-def parse_open_feeds(texts: list[str] | None) -> Callable[[int], dict[str, tuple[int, ...]]] | None:
-    """Shapes in which the word `batch`, or else the first dimension, stands for the batch size.
+def parse_open_feeds(texts: list[str] | None) -> Callable[[int], dict[str, Any]] | None:
+    """Feeds in which the word `batch`, or else the first dimension, stands for the batch size.
 
     Raises:
         ArgumentError: a text is no name and shape, or names an input twice.
@@ -268,26 +317,32 @@ def parse_open_feeds(texts: list[str] | None) -> Callable[[int], dict[str, tuple
     parsed = _split_feeds(texts)
     if parsed is None:
         return None
-    open_shapes: dict[str, tuple[int | None, ...]] = {}
-    for name, sizes in parsed.items():
+    open_feeds: dict[str, OpenFeed] = {}
+    for name, (sizes, dtype) in parsed.items():
         named = "batch" in sizes
-        open_shapes[name] = tuple(
-            None if size == "batch" or (not named and index == 0) else _dimension(size, name) for index, size in enumerate(sizes)
-        )
-    return lambda batch: {name: tuple(batch if size is None else size for size in shape) for name, shape in open_shapes.items()}
+        is_batch = [size == "batch" if named else index == 0 for index, size in enumerate(sizes)]
+        dimensions = [None if open_ else _dimension(size, name) for size, open_ in zip(sizes, is_batch, strict=True)]
+        open_feeds[name] = OpenFeed(tuple(dimensions), dtype)
+    return lambda batch: {name: feed.bind(batch) for name, feed in open_feeds.items()}
 
 
-def _split_feeds(texts: list[str] | None) -> dict[str, list[str]] | None:
+def _split_feeds(texts: list[str] | None) -> dict[str, tuple[list[str], str]] | None:
+    """Per input, the texts of its dimensions and of its dtype."""
     if not texts:
         return None
-    parsed: dict[str, list[str]] = {}
+    parsed: dict[str, tuple[list[str], str]] = {}
     for text in texts:
-        name, equals, sizes = (part.strip() for part in text.partition("="))
-        if not name or not equals:
-            raise ArgumentError(f"{text!r} is no input with its shape", where="option --feed", remedy="write NAME=8,572,572,1")
+        name, equals, spec = (part.strip() for part in text.partition("="))
+        sizes, colon, dtype = (part.strip() for part in spec.partition(":"))
+        if not name or not equals or (colon and not dtype):
+            raise ArgumentError(
+                f"{text!r} is no input with its shape",
+                where="option --feed",
+                remedy="write NAME=8,572,572,1 or, with a dtype, NAME=8:int32",
+            )
         if name in parsed:
             raise ArgumentError(f"the input {name!r} is given twice", where="option --feed")
-        parsed[name] = [size.strip() for size in sizes.split(",")] if sizes else []
+        parsed[name] = ([size.strip() for size in sizes.split(",")] if sizes else [], dtype)
     return parsed
 
 
