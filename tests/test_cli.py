@@ -245,6 +245,27 @@ class TestWithTensorFlow:
         assert done.exit_code == 0, done.stderr
         assert "<html" in page.read_text(encoding="utf-8")
 
+    def test_optimize_a_keras_model(self, run, steps):
+        done = run("optimize", f"{steps}:model", "--batch", "512", "--budget", "60%", "--json")
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["peak_bytes"] <= answer["budget_bytes"]
+        assert answer["verification"].startswith("equal bit for bit")
+
+    @pytest.mark.slow
+    def test_optimize_and_measure(self, run, steps):
+        done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "0.6", "--measure", "--json")
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["measured_after"]["peak_bytes"] < answer["measured_before"]["peak_bytes"]
+
+    @pytest.mark.slow
+    def test_inspect_and_measure(self, run, steps):
+        done = run("inspect", f"{steps}:train_step", *FEEDS, "--measure", "--json")
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["measured"]["peak_bytes"] == pytest.approx(answer["peak_bytes"], rel=0.2)
+
     def test_optimize_as_json(self, run, steps):
         done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "60%", "--json")
         assert done.exit_code == 0, done.stderr

@@ -23,33 +23,23 @@ if TYPE_CHECKING:
     from graphwright.errors import UnknownShapeError as UnknownShapeError
     from graphwright.errors import UnsupportedError as UnsupportedError
     from graphwright.errors import VerificationWarning as VerificationWarning
-    from graphwright.report.results import Inspection as Inspection
-    from graphwright.report.results import MemoryPlan as MemoryPlan
-    from graphwright.run.measure import measure as measure
     from graphwright.inspection import SweepResult as SweepResult
     from graphwright.inspection import inspect as inspect
     from graphwright.inspection import sweep as sweep
     from graphwright.ir.graph import Graph as Graph
+    from graphwright.report.results import Inspection as Inspection
+    from graphwright.report.results import MemoryPlan as MemoryPlan
     from graphwright.run.measure import measure as measure
     from graphwright.run.measure import measure_many as measure_many
     from graphwright.run.verify import Verification as Verification
     from graphwright.run.verify import verify as verify
     from graphwright.train.optimize_memory import OptimizedStep as OptimizedStep
     from graphwright.train.optimize_memory import optimize_memory as optimize_memory
-    from graphwright.train.optimize_memory import OptimizedStep as OptimizedStep
-    from graphwright.train.optimize_memory import optimize_memory as optimize_memory
 
 _HOME = {
-    "Graph": "graphwright.ir.graph",
-    "OptimizedStep": "graphwright.train.optimize_memory",
-    "SweepResult": "graphwright.inspection",
-    "inspect": "graphwright.inspection",
-    "measure": "graphwright.run.measure",
-    "measure_many": "graphwright.run.measure",
-    "optimize_memory": "graphwright.train.optimize_memory",
-    "sweep": "graphwright.inspection",
     "ArgumentError": "graphwright.errors",
     "FileFormatError": "graphwright.errors",
+    "Graph": "graphwright.ir.graph",
     "GraphError": "graphwright.errors",
     "GraphwrightError": "graphwright.errors",
     "InfeasibleError": "graphwright.errors",
@@ -58,13 +48,17 @@ _HOME = {
     "MeasurementError": "graphwright.errors",
     "MemoryPlan": "graphwright.report.results",
     "MissingDependencyError": "graphwright.errors",
+    "OptimizedStep": "graphwright.train.optimize_memory",
+    "SweepResult": "graphwright.inspection",
     "UnknownShapeError": "graphwright.errors",
     "UnsupportedError": "graphwright.errors",
     "Verification": "graphwright.run.verify",
     "VerificationWarning": "graphwright.errors",
+    "inspect": "graphwright.inspection",
     "measure": "graphwright.run.measure",
-    "OptimizedStep": "graphwright.train.optimize_memory",
+    "measure_many": "graphwright.run.measure",
     "optimize_memory": "graphwright.train.optimize_memory",
+    "sweep": "graphwright.inspection",
     "verify": "graphwright.run.verify",
 }
 """Public name -> module that defines it."""

@@ -67,6 +67,7 @@ class Mode(StrEnum):
 
 
 Target = Annotated[str, typer.Argument(help=_TARGET_HELP, show_default=False)]
+Batch = Annotated[int | None, typer.Option(min=1, help="Batch size of a Keras model, instead of feeds.", show_default=False)]
 Feeds = Annotated[list[str] | None, typer.Option("--feed", help=_FEED_HELP, show_default=False)]
 Html = Annotated[Path | None, typer.Option("--html", help="Write the report to this file.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -123,17 +124,23 @@ def demo(
 @app.command()
 def inspect(
     target: Target,
-    mode: Annotated[Mode, typer.Option(help="The training step, or the forward pass alone.")] = Mode.TRAIN,
-    batch: Annotated[int | None, typer.Option(min=1, help="Batch size for a Keras model whose batch is open.", show_default=False)] = None,
+    mode: Annotated[Mode, typer.Option(help="Of a Keras model: the training step, or the forward pass alone.")] = Mode.TRAIN,
+    batch: Batch = None,
     feed: Feeds = None,
-    measure: Annotated[bool, typer.Option("--measure", help="Run one step in a fresh process and measure it.")] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Also run the step in a fresh process, on made-up inputs, and measure it.")
+    ] = False,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
     """What a step costs: peak memory and whose it is, parameters, FLOPs."""
     feeds = parse_feeds(feed)
     loaded = load_target(target)
-    report = gw.inspect(loaded, feeds=feeds, mode=mode.value, batch=batch, measure=measure)
+    if measure:
+        step, inputs = _runnable(loaded, feeds, batch, mode)
+        report = gw.inspect(step, inputs=inputs, measure=True)
+    else:
+        report = gw.inspect(loaded, feeds=feeds, mode=mode.value, batch=batch)
     _show(report, as_json=as_json)
     _write_html(report, html, quiet=as_json)
 
@@ -142,23 +149,29 @@ def inspect(
 def optimize(
     target: Target,
     budget: Budget,
+    batch: Batch = None,
     feed: Feeds = None,
     measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan a training step into a memory budget, and prove that it computes the same."""
+    """Plan a training step into a memory budget, and prove on made-up inputs that it computes the same."""
     feeds = parse_feeds(feed)
+    amount = parse_amount(budget)
     loaded = load_target(target)
-    fast = gw.optimize_memory(loaded, budget=parse_amount(budget), feeds=feeds)
-    _show(fast.plan, as_json=as_json)
-    _write_html(fast.plan, html, quiet=as_json)
+    step, inputs = _runnable(loaded, feeds, batch, Mode.TRAIN)
+    fast = gw.optimize_memory(step, budget=amount, inputs=inputs)
+    result = fast.plan
+    if measure:
+        result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))
+    _show(result, as_json=as_json)
+    _write_html(result, html, quiet=as_json)
 
 
 @app.command()
 def sweep(
     target: Target,
-    budget: Budget,
+    budget: Annotated[str, typer.Option("--budget", help='Bytes, or text such as "8GiB".')],
     batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1..32",
     feed: Annotated[
         list[str] | None,
@@ -169,9 +182,9 @@ def sweep(
     """Peak memory against the batch size, and the largest batch that fits the budget."""
     batches = parse_batches(batch)
     feeds = parse_open_feeds(feed)
+    amount = parse_amount(budget)
     loaded = load_target(target)
-    result = gw.sweep(loaded, feeds=feeds, batches=batches, budget=parse_amount(budget))
-    _show(result, as_json=as_json)
+    _show(gw.sweep(loaded, feeds=feeds, batches=batches, budget=amount), as_json=as_json)
 
 
 @app.command()
@@ -249,6 +262,16 @@ def load_target(text: str) -> Any:
             raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=f"argument TARGET, {text!r}")
         found = getattr(found, attribute)
     return found
+
+
+def _runnable(loaded: Any, feeds: dict[str, Any] | None, batch: int | None, mode: Mode) -> tuple[Any, Any]:
+    """The step of a target, with made-up inputs to run it on."""
+    from graphwright.train.example_inputs import example_inputs
+    from graphwright.train.keras_step import is_keras_model, keras_step
+    from graphwright.train.targets import trace
+
+    inputs = example_inputs(trace(loaded, feeds=feeds, mode=mode.value, batch=batch))
+    return (keras_step(loaded, mode.value) if is_keras_model(loaded) else loaded), inputs
 
 
 def _start_tensorflow() -> None:
