@@ -88,7 +88,8 @@ class Benchmark:
             row.status = row.status or "ok"
         except Exception as error:  # noqa: BLE001 - a table with a row that says what failed is the purpose
             row.status = row.status or "failed"
-            row.note = f"{type(error).__name__}: {_first_words(str(error))}"
+            message = _first_words(str(error))
+            row.note = message if message.startswith(type(error).__name__) else f"{type(error).__name__}: {message}"
         self.entry.rows.append(row)
         self.results.write(self.path)
         return row
@@ -140,7 +141,7 @@ class Benchmark:
             )
         except gw.InfeasibleError as error:
             row.status = "infeasible"
-            row.note = f"the smallest that works is {error.smallest_budget_bytes / MIB:,.0f}; {_first_words(error.cause or error.what)}"
+            row.note = f"the smallest known to work is {error.smallest_budget_bytes / MIB:,.1f} MiB"
             return
         plan = fast.plan
         unmodified.predicted_bytes = plan.original_peak_bytes
@@ -167,7 +168,18 @@ def _first_words(text: str, limit: int = 160) -> str:
     """The start of a message on one line, without colors and the lines that Keras and AutoGraph put around it."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     lines = [line.strip() for line in plain.splitlines()]
-    noise = ("in user code", "File ", "Exception encountered", "Arguments received", "return ", "raise ", "•", "loss = ", "with tf.")
+    noise = (
+        "in user code",
+        "ValueError: Exception",
+        "File ",
+        "Exception encountered",
+        "Arguments received",
+        "return ",
+        "raise ",
+        "•",
+        "loss = ",
+        "with tf.",
+    )
     told = [line for line in lines if line and not line.startswith(noise)]
     message = " ".join(told) or plain.strip()
     return message if len(message) <= limit else message[: limit - 3].rstrip() + "..."

@@ -62,12 +62,12 @@ class Row:
         """Texts for `COLUMNS`."""
         budget = self.budget
         if self.budget_bytes is not None:
-            budget += f" = {self.budget_bytes / MIB:,.0f}"
+            budget += f" = {_mib(self.budget_bytes)}"
         return (
             self.step,
             budget,
-            "" if self.predicted_bytes is None else f"{self.predicted_bytes / MIB:,.0f}",
-            "" if self.measured_bytes is None else f"{self.measured_bytes / MIB:,.0f}",
+            "" if self.predicted_bytes is None else _mib(self.predicted_bytes),
+            "" if self.measured_bytes is None else _mib(self.measured_bytes),
             "" if self.kept is None else ("yes" if self.kept else "NO"),
             "" if self.error is None else f"{100 * self.error:+.1f} %",
             "" if self.time_ratio is None or math.isnan(self.time_ratio) else f"{self.time_ratio:.2f}",
@@ -111,9 +111,13 @@ class Results:
         unfinished.replace(path)
 
 
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / MIB:,.{1 if nbytes < 1000 * MIB else 0}f}"
+
+
 def print_table(results: Results, names: Iterable[str], console: Console) -> None:
-    """A table for the terminal, with notes below. Needs 100 columns; on less it is cut by the terminal, not by us."""
-    wide = Console(file=console.file, width=max(console.width, 110))
+    """A table for the terminal, with notes below. It is 130 columns wide; a narrower terminal folds it."""
+    wide = Console(file=console.file, width=max(console.width, 130))
     table = Table(*COLUMNS, box=box.SIMPLE_HEAD)
     for column in table.columns:
         column.no_wrap = True

@@ -232,9 +232,9 @@ def _forward_in_blocks(model: Any, blocks: tuple[Block, ...]) -> Callable[..., A
 
 def _unet(size: Size, batch: int | None, seed: int) -> _Parts:
     full = size == "full"
-    input_size, filters, poolings = (572, 64, 4) if full else (132, 16, 3)
+    input_size, filters, poolings = (572, 64, 4) if full else (132, 8, 3)
     output_size = unet_output_size(input_size, poolings)
-    count = batch or 2
+    count = batch or (2 if full else 8)
     model = build_unet(input_size=input_size, filters=filters, poolings=poolings, seed=seed)
     down = [
         Block((f"down{k - 1}_pool" if k > 1 else "image",), (f"down{k}_dropout" if k == poolings else f"down{k}_conv2", f"down{k}_pool"))
