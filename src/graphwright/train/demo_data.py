@@ -81,8 +81,8 @@ def _load_images() -> list[tuple[NDArray[np.float32], bool]]:
             remedy="pip install 'graphwright[demo]'",
         ) from error
     shipped: Any = skimage_data
-    cell = np.asarray(shipped.cell(), np.float32)
-    tissue = np.asarray(shipped.immunohistochemistry(), np.float32).mean(axis=-1)
+    cell: NDArray[np.float32] = np.asarray(shipped.cell(), np.float32)
+    tissue: NDArray[np.float32] = np.asarray(shipped.immunohistochemistry(), np.float32).mean(axis=-1)
     return [(cell, True), (tissue, False)]
 
 

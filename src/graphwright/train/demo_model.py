@@ -104,8 +104,9 @@ def build_unet(
         init = keras.initializers.HeNormal(seed=next(seeds))
         return layers.Conv2D(width, kernel, activation="relu", kernel_initializer=init, name=name)(x)
 
-    image = layers.Input((input_size, input_size, channels), name="image")
-    x, skips = image, []
+    image: Any = layers.Input((input_size, input_size, channels), name="image")
+    x: Any = image
+    skips: list[Any] = []
     for level in range(1, poolings + 2):
         scope = f"down{level}" if level <= poolings else "bottom"
         width = filters * 2 ** (level - 1)
