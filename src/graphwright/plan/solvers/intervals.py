@@ -179,7 +179,11 @@ def price(sequence: Sequence, number: int, run: int, floor: float = 0.0) -> tupl
         chain, prolongs = build_chain(sequence, producer, at, eager=eager, time_limit=most)
         if chain is not None:
             takeover = _later_runs(sequence, chain, at)
-            for removed in (takeover, ()) if takeover else ((),):
+            options = [takeover, ()] if takeover else [()]
+            idle = _unread_run(sequence, producer, low, at)
+            if idle is not None:  # made too early: move it instead of making it twice
+                options.insert(0, (idle, *takeover))
+            for removed in options:
                 edit = sequence.trial(chain, at, removed)
                 score = 0.0 if edit is None else score_of(problem, edit)
                 if score > best_score:
@@ -188,6 +192,17 @@ def price(sequence: Sequence, number: int, run: int, floor: float = 0.0) -> tupl
         if not prolongs:
             break
     return best_score, best
+
+
+def _unread_run(sequence: Sequence, task: int, place: int, at: int) -> int | None:
+    """The run of a task at `place`, if nothing reads its outputs before `at` and it may be moved there."""
+    run = sequence.order[place]
+    if sequence.run_task[run] != task or not sequence.may_postpone(run, at):
+        return None
+    for number in sequence.problem.outputs[task]:
+        if any(place < use < at for use in sequence.uses(number)):
+            return None
+    return run
 
 
 def score_of(problem: Problem, edit: Edit) -> float:

@@ -47,6 +47,11 @@ class Problem:
         for index, task in enumerate(tasks):
             if index in self.killers[index] or not task.recomputable:
                 self.recomputable[index] = False
+        # Tasks whose `after` names the task.
+        self.before: list[list[int]] = [[] for _ in tasks]
+        for index, task in enumerate(tasks):
+            for earlier in task.after:
+                self.before[earlier].append(index)
         self.base_time = sum(self.time)
         # Stands in for the time of free tasks, so that "bytes per time" is defined.
         self.tiny_time = max(self.base_time, 1e-30) * 1e-7 / max(1, self.task_count)

@@ -136,6 +136,14 @@ class Sequence:
             return False
         return all(self.first_position(killer) >= at for killer in self.problem.killers[task])
 
+    def may_postpone(self, run: int, at: int) -> bool:
+        """Whether a run may be moved to before the step at `at`, as far as rules other than reads are concerned."""
+        task = self.run_task[run]
+        if self.runs[task][0] != run:
+            return all(self.first_position(killer) >= at for killer in self.problem.killers[task])
+        others = (*self.problem.killers[task], *self.problem.before[task])
+        return all(self.first_position(other) >= at for other in others)
+
     # ---- pricing -------------------------------------------------------------------------
 
     def trial(self, chain: Steps[int], at: int, removed: Steps[int] = ()) -> Edit | None:
