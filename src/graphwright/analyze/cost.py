@@ -11,7 +11,8 @@ view
     task: whoever reads it reads the buffer behind it, its *root*.
 group
     Nodes that the kernels fuse past control edges (Conv2D with BiasAdd, and
-    Conv2DBackpropFilter with BiasAddGrad, by TensorFlow's oneDNN pass). A group is one task.
+    Conv2DBackpropFilter with BiasAddGrad, by TensorFlow's oneDNN pass), and a loop with the node
+    that made a list whose elements it hands on. A group is one task.
 
 What is counted: dense tensors, by dtype and shape; lists of tensors (variants) by the
 elements they hold; variables, inputs and constants as resident bytes. Not counted:
@@ -22,9 +23,10 @@ TensorFlow's allocators.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import format_shape
@@ -38,7 +40,6 @@ _JUNCTION_SIZE = 8  # a small node with more task dependencies than this becomes
 
 TimeOf = Callable[[tuple[Node, ...]], float]
 WorkspaceOf = Callable[[Node], int]
-VariantBytes = Mapping[Value, int]
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def build_cost_graph(
     time_of: TimeOf,
     *,
     workspace_of: WorkspaceOf = workspace_bytes,
-    variant_bytes: VariantBytes | None = None,
+    loops: LoopCosts | None = None,
     time_unit: str = "s",
 ) -> TaskMap:
     """Build the planning model of a flat graph with static shapes.
@@ -77,23 +78,23 @@ def build_cost_graph(
     Args:
         time_of: cost of one execution of a task, given its nodes.
         workspace_of: bytes that a node's kernel allocates while it runs, beyond its outputs.
-        variant_bytes: bytes behind values of dtype variant.
+        loops: what control flow and lists cost (`graphwright.analyze.loops`); without it lists count as nothing.
 
     Raises:
         UnknownShapeError: a value's size is not known; the message names the node and the input to bind.
     """
-    return _Builder(graph, purity, time_of, workspace_of, variant_bytes or {}, time_unit).build()
+    return _Builder(graph, purity, time_of, workspace_of, loops or LoopCosts(), time_unit).build()
 
 
 class _Builder:
     def __init__(
-        self, graph: Graph, purity: Purity, time_of: TimeOf, workspace_of: WorkspaceOf, variant_bytes: VariantBytes, time_unit: str
+        self, graph: Graph, purity: Purity, time_of: TimeOf, workspace_of: WorkspaceOf, loops: LoopCosts, time_unit: str
     ) -> None:
         self.graph = graph
         self.purity = purity
-        self.time_of = time_of
-        self.workspace_of = workspace_of
-        self.variant_bytes = variant_bytes
+        self.kernel_time_of = time_of
+        self.kernel_workspace_of = workspace_of
+        self.loops = loops
         self.time_unit = time_unit
         self.order = topological_order(graph)
         self.position = {node: k for k, node in enumerate(self.order)}
@@ -108,8 +109,9 @@ class _Builder:
         task_of = {node: t for t, nodes in enumerate(members) for node in nodes}
         dependencies = self._small_dependencies(task_of)
         killers = self._find_killers(task_of)
-        buffers, buffer_of, values = self._make_buffers(members, task_of, killers)
-        tasks = [self._make_task(t, nodes, task_of, buffer_of, buffers, dependencies) for t, nodes in enumerate(members)]
+        buffers, buffer_of, values = self._make_buffers(members, killers)
+        reads = self._add_reads_inside(task_of, buffers, values)
+        tasks = [self._make_task(t, nodes, task_of, buffer_of, buffers, dependencies, reads.get(t, ())) for t, nodes in enumerate(members)]
         order = self._task_order(tasks, buffers, members)
         renumber = {old: new for new, old in enumerate(order)}
         tasks, buffers = _renumbered([tasks[t] for t in order], buffers, renumber)
@@ -156,8 +158,8 @@ class _Builder:
         return self.roots[node.inputs[value.index if node.op_type == "IdentityN" else 0]]
 
     def _bytes(self, value: Value) -> int:
-        if value in self.variant_bytes:
-            return self.variant_bytes[value]
+        if value in self.loops.variant_bytes:
+            return self.loops.variant_bytes[value]
         if value.dtype.itemsize is None:
             return 0
         size = value.nbytes
@@ -178,9 +180,26 @@ class _Builder:
 
     # Tasks
 
+    def time_of(self, nodes: tuple[Node, ...]) -> float:
+        """Time of one execution; of a loop, the sum over what it executes."""
+        plain = tuple(n for n in nodes if n not in self.loops.inside)
+        inside = (self.loops.inside[n] for n in nodes if n in self.loops.inside)
+        once: dict[Node, float] = {}
+        total = self.kernel_time_of(plain) if plain else 0.0
+        for node, times in (item for items in inside for item in items):
+            if node not in once:
+                once[node] = self.kernel_time_of((node,))
+            total += times * once[node]
+        return total
+
+    def workspace_of(self, node: Node) -> int:
+        """Bytes that the node needs while it runs; of a loop, what its iterations need."""
+        known = self.loops.workspace.get(node)
+        return self.kernel_workspace_of(node) if known is None else known
+
     def _find_groups(self) -> dict[Node, Node]:
-        """Node -> the leader of its group, for nodes that a fusing pass merges."""
-        leader: dict[Node, Node] = {}
+        """Node -> the leader of its group, for nodes that a fusing pass merges, and for the partners of loops."""
+        leader: dict[Node, Node] = dict(self.loops.partners)
         outputs = {self.roots[v] for v in self.graph.outputs}
         by_gradient: dict[Value, Node] = {}
         for node in self.order:
@@ -203,6 +222,8 @@ class _Builder:
     def _find_tasks(self, leader: Mapping[Node, Node]) -> list[tuple[Node, ...]]:
         grouped: dict[Node, list[Node]] = {}
         pending: dict[Node, int] = {}
+        leaders = set(leader.values())
+        read_inside = {resource for resources in self.loops.reads.values() for resource in resources}
         for node in self.order:
             if node in self.inputs or node.op_type == "Const" or is_view(node):
                 pending[node] = 0
@@ -210,7 +231,9 @@ class _Builder:
             if node in leader:
                 grouped.setdefault(leader[node], []).append(node)
                 continue
-            if self._touched_bytes(node) >= SMALL_BYTES or node in leader.values() or is_control_flow(node):
+            if self._touched_bytes(node) >= SMALL_BYTES or node in leaders or is_control_flow(node) or (
+                read_inside and not read_inside.isdisjoint(self.roots[v] for v in written_resources(node))
+            ):
                 grouped.setdefault(node, []).append(node)
                 continue
             before = {b for b in self._before(node) if b in grouped or b in leader}
@@ -224,6 +247,7 @@ class _Builder:
 
     def _touched_bytes(self, node: Node) -> int:
         touched = {self.roots[v]: self._storage_bytes(v) for v in (*node.inputs, *node.outputs)}
+        touched |= {held: self._storage_bytes(held) for root in tuple(touched) for held in self.loops.holds.get(root, ())}
         return sum(touched.values()) + self.workspace_of(node)
 
     def _small_dependencies(self, task_of: Mapping[Node, int]) -> dict[Node, frozenset[int]]:
@@ -244,9 +268,7 @@ class _Builder:
             if node.op_type != "ReadVariableOp":
                 continue
             resource = self.roots[node.inputs[0]]
-            writers = [
-                c for c in node.control_consumers if c in task_of and any(self.roots[v] is resource for v in written_resources(c))
-            ]
+            writers = [c for c in node.control_consumers if c in task_of and any(self.roots[v] is resource for v in written_resources(c))]
             if not writers:
                 continue
             writer = min(writers, key=self._at)
@@ -254,13 +276,34 @@ class _Builder:
                 killers[node.outputs[0]] = task_of[writer]
         return killers
 
+    def _add_reads_inside(self, task_of: Mapping[Node, int], buffers: list[Buffer], values: list[Value]) -> dict[int, list[int]]:
+        """Buffers without bytes for variables that a control-flow node reads inside, killed by the next write to that variable.
+
+        The node reads the variable anew each time it runs, so it must not run again behind that write.
+        """
+        reads: dict[int, list[int]] = {}
+        writes: dict[Value, list[Node]] = {}
+        for node in self.order if self.loops.reads else ():
+            for resource in (*(self.roots[v] for v in written_resources(node)), *self.loops.writes.get(node, ())):
+                writes.setdefault(resource, []).append(node)
+        for node, resources in self.loops.reads.items():
+            for resource in resources:
+                writer = next((w for w in writes.get(resource, ()) if self.position[w] > self.position[node]), None)
+                if writer is not None and writer in task_of:
+                    reads.setdefault(task_of[node], []).append(len(buffers))
+                    values.append(resource)
+                    buffers.append(Buffer(f"{resource.name} in {node.name}", 0, None, killed_by=task_of[writer]))
+        return reads
+
     def _make_buffers(
-        self, members: list[tuple[Node, ...]], task_of: Mapping[Node, int], killers: Mapping[Value, int]
+        self, members: list[tuple[Node, ...]], killers: Mapping[Value, int]
     ) -> tuple[list[Buffer], dict[Value, int], list[Value]]:
         buffers: list[Buffer] = []
         values: list[Value] = []
         buffer_of: dict[Value, int] = {}
         kept = {self.roots[v] for v in self.graph.outputs}
+        kept |= {held for value in tuple(kept) for held in self.loops.holds.get(value, ())}
+        held = {value for values in self.loops.holds.values() for value in values}
         for value, killer in killers.items():
             buffer_of[value] = len(buffers)
             values.append(value)
@@ -269,7 +312,7 @@ class _Builder:
             inside = set(nodes)
             for node in nodes:
                 for value in node.outputs:
-                    if value.uses and all(use.node in inside for use in value.uses) and len(nodes) > 1 and value not in kept:
+                    if value.uses and all(use.node in inside for use in value.uses) and len(nodes) > 1 and value not in kept | held:
                         continue  # fused away inside the group
                     buffer_of[value] = len(buffers)
                     values.append(value)
@@ -284,13 +327,14 @@ class _Builder:
         buffer_of: Mapping[Value, int],
         buffers: list[Buffer],
         dependencies: Mapping[Node, frozenset[int]],
+        reads_inside: Sequence[int],
     ) -> Task:
-        inputs: dict[int, None] = {}
+        inputs: dict[int, None] = dict.fromkeys(reads_inside)
         after: set[int] = set()
         outputs = [buffer_of[v] for node in nodes for v in node.outputs if v in buffer_of]
         for node in nodes:
-            for value in node.inputs:
-                buffer = buffer_of.get(self.roots[value])
+            for value in self._storages_read(node):
+                buffer = buffer_of.get(value)
                 if buffer is not None and buffer not in outputs and buffers[buffer].producer != index:
                     inputs[buffer] = None
             for before in self._before(node):
@@ -298,6 +342,8 @@ class _Builder:
         after -= {index}
         after -= {producer for b in inputs if (producer := buffers[b].producer) is not None}
         pairs: list[tuple[int, int]] = []
+        for node in nodes:
+            pairs += self._loop_pairs(node, buffer_of, buffers, index)
         for node in nodes if len(nodes) == 1 else ():
             roots = [self.roots[v] for v in node.inputs]
             for i, o in in_place_pairs(node):
@@ -313,9 +359,30 @@ class _Builder:
             outputs=tuple(outputs),
             after=tuple(sorted(after)),
             workspace_bytes=sum(self.workspace_of(n) for n in nodes),
-            recomputable=all(self.purity.is_pure(n) and not n.op_type == "NoOp" for n in nodes),
+            recomputable=all(self.purity.is_pure(n) and n.op_type != "NoOp" for n in nodes),
             in_place=tuple(pairs),
         )
+
+    def _storages_read(self, node: Node) -> Iterator[Value]:
+        """The values whose storage the node's inputs are, or keep alive."""
+        for value in node.inputs:
+            root = self.roots[value]
+            yield root
+            yield from self.loops.holds.get(root, ())
+
+    def _loop_pairs(self, node: Node, buffer_of: Mapping[Value, int], buffers: list[Buffer], task: int) -> list[tuple[int, int]]:
+        """States that a loop replaces as it goes, and tensors that are freed before the loop behind them starts."""
+        candidates = [(node.inputs[i], node.outputs[o]) for i, o in self.loops.in_place.get(node, ())]
+        if node in self.loops.partners:
+            candidates.append((node.inputs[0], node.outputs[0]))
+        pairs: list[tuple[int, int]] = []
+        for value, output in candidates:
+            source, target = buffer_of.get(self.roots[value]), buffer_of.get(output)
+            if source is None or target is None or buffers[source].producer in (None, task):
+                continue
+            if buffers[source].nbytes >= buffers[target].nbytes:
+                pairs.append((source, target))
+        return pairs
 
     def _task_order(self, tasks: list[Task], buffers: list[Buffer], members: list[tuple[Node, ...]]) -> list[int]:
         """The original order of the tasks; a group stands where its last node stood, as far as dependencies allow."""

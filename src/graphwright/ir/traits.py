@@ -146,7 +146,7 @@ class Purity:
             return True
         names = called_functions(node)
         if node.op_type in _CONTROL_FLOW or node.op_type in _CALLS:
-            return all(self._is_pure_function(name) for name in names)
+            return bool(names) and all(self._is_pure_function(name) for name in names)
         if node.op_type in _STATEFUL_OPS or names:
             return False
         if any(v.dtype.name == "resource" for v in node.inputs):

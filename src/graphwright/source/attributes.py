@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape, dtype_from_number
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -39,10 +40,10 @@ def from_attr_value(value: Any) -> Attribute:
             return bytes(value.s)
         case "type" if value.type < 100:
             return dtype_from_number(value.type)
-        case "shape" if not any(d.name for d in value.shape.dim):
+        case "shape" if _is_modeled(value.shape):
             return ShapeAttribute(shape_from_proto(value.shape))
         case "func":
-            return FunctionReference(value.func.name, value.func.SerializeToString(deterministic=True) if value.func.attr else b"")
+            return _from_function(value.func)
         case "list":
             decoded = _from_list(value.list)
             if decoded is not None:
@@ -50,6 +51,21 @@ def from_attr_value(value: Any) -> Attribute:
         case _:
             pass
     return SerializedAttribute(value.SerializeToString(deterministic=True))
+
+
+def _is_modeled(proto: Any) -> bool:
+    """Whether a `TensorShapeProto` holds nothing that a `Shape` would lose."""
+    return not any(d.name or d.size < -1 for d in proto.dim) and not (proto.unknown_rank and proto.dim)
+
+
+def _from_function(proto: Any) -> FunctionReference:
+    return FunctionReference(proto.name, proto.SerializeToString(deterministic=True) if proto.attr else b"")
+
+
+def _write_function(reference: FunctionReference, proto: Any) -> None:
+    if reference.serialized:
+        proto.ParseFromString(reference.serialized)
+    proto.name = reference.name
 
 
 def _from_list(items: Any) -> tuple[Attribute, ...] | None:
@@ -68,16 +84,20 @@ def _from_list(items: Any) -> tuple[Attribute, ...] | None:
             return tuple(bytes(s) for s in items.s)
         case "type" if all(t < 100 for t in items.type):
             return tuple(dtype_from_number(t) for t in items.type)
-        case "shape" if not any(d.name for s in items.shape for d in s.dim):
+        case "shape" if all(_is_modeled(s) for s in items.shape):
             return tuple(ShapeAttribute(shape_from_proto(s)) for s in items.shape)
-        case "func" if not any(f.attr for f in items.func):
-            return tuple(FunctionReference(f.name) for f in items.func)
+        case "func":
+            return tuple(_from_function(f) for f in items.func)
         case _:
             return None
 
 
 def write_attr_value(attribute: Attribute, value: Any) -> None:
-    """Encode an attribute into an `AttrValue`."""
+    """Encode an attribute into an `AttrValue`.
+
+    Raises:
+        ArgumentError: a list holds something that no `AttrValue` list can hold.
+    """
     match attribute:
         case bool():
             value.b = attribute
@@ -93,9 +113,7 @@ def write_attr_value(attribute: Attribute, value: Any) -> None:
             value.shape.SetInParent()
             shape_to_proto(attribute.shape, value.shape)
         case FunctionReference():
-            if attribute.serialized:
-                value.func.ParseFromString(attribute.serialized)
-            value.func.name = attribute.name
+            _write_function(attribute, value.func)
         case SerializedAttribute():
             value.ParseFromString(attribute.data)
         case _:
@@ -118,9 +136,9 @@ def _write_list(items: tuple[Attribute, ...], proto: Any) -> None:
             case ShapeAttribute():
                 shape_to_proto(item.shape, proto.shape.add())
             case FunctionReference():
-                proto.func.add().name = item.name
+                _write_function(item, proto.func.add())
             case _:
-                raise TypeError(f"an attribute list cannot hold {item!r}")
+                raise ArgumentError(f"an attribute list cannot hold {item!r}", remedy="keep the whole list as a SerializedAttribute")
 
 
 def tensor_from_attribute(attribute: Attribute) -> Any:

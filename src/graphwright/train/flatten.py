@@ -38,7 +38,7 @@ def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = 
         UnknownShapeError: the feeds do not fit the step.
     """
     graph, binding = from_concrete_function(function)
-    graph = inline_functions(graph)
+    graph = inline_functions(graph, Purity(graph, stateful_op_types(graph)))
     split_identities(graph)
     remove_dead_code(graph)
     purity = Purity(graph, stateful_op_types(graph))

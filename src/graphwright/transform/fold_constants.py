@@ -24,17 +24,31 @@ _LARGEST = 4096  # bytes; a larger constant would stay in memory for good
 def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate) -> int:
     """Replace small values that depend on constants only; returns how many nodes.
 
+    A value of unknown size is folded where it is sure to be short (a list of axes). What
+    waits for another node is left alone.
+
     Args:
         evaluate: computes such values, with the kernels that would compute them in the graph.
+
+    >>> int32 = DTYPES["int32"]
+    >>> g = Graph()
+    >>> two = {"dtype": int32, "value": tensor_attribute(np.array(2, np.int32))}
+    >>> a = g.add_node("Const", "a", attrs=two, output_types=[(int32, ())]).outputs[0]
+    >>> g.outputs = [g.add_node("Mul", "b", inputs=[a, a], output_types=[(int32, ())]).outputs[0]]
+    >>> fold_constants(g, Purity(g, {"Mul": False}), lambda values: [np.array(4, np.int32) for _ in values])
+    1
+    >>> g.outputs[0].producer
+    <Node b/folded = Const()>
     """
     constant: set[Node] = set()
     for node in graph.nodes:
         if node.control_inputs or called_functions(node) or node.op_type in ("Placeholder", "_Arg", "NoOp"):
             continue
-        if node.op_type == "Const" or (node.inputs and purity.is_pure(node) and all(v.producer in constant for v in node.inputs)):
-            if all(_is_foldable(v) for v in node.outputs):
-                constant.add(node)
-    border = [node for node in graph.nodes if node in constant and node.op_type != "Const" and _is_read_outside(node, constant, graph)]
+        computable = node.op_type == "Const" or (node.inputs and purity.is_pure(node) and all(v.producer in constant for v in node.inputs))
+        if computable and all(_is_foldable(v) for v in node.outputs):
+            constant.add(node)
+    fixed = set(graph.control_outputs)
+    border = [n for n in graph.nodes if n in constant and n.op_type != "Const" and n not in fixed and _is_read_outside(n, constant, graph)]
     if not border:
         return 0
     arrays = iter(evaluate([v for node in border for v in node.outputs]))
@@ -42,7 +56,7 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate) -> int:
 
 
 def _is_read_outside(node: Node, inside: set[Node], graph: Graph) -> bool:
-    return any(c not in inside for v in node.outputs for c in v.consumers) or any(v in graph.outputs for v in node.outputs)
+    return graph.is_border(node) or any(c not in inside for v in node.outputs for c in v.consumers)
 
 
 def _is_foldable(value: Value) -> bool:
@@ -51,16 +65,22 @@ def _is_foldable(value: Value) -> bool:
         return False
     size = value.nbytes
     if size is None:  # an axis list of unknown length is short
-        return value.producer.op_type == "BroadcastGradientArgs" or (value.shape is not None and len(value.shape) == 1 and dtype.name in ("int32", "int64"))
+        is_list = value.shape is not None and len(value.shape) == 1 and dtype.name in ("int32", "int64")
+        return is_list or value.producer.op_type == "BroadcastGradientArgs"
     return size <= _LARGEST
 
 
 def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray[Any, Any]]]) -> int:
-    """Replace each node by constants, one per output; what waited for the node waits for what it waited for."""
+    """Replace each node by constants, one per output, and return how many nodes are gone.
+
+    What waited for the node waits for what the node waited for, the nodes of its inputs
+    included. Inputs and control outputs of the graph stay.
+    """
     constants: list[Node] = []
-    for node, values in arrays.items():
-        if node in graph.control_outputs:
-            continue
+    fixed = {v.producer for v in graph.inputs} | set(graph.control_outputs)
+    replaced = [node for node in arrays if node not in fixed]
+    for node in replaced:
+        values = arrays[node]
         for output, array in zip(node.outputs, values, strict=True):
             dtype, shape = constant_types(array)
             attrs: dict[str, Attribute] = {"dtype": dtype, "value": tensor_attribute(array)}
@@ -68,11 +88,12 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
             constant = graph.add_node("Const", name, attrs=attrs, output_types=[(dtype, shape)], device=node.device)
             constants.append(constant)
             graph.replace_uses(output, constant.outputs[0])
+        before = [*node.control_inputs, *(v.producer for v in node.inputs if v.producer.op_type != "Const")]
         for consumer in node.control_consumers:
             graph.remove_control_input(consumer, node)
-            for control in node.control_inputs:
+            for control in before:
                 graph.add_control_input(consumer, control)
         graph.remove_node(node)
     new = set(constants)
     graph.sort_nodes([*constants, *(n for n in graph.nodes if n not in new)])
-    return len(arrays)
+    return len(replaced)

@@ -11,7 +11,6 @@ from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits import resource_of
 from graphwright.transform.fold_constants import replace_by_constants
 
-
 _SHAPE_QUESTIONS = ("Shape", "ShapeN", "Size", "Rank", "VariableShape")
 
 

@@ -7,17 +7,19 @@ from collections.abc import Iterable, Sequence
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import is_call
+from graphwright.ir.traits import Purity, is_call
+from graphwright.ir.walk import topological_order
 
-_MAX_DEPTH = 64
 
-
-def inline_functions(graph: Graph) -> Graph:
+def inline_functions(graph: Graph, purity: Purity | None = None) -> Graph:
     """A new graph in which every function call is replaced by the function's body, nested calls included.
 
     While, If and Case stay nodes with their functions. Nodes of a body are named
     `<call>/<node>`. What ran after a call runs after all effects of its body; what a call
-    waited for, the stateful nodes of the body wait for.
+    waited for, the nodes of the body wait for that have effects or read a resource.
+
+    Args:
+        purity: tells which nodes have no effects; without it, every node of a body counts as having some.
 
     Raises:
         GraphError: a called function is not in the library.
@@ -36,7 +38,8 @@ def inline_functions(graph: Graph) -> Graph:
     ['x', 'call/r']
     """
     result = Graph(name=graph.name, functions=graph.functions, versions=graph.versions)
-    values, controls = _emit(graph, result, prefix="", arguments=None, waits=(), chain=())
+    purity = purity or Purity(graph, {})
+    values, controls = _emit(graph, result, purity, prefix="", arguments=None, waits=(), chain=())
     result.inputs = [values[v] for v in graph.inputs]
     result.outputs = [values[v] for v in graph.outputs]
     result.control_outputs = list(dict.fromkeys(c for n in graph.control_outputs for c in controls[n]))
@@ -45,7 +48,14 @@ def inline_functions(graph: Graph) -> Graph:
 
 
 def _emit(
-    source: Graph, result: Graph, *, prefix: str, arguments: Sequence[Value] | None, waits: Sequence[Node], chain: tuple[str, ...]
+    source: Graph,
+    result: Graph,
+    purity: Purity,
+    *,
+    prefix: str,
+    arguments: Sequence[Value] | None,
+    waits: tuple[Node, ...],
+    chain: tuple[str, ...],
 ) -> tuple[dict[Value, Value], dict[Node, tuple[Node, ...]]]:
     """Copy the nodes of `source` into `result`; returns where its values and its effects went."""
     values: dict[Value, Value] = {}
@@ -53,35 +63,34 @@ def _emit(
     if arguments is not None:
         for argument, value in zip(source.inputs, arguments, strict=True):
             values[argument] = value
-            controls[argument.producer] = tuple(waits)
-    for node in source.nodes:
+            controls[argument.producer] = (*waits, value.producer)
+    for node in topological_order(source):
         if arguments is not None and node in controls:
             continue
         inputs = [values[v] for v in node.inputs]
         before = _unique(c for n in node.control_inputs for c in controls[n])
         if not is_call(node, result):
-            if waits and (not node.inputs or _may_have_effects(node)):
+            if waits and (_reads_resource(node) or not purity.is_pure(node)):
                 before = _unique([*before, *waits])
             copy = _copy(node, result, result.unique_name(prefix + node.name), inputs, before)
             values.update(zip(node.outputs, copy.outputs, strict=True))
             controls[node] = (copy,)
             continue
         name = _callee(node)
-        if name in chain or len(chain) > _MAX_DEPTH:
+        if name in chain:
             raise UnsupportedError(f"function {name!r} calls itself", where=f"node {node.name!r}", remedy="use tf.while_loop")
         function = result.functions.get(name)
         if function is None:
             raise GraphError(f"function {name!r} is not in the library", where=f"node {node.name!r}")
-        inner_waits = _unique([*before, *waits])
+        inside = f"{prefix}{node.name}/"
+        inner_waits = _joined([*before, *waits], result, f"{inside}start")
         inner_values, inner_controls = _emit(
-            function.body, result, prefix=f"{prefix}{node.name}/", arguments=inputs, waits=inner_waits, chain=(*chain, name)
+            function.body, result, purity, prefix=inside, arguments=inputs, waits=inner_waits, chain=(*chain, name)
         )
         for output, body_output in zip(node.outputs, function.body.outputs, strict=True):
             values[output] = inner_values[body_output]
         done = _unique(c for n in function.body.control_outputs for c in inner_controls[n]) or inner_waits
-        if len(done) > 1 and node.control_consumers:
-            done = (result.add_node("NoOp", result.unique_name(f"{prefix}{node.name}/done"), control_inputs=done),)
-        controls[node] = tuple(done)
+        controls[node] = _joined(done, result, f"{inside}done") if node.control_consumers else done
     return values, controls
 
 
@@ -90,8 +99,16 @@ def _callee(node: Node) -> str:
     return reference.name if isinstance(reference, FunctionReference) else node.op_type
 
 
-def _may_have_effects(node: Node) -> bool:
-    return any(v.dtype.name == "resource" for v in node.inputs) or not node.outputs or "f" in node.attrs or "body" in node.attrs
+def _reads_resource(node: Node) -> bool:
+    return any(v.dtype.name == "resource" for v in node.inputs)
+
+
+def _joined(nodes: Iterable[Node], result: Graph, name: str) -> tuple[Node, ...]:
+    """At most one node that runs after all of these: every edge from many nodes to many would be too many edges."""
+    several = _unique(nodes)
+    if len(several) < 2:
+        return several
+    return (result.add_node("NoOp", result.unique_name(name), control_inputs=several),)
 
 
 def _copy(node: Node, result: Graph, name: str, inputs: Sequence[Value], controls: Iterable[Node]) -> Node:

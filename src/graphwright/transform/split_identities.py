@@ -25,8 +25,9 @@ def split_identities(graph: Graph) -> int:
     (1, 'b:0')
     """
     removed = 0
+    waited_for = set(graph.control_outputs)
     for node in graph.nodes:
-        if node.op_type != "IdentityN" or node.control_inputs or node.control_consumers or node in graph.control_outputs:
+        if node.op_type != "IdentityN" or node.control_inputs or node.control_consumers or node in waited_for:
             continue
         for output, value in zip(node.outputs, node.inputs, strict=True):
             graph.replace_uses(output, value)
