@@ -59,7 +59,7 @@ def segmentation_batch(*, batch: int, input_size: int, output_size: int, seed: i
     labels = np.empty((batch, output_size, output_size), np.int32)
     for k in range(batch):
         image, mask = sources[k % len(sources)]
-        top, left = (int(rng.integers(0, length - output_size + 1)) for length in image.shape)
+        top, left = rng.integers(0, np.subtract(image.shape, output_size), endpoint=True).tolist()
         mirrored = np.pad(image, margin, mode="reflect")
         crop = mirrored[top : top + input_size, left : left + input_size]
         label = mask[top : top + output_size, left : left + output_size]
