@@ -1,0 +1,132 @@
+"""Random graphs, and random edits of them, for Hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+
+from graphwright.errors import GraphError
+from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
+from graphwright.ir.dtypes import DTYPES, DType, Shape
+from graphwright.ir.graph import Function, Graph, Node, Value, Variable
+
+DTYPE_CHOICES = [DTYPES[name] for name in ("float32", "int32", "resource", "variant", "bfloat16")]
+
+dtypes = st.sampled_from(DTYPE_CHOICES)
+shapes: st.SearchStrategy[Shape] = st.none() | st.lists(st.none() | st.integers(0, 5), max_size=3).map(tuple)
+names = st.text("abAB01_./->\\", min_size=1, max_size=6) | st.text(min_size=1, max_size=4).filter(lambda n: n[0] != "^" and ":" not in n)
+_scalars: st.SearchStrategy[Attribute] = st.one_of(
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(width=32, allow_nan=False),
+    st.binary(max_size=6),
+    dtypes,
+    shapes.map(ShapeAttribute),
+    st.builds(SerializedAttribute, st.binary(max_size=6)),
+)
+attributes: st.SearchStrategy[Attribute] = _scalars | st.lists(_scalars, max_size=3).map(tuple)
+
+
+@st.composite
+def graphs(draw: st.DrawFn, *, functions: bool = True) -> Graph:
+    """A small random graph: fan-in, fan-out, control edges, odd names, attributes, variables, functions."""
+    graph = Graph(draw(st.text(max_size=5)), versions=draw(st.tuples(st.integers(0, 9), st.integers(0, 9))))
+    _fill(draw, graph)
+    if functions:
+        for k in range(draw(st.integers(0, 2))):
+            body = Graph(f"f{k}", functions=graph.functions)
+            _fill(draw, body)
+            graph.functions[body.name] = Function(body.name, body, draw(st.binary(max_size=4)))
+        for node in graph:
+            if graph.functions and draw(st.integers(0, 4)) == 0:
+                name = draw(st.sampled_from(sorted(graph.functions)))
+                node.attrs["f"] = FunctionReference(name, draw(st.binary(max_size=3)))
+    return graph
+
+
+def _fill(draw: st.DrawFn, graph: Graph) -> None:
+    values: list[Value] = []
+    nodes: list[Node] = []
+    for _ in range(draw(st.integers(1, 8))):
+        name = graph.unique_name(draw(names))
+        nodes.append(
+            graph.add_node(
+                draw(st.sampled_from(["Add", "NoOp", "While", "my_function", "odd op"])),
+                name,
+                inputs=draw(st.lists(st.sampled_from(values), max_size=3)) if values else [],
+                control_inputs=draw(st.lists(st.sampled_from(nodes), max_size=2)) if nodes else [],
+                attrs=draw(st.dictionaries(st.text(min_size=1, max_size=3), attributes, max_size=2)),
+                output_types=draw(st.lists(st.tuples(dtypes, shapes), max_size=2)),
+                device=draw(st.sampled_from(["", "/device:CPU:0", 'odd "device"'])),
+                extra=draw(st.binary(max_size=2)),
+            )
+        )
+        values += nodes[-1].outputs
+    if values:
+        graph.inputs = draw(st.lists(st.sampled_from(values), max_size=2, unique=True))
+        graph.outputs = draw(st.lists(st.sampled_from(values), max_size=3))
+    graph.control_outputs = draw(st.lists(st.sampled_from(nodes), max_size=2))
+    for value in graph.inputs:
+        if value.dtype.name == "resource":
+            graph.variables[value] = Variable(draw(st.text(max_size=4)), DTYPES["float32"], draw(shapes), draw(st.booleans()))
+
+
+def edit(draw: Callable[[st.SearchStrategy[int]], int], graph: Graph, other: Graph) -> None:
+    """One random verb with random arguments, some of them wrong: from `other`, out of range, taken."""
+
+    def pick_node() -> Node:
+        home = other if draw(st.integers(0, 9)) == 0 and len(other) else graph
+        return home.nodes[draw(st.integers(0, len(home) - 1))] if len(home) else other.nodes[0]
+
+    def pick_value() -> Value:
+        node = pick_node()
+        for _ in range(4):
+            if node.outputs:
+                return node.outputs[draw(st.integers(0, len(node.outputs) - 1))]
+            node = pick_node()
+        return other.nodes[0].outputs[0]
+
+    def pick_name() -> str:
+        return ["fresh", pick_node().name, "", "a:b", "^a"][draw(st.integers(0, 4))]
+
+    verbs: list[Callable[[], object]] = [
+        lambda: graph.add_node("Add", pick_name(), inputs=[pick_value()], control_inputs=[pick_node()], output_types=[_FLOAT]),
+        lambda: graph.add_node("Add", graph.unique_name("new"), inputs=[pick_value(), pick_value()], output_types=[_FLOAT]),
+        lambda: graph.replace_input(pick_node(), draw(st.integers(-1, 2)), pick_value()),
+        lambda: replace_all_inputs(graph, pick_node(), [pick_value() for _ in range(draw(st.integers(0, 3)))]),
+        lambda: graph.append_input(pick_node(), pick_value()),
+        lambda: graph.replace_uses(pick_value(), pick_value()),
+        lambda: graph.replace_uses(pick_value(), pick_value(), keep=[pick_node()]),
+        lambda: graph.add_control_input(pick_node(), pick_node()),
+        lambda: graph.remove_control_input(pick_node(), pick_node()),
+        lambda: remove_some_control_input(graph, pick_node()),
+        lambda: graph.remove_node(pick_node()),
+        lambda: graph.remove_nodes([pick_node() for _ in range(draw(st.integers(0, 4)))]),
+        lambda: graph.rename(pick_node(), pick_name()),
+        lambda: graph.sort_nodes([*graph.nodes[1:], *graph.nodes[:1]]),
+        lambda: graph.sort_nodes([pick_node() for _ in graph.nodes]),
+        lambda: set_borders(graph, [pick_value()], [pick_value(), pick_value()], [pick_node()]),
+    ]
+    verbs[draw(st.integers(0, len(verbs) - 1))]()
+
+
+_FLOAT: tuple[DType, Shape] = (DTYPES["float32"], (2,))
+
+
+def replace_all_inputs(graph: Graph, node: Node, values: list[Value]) -> None:
+    graph.replace_inputs(node, values)
+
+
+def remove_some_control_input(graph: Graph, node: Node) -> None:
+    if node.control_inputs:
+        graph.remove_control_input(node, node.control_inputs[0])
+
+
+def set_borders(graph: Graph, inputs: list[Value], outputs: list[Value], controls: list[Node]) -> None:
+    """Set one of the three, whichever is first found to be right."""
+    try:
+        graph.outputs = outputs
+    except GraphError:
+        graph.control_outputs = controls
+    graph.inputs = inputs
