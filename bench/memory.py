@@ -32,7 +32,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from rich.console import Console
 
-from bench.memory_table import MIB, ModelRows, Results, Row, as_markdown, print_table
+from bench.memory_table import LEGEND, MIB, ModelRows, Results, Row, as_markdown, print_table
 
 MODEL_NAMES = ("unet", "resnet50", "densenet121", "transformer", "transformer_bfloat16", "mlp1000", "lstm")
 BUDGETS = (0.8, 0.6, 0.5, 0.4, 0.3)
@@ -250,6 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Benchmark(options.models[0], path, _settings(options), console).run()
         return 0
     died = _run_models(options, path, console)
+    console.print(LEGEND, style="dim")
     console.print(f"kept in {path}; --from-json {path} prints them as Markdown")
     return 1 if died else 0
 

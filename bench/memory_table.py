@@ -135,7 +135,7 @@ def print_table(results: Results, names: Iterable[str], console: Console) -> Non
         notes.append(f"{name}: {entry.description}")
         notes += [f"  {row.step} {row.budget}: {row.note}" for row in entry.rows if row.note]
     wide.print(table)
-    for note in [*notes, LEGEND]:
+    for note in notes:
         console.print(escape(note), style="dim")
 
 
