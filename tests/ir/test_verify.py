@@ -116,7 +116,7 @@ def test_a_variable_behind_no_resource(graph):
 
 def test_a_cycle_names_its_nodes_in_order(graph):
     graph.add_control_input(graph["a"], graph["b"])
-    with pytest.raises(GraphError, match="wait for each other: (a -> b|b -> a)\n") as caught:
+    with pytest.raises(GraphError, match=r"wait for each other: (a -> b|b -> a)\n") as caught:
         verify(graph)
     assert "%a = Relu(%x:0) ^b" in str(caught.value)
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
@@ -87,9 +87,7 @@ def build_cost_graph(
 
 
 class _Builder:
-    def __init__(
-        self, graph: Graph, purity: Purity, time_of: TimeOf, workspace_of: WorkspaceOf, loops: LoopCosts, time_unit: str
-    ) -> None:
+    def __init__(self, graph: Graph, purity: Purity, time_of: TimeOf, workspace_of: WorkspaceOf, loops: LoopCosts, time_unit: str) -> None:
         self.graph = graph
         self.purity = purity
         self.kernel_time_of = time_of
@@ -110,8 +108,9 @@ class _Builder:
         dependencies = self._small_dependencies(task_of)
         killers = self._find_killers(task_of)
         buffers, buffer_of, values = self._make_buffers(members, killers)
-        reads = self._add_reads_inside(task_of, buffers, values)
+        reads, stale = self._add_direct_reads(task_of, buffers, values)
         tasks = [self._make_task(t, nodes, task_of, buffer_of, buffers, dependencies, reads.get(t, ())) for t, nodes in enumerate(members)]
+        tasks = [replace(task, recomputable=False) if t in stale else task for t, task in enumerate(tasks)]
         order = self._task_order(tasks, buffers, members)
         renumber = {old: new for new, old in enumerate(order)}
         tasks, buffers = _renumbered([tasks[t] for t in order], buffers, renumber)
@@ -223,7 +222,7 @@ class _Builder:
         grouped: dict[Node, list[Node]] = {}
         pending: dict[Node, int] = {}
         leaders = set(leader.values())
-        read_inside = {resource for resources in self.loops.reads.values() for resource in resources}
+        read_directly = {resource for node in self.order if node.op_type != "ReadVariableOp" for resource in self._resources_read(node)}
         for node in self.order:
             if node in self.inputs or node.op_type == "Const" or is_view(node):
                 pending[node] = 0
@@ -231,8 +230,11 @@ class _Builder:
             if node in leader:
                 grouped.setdefault(leader[node], []).append(node)
                 continue
-            if self._touched_bytes(node) >= SMALL_BYTES or node in leaders or is_control_flow(node) or (
-                read_inside and not read_inside.isdisjoint(self.roots[v] for v in written_resources(node))
+            if (
+                self._touched_bytes(node) >= SMALL_BYTES
+                or node in leaders
+                or is_control_flow(node)
+                or (read_directly and not read_directly.isdisjoint(self._resources_written(node)))
             ):
                 grouped.setdefault(node, []).append(node)
                 continue
@@ -276,24 +278,47 @@ class _Builder:
                 killers[node.outputs[0]] = task_of[writer]
         return killers
 
-    def _add_reads_inside(self, task_of: Mapping[Node, int], buffers: list[Buffer], values: list[Value]) -> dict[int, list[int]]:
-        """Buffers without bytes for variables that a control-flow node reads inside, killed by the next write to that variable.
+    def _add_direct_reads(
+        self, task_of: Mapping[Node, int], buffers: list[Buffer], values: list[Value]
+    ) -> tuple[dict[int, list[int]], set[int]]:
+        """Buffers without bytes for the variables that a task reads from the resource itself, killed by the next write to it.
 
-        The node reads the variable anew each time it runs, so it must not run again behind that write.
+        A loop, a branch or a gather reads the variable anew each time it runs, so it must not run again behind
+        that write. Returns these buffers per task, and the tasks for which no such buffer can say it: they must not run again.
         """
         reads: dict[int, list[int]] = {}
-        writes: dict[Value, list[Node]] = {}
-        for node in self.order if self.loops.reads else ():
-            for resource in (*(self.roots[v] for v in written_resources(node)), *self.loops.writes.get(node, ())):
-                writes.setdefault(resource, []).append(node)
-        for node, resources in self.loops.reads.items():
-            for resource in resources:
-                writer = next((w for w in writes.get(resource, ()) if self.position[w] > self.position[node]), None)
-                if writer is not None and writer in task_of:
+        stale: set[int] = set()
+        last_write: dict[Value, Node] = {}
+        for node in reversed(self.order):
+            if node in task_of and node.op_type != "ReadVariableOp":
+                for resource in self._resources_read(node):
+                    writer = last_write.get(resource)
+                    if writer is None:
+                        continue
+                    if writer not in task_of or task_of[writer] == task_of[node]:
+                        stale.add(task_of[node])
+                        continue
                     reads.setdefault(task_of[node], []).append(len(buffers))
                     values.append(resource)
                     buffers.append(Buffer(f"{resource.name} in {node.name}", 0, None, killed_by=task_of[writer]))
-        return reads
+            last_write.update(dict.fromkeys(self._resources_written(node), node))
+        return reads, stale
+
+    def _resources_read(self, node: Node) -> tuple[Value, ...]:
+        """The resources that a node without effects may read when it runs."""
+        if node in self.loops.reads:
+            return tuple(dict.fromkeys(self.loops.reads[node]))
+        if not any(v.dtype.name == "resource" for v in node.inputs) or not self.purity.is_pure(node):
+            return ()
+        return tuple(dict.fromkeys(self.roots[v] for v in node.inputs if v.dtype.name == "resource"))
+
+    def _resources_written(self, node: Node) -> tuple[Value, ...]:
+        """The resources that a node may write; all of them where nothing is known of it."""
+        if node in self.loops.writes:
+            return tuple(self.loops.writes[node])
+        if not any(v.dtype.name == "resource" for v in node.inputs) or self.purity.is_pure(node):
+            return ()
+        return tuple(self.roots[v] for v in written_resources(node) or node.inputs if v.dtype.name == "resource")
 
     def _make_buffers(
         self, members: list[tuple[Node, ...]], killers: Mapping[Value, int]
@@ -303,7 +328,7 @@ class _Builder:
         buffer_of: dict[Value, int] = {}
         kept = {self.roots[v] for v in self.graph.outputs}
         kept |= {held for value in tuple(kept) for held in self.loops.holds.get(value, ())}
-        held = {value for values in self.loops.holds.values() for value in values}
+        needed_outside = kept | {value for values in self.loops.holds.values() for value in values}
         for value, killer in killers.items():
             buffer_of[value] = len(buffers)
             values.append(value)
@@ -312,7 +337,7 @@ class _Builder:
             inside = set(nodes)
             for node in nodes:
                 for value in node.outputs:
-                    if value.uses and all(use.node in inside for use in value.uses) and len(nodes) > 1 and value not in kept | held:
+                    if value.uses and all(use.node in inside for use in value.uses) and len(nodes) > 1 and value not in needed_outside:
                         continue  # fused away inside the group
                     buffer_of[value] = len(buffers)
                     values.append(value)

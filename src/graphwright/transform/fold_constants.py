@@ -47,8 +47,7 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate) -> int:
         computable = node.op_type == "Const" or (node.inputs and purity.is_pure(node) and all(v.producer in constant for v in node.inputs))
         if computable and all(_is_foldable(v) for v in node.outputs):
             constant.add(node)
-    fixed = set(graph.control_outputs)
-    border = [n for n in graph.nodes if n in constant and n.op_type != "Const" and n not in fixed and _is_read_outside(n, constant, graph)]
+    border = [node for node in graph.nodes if node in constant and node.op_type != "Const" and _is_read_outside(node, constant, graph)]
     if not border:
         return 0
     arrays = iter(evaluate([v for node in border for v in node.outputs]))
@@ -74,11 +73,12 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
     """Replace each node by constants, one per output, and return how many nodes are gone.
 
     What waited for the node waits for what the node waited for, the nodes of its inputs
-    included. Inputs and control outputs of the graph stay.
+    included; a control output hands that role to them. Inputs of the graph stay.
     """
     constants: list[Node] = []
-    fixed = {v.producer for v in graph.inputs} | set(graph.control_outputs)
-    replaced = [node for node in arrays if node not in fixed]
+    fed = {v.producer for v in graph.inputs}
+    control_outputs = dict.fromkeys(graph.control_outputs)
+    replaced = [node for node in arrays if node not in fed]
     for node in replaced:
         values = arrays[node]
         for output, array in zip(node.outputs, values, strict=True):
@@ -93,6 +93,10 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
             graph.remove_control_input(consumer, node)
             for control in before:
                 graph.add_control_input(consumer, control)
+        if node in control_outputs:
+            del control_outputs[node]
+            control_outputs.update(dict.fromkeys(before))
+            graph.control_outputs = control_outputs
         graph.remove_node(node)
     new = set(constants)
     graph.sort_nodes([*constants, *(n for n in graph.nodes if n not in new)])
