@@ -46,8 +46,9 @@ def main() -> None:
     fast = gw.optimize_memory(train_step, budget=0.5, inputs=inputs)
     print(fast.plan)
     print(gw.verify(train_step, fast, inputs, steps=3))
-    print("plain:    ", gw.measure(train_step, inputs))
-    print("optimized:", gw.measure(fast, inputs))
+    for name, step in (("plain", train_step), ("optimized", fast)):
+        measured = gw.measure(step, inputs)
+        print(f"{name}: {measured.peak_bytes / 2**20:.1f} MiB, {1000 * measured.time_s:.0f} ms a step")
     for _ in range(3):
         print("loss:", float(fast(*inputs)))
 

@@ -39,6 +39,7 @@ def main() -> None:
     plain = train(build_model())
     model = gw.optimize_memory(build_model(), budget=0.6)  # the only new line
     thrifty = train(model)
+    print(model.memory_plan().verdict)
     print("loss per epoch, plain:    ", *(f"{loss:.6f}" for loss in plain))
     print("loss per epoch, optimized:", *(f"{loss:.6f}" for loss in thrifty))
     np.testing.assert_allclose(thrifty, plain, rtol=1e-4)

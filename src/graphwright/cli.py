@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -149,8 +150,8 @@ def inspect(
     feeds = parse_feeds(feed)
     loaded = load_target(target)
     if measure:
-        step, inputs = _runnable(loaded, feeds, batch, mode)
-        report = gw.inspect(step, inputs=inputs, measure=True)
+        step, inputs, name = _runnable(loaded, feeds, batch, mode)
+        report = dataclasses.replace(gw.inspect(step, inputs=inputs, measure=True), name=name)
     else:
         report = gw.inspect(loaded, feeds=feeds, mode=mode.value, batch=batch)
     _show(report, as_json=as_json)
@@ -171,9 +172,9 @@ def optimize(
     feeds = parse_feeds(feed)
     amount = parse_amount(budget)
     loaded = load_target(target)
-    step, inputs = _runnable(loaded, feeds, batch, Mode.TRAIN)
+    step, inputs, name = _runnable(loaded, feeds, batch, Mode.TRAIN)
     fast = gw.optimize_memory(step, budget=amount, inputs=inputs)
-    result = fast.plan
+    result = dataclasses.replace(fast.plan, name=name)
     if measure:
         result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))
     _show(result, as_json=as_json)
@@ -250,7 +251,10 @@ def load_target(text: str) -> Any:
         from graphwright.source.files import load_callable
 
         _start_tensorflow()
-        return load_callable(path)
+        with warnings.catch_warnings():
+            # An optimizer that was saved before its first step: costs do not depend on its values.
+            warnings.filterwarnings("ignore", "Skipping variable loading for optimizer", UserWarning)
+            return load_callable(path)
     module_name, colon, attributes = text.rpartition(":")
     if not colon or not re.fullmatch(r"\w+(\.\w+)*", module_name) or not re.fullmatch(r"\w+(\.\w+)*", attributes):
         raise ArgumentError(
@@ -276,14 +280,15 @@ def load_target(text: str) -> Any:
     return found
 
 
-def _runnable(loaded: Any, feeds: dict[str, Any] | None, batch: int | None, mode: Mode) -> tuple[Any, Any]:
-    """The step of a target, with made-up inputs to run it on."""
+def _runnable(loaded: Any, feeds: dict[str, Any] | None, batch: int | None, mode: Mode) -> tuple[Any, Any, str]:
+    """The step of a target, made-up inputs to run it on, and its name."""
     from graphwright.train.example_inputs import example_inputs
     from graphwright.train.keras_step import is_keras_model, keras_step
     from graphwright.train.targets import trace
 
-    inputs = example_inputs(trace(loaded, feeds=feeds, mode=mode.value, batch=batch))
-    return (keras_step(loaded, mode.value) if is_keras_model(loaded) else loaded), inputs
+    traced = trace(loaded, feeds=feeds, mode=mode.value, batch=batch)
+    step = keras_step(loaded, mode.value) if is_keras_model(loaded) else loaded
+    return step, example_inputs(traced), traced.name
 
 
 def _start_tensorflow() -> None:
