@@ -1,0 +1,66 @@
+"""Read what a loop only hands on from where it came, instead of from behind the loop.
+
+A While returns every value it was given, also those that its body never changes: the
+limit of the counter, lists that are only read, variables. TensorFlow's gradients read
+such outputs. What reads the loop's input instead can run without the loop, has a known
+shape where the loop's output has none (the shape of a variable), and does not count as
+memory that the loop makes.
+"""
+
+from __future__ import annotations
+
+from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import Purity
+
+_LOOPS = ("While", "StatelessWhile")
+
+
+def forward_loop_invariants(graph: Graph, purity: Purity) -> int:
+    """Let the readers of unchanged loop outputs read the loop's inputs; returns how many outputs lost all readers.
+
+    Readers of a variable that a loop with effects hands on still run after that loop.
+
+    >>> from graphwright.ir.graph import DTYPES, Function
+    >>> f32 = (DTYPES["float32"], (2,))
+    >>> body = Graph("body")
+    >>> args = [body.add_node("_Arg", name, output_types=[f32]).outputs[0] for name in "ab"]
+    >>> body.inputs = args
+    >>> body.outputs = [args[0], body.add_node("Relu", "r", inputs=[args[1]], output_types=[f32]).outputs[0]]
+    >>> g = Graph("main", functions={"body": Function("body", body)})
+    >>> x, y = (g.add_node("Placeholder", name, output_types=[f32]).outputs[0] for name in "xy")
+    >>> loop = g.add_node("StatelessWhile", "loop", inputs=[x, y], attrs={"body": FunctionReference("body")}, output_types=[f32, f32])
+    >>> reader = g.add_node("Add", "reader", inputs=loop.outputs, output_types=[f32])
+    >>> forward_loop_invariants(g, Purity(g, {"Relu": False})), reader
+    (1, <Node reader = Add(x:0, loop:1)>)
+    """
+    forwarded = 0
+    for node in graph.nodes:
+        if node.op_type not in _LOOPS:
+            continue
+        for k in invariant_positions(graph, node):
+            output = node.outputs[k]
+            if not output.uses and output not in graph.outputs:
+                continue
+            if output.dtype.name == "resource" and not purity.is_pure(node):
+                for consumer in output.consumers:
+                    graph.add_control_input(consumer, node)
+            graph.replace_uses(output, node.inputs[k])
+            forwarded += 1
+    return forwarded
+
+
+def invariant_positions(graph: Graph, node: Node) -> tuple[int, ...]:
+    """Positions of the values that the loop's body returns as it got them."""
+    reference = node.attrs.get("body")
+    function = graph.functions.get(reference.name) if isinstance(reference, FunctionReference) else None
+    if function is None:
+        return ()
+    body = function.body
+    return tuple(k for k, (inner, outer) in enumerate(zip(body.inputs, body.outputs, strict=True)) if _source(outer) is inner)
+
+
+def _source(value: Value) -> Value:
+    while value.producer.op_type == "Identity":
+        value = value.producer.inputs[0]
+    return value
