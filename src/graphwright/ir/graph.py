@@ -135,9 +135,8 @@ class Node:
 class Function:
     """A function of the library.
 
-    `body.inputs` are the arguments, `body.outputs` the results. `definition` is the serialized
-    `FunctionDef` that it was read from: what the body graph does not say (signature,
-    attributes) is written back from there.
+    `body.inputs` are the arguments, `body.outputs` the results. `definition` is what the body does
+    not say: the `FunctionDef` that it was read from without its nodes (signature, attributes), serialized.
     """
 
     name: str

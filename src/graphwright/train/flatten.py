@@ -42,13 +42,20 @@ def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = 
     split_identities(graph)
     remove_dead_code(graph)
     purity = Purity(graph, stateful_op_types(graph))
-    for _ in range(3):  # folding makes shapes known, which makes more foldable; three rounds reach the end in practice
+    # Inference imports the graph, which is the slow part: tracing with static shapes has inferred nearly all already.
+    if any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
         infer_shapes(graph, feeds)
+    for _ in range(3):  # folding makes shapes known, which makes more foldable; three rounds reach the end in practice
         folded = fold_shapes(graph) + fold_constants(graph, purity, evaluate_constants(graph))
         remove_dead_code(graph)
-        if not folded:
+        if not folded or not _has_unknown_sizes(graph):
             break
+        infer_shapes(graph, feeds)
     return FlatStep(graph, binding, purity)
+
+
+def _has_unknown_sizes(graph: Graph) -> bool:
+    return any(v.dtype.itemsize is not None and v.nbytes is None for node in graph.nodes for v in node.outputs)
 
 
 def stateful_op_types(graph: Graph) -> dict[str, bool]:

@@ -1,0 +1,233 @@
+"""What is read from a GraphDef is written back, field by field, and what cannot be read says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from graphwright.errors import GraphError, UnsupportedError
+from graphwright.ir.text import from_text, to_text
+from graphwright.ir.verify import verify
+from graphwright.source.attributes import from_attr_value, tensor_from_attribute, write_attr_value
+from graphwright.source.graph_def import from_graph_def, to_graph_def
+
+
+def keras_step() -> Any:
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.layers.Input((8, 8, 3)),
+            keras.layers.Conv2D(4, 3),
+            keras.layers.BatchNormalization(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(2),
+        ]
+    )
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x, training=True))
+        return tape.gradient(loss, model.trainable_variables)
+
+    step.keep = model
+    return step.get_concrete_function(tf.TensorSpec((None, 8, 8, 3)))
+
+
+def control_flow() -> Any:
+    @tf.function
+    def double(x: Any) -> Any:
+        return x + x
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.while_loop(lambda k, _: k < 3, lambda k, h: (k + 1, double(h) * tf.cond(k > 1, lambda: h, lambda: double(h))), (0, x))[1]
+            y = tf.switch_case(tf.cast(tf.reduce_sum(y), tf.int32) % 3, [lambda: y, lambda: double(y), lambda: y * 3.0])
+        with tf.control_dependencies([tf.debugging.assert_all_finite(y, "finite")]):
+            return tape.gradient(y, x), tf.map_fn(double, y)
+
+    return step.get_concrete_function(tf.TensorSpec((4,)))
+
+
+def odd_attributes() -> Any:
+    @tf.function
+    def step(x: Any, text: Any) -> Any:
+        values, where = tf.unique(tf.cast(x, tf.int32))
+        a, b = tf.split(x, 2)
+        parsed = tf.io.decode_raw(text, tf.uint8)
+        ragged = tf.strings.split([text, "a b"]).values
+        return values, where, a + b, parsed, ragged, tf.constant(np.arange(12, dtype=np.float64).reshape(3, 4)), tf.zeros((0, 2))
+
+    return step.get_concrete_function(tf.TensorSpec((4,)), tf.TensorSpec((), tf.string))
+
+
+@pytest.mark.parametrize("make", [keras_step, control_flow, odd_attributes])
+@pytest.mark.parametrize("shapes", [False, True])
+def test_nothing_is_lost_on_the_way(make, shapes):
+    function = make()
+    graph_def = function.graph.as_graph_def(add_shapes=shapes)
+    graph = from_graph_def(graph_def)
+    verify(graph)
+    written = to_graph_def(graph)
+    assert {n.name: _fields(n) for n in written.node} == {n.name: _fields(n) for n in graph_def.node}
+    assert written.versions == graph_def.versions
+    ours = {f.signature.name: f for f in written.library.function}
+    theirs = {f.signature.name: f for f in graph_def.library.function}
+    assert set(ours) <= set(theirs)
+    for name, function_def in ours.items():
+        _assert_same_function(function_def, theirs[name])
+
+
+@pytest.mark.parametrize("make", [keras_step, control_flow, odd_attributes])
+def test_the_text_form_holds_real_graphs(make):
+    graph = from_graph_def(make().graph.as_graph_def())
+    again = from_text(to_text(graph))
+    assert to_text(again) == to_text(graph)
+    assert to_graph_def(again) == to_graph_def(graph)
+
+
+def _fields(node_def: Any) -> dict[str, Any]:
+    # Control inputs are a set; TensorFlow lists them in no particular order.
+    data = [i for i in node_def.input if not i.startswith("^")]
+    return {
+        "op": node_def.op,
+        "device": node_def.device,
+        "inputs": [i.removesuffix(":0") for i in data],
+        "control": {i for i in node_def.input if i.startswith("^")},
+        "attr": dict(node_def.attr),
+        "debug": node_def.experimental_debug_info,
+        "type": node_def.experimental_type,
+    }
+
+
+def _assert_same_function(ours: Any, theirs: Any) -> None:
+    assert {n.name: _function_node(n) for n in ours.node_def} == {n.name: _function_node(n) for n in theirs.node_def}
+    a, b = type(ours)(), type(theirs)()
+    a.CopyFrom(ours)
+    b.CopyFrom(theirs)
+    a.ClearField("node_def")
+    b.ClearField("node_def")
+    assert a == b
+
+
+def _function_node(node_def: Any) -> dict[str, Any]:
+    return {**_fields(node_def), "inputs": [i for i in node_def.input if not i.startswith("^")]}
+
+
+def test_only_functions_that_are_reached_are_written():
+    graph = from_graph_def(control_flow().graph.as_graph_def())
+    reached = {f.signature.name for f in to_graph_def(graph).library.function}
+    assert reached
+    for node in reversed(graph.nodes):
+        graph.remove_node(node)
+    assert not to_graph_def(graph).library.function
+    assert not to_graph_def(graph, library=False).library.function
+
+
+def test_an_edited_body_is_written():
+    @tf.function
+    def body(x):
+        return tf.nn.relu(x) + 1.0
+
+    function = tf.function(lambda x: body(x)).get_concrete_function(tf.TensorSpec((2,)))
+    graph = from_graph_def(function.graph.as_graph_def())
+    inner = next(f.body for f in graph.functions.values() if any(n.op_type == "Relu" for n in f.body))
+    relu = next(n for n in inner if n.op_type == "Relu")
+    negative = inner.add_node("Neg", "negative", inputs=relu.inputs, attrs=dict(relu.attrs), output_types=[(relu.outputs[0].dtype, (2,))])
+    inner.replace_uses(relu.outputs[0], negative.outputs[0])
+    inner.remove_node(relu)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.graph_util.import_graph_def(to_graph_def(graph), name="")
+        (output,) = session.run([function.outputs[0].name], {function.inputs[0].name: [3.0, -4.0]})
+    assert output.tolist() == [-2.0, 5.0]
+
+
+def test_a_graph_in_any_order_is_read():
+    function = control_flow()
+    graph_def = function.graph.as_graph_def()
+    turned = type(graph_def)()
+    turned.CopyFrom(graph_def)
+    del turned.node[:]
+    turned.node.extend(reversed(graph_def.node))
+    graph = from_graph_def(turned)
+    verify(graph)
+    seen: set[Any] = set()
+    for node in graph:
+        assert {v.producer for v in node.inputs} <= seen
+        seen.add(node)
+
+
+def _graph_def(*nodes: tuple[str, str, list[str]]) -> Any:
+    graph_def = tf.compat.v1.GraphDef()
+    for op, name, inputs in nodes:
+        node = graph_def.node.add(op=op, name=name, input=inputs)
+        node.attr["T"].type = node.attr["dtype"].type = 1
+    return graph_def
+
+
+@pytest.mark.parametrize(
+    ("nodes", "error", "message"),
+    [
+        ([("Relu", "a", ["b"])], GraphError, "input 'b' does not exist"),
+        ([("Const", "a", []), ("Const", "a", [])], GraphError, "two nodes are named 'a'"),
+        ([("Relu", "a", ["b"]), ("Relu", "b", ["a"])], GraphError, "is in a cycle"),
+        ([("Placeholder", "x", []), ("Relu", "a", ["x:1"])], GraphError, "'x' has 1 outputs"),
+        ([("NoSuchOp", "a", [])], UnsupportedError, "op type 'NoSuchOp' is not known"),
+        ([("Merge", "m", ["n"]), ("NextIteration", "n", ["m"])], UnsupportedError, "the TF1 loop around 'n'"),
+    ],
+)
+def test_what_cannot_be_read_says_why(nodes, error, message):
+    with pytest.raises(error, match=message):
+        from_graph_def(_graph_def(*nodes))
+
+
+def test_attributes_of_every_kind_come_back():
+    value = tf.compat.v1.AttrValue
+    function = value(func={"name": "f"})
+    function.func.attr["T"].type = 1
+    functions = value()
+    functions.list.func.add(name="g")
+    functions.list.func.add(name="h").attr["k"].i = 3
+    named = value()
+    named.shape.dim.add(size=3, name="rows")
+    shapes = value()
+    shapes.list.shape.add().CopyFrom(tf.TensorShape([None, 2]).as_proto())
+    shapes.list.shape.add(unknown_rank=True)
+    empty, tensor = value(), value()
+    empty.list.SetInParent()
+    tensor.tensor.CopyFrom(tf.make_tensor_proto([[1.5, 2.5]]))
+    cases = [
+        value(i=-3),
+        value(f=0.1),
+        value(b=False),
+        value(s=b"\xff"),
+        value(type=1),
+        value(type=101),
+        value(type=9999),
+        value(placeholder="T"),
+        value(),
+        function,
+        functions,
+        named,
+        shapes,
+        empty,
+        tensor,
+    ]
+    for items in ({"i": [1, 2]}, {"f": [0.5]}, {"b": [True, False]}, {"s": [b"a", b""]}, {"type": [1, 3]}):
+        listed = value()
+        for key, entries in items.items():
+            getattr(listed.list, key).extend(entries)
+        cases.append(listed)
+    for case in cases:
+        again = value()
+        write_attr_value(from_attr_value(case), again)
+        assert again == case
+    assert tensor_from_attribute(from_attr_value(tensor)).tolist() == [[1.5, 2.5]]
+    assert tensor_from_attribute(from_attr_value(empty)) is None
+    assert tensor_from_attribute(3) is None
