@@ -15,6 +15,7 @@ from graphwright.ir.graph import Graph, Value, Variable
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.graph_def import from_graph_def, to_graph_def
+from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _HOST_CALLBACKS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
@@ -51,6 +52,8 @@ def from_concrete_function(function: Any) -> tuple[Graph, Binding]:
     func_graph = function.graph
     name = str(getattr(function, "name", "") or func_graph.name)
     name = name.removeprefix("b'").rstrip("'")
+    if is_jit_compiled(function):
+        raise _compiled_by_xla("the step", f"step {name!r}")
     graph = from_graph_def(func_graph.as_graph_def(add_shapes=True), name=func_graph.name)
     _drop_shape_attributes(graph)
     graph.inputs = [graph.value(t.name) for t in func_graph.inputs]
@@ -107,12 +110,16 @@ def _refuse_unsupported(graph: Graph) -> None:
                     remedy="do that work in the input pipeline, or rewrite it with TensorFlow operations",
                 )
             if node.attrs.get("_XlaMustCompile") is True:
-                raise UnsupportedError(
-                    "a function inside the step is compiled by XLA (jit_compile=True)",
-                    where=f"node {node.name!r} of {body.name!r}",
-                    cause="XLA schedules and recomputes by its own rules, and undoes the planned order",
-                    remedy="use jit_compile=False for this step (for Keras: model.compile(..., jit_compile=False))",
-                )
+                raise _compiled_by_xla("a function inside the step", f"node {node.name!r} of {body.name!r}")
+
+
+def _compiled_by_xla(what: str, where: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what} is compiled by XLA (jit_compile=True)",
+        where=where,
+        cause="XLA schedules and recomputes by its own rules, and undoes the planned order",
+        remedy="use jit_compile=False for this step (for Keras: model.compile(..., jit_compile=False))",
+    )
 
 
 def import_graph(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None) -> Any:
