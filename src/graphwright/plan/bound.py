@@ -19,8 +19,8 @@ import heapq
 
 from graphwright.plan.model import CostGraph, LowerBound
 
-EXPANSIONS = 1500  # sets looked at for one task
-TASKS = 12  # tasks whose history is searched
+SETS = 4_000  # sets looked at for one task
+TASKS = 8  # tasks whose history is searched
 
 
 def lower_bound(graph: CostGraph) -> LowerBound:
@@ -76,13 +76,11 @@ def _history(graph: CostGraph, index: int, need: int, counted: list[bool]) -> in
     start = frozenset(number for number in graph.tasks[index].inputs if counted[number])
     heap: list[tuple[int, int, frozenset[int]]] = [(need, 0, start)]
     seen: set[frozenset[int]] = {start}
-    count = 0
     while heap:
         so_far, _, live = heapq.heappop(heap)
         producers = sorted({producer for number in live if (producer := buffers[number].producer) is not None})
-        if not producers or count >= EXPANSIONS:
+        if not producers or len(seen) >= SETS:
             return so_far
-        count += 1
         for producer in producers:
             others = live.difference(graph.tasks[producer].outputs)
             here = max(so_far, _need(graph, producer, others, counted))

@@ -179,7 +179,7 @@ def price(sequence: Sequence, number: int, run: int, floor: float = 0.0) -> tupl
         chain, prolongs = build_chain(sequence, producer, at, eager=eager, time_limit=most)
         if chain is not None:
             takeover = _later_runs(sequence, chain, at)
-            options = [takeover, ()] if takeover else [()]
+            options: list[tuple[int, ...]] = [takeover, ()] if takeover else [()]
             idle = _unread_run(sequence, producer, low, at)
             if idle is not None:  # made too early: move it instead of making it twice
                 options.insert(0, (idle, *takeover))

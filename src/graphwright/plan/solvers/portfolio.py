@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time as clock
 from collections.abc import Callable, Sequence
 
@@ -11,12 +12,16 @@ from graphwright.plan.solvers.improve import fill, ruin_and_recreate
 from graphwright.plan.solvers.intervals import reduce_overflow
 from graphwright.plan.solvers.problem import Problem
 from graphwright.plan.solvers.reorder import reorder
-from graphwright.plan.solvers.segments import segment_schedules
+from graphwright.plan.solvers.segments import segment_levels
 from graphwright.plan.solvers.sequence import Sequence as Plan
 
-ORDERS = 4  # orders on which every solver is tried
-CAPPED = 6000  # tasks up to which running under a cap is worth its time
-IMPROVING = 0.35  # share of the remaining time for the neighborhood search
+ORDERS = ((1_000, 4), (3_000, 3), (20_000, 2), (1 << 62, 1))  # tasks up to which so many orders are tried
+CAPPED = 6_000  # tasks up to which running under a cap is worth its time
+FIRST = 0.5  # share of the time for the first round of solvers
+IMPROVING = 0.5  # seconds for the neighborhood search, per second spent before it ...
+IMPROVING_AT_LEAST = 1.0  # ... and at least
+WORTH = 3.0  # a repair is given up at so many times the overhead of the best plan
+SPARE = 1.0  # a start is not tried when it is slower than the best plan by so many times the whole
 
 
 class Portfolio:
@@ -34,6 +39,7 @@ class Portfolio:
         self.labels = graph.order
         self.progress = progress
         self.how = ""
+        self.lowest: tuple[int, list[int]] | None = None  # smallest peak met so far, whatever was looked for
         self.say(0.0, "reordering")
         self.orders = reorder(self.problem)
 
@@ -50,6 +56,7 @@ class Portfolio:
         """A cheap schedule within the budget, or None; and whether it is proved to be the cheapest."""
         problem = self.problem
         order = self.orders[0]
+        started = clock.perf_counter()
         start = Plan(problem, order, budget)
         if start.overflow() == 0:
             fits = Plan(problem, problem.graph.order, budget).overflow() == 0
@@ -57,81 +64,127 @@ class Portfolio:
             return self.original(problem.graph.order if fits else order), True
         best = self._first(budget, deadline)
         if best is None:
+            best = self._deep(budget, deadline)
+        if best is None:
             return None, False
         self.say(0.6, "improving")
         now = clock.perf_counter()
-        improved = ruin_and_recreate(best, min(deadline, now + IMPROVING * (deadline - now)))
+        patience = max(IMPROVING_AT_LEAST, IMPROVING * (now - started))
+        improved = ruin_and_recreate(best, min(deadline, now + patience))
         if improved.time < best.time:
             best = improved
             self.how += ", improved"
         return self.original(best.steps()), False
 
+    def _take(self, best: Plan | None, steps: Sequence[int], budget: int, how: str, until: float) -> Plan | None:
+        """Repair and fill a schedule; the better one of it and `best`."""
+        plan = Plan(self.problem, steps, budget)
+        cap = float("inf") if best is None else self.problem.base_time + WORTH * (best.time - self.problem.base_time)
+        if best is not None and plan.time - best.time > SPARE * self.problem.base_time:
+            return best
+        fits = reduce_overflow(plan, until, time_cap=cap)
+        if self.lowest is None or plan.peak < self.lowest[0]:
+            self.lowest = (plan.peak, plan.steps())
+        if not fits:
+            return best
+        fill(plan, until)
+        if best is None or (plan.time, plan.peak) < (best.time, best.peak):
+            self.how = how
+            return plan
+        return best
+
     def _first(self, budget: int, deadline: float) -> Plan | None:
         """The best of one run of each solver on each order."""
         problem = self.problem
         started = clock.perf_counter()
-        limit = deadline - started
         best: Plan | None = None
-
-        def take(steps: Sequence[int], how: str, until: float) -> None:
-            nonlocal best
-            plan = Plan(problem, steps, budget)
-            if not reduce_overflow(plan, until):
-                return
-            fill(plan, deadline)
-            if best is None or (plan.time, plan.peak) < (best.time, best.peak):
-                best, self.how = plan, how
-
-        orders = self.orders[:ORDERS]
+        count = next(count for size, count in ORDERS if problem.task_count <= size)
+        orders = self.orders[:count]
+        slot = FIRST * (deadline - started) / len(orders)
         for place, order in enumerate(orders):
-            share = (place + 1) / len(orders)
-            until = started + 0.6 * limit * share
-            if clock.perf_counter() > until:
-                continue
-            self.say(0.6 * place / len(orders), "recomputing segments")
-            segments = segment_schedules(problem, order, budget, started + 0.6 * limit * (place + 0.3) / len(orders))
-            for steps in segments[:2]:
-                take(steps, "segments", until)
-            self.say(0.6 * (place + 0.5) / len(orders), "recomputing single values")
+            begin = started + slot * place
+            if best is not None and clock.perf_counter() > begin + slot:
+                break
+            share = 0.6 / len(orders)
+            self.say(share * place, "recomputing segments")
+            until = max(begin + 0.5 * slot, clock.perf_counter() + 0.25 * slot)
+            nothing: list[list[int]] = []
+            for steps in next(segment_levels(problem, order, budget, until), nothing)[:2]:
+                best = self._take(best, steps, budget, "segments", until)
+            self.say(share * (place + 0.5), "recomputing single values")
+            until = max(begin + slot, clock.perf_counter() + 0.25 * slot)
+            best = self._take(best, order, budget, "intervals", until)
             if problem.task_count <= CAPPED:
                 steps = run_under_cap(problem, order, budget, until)
                 if steps is not None:
-                    take(steps, "eviction", until)
-            take(order, "intervals", until)
+                    best = self._take(best, steps, budget, "eviction", until)
+        return best
+
+    def _deep(self, budget: int, deadline: float) -> Plan | None:
+        """For very small budgets: nested segments, and falling to the budget step by step."""
+        for order in self.orders[:2]:
+            for level in segment_levels(self.problem, order, budget, deadline):
+                for steps in level[:2]:
+                    self.say(0.6, "recomputing nested segments")
+                    now = clock.perf_counter()
+                    found = self._take(None, steps, budget, "nested segments", now + (deadline - now) / 4)
+                    if found is not None:
+                        return found
+        plan = self._descend(budget, deadline)
+        return plan if plan.peak <= budget else None
+
+    def _descend(self, low: int, deadline: float) -> Plan:
+        """The plan with the smallest peak, not below `low`: each step starts from the one before.
+
+        A plan made for a slightly larger budget is a better start than the order: the search
+        then has to remove little overflow at a time.
+        """
+        problem = self.problem
+        started = clock.perf_counter()
+        starts: list[list[int]] = []
+        for order in self.orders[:2]:
+            starts.append(order)
+            starts.extend(level[0] for level in segment_levels(problem, order, low, deadline))
+        best = Plan(problem, self.orders[0] if self.lowest is None else self.lowest[1], low)
+        for place, steps in enumerate(starts):
+            until = min(deadline, clock.perf_counter() + (deadline - clock.perf_counter()) / (len(starts) - place))
+            plan = self._fall(steps, low, until, place)
+            if (plan.peak, plan.time) < (best.peak, best.time):
+                best = plan
+                self.how = "intervals, step by step"
+            if best.peak <= low:
+                break
+            self.say(
+                0.6 + 0.35 * min(1.0, (clock.perf_counter() - started) / max(deadline - started, 1e-9)), "looking for the smallest peak"
+            )
+        best.budget = max(low, best.peak)
+        fill(best, deadline)
+        return best
+
+    def _fall(self, steps: Sequence[int], low: int, until: float, seed: int) -> Plan:
+        problem = self.problem
+        source = random.Random(seed)
+        best = Plan(problem, steps, low)
+        floor = problem.graph.resident_bytes
+        stride, failures = 0.05, 0
+        while best.peak > low and failures < 6 and clock.perf_counter() < until:
+            plan = best.copy()
+            plan.budget = max(low, floor + int((best.peak - floor) * (1 - stride)))
+            noise = [source.lognormvariate(0.0, 0.5) for _ in range(problem.buffer_count)] if failures else None
+            if reduce_overflow(plan, until, noise=noise):
+                fill(plan, until)
+            if plan.peak < best.peak:
+                best, failures = plan, 0
+            else:
+                failures += 1
+                stride = max(stride / 2, 0.002)
         return best
 
     def smallest(self, low: int, deadline: float) -> list[int]:
         """The schedule with the smallest peak found; nothing below `low` is looked for."""
-        problem = self.problem
-        best = self.orders[0]
-        self.how = "original order" if tuple(best) == problem.graph.order else "reorder"
-        high = Plan(problem, best, 0).peak
-        started = clock.perf_counter()
-        for steps in segment_schedules(problem, best, low, deadline)[:1]:
-            plan = Plan(problem, steps, low)
-            if plan.peak < high:
-                best, high = steps, plan.peak
-                self.how = "segments"
-        starts = [self.orders[0], best] if best != self.orders[0] else [best]
-        while high - low > max(1, high // 500):
-            now = clock.perf_counter()
-            if now > deadline:
-                break
-            self.say(min(0.95, (now - started) / max(deadline - started, 1e-9)), "looking for the smallest peak")
-            middle = (low + high) // 2
-            reached = False
-            for steps in starts:
-                plan = Plan(problem, steps, middle)
-                reached = reduce_overflow(plan, min(deadline, now + (deadline - now) / 2)) or reached
-                if plan.peak < high:
-                    fill(plan, deadline)
-                    best, high = plan.steps(), plan.peak
-                    self.how = "intervals"
-                if reached:
-                    break
-            if not reached:
-                low = middle + 1
-        return self.original(best)
+        self.how = "original order" if self.orders[0] == list(self.problem.graph.order) else "reorder"
+        self.say(0.6, "looking for the smallest peak")
+        return self.original(self._descend(low, deadline).steps())
 
 
 def canonical(graph: CostGraph) -> CostGraph:

@@ -34,11 +34,11 @@ def reorder(problem: Problem, *, rounds: int = 2) -> list[list[int]]:
                     orders.append(order)
                     fresh.append(order)
         frontier = fresh
-    scored: list[tuple[int, int, int]] = []
-    for place, order in enumerate(orders):
+    scored: dict[tuple[int, int], list[int]] = {}
+    for order in orders:
         step_bytes = simulate_unchecked(problem.graph, order)
-        scored.append((max(step_bytes, default=0), sum(step_bytes), place))
-    return [orders[place] for _, _, place in sorted(scored)]
+        scored.setdefault((max(step_bytes, default=0), sum(step_bytes)), order)  # alike to the byte: one is enough
+    return [scored[key] for key in sorted(scored)]
 
 
 class _Outlook:

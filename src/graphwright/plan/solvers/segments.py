@@ -16,7 +16,7 @@ from __future__ import annotations
 import bisect
 import time as clock
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from graphwright.plan.simulate import simulate_unchecked
 from graphwright.plan.solvers.problem import Problem
@@ -25,28 +25,28 @@ LEVELS = 6
 GROWTH = 3  # longest schedule worth a look, as a multiple of the one it starts from
 
 
-def segment_schedules(problem: Problem, steps: Sequence[int], budget: int, deadline: float) -> list[list[int]]:
-    """Schedules by segments, smallest peak first; the first fits the budget where one was found.
+def segment_levels(problem: Problem, steps: Sequence[int], budget: int, deadline: float) -> Iterator[list[list[int]]]:
+    """Schedules by segments, one level of recursion after the other.
 
-    Raises nothing; where there is nothing to drop the list is empty.
+    Each level holds a schedule for each of several segment sizes, best first: those within
+    the budget by time, then the others by peak. The next level starts from the first; there
+    is none where nothing is left to drop, the peak no longer falls, or time is up.
     """
     current = list(steps)
     peak = max(simulate_unchecked(problem.graph, current), default=0)
-    found: list[tuple[int, float, int, list[int]]] = []
     for _ in range(LEVELS):
-        level: list[tuple[int, float, int, list[int]]] = []
+        level: list[tuple[int, float, int, int, list[int]]] = []
         for schedule in _sizes(problem, current, deadline):
             top = max(simulate_unchecked(problem.graph, schedule), default=0)
-            level.append((top, sum(problem.time[task] for task in schedule), len(found) + len(level), schedule))
+            level.append((max(top, budget), sum(problem.time[task] for task in schedule), top, len(level), schedule))
         if not level:
-            break
+            return
         level.sort()
-        found.extend(level[:3])
-        if level[0][0] <= budget or level[0][0] >= peak or clock.perf_counter() > deadline:
-            break
-        peak, _, _, current = level[0]
-    found.sort()
-    return [schedule for _, _, _, schedule in found]
+        yield [schedule for _, _, _, _, schedule in level]
+        lowest = min(level, key=lambda entry: (entry[2], entry[1], entry[3]))
+        if lowest[2] >= peak or clock.perf_counter() > deadline:
+            return
+        peak, current = lowest[2], lowest[4]
 
 
 def _sizes(problem: Problem, steps: list[int], deadline: float) -> list[list[int]]:
@@ -60,11 +60,11 @@ def _sizes(problem: Problem, steps: list[int], deadline: float) -> list[list[int
     size = float(total)
     largest = max(lives.nbytes(version) for version in lives.residuals)
     while size >= largest / 2 and clock.perf_counter() < deadline:
-        saved = lives.save(size)
+        saved, cuts = lives.save(size)
         key = frozenset(saved)
         if key not in seen:
             seen.add(key)
-            schedule = lives.generate(saved)
+            schedule = lives.generate(saved, cuts)
             if schedule is not None:
                 schedules.append(schedule)
         size /= 1.6
@@ -121,8 +121,8 @@ class _Lives:
     def nbytes(self, version: int) -> int:
         return self.problem.nbytes[self.buffer[version]]
 
-    def save(self, size: float) -> set[int]:
-        """Versions that cross the cuts of segments whose residuals have at most about `size` bytes."""
+    def save(self, size: float) -> tuple[set[int], list[int]]:
+        """Cuts that leave residuals of at most about `size` bytes between them, and the versions that cross them."""
         peak = self.peak_step
         inside = [0] * (peak + 1)  # residual bytes made at each step
         for version in self.residuals:
@@ -177,32 +177,40 @@ class _Lives:
             place = bisect.bisect_left(cuts, start)
             if place < len(cuts) and cuts[place] < end:
                 saved.add(version)
-        return saved
+        return saved, cuts
 
-    def generate(self, saved: set[int]) -> list[int] | None:
-        """The schedule that drops all residuals but those saved, and remakes on demand.
+    def generate(self, saved: set[int], cuts: list[int]) -> list[int] | None:
+        """The schedule that drops all residuals but those saved, and remakes them a segment at a time.
 
         None where it would be far too long: the backward pass does not come by the segments
         one after the other, so each visit remakes one from its start.
         """
         steps = self.steps
-        dropped = {version for version in self.residuals if version not in saved}
+        segment: dict[int, list[int]] = {}
+        home: dict[int, int] = {}
+        for version in self.residuals:
+            if version not in saved:
+                home[version] = bisect.bisect_left(cuts, self.made[version])
+                segment.setdefault(home[version], []).append(version)
         result: list[int] = []
         remade: set[int] = set()
         for step, task in enumerate(steps):
             if step > self.peak_step:
                 for version in self.reads[step]:
-                    if version in dropped and version not in remade:
-                        self._remake(version, step, dropped, saved, remade, result)
+                    if version in home and version not in remade:
+                        wanted = [version]
+                        wanted += [other for other in segment[home[version]] if other not in remade and self.uses[other][-1] >= step]
+                        self._remake(wanted, step, home, saved, remade, result)
             result.append(task)
             if len(result) > GROWTH * len(steps):
                 return None
         return result
 
-    def _remake(self, version: int, at: int, dropped: set[int], saved: set[int], remade: set[int], result: list[int]) -> None:
+    def _remake(self, wanted: list[int], at: int, dropped: dict[int, int], saved: set[int], remade: set[int], result: list[int]) -> None:
+        """Append the runs that make `wanted` from what is live at step `at`."""
         problem, steps = self.problem, self.steps
         done: set[int] = set()
-        stack: list[tuple[int, bool]] = [(self.made[version], False)]
+        stack = [(self.made[version], False) for version in sorted(wanted, key=lambda version: -self.made[version])]
         while stack:
             step, expanded = stack.pop()
             task = steps[step]
@@ -220,8 +228,6 @@ class _Lives:
                 maker = self.made[source]
                 if maker < 0 or source in saved or maker in done or problem.kept[self.buffer[source]]:
                     continue
-                if source in remade or source not in dropped:
-                    last = self.uses[source][-1] if self.uses[source] else maker
-                    if last >= at:  # still there, for a later read
-                        continue
+                if (source in remade or source not in dropped) and self.uses[source][-1] >= at:
+                    continue  # still there, for a later read
                 stack.append((maker, False))
