@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow")
+
+import tensorflow as tf
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import FunctionReference

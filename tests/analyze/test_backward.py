@@ -1,0 +1,147 @@
+"""Forward and backward told apart by dataflow, whatever the step returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+import tensorflow as tf
+
+from graphwright.analyze.backward import backward_nodes
+from graphwright.ir.graph import Graph, Node
+from graphwright.train.flatten import flatten
+
+pytestmark = pytest.mark.tensorflow
+
+
+def split(step: Any) -> tuple[Graph, set[str], set[str]]:
+    """Op types of the forward and of the backward pass, constants left out."""
+    with tf.name_scope("any_scope"):  # no name says what is backward
+        function = tf.function(step).get_concrete_function(tf.TensorSpec((8, 4)))
+    graph = flatten(function).graph
+    backward = backward_nodes(graph)
+
+    def types(nodes: list[Node]) -> set[str]:
+        return {n.op_type for n in nodes if n.op_type not in ("Const", "Placeholder", "NoOp", "Identity")}
+
+    return graph, types([n for n in graph if n not in backward]), types([n for n in graph if n in backward])
+
+
+def weights() -> tuple[Any, Any]:
+    return tf.Variable(tf.ones((4, 4))), tf.Variable(tf.ones((4, 4)))
+
+
+def test_the_loss_is_returned():
+    v, w = weights()
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.tanh(tf.nn.relu(x @ v) @ w))
+        for weight, gradient in zip((v, w), tape.gradient(loss, (v, w)), strict=True):
+            weight.assign_sub(gradient)
+        return loss
+
+    graph, forward, backward = split(step)
+    assert forward == {"MatMul", "Relu", "Tanh", "Mean", "ReadVariableOp"}
+    assert backward >= {"TanhGrad", "ReluGrad", "MatMul", "AssignSubVariableOp"}
+    assert sum(n.op_type == "MatMul" for n in graph if n not in backward_nodes(graph)) == 2
+
+
+def test_metrics_are_returned():
+    v, w = weights()
+    total, count, moving = (tf.Variable(0.0) for _ in range(3))
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            out = tf.tanh(x @ v) @ w
+            moving.assign(moving * 0.9 + 0.1 * tf.reduce_mean(out))
+            loss = tf.reduce_mean(out * out)
+        for weight, gradient in zip((v, w), tape.gradient(loss, (v, w)), strict=True):
+            weight.assign_sub(gradient)
+        total.assign_add(loss)
+        count.assign_add(1.0)
+        return {"loss": total / count, "out": tf.reduce_max(out)}
+
+    _, forward, backward = split(step)
+    assert "TanhGrad" in backward
+    assert "AssignSubVariableOp" in backward
+    assert not {"RealDiv", "Max", "AssignAddVariableOp", "AssignVariableOp"} & backward
+    assert "TanhGrad" not in forward
+
+
+def test_gradients_are_returned():
+    v, w = weights()
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.tanh(tf.nn.relu(x @ v) @ w))
+        return tape.gradient(loss, (v, w))
+
+    _, forward, backward = split(step)
+    assert {"TanhGrad", "ReluGrad"} <= backward
+    assert {"Relu", "Tanh"} <= forward
+    assert not {"Relu", "Tanh"} & backward
+
+
+def test_nothing_is_returned():
+    v, w = weights()
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.tanh(tf.nn.relu(x @ v) @ w))
+        for weight, gradient in zip((v, w), tape.gradient(loss, (v, w)), strict=True):
+            weight.assign_sub(gradient)
+
+    _, forward, backward = split(step)
+    assert {"TanhGrad", "ReluGrad", "AssignSubVariableOp"} <= backward
+    assert {"Relu", "Tanh"} <= forward
+    assert not {"Relu", "Tanh"} & backward
+
+
+def test_a_scaled_loss():
+    """Mixed precision: the loss is multiplied by a scale that lives in a variable, and the gradients divided by it."""
+    v, w = weights()
+    scale, good = tf.Variable(1024.0, trainable=False), tf.Variable(0, trainable=False)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            half = tf.cast(x, tf.float16) @ tf.cast(v, tf.float16)
+            loss = tf.reduce_mean(tf.cast(tf.tanh(half @ tf.cast(w, tf.float16)), tf.float32))
+            scaled = loss * scale
+        gradients = [g / scale for g in tape.gradient(scaled, (v, w))]
+        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
+        for weight, gradient in zip((v, w), gradients, strict=True):
+            weight.assign_sub(tf.where(finite, gradient, tf.zeros_like(gradient)))
+        good.assign(tf.where(finite, good + 1, 0))
+        scale.assign(tf.where(good > 100, scale * 2.0, scale))
+        return loss
+
+    _, forward, backward = split(step)
+    assert {"TanhGrad", "IsFinite", "AssignSubVariableOp"} <= backward
+    assert {"Tanh", "Mean"} <= forward
+    assert "TanhGrad" not in forward
+    assert "Tanh" not in backward
+
+
+def test_a_graph_without_backward_pass():
+    v, w = weights()
+    _, _, backward = split(lambda x: tf.tanh(tf.nn.relu(x @ v) @ w))
+    assert not backward
+
+
+def test_an_update_that_is_no_training_is_forward():
+    """A moving average depends on no gradient, though a constant factor stands in its update."""
+    v, _ = weights()
+    average = tf.Variable(tf.zeros((4, 4)), trainable=False)
+
+    def step(x):
+        out = x @ v
+        average.assign_sub(0.1 * (average - v))
+        return tf.reduce_mean(out)
+
+    _, forward, backward = split(step)
+    assert not backward
+    assert "AssignSubVariableOp" in forward
