@@ -1,0 +1,107 @@
+"""What counts as pure, as a view, as written. An op that nobody knows has effects."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.graph import Graph
+from graphwright.ir.text import from_text
+from graphwright.ir.traits import Purity, called_functions, in_place_pairs, is_call, is_view, resource_of, written_resources
+
+STATEFUL = {"Relu": False, "Neg": False, "MatMul": False, "Custom": True, "RandomUniform": True, "TensorListReserve": False}
+
+
+def graph_of(line: str, functions: str = "") -> Graph:
+    return from_text(f"""
+        graph "g"
+        %x = Placeholder() : float32[4]
+        %w = Placeholder() : resource[]
+        {line}
+        {functions}
+        """)
+
+
+def is_pure(line: str, functions: str = "") -> bool:
+    graph = graph_of(line, functions)
+    return Purity(graph, STATEFUL).is_pure(graph["y"])
+
+
+PURE_BODY = """
+        function "f"
+        inputs %a:0
+        %a = _Arg() : float32[4]
+        %r = Relu(%a:0) : float32[4]
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "functions", "expected"),
+    [
+        ("%y = Relu(%x:0) : float32[4]", "", True),
+        ("%y = Unheard(%x:0) : float32[4]", "", False),
+        ("%y = Custom(%x:0) : float32[4]", "", False),
+        ("%y = RandomUniform(%x:0) : float32[4]", "", False),
+        ("%y = ReadVariableOp(%w:0) : float32[4]", "", True),
+        ("%y = ResourceGather(%w:0, %x:0) : float32[4]", "", True),
+        ("%y = AssignAddVariableOp(%w:0, %x:0)", "", False),
+        ("%y = Relu(%w:0) : float32[4]", "", False),
+        ("%y = If(%x:0) {then_branch = @f, else_branch = @f} : float32[4]", PURE_BODY, True),
+        ("%y = Case(%x:0) {branches = [@f, @f 0x0a0166]} : float32[4]", PURE_BODY, True),
+        ("%y = While(%x:0) {body = @f, cond = @lost} : float32[4]", PURE_BODY, False),
+        ("%y = Case(%x:0) : float32[4]", "", False),  # nothing is known of its branches
+        ("%y = MapDefun(%x:0) {f = @f} : float32[4]", PURE_BODY, False),
+        ("%y = If(%x:0) {then_branch = @f, else_branch = @f} : float32[4]", PURE_BODY + "%n = Custom(%a:0)", False),
+        ("%y = If(%x:0) {then_branch = @f, else_branch = @f} : float32[4]", PURE_BODY + "%n = If(%a:0) {then_branch = @f}", False),
+        ("%y = StatefulPartitionedCall(%x:0) {f = @f} : float32[4]", PURE_BODY, True),
+    ],
+)
+def test_purity(line, functions, expected):
+    assert is_pure(line, functions) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("%y = Reshape(%x:0, %x:0) : float32[2,2]", True),
+        ("%y = Cast(%x:0) : float32[4]", True),
+        ("%y = Cast(%x:0) : int32[4]", False),
+        ("%y = Sum(%x:0) : float32[]", False),
+        ("%y = Sum(%x:0) : float32[4]", True),
+        ("%y = StridedSlice(%x:0) : float32[4]", True),
+        ("%y = StridedSlice(%x:0) : float32[2,2]", False),
+        ("%y = Relu(%x:0) : float32[4]", False),
+    ],
+)
+def test_views(line, expected):
+    assert is_view(graph_of(line)["y"]) == expected
+
+
+def test_resources_are_followed_to_their_source():
+    graph = graph_of("%i = Identity(%w:0) : resource[]\n%l = While(%x:0, %i:0) : float32[4], resource[]\n%y = AssignVariableOp(%l:1, %x:0)")
+    assert resource_of(graph["y"].inputs[0]) is graph["w"].outputs[0]
+    assert written_resources(graph["y"]) == (graph["l"].outputs[1],)
+    assert written_resources(graph["i"]) == ()
+
+
+def test_an_optimizer_kernel_writes_all_of_its_resources():
+    graph = graph_of("%m = Placeholder() : resource[]\n%y = ResourceApplyMomentum(%w:0, %m:0, %x:0)")
+    assert [v.name for v in written_resources(graph["y"])] == ["w:0", "m:0"]
+
+
+def test_calls_and_called_functions():
+    graph = graph_of("%y = f(%x:0) : float32[4]\n%z = Case() {branches = [@f, @g], T = [float32]}", PURE_BODY)
+    assert is_call(graph["y"], graph)
+    assert not is_call(graph["x"], graph)
+    assert called_functions(graph["z"]) == ("f", "g")
+    graph["y"].attrs["f"] = FunctionReference("f")
+    assert called_functions(graph["y"]) == ("f",)
+
+
+def test_pairs_that_kernels_may_share():
+    graph = graph_of(
+        "%y = AddN(%x:0, %x:0, %x:0) : float32[4]\n%m = MatMul(%x:0, %x:0) : float32[4]\n%s = SelectV2(%x:0, %x:0, %x:0) : float32[4]"
+    )
+    assert in_place_pairs(graph["y"]) == ((0, 0), (1, 0), (2, 0))
+    assert in_place_pairs(graph["m"]) == ()
+    assert in_place_pairs(graph["s"]) == ((1, 0), (2, 0))
