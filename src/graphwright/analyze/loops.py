@@ -42,7 +42,7 @@ from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import DType, Shape, format_shape
-from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.graph import Function, Graph, Node, Value, Variable
 from graphwright.ir.traits import in_place_pairs, is_control_flow, is_view, resource_of, written_resources
 from graphwright.ir.walk import topological_order
 
@@ -109,7 +109,7 @@ def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None
         graph: flat, with static shapes.
         constant: the array of a value whose producer is a `Const`, or None.
         infer_body: sets the shapes in a function's body from the shapes of its arguments, and the dtype and
-            element shape of those that are lists. Called where a body has unknown shapes.
+            shape of the elements of those that are lists, or of the values of variables. Called where a body has unknown shapes.
 
     Raises:
         UnknownShapeError: the size of a tensor inside a loop is not known.
@@ -186,6 +186,7 @@ class _Interpreter:
         self.arguments: dict[Node, list[_State]] = {}
         self.peaks: dict[Node, tuple[int, int]] = {}
         self.states: dict[Value, _State] = {}
+        self.variables: dict[_Storage, Variable] = {}
         self.notes: dict[str, None] = {}
 
     # The outer graph
@@ -221,7 +222,10 @@ class _Interpreter:
     def _execute_outer(self, node: Node, is_input: bool) -> None:
         if is_input or node.op_type in ("Const", "ReadVariableOp"):
             for value in node.outputs:
-                self.states[value] = _Dense(_Storage(value.nbytes or 0, value.shape, resident=True), self._constant_number(value))
+                storage = _Storage(value.nbytes or 0, value.shape, resident=True)
+                self.states[value] = _Dense(storage, self._constant_number(value))
+                if value in self.graph.variables:
+                    self.variables[storage] = self.graph.variables[value]
             return
         frame = _Frame()
         arguments = [self.states[v] for v in node.inputs]
@@ -338,7 +342,7 @@ class _Interpreter:
             return list(arguments)
         if is_view(node):
             return [arguments[0]]
-        if "TensorList" in op or (op in ("ZerosLike", "AddN") and isinstance(arguments[0], _List)):
+        if "TensorList" in op or op.startswith("Optional") or (op in ("ZerosLike", "AddN") and isinstance(arguments[0], _List)):
             outputs = self._list_operation(node, arguments, frame)
             if outputs is not None:
                 return outputs
@@ -397,7 +401,7 @@ class _Interpreter:
 
     def _list_operation(self, node: Node, arguments: Sequence[_State], frame: _Frame) -> list[_State] | None:
         """Execute an operation on lists; None for one that is not known."""
-        first = arguments[0]
+        first = arguments[0] if arguments else None
         match node.op_type:
             case "EmptyTensorList":
                 return [_List(())]
@@ -429,6 +433,14 @@ class _Interpreter:
                 return [_List((*first.items, *([None] * count))[:count], first.dtype)]
             case "TensorListLength" if isinstance(first, _List):
                 return [_Dense(_Storage(4, ()), len(first.items))]
+            case "OptionalNone":
+                return [_List(())]
+            case "OptionalFromValue":
+                return [_List(tuple(a for a in arguments if isinstance(a, _Dense)))]
+            case "OptionalGetValue" if isinstance(first, _List):
+                items = (*first.items, *([None] * len(node.outputs)))
+                pairs = zip(node.outputs, items, strict=False)
+                return [item if item is not None else self._make(v, arguments, frame) for v, item in pairs]
             case "ZerosLike" if isinstance(first, _List):
                 return [self._copy(first.items, first, node.outputs[0], frame)]
             case "AddN" if isinstance(first, _List):
@@ -485,13 +497,17 @@ class _Interpreter:
         if next(unknown, None) is None:
             return
         shapes: list[Shape] = []
-        elements: list[tuple[DType, Shape] | None] = []
+        handles: list[tuple[DType, Shape] | None] = []
         for value, state in zip(body.inputs, arguments, strict=True):
             item = next((s for s in state.items if s is not None), None) if isinstance(state, _List) else None
             item_shape = item.storage.shape if item is not None else None
             shapes.append(state.storage.shape if isinstance(state, _Dense) and value.dtype.itemsize is not None else value.shape)
-            elements.append((state.dtype, item_shape) if isinstance(state, _List) and item is not None and state.dtype else None)
-        self.infer_body(body, shapes, elements)
+            handle = (state.dtype, item_shape) if isinstance(state, _List) and item is not None and state.dtype else None
+            if isinstance(state, _Dense) and state.storage in self.variables:
+                variable = self.variables[state.storage]
+                handle = (variable.dtype, variable.shape)
+            handles.append(handle)
+        self.infer_body(body, shapes, handles)
 
     # Control flow
 
@@ -644,7 +660,7 @@ def _is_special(node: Node) -> bool:
     return (
         is_control_flow(node)
         or any(v.dtype.name == "variant" for v in node.outputs)
-        or (node.op_type in ("TensorListGetItem", "TensorListPopBack") and bool(node.inputs))
+        or node.op_type in ("TensorListGetItem", "TensorListPopBack", "OptionalGetValue")
     )
 
 

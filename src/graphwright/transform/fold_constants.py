@@ -88,7 +88,7 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
             constant = graph.add_node("Const", name, attrs=attrs, output_types=[(dtype, shape)], device=node.device)
             constants.append(constant)
             graph.replace_uses(output, constant.outputs[0])
-        before = [*node.control_inputs, *(v.producer for v in node.inputs if v.producer.op_type != "Const")]
+        before = [*node.control_inputs, *(v.producer for v in node.inputs if v.producer.op_type != "Const" and v.producer not in fed)]
         for consumer in node.control_consumers:
             graph.remove_control_input(consumer, node)
             for control in before:

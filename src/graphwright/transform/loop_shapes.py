@@ -1,0 +1,80 @@
+"""Bind the shapes of loop outputs to those of the loop's inputs.
+
+A While says the shapes of its outputs in an attribute, written when the step was traced.
+When feeds bind a dimension that was open then, shape inference still believes the
+attribute. A loop's value keeps its shape from one iteration to the next, unless the user
+said otherwise (`shape_invariants`): such a dimension was open inside the body although it
+was known before the loop, and stays open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from graphwright.ir.attributes import FunctionReference, ShapeAttribute
+from graphwright.ir.dtypes import Shape
+from graphwright.ir.graph import Graph, Node
+
+_LOOPS = ("While", "StatelessWhile")
+
+Dimension = tuple[Node, int, int]  # a loop, the position of a value, an axis
+
+
+def relaxed_dimensions(graph: Graph) -> frozenset[Dimension]:
+    """Dimensions that may change from one iteration to the next; ask before feeds are bound."""
+    found: set[Dimension] = set()
+    for node in graph.nodes:
+        inner = _body_shapes(graph, node)
+        for k, (value, shape) in enumerate(zip(node.inputs, inner, strict=False)):
+            for d, (outside, inside) in enumerate(zip(value.shape or (), shape or (), strict=False)):
+                if outside is not None and inside is None:
+                    found.add((node, k, d))
+    return frozenset(found)
+
+
+def bind_loop_shapes(graph: Graph, relaxed: AbstractSet[Dimension] = frozenset()) -> int:
+    """Write the known dimensions of loop inputs into the loops' output shapes; returns how many shapes changed.
+
+    Shapes of what reads the outputs must be inferred anew.
+
+    >>> from graphwright.ir.graph import DTYPES, Function
+    >>> f32 = DTYPES["float32"]
+    >>> body = Graph("body")
+    >>> body.inputs = body.outputs = [body.add_node("_Arg", "a", output_types=[(f32, (None, 4))]).outputs[0]]
+    >>> g = Graph("main", functions={"body": Function("body", body)})
+    >>> x = g.add_node("Placeholder", "x", output_types=[(f32, (8, 4))]).outputs[0]
+    >>> attrs = {"body": FunctionReference("body"), "output_shapes": (ShapeAttribute((None, 4)),)}
+    >>> loop = g.add_node("While", "loop", inputs=[x], attrs=attrs, output_types=[(f32, (None, 4))])
+    >>> bind_loop_shapes(g), loop.outputs[0].shape
+    (1, (8, 4))
+    """
+    changed = 0
+    for node in graph.nodes:
+        stated = node.attrs.get("output_shapes")
+        if not _body_shapes(graph, node) or not isinstance(stated, tuple):
+            continue
+        shapes = [a for a in stated if isinstance(a, ShapeAttribute)]
+        if len(shapes) != len(node.inputs):
+            continue
+        for k, (value, attribute) in enumerate(zip(node.inputs, tuple(shapes), strict=True)):
+            bound = _bound(node, k, attribute.shape, value.shape, relaxed)
+            if bound != attribute.shape and value.dtype.itemsize is not None:
+                shapes[k] = ShapeAttribute(bound)
+                node.outputs[k].shape = bound
+                changed += 1
+        node.attrs["output_shapes"] = tuple(shapes)
+    return changed
+
+
+def _bound(node: Node, position: int, stated: Shape, known: Shape, relaxed: AbstractSet[Dimension]) -> Shape:
+    if stated is None or known is None or len(stated) != len(known):
+        return stated
+    axes = enumerate(zip(stated, known, strict=True))
+    return tuple(k if s is None and (node, position, d) not in relaxed else s for d, (s, k) in axes)
+
+
+def _body_shapes(graph: Graph, node: Node) -> list[Shape]:
+    reference = node.attrs.get("body")
+    if node.op_type not in _LOOPS or not isinstance(reference, FunctionReference) or reference.name not in graph.functions:
+        return []
+    return [v.shape for v in graph.functions[reference.name].body.inputs]
