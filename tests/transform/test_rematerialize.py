@@ -129,13 +129,18 @@ def _in_one_group(tasks: TaskMap, node: Any, place: dict[Any, int]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("name", "op_type"),
-    [("random_noise", "RandomUniform"), ("assigned_between_reads", "AssignAddVariableOp"), ("dense", "AssignSubVariableOp")],
+    ("name", "op_type", "seed"),
+    [
+        ("random_noise", "RandomUniform", 0),
+        ("random_noise", "RandomUniform", 5),  # a clone with the same seed would draw in lockstep, and hide the fault
+        ("assigned_between_reads", "AssignAddVariableOp", None),
+        ("dense", "AssignSubVariableOp", None),
+    ],
 )
-def test_a_repeated_effect_is_found_out(name, op_type):
+def test_a_repeated_effect_is_found_out(name, op_type, seed):
     """The negative control: what may not run again, made to run again, does not pass as equal."""
     tasks = task_map(name)
-    index = next(t for t in tasks.costs.order if tasks.nodes[t][0].op_type == op_type)
+    index = next(t for t in tasks.costs.order if tasks.nodes[t][0].op_type == op_type and tasks.nodes[t][0].attrs.get("seed2") == seed)
     assert not tasks.costs.tasks[index].recomputable
     steps = list(tasks.costs.order)
     steps.insert(steps.index(index) + 1, index)

@@ -23,6 +23,7 @@ TensorFlow's allocators.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -371,9 +372,10 @@ class _Builder:
             pairs += self._loop_pairs(node, buffer_of, buffers, index)
         for node in nodes if len(nodes) == 1 else ():
             roots = [self.roots[v] for v in node.inputs]
+            counts = Counter(roots)
             for i, o in in_place_pairs(node):
                 source, target = buffer_of.get(roots[i]), buffer_of.get(node.outputs[o])
-                if source is None or target is None or roots.count(roots[i]) > 1 or buffers[source].producer is None:
+                if source is None or target is None or counts[roots[i]] > 1 or buffers[source].producer is None:
                     continue
                 if node.inputs[i].dtype == node.outputs[o].dtype and buffers[source].nbytes == buffers[target].nbytes:
                     pairs.append((source, target))

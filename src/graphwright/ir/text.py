@@ -46,6 +46,7 @@ _T = TypeVar("_T")
 _NAME = r"[A-Za-z0-9_.][A-Za-z0-9_.\\/>-]*"
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _PLAIN = re.compile(_NAME)
+_SPACE = re.compile(r"\s*")
 
 
 def to_text(graph: Graph) -> str:
@@ -495,8 +496,8 @@ class _Reader:
         return found.group()
 
     def _skip(self) -> None:
-        while self._at < len(self._line) and self._line[self._at].isspace():
-            self._at += 1
+        found = _SPACE.match(self._line, self._at)
+        self._at = found.end() if found else self._at
 
 
 def neighborhood(nodes: Iterable[Node], *, most: int = 12) -> str:
