@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("tensorflow")
 
-from graphwright.analyze.cost import TaskMap, build_cost_graph
-from graphwright.analyze.time_model import estimated_time_s
+from graphwright.analyze.cost import TaskMap
 from graphwright.ir.text import from_text, to_text
 from graphwright.ir.traits import Purity, written_resources
 from graphwright.ir.verify import verify as verify_graph
@@ -23,6 +22,7 @@ from graphwright.plan.simulate import ScheduleError, check
 from graphwright.run.verify import verify
 from graphwright.source.concrete_function import to_concrete_function
 from graphwright.train.flatten import FlatStep, flatten, stateful_op_types
+from graphwright.train.planning import map_tasks
 from graphwright.transform.rematerialize import RECOMPUTED_FROM, apply_schedule
 from tests.transform.steps import STEPS, concrete_step
 
@@ -38,8 +38,9 @@ def flat(name: str) -> tuple[FlatStep, str]:
 
 def task_map(name: str) -> TaskMap:
     """A fresh copy each time, since a schedule is applied in place."""
-    graph = from_text(flat(name)[1])
-    return build_cost_graph(graph, Purity(graph, stateful_op_types(graph)), estimated_time_s)
+    step, text = flat(name)
+    graph = from_text(text)
+    return map_tasks(dataclasses.replace(step, graph=graph, purity=Purity(graph, stateful_op_types(graph))))
 
 
 def rewritten(name: str, tasks: TaskMap, schedule: Schedule, *, fix_order: bool = True) -> Any:
@@ -71,7 +72,7 @@ def _keep_if_allowed(costs: CostGraph, steps: list[int], changed: list[int]) -> 
 
 
 @pytest.mark.parametrize("name", STEPS)
-@settings(max_examples=3)
+@settings(max_examples=max(5, settings.default.max_examples // 20))
 @given(data=st.data())
 def test_a_random_schedule_gives_the_same_bits(name, data):
     tasks = task_map(name)

@@ -10,7 +10,6 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import SerializedAttribute
 from graphwright.ir.dtypes import DTYPES, DType, dtype_from_number
 
-
 _PLAIN_NUMBERS = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split())
 
 

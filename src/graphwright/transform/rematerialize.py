@@ -67,10 +67,7 @@ class _Rewriter:
         """Let the nodes read the latest versions."""
         for node in nodes:
             self.inputs[node] = node.inputs
-            for k, value in enumerate(node.inputs):
-                latest = self._latest(value)
-                if latest is not value:
-                    self.graph.replace_input(node, k, latest)
+            self.graph.replace_inputs(node, [self._latest(value) for value in node.inputs])
 
     def reroute_outputs(self) -> None:
         """Let the graph return the latest versions."""
@@ -78,22 +75,21 @@ class _Rewriter:
 
     def clone(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         """Clone a task; later readers see the clones' outputs."""
-        inside: dict[Value, Value] = {}
         clones: list[Node] = []
         for node in nodes:
             attrs: dict[str, Attribute] = {**node.attrs, RECOMPUTED_FROM: node.name.encode()}
             clone = self.graph.add_node(
                 node.op_type,
                 self.graph.unique_name(f"recomputed/{node.name}"),
-                inputs=[inside.get(v) or self._latest(v) for v in self.inputs[node]],
+                inputs=[self._latest(v) for v in self.inputs[node]],
                 attrs=attrs,
                 output_types=[(v.dtype, v.shape) for v in node.outputs],
                 device=node.device,
                 extra=node.extra,
             )
-            inside.update(zip(node.outputs, clone.outputs, strict=True))
+            # At once: the next node of a group reads it, perhaps through a view.
+            self.current.update(zip(node.outputs, clone.outputs, strict=True))
             clones.append(clone)
-        self.current.update(inside)
         return tuple(clones)
 
     def _latest(self, value: Value) -> Value:
