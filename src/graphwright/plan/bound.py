@@ -19,8 +19,8 @@ import heapq
 
 from graphwright.plan.model import CostGraph, LowerBound
 
-SETS = 4_000  # sets looked at for one task
-TASKS = 8  # tasks whose history is searched
+SETS = 2_500  # sets looked at for one task
+TASKS = 6  # tasks whose history is searched
 
 
 def lower_bound(graph: CostGraph) -> LowerBound:

@@ -17,7 +17,7 @@ from graphwright.plan.solvers.sequence import Sequence as Plan
 
 ORDERS = ((1_000, 4), (3_000, 3), (20_000, 2), (1 << 62, 1))  # tasks up to which so many orders are tried
 CAPPED = 6_000  # tasks up to which running under a cap is worth its time
-FIRST = 0.5  # share of the time for the first round of solvers
+FIRST = 0.75  # share of the time for the first round of solvers
 IMPROVING = 0.5  # seconds for the neighborhood search, per second spent before it ...
 IMPROVING_AT_LEAST = 1.0  # ... and at least
 WORTH = 3.0  # a repair is given up at so many times the overhead of the best plan

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from graphwright.plan.simulate import simulate_unchecked
 from graphwright.plan.solvers.problem import Problem
 
+SMALL = 3_000  # tasks up to which every combination is tried
+
 
 def reorder(problem: Problem, *, rounds: int = 2) -> list[list[int]]:
     """Valid orders that run each task once, best first by (peak, bytes summed over steps)."""
@@ -29,11 +31,12 @@ def reorder(problem: Problem, *, rounds: int = 2) -> list[list[int]]:
     for _ in range(rounds):
         fresh: list[list[int]] = []
         for guide in frontier:
-            for order in (_forward(problem, guide, successors, predecessors), _backward(problem, guide, successors, predecessors)):
-                if order not in orders:
-                    orders.append(order)
-                    fresh.append(order)
-        frontier = fresh
+            forward = _forward(problem, guide, successors, predecessors)
+            fresh += [forward, _backward(problem, forward, successors, predecessors)]
+            if problem.task_count <= SMALL:
+                fresh.append(_backward(problem, guide, successors, predecessors))
+        orders += fresh
+        frontier = fresh if problem.task_count <= SMALL else fresh[-1:]
     scored: dict[tuple[int, int], list[int]] = {}
     for order in orders:
         step_bytes = simulate_unchecked(problem.graph, order)
@@ -54,7 +57,7 @@ class _Outlook:
         self.successors = successors
         self.waiting = waiting
         self.left = [len(readers) for readers in problem.consumers]  # readers still to run
-        self.depth = 24 if problem.task_count < 20_000 else 8
+        self.depth = 16 if problem.task_count < 20_000 else 8
 
     def growth(self, task: int, left: dict[int, int]) -> tuple[int, int]:
         """(bytes live after the task less those live before, most bytes live on the way)."""
