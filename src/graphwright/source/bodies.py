@@ -41,11 +41,12 @@ def infer_body_shapes(body: Graph, shapes: Sequence[Shape], handles: Sequence[tu
     """
     tf = import_tensorflow()
     # Private modules: only a FuncGraph and handle data carry the shapes behind lists and variables.
-    from tensorflow.core.framework import cpp_shape_inference_pb2  # pyright: ignore[reportMissingTypeStubs]
+    from tensorflow.core.framework import cpp_shape_inference_pb2, full_type_pb2  # pyright: ignore[reportMissingTypeStubs]
     from tensorflow.python.framework import func_graph as func_graph_module  # pyright: ignore[reportMissingTypeStubs]
     from tensorflow.python.ops import handle_data_util  # pyright: ignore[reportMissingTypeStubs]
 
     protos: Any = cpp_shape_inference_pb2
+    types: Any = full_type_pb2
     module: Any = func_graph_module
     handle_data: Any = handle_data_util
     parameters = {v.producer for v in body.inputs}
@@ -59,6 +60,8 @@ def infer_body_shapes(body: Graph, shapes: Sequence[Shape], handles: Sequence[tu
                 entry = data.shape_and_type.add()
                 entry.dtype = handle[0].number
                 shape_to_proto(handle[1], entry.shape)
+                if value.dtype.name == "variant":
+                    entry.type.type_id = types.TFT_ARRAY  # inference takes it for a list by this mark
                 handle_data.set_handle_data(tensor, data)
             if value.uses:
                 input_map[value.name] = tensor
