@@ -21,7 +21,8 @@ from graphwright.train.targets import Feed, Mode, Target, trace
 
 _HOW = {
     "peak": HOW_PEAK.replace("a fixed total order of", "the order in which the step was traced, of"),
-    "parameters": "sizes of the variables that the step captures; optimizer state is what the backward pass writes and the forward pass never reads",
+    "parameters": "sizes of the variables that the step captures; optimizer state is what the backward pass writes and the forward pass "
+    "never reads",
     "FLOPs": "counted per operation from static shapes, a multiply-add as two; backward includes the optimizer",
     "roles": "by dataflow: backward is what depends on the gradient of the loss",
     "lower bound": "the largest need of any one operation: no order and no recomputation goes below it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,11 +131,8 @@ def import_graph(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
     """
     tf = import_tensorflow()
     # Private modules: FuncGraph is the only graph that can become a ConcreteFunction.
-    from tensorflow.python.framework import func_graph as func_graph_module  # pyright: ignore
-    from tensorflow.python.ops import handle_data_util  # pyright: ignore
-
-    module: Any = func_graph_module
-    handles: Any = handle_data_util
+    module: Any = importlib.import_module("tensorflow.python.framework.func_graph")
+    handles: Any = importlib.import_module("tensorflow.python.ops.handle_data_util")
     func_graph = module.FuncGraph(graph.name or "graph")
     inputs = {value.producer for value in graph.inputs}
     with func_graph.as_default():
@@ -156,9 +154,7 @@ def import_graph(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
 
 def _handle_data(variable: Variable) -> Any:
     # Private: HandleData has no public name.
-    from tensorflow.core.framework import cpp_shape_inference_pb2  # pyright: ignore
-
-    protos: Any = cpp_shape_inference_pb2
+    protos: Any = importlib.import_module("tensorflow.core.framework.cpp_shape_inference_pb2")
     data = protos.CppShapeInferenceResult.HandleData(is_set=True)
     entry = data.shape_and_type.add()
     entry.dtype = variable.dtype.number
@@ -184,7 +180,9 @@ def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
     except ValueError as error:
         shapes = ", ".join(f"{graph.inputs[k].name}={format_shape(s)}" for k, s in (feeds or {}).items())
         raise UnknownShapeError(
-            f"the graph cannot take these shapes: {shapes}", cause=str(error).splitlines()[0], remedy="give the shapes the step is called with"
+            f"the graph cannot take these shapes: {shapes}",
+            cause=str(error).splitlines()[0],
+            remedy="give the shapes the step is called with",
         ) from error
     for k, value in enumerate(graph.inputs):
         value.shape = (feeds or {}).get(k, value.shape)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.errors import ArgumentError, FileFormatError
-from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 
 
 def load_callable(path: Path) -> Any:
@@ -24,9 +24,7 @@ def load_callable(path: Path) -> Any:
         raise ArgumentError(f"there is no file or folder {str(path)!r}", where="argument 'target'")
     try:
         if path.suffix in (".keras", ".h5"):
-            import keras
-
-            return keras.saving.load_model(path)
+            return import_keras().saving.load_model(path)
         if path.is_dir():
             loaded: Any = tf.saved_model.load(str(path))
             return _signature(loaded, path)
@@ -75,7 +73,9 @@ def _frozen_graph(path: Path) -> Any:
             f"it is no GraphDef: {error}", where=str(path), remedy="give a .keras file, a SavedModel folder, or a GraphDef (.pb, .pbtxt)"
         ) from error
     if not graph_def.node:
-        raise FileFormatError("the graph is empty", where=str(path), cause="the file is empty, or no GraphDef (a saved_model.pb is read by its folder)")
+        raise FileFormatError(
+            "the graph is empty", where=str(path), cause="the file is empty, or no GraphDef (a saved_model.pb is read by its folder)"
+        )
     read = {text.lstrip("^").split(":")[0] for node in graph_def.node for text in node.input}
     inputs = [f"{n.name}:0" for n in graph_def.node if n.op == "Placeholder"]
     names = [n.name for n in graph_def.node if n.name not in read and n.op not in ("Placeholder", "NoOp", "Const")]

@@ -24,3 +24,13 @@ def import_tensorflow() -> Any:
             cause="graphwright keeps TensorFlow out of its core requirements, so that you choose the build",
             remedy='pip install "graphwright[cpu]", or pip install "graphwright[gpu]" for an NVIDIA GPU',
         ) from error
+
+
+def import_keras() -> Any:
+    """The `keras` module, which TensorFlow brings along.
+
+    Raises:
+        MissingDependencyError: TensorFlow is not installed.
+    """
+    import_tensorflow()
+    return importlib.import_module("keras")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 
 
 def is_keras_model(target: Any) -> bool:
     """Whether it is a Keras 3 model."""
-    import_tensorflow()
-    import keras
-
-    return isinstance(target, keras.Model)
+    return isinstance(target, import_keras().Model)
 
 
 def check_trainable(model: Any) -> None:
@@ -24,14 +21,16 @@ def check_trainable(model: Any) -> None:
         ArgumentError: it is not compiled, or not built.
         UnsupportedError: it is to be compiled by XLA, run eagerly, or distributed.
     """
-    import keras
-
     where = f"model {model.name!r}"
+    keras = import_keras()
     if keras.backend.backend() != "tensorflow":
         raise UnsupportedError(f"Keras runs on {keras.backend.backend()!r}", where=where, remedy="set KERAS_BACKEND=tensorflow")
     if not getattr(model, "compiled", False):
         raise ArgumentError(
-            "the model is not compiled", where=where, cause="its loss and its optimizer are not known", remedy="call model.compile(...) first"
+            "the model is not compiled",
+            where=where,
+            cause="its loss and its optimizer are not known",
+            remedy="call model.compile(...) first",
         )
     if model.run_eagerly:
         raise UnsupportedError("the model runs eagerly", where=where, remedy="compile it with run_eagerly=False: there is no graph to plan")
@@ -108,9 +107,14 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
         )
     # `model.inputs` is flat; `_inputs_struct` has the structure that the model is called with.
     structure = getattr(model, "_inputs_struct", model.inputs)
-    x = tf.nest.map_structure(lambda t: _spec(t, str(t.name), feeds.get(str(t.name), feeds.get("x")), batch, model), structure)
-    if isinstance(x, list | tuple) and len(x) == 1:
-        x = x[0]
+
+    def input_spec(tensor: Any) -> Any:
+        name = str(tensor.name)
+        return _spec(tensor, name, feeds.get(name, feeds.get("x")), batch, model)
+
+    x: Any = tf.nest.map_structure(input_spec, structure)
+    if isinstance(x, list | tuple) and len(model.inputs) == 1:
+        x = cast("Any", tf.nest.flatten(x)[0])
     if mode == "infer":
         return (x,)
     sparse = "sparse" in _loss_name(model)
@@ -124,7 +128,8 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
         shape = [first.shape[0], *t.shape[1:]]
         return tf.TensorSpec(shape[:-1], tf.int32) if sparse else tf.TensorSpec(shape, tf.float32)
 
-    return ((x, tf.nest.map_structure(target, outputs)),)
+    y: Any = tf.nest.map_structure(target, outputs)
+    return ((x, y),)
 
 
 def _loss_name(model: Any) -> str:
@@ -137,7 +142,11 @@ def _spec(tensor: Any, name: str, given: Any, batch: int | None, model: Any) -> 
     dtype = tf.as_dtype(str(tensor.dtype))
     if isinstance(given, tf.TensorSpec):
         return given
-    shape = list(given) if given is not None else [batch if k == 0 and d is None and batch is not None else d for k, d in enumerate(tensor.shape)]
+    shape = (
+        list(given)
+        if given is not None
+        else [batch if k == 0 and d is None and batch is not None else d for k, d in enumerate(tensor.shape)]
+    )
     if None in shape:
         raise ArgumentError(
             f"input {name!r} has the shape {tuple(shape)}",

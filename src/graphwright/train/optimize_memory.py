@@ -69,6 +69,7 @@ class OptimizedStep:
         return tuple(p.plan for p in self._planned.values() if p is not None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the step; planned, and proved equal, when the signature is new."""
         key = _signature(args, kwargs)
         if key not in self._planned:
             self.prepare(trace(self._step, inputs=_as_inputs(args, kwargs)), key, example=(args, kwargs))
@@ -94,7 +95,7 @@ class OptimizedStep:
         Raises:
             InfeasibleError, UnsupportedError, UnknownShapeError: see `optimize_memory`.
         """
-        with _shown(self._progress) as progress:
+        with _Shown(self._progress) as progress:
             try:
                 planned: Planned | None = plan_step(
                     target,
@@ -106,8 +107,10 @@ class OptimizedStep:
                 )
             except GraphwrightError:
                 raise
-            except Exception as error:  # TensorFlow refused the rewritten graph: the user's training must go on
-                self._warn(f"the rewritten step cannot be built: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            except Exception as error:  # noqa: BLE001 - TensorFlow refused the rewritten graph: the user's training must go on
+                self._warn(
+                    f"the rewritten step cannot be built: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                )
                 planned = None
         if planned is not None and self._verify and example is not None:
             planned = self._verified(planned, example)
@@ -141,10 +144,7 @@ class _Fixed:
     grappler_disabled = True
 
     def __init__(self, function: Any) -> None:
-        self._function = function
-
-    def concrete_function(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function
+        self.concrete_function = lambda *_, **__: function
 
 
 def optimize_memory(
@@ -154,7 +154,7 @@ def optimize_memory(
     inputs: Any = None,
     feeds: Mapping[str, Feed] | None = None,
     verify: bool = True,
-    time_limit_s: float = 10.0,
+    time_limit_s: float = 6.0,
     cache_dir: str | Path | None = "default",
     progress: Progress | None = None,
 ) -> Any:
@@ -270,7 +270,9 @@ def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds
 def _as_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     if kwargs and args:
         raise ArgumentError(
-            "positional and keyword arguments are mixed", where="the call of the optimized step", remedy="give all by position, or all by name"
+            "positional and keyword arguments are mixed",
+            where="the call of the optimized step",
+            remedy="give all by position, or all by name",
         )
     return dict(kwargs) if kwargs else tuple(args)
 
@@ -301,7 +303,7 @@ def _signature_of_shapes(target: Target) -> Any:
     return (len(target.shapes), (), tuple(zip(target.shapes, dtypes, strict=True)))
 
 
-class _shown:
+class _Shown:
     """A progress bar for planning that lasts; nothing when the caller has a callback of its own."""
 
     def __init__(self, progress: Progress | None) -> None:

@@ -77,7 +77,7 @@ class PlanCache:
             with tempfile.NamedTemporaryFile("w", dir=self.directory, suffix=".tmp", delete=False) as file:
                 temporary = file.name
                 json.dump(data, file)
-            os.replace(temporary, self.path(key))
+            Path(temporary).replace(self.path(key))
         except OSError:
             if temporary:
                 Path(temporary).unlink(missing_ok=True)

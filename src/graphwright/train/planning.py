@@ -10,7 +10,7 @@ from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.errors import GraphwrightError, InfeasibleError
 from graphwright.plan.budget import parse_budget
-from graphwright.plan.model import Schedule, Solution
+from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import lower_bound, solve
 from graphwright.report.results import CurvePoint, MemoryPlan
@@ -34,6 +34,8 @@ HOW_PEAK = (
     "tensor while it is live, and known kernel workspace; for the CPU with oneDNN"
 )
 HOW_TIME = "estimated per operation from FLOPs and bytes moved (roofline), as ratios"
+
+_ROOM, _ROOM_BYTES = 0.01, 2**20  # left free for small tensors and page rounding: 1 % of what is not resident, and 1 MiB
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def plan_step(
         if solution is not None:
             how["plan"] = f"read from the plan cache ({cache.path(key)})"
     if solution is None:
-        solution = solve(costs, budget_bytes, time_limit_s=time_limit_s, progress=progress)
+        solution = _solve(costs, budget_bytes, time_limit_s, progress)
         how["plan"] = ", ".join(f"{k} {v}" for k, v in solution.notes.items())
         if cache is not None and solution.status != "infeasible":
             cache.write(key, solution)
@@ -103,6 +105,18 @@ def plan_step(
     apply_schedule(tasks, solution.schedule)
     function = to_concrete_function(flat.graph, flat.binding)
     return Planned(function, plan, leaders)
+
+
+def _solve(costs: CostGraph, budget_bytes: int, time_limit_s: float, progress: Progress | None) -> Solution:
+    """A plan with some room for what the simulation does not count; without that room where there is no other."""
+    room = int(_ROOM * (budget_bytes - costs.resident_bytes)) + _ROOM_BYTES
+    if budget_bytes - room > costs.resident_bytes:
+        solution = solve(costs, budget_bytes - room, time_limit_s=time_limit_s, progress=progress)
+        if solution.status != "infeasible":
+            return replace(solution, budget_bytes=budget_bytes)
+        if solution.peak_bytes <= budget_bytes:
+            return replace(solution, status="feasible", budget_bytes=budget_bytes, reason="")
+    return solve(costs, budget_bytes, time_limit_s=time_limit_s, progress=progress)
 
 
 def infeasible(tasks: TaskMap, solution: Solution, budget_bytes: int, original_bytes: int) -> InfeasibleError:
@@ -173,5 +187,12 @@ def _reuse(tasks: TaskMap, earlier: Planned, budget_bytes: int) -> Solution | No
         return None
     once = sum(task.time for task in costs.tasks)
     return Solution(
-        "feasible", schedule, trace.peak_bytes, trace.time, (trace.time - once) / once if once else 0.0, lower_bound(costs), budget_bytes, 0.0
+        "feasible",
+        schedule,
+        trace.peak_bytes,
+        trace.time,
+        (trace.time - once) / once if once else 0.0,
+        lower_bound(costs),
+        budget_bytes,
+        0.0,
     )

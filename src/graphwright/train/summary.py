@@ -149,9 +149,7 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
 
 
 def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int) -> tuple[LiveBuffer, ...]:
-    found = [
-        _live_buffer(tasks.values[b], roles.buffers[b], nbytes) for b, nbytes in live_at(tasks.costs, schedule, step) if nbytes > 0
-    ]
+    found = [_live_buffer(tasks.values[b], roles.buffers[b], nbytes) for b, nbytes in live_at(tasks.costs, schedule, step) if nbytes > 0]
     found += _resident_buffers(tasks, roles)
     workspace = tasks.costs.tasks[schedule.steps[step]].workspace_bytes
     if workspace:
@@ -165,7 +163,9 @@ def _resident_buffers(tasks: TaskMap, roles: Roles) -> list[LiveBuffer]:
     for value, nbytes in tasks.resident.items():
         variable = tasks.graph.variables.get(value)
         if variable is not None:
-            found.append(LiveBuffer(variable.name, "Variable", _layer_of_variable(value, tasks.graph, roles), roles.resident[value], nbytes))
+            found.append(
+                LiveBuffer(variable.name, "Variable", _layer_of_variable(value, tasks.graph, roles), roles.resident[value], nbytes)
+            )
         else:
             found.append(_live_buffer(value, roles.resident[value], nbytes))
     return found

@@ -31,6 +31,7 @@ class Target:
         shapes: per flat argument, its shape with the feeds bound.
         names: per flat argument, its name.
         arguments: example values of the flat arguments, or None.
+        owner: what holds the variables, which a `ConcreteFunction` does not keep alive.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Target:
     shapes: tuple[tuple[int, ...], ...]
     names: tuple[str, ...]
     arguments: tuple[Any, ...] | None
+    owner: Any = None
 
     @property
     def feeds(self) -> dict[str, tuple[int, ...]]:
@@ -68,10 +70,11 @@ def trace(
         UnknownShapeError: a dimension stays unknown; the message names the argument to bind.
     """
     tf = import_tensorflow()
+    owner = target
     if feeds is not None and inputs is not None:
         raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
     if isinstance(target, str | Path):
-        target = load_callable(Path(target))
+        target = owner = load_callable(Path(target))
     name = str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__)
     if is_keras_model(target):
         step = keras_step(target, mode)
@@ -82,21 +85,23 @@ def trace(
         target = step
     elif batch is not None:
         raise ArgumentError(
-            f"batch={batch} was given for {type(target).__name__}", where="argument 'batch'", remedy="a step takes its shapes from feeds or inputs"
+            f"batch={batch} was given for {type(target).__name__}",
+            where="argument 'batch'",
+            remedy="a step takes its shapes from feeds or inputs",
         )
     if inputs is not None and not _holds_specs(inputs):
         found = resolve(target, inputs)
         shapes = tuple(tuple(int(d) for d in tensor.shape) for tensor in found.arguments)
-        return Target(name, found.concrete, shapes, _names(found.concrete, len(shapes)), found.arguments)
+        return Target(name, found.concrete, shapes, _names(found.concrete, len(shapes)), found.arguments, owner)
     if inputs is not None:
         positional, keyword = split_inputs(inputs)
         function = target.get_concrete_function(*positional, **keyword)
-        return _bound(name, function, {})
+        return _bound(name, function, {}, owner)
     values = {key: value for key, value in (feeds or {}).items() if tf.is_tensor(value)}
     if values and len(values) == len(feeds or {}) and not isinstance(target, tf.types.experimental.ConcreteFunction):
         return trace(target, inputs=values)
     specs = {key: _as_shape(key, value) for key, value in (feeds or {}).items()}
-    return _bound(name, _trace_with_feeds(target, feeds or {}), specs)
+    return _bound(name, _trace_with_feeds(target, feeds or {}), specs, owner)
 
 
 def _holds_specs(inputs: Any) -> bool:
@@ -110,11 +115,13 @@ def _as_shape(name: str, feed: Feed) -> tuple[int, ...]:
         dims = tuple(shape.as_list()) if hasattr(shape, "as_list") else tuple(shape)
     except (TypeError, ValueError) as error:
         raise ArgumentError(
-            f"the feed {feed!r} is no shape", where=f"feeds[{name!r}]", remedy='give a tuple such as (8, 572, 572, 1), or a tf.TensorSpec'
+            f"the feed {feed!r} is no shape", where=f"feeds[{name!r}]", remedy="give a tuple such as (8, 572, 572, 1), or a tf.TensorSpec"
         ) from error
     for d in dims:
         if not isinstance(d, int) or isinstance(d, bool) or d < 0:
-            raise ArgumentError(f"the feed {dims} holds {d!r}, which is no dimension", where=f"feeds[{name!r}]", remedy="give whole numbers")
+            raise ArgumentError(
+                f"the feed {dims} holds {d!r}, which is no dimension", where=f"feeds[{name!r}]", remedy="give whole numbers"
+            )
     return dims
 
 
@@ -152,11 +159,15 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
     strange = [key for key in feeds if key not in known]
     if strange:
         raise ArgumentError(f"the step has no argument {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it has {', '.join(known)}")
-    missing = [p.name for p in parameters if p.name not in feeds and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    missing = [
+        p.name for p in parameters if p.name not in feeds and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
     missing = [m for m in missing if m != "self"]
     if missing:
         raise UnknownShapeError(
-            f"the shape of argument {missing[0]!r} is not known", where=f"argument {missing[0]!r}", remedy=f"add it to feeds: {{{missing[0]!r}: (...)}}"
+            f"the shape of argument {missing[0]!r} is not known",
+            where=f"argument {missing[0]!r}",
+            remedy=f"add it to feeds: {{{missing[0]!r}: (...)}}",
         )
     dtypes = {t.name.split(":")[0]: t.dtype for f in traced for t in _arguments(f)}
     specs = {
@@ -171,7 +182,7 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
             f"the step cannot be traced with these feeds: {str(error).strip().splitlines()[-1]}",
             where="argument 'feeds'",
             cause=f"the dtype of {', '.join(guessed)} was taken for float32" if guessed else "",
-            remedy='give the dtype too: feeds={"y": tf.TensorSpec((8,), tf.int32)} (on the command line: --feed y=8:int32), or example inputs',
+            remedy='give the dtype too: feeds={"y": tf.TensorSpec((8,), tf.int32)} (--feed y=8:int32), or example inputs',
         ) from error
 
 
@@ -188,7 +199,7 @@ def _names(function: Any, count: int) -> tuple[str, ...]:
     return tuple(t.name.split(":")[0] for t in function.inputs[:count])
 
 
-def _bound(name: str, function: Any, feeds: Mapping[str, tuple[int, ...]]) -> Target:
+def _bound(name: str, function: Any, feeds: Mapping[str, tuple[int, ...]], owner: Any) -> Target:
     shapes = argument_shapes(function)
     names = _names(function, len(shapes))
     strange = [key for key in feeds if key not in names]
@@ -197,9 +208,8 @@ def _bound(name: str, function: Any, feeds: Mapping[str, tuple[int, ...]]) -> Ta
     bound: list[tuple[int, ...]] = []
     for key, shape in zip(names, shapes, strict=True):
         given = feeds.get(key)
-        if given is not None and shape is not None:
-            if len(given) != len(shape) or any(d is not None and d != e for d, e in zip(shape, given, strict=True)):
-                raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", where=f"feeds[{key!r}]")
+        if given is not None and shape is not None and not _fits(given, shape):
+            raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", where=f"feeds[{key!r}]")
         shape = given if given is not None else shape
         if shape is None or None in shape:
             raise UnknownShapeError(
@@ -209,4 +219,8 @@ def _bound(name: str, function: Any, feeds: Mapping[str, tuple[int, ...]]) -> Ta
                 remedy=f"bind it: feeds={{{key!r}: (...)}}, or give example inputs",
             )
         bound.append(tuple(d for d in shape if d is not None))
-    return Target(name, function, tuple(bound), names, None)
+    return Target(name, function, tuple(bound), names, None, owner)
+
+
+def _fits(given: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:
+    return len(given) == len(shape) and all(d is None or d == e for d, e in zip(shape, given, strict=True))

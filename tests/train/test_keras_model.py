@@ -1,0 +1,115 @@
+"""A compiled Keras model in a budget: `fit` and its friends work as before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import graphwright as gw
+
+
+def _model(**compile_options: Any) -> Any:
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    model = keras.Sequential([keras.Input((20, 20, 3))])
+    for _ in range(4):
+        model.add(layers.Conv2D(16, 3, padding="same", activation="relu"))
+        model.add(layers.BatchNormalization())
+        model.add(layers.Dropout(0.1))
+    model.add(layers.GlobalAveragePooling2D())
+    model.add(layers.Dense(3))
+    options: dict[str, Any] = {
+        "optimizer": keras.optimizers.Adam(1e-3),
+        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        "metrics": ["accuracy"],
+        "jit_compile": False,
+    }
+    model.compile(**(options | compile_options))
+    return model
+
+
+def _data(count: int = 40) -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(count, 20, 20, 3)).astype("float32"), rng.integers(0, 3, count)
+
+
+class _Seen(keras.callbacks.Callback):
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[dict[str, float]] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches.append(dict(logs))
+
+
+def test_fit_gives_the_loss_curve_of_the_plain_model(tmp_path: Path) -> None:
+    x, y = _data()  # 40 samples in batches of 16: the last batch of an epoch is smaller
+    histories: list[Any] = []
+    seen = [_Seen(), _Seen()]
+    models = [_model(), gw.optimize_memory(_model(), budget=0.6)]
+    for model, callback in zip(models, seen, strict=True):
+        keras.utils.set_random_seed(1)
+        fitted = model.fit(x, y, batch_size=16, epochs=2, validation_data=(x[:16], y[:16]), shuffle=False, verbose=0, callbacks=[callback])
+        histories.append(fitted.history)
+    for name in histories[0]:
+        np.testing.assert_allclose(histories[1][name], histories[0][name], rtol=2e-3, err_msg=name)
+    assert len(seen[1].batches) == 6
+    plan = models[1].memory_plan()
+    assert plan.peak_bytes <= 0.6 * plan.original_peak_bytes
+    assert plan.verification.startswith("equal")
+    assert len(models[1].optimized_step.plans) == 2
+    assert "taken over" in models[1].optimized_step.plans[1].how["plan"]
+
+    models[1].save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), models[1].predict(x, verbose=0))
+    assert np.isfinite(models[1].train_on_batch(x[:16], y[:16])[0])
+    assert np.isfinite(models[1].evaluate(x, y, verbose=0)[0])
+
+
+def test_compiling_anew_keeps_the_budget() -> None:
+    x, y = _data(16)
+    model = gw.optimize_memory(_model(), budget=0.7)
+    model.compile(keras.optimizers.SGD(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.fit(x, y, batch_size=16, verbose=0)
+    assert model.memory_plan().peak_bytes <= 0.7 * model.memory_plan().original_peak_bytes
+
+
+def test_a_model_left_to_keras_is_not_compiled_by_xla() -> None:
+    model = gw.optimize_memory(_model(jit_compile="auto"), budget=0.7)
+    assert model.jit_compile is False
+
+
+def test_what_cannot_be_done_is_said() -> None:
+    with pytest.raises(gw.ArgumentError, match="not compiled"):
+        gw.optimize_memory(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), budget=0.5)
+    with pytest.raises(gw.UnsupportedError, match="jit_compile=True"):
+        gw.optimize_memory(_model(jit_compile=True), budget=0.5)
+    with pytest.raises(gw.UnsupportedError, match="eagerly"):
+        gw.optimize_memory(_model(run_eagerly=True), budget=0.5)
+
+
+def test_inspect_reads_a_model_a_file_and_both_modes(tmp_path: Path) -> None:
+    model = _model()
+    train = gw.inspect(model, batch=8)
+    assert train.parameters.trainable == model.count_params() - 2 * 4 * 16
+    assert train.backward_flops > train.forward_flops > 0
+    infer = gw.inspect(model, mode="infer", batch=8)
+    assert infer.peak_bytes < train.peak_bytes
+    assert infer.backward_flops == 0
+    model.save(tmp_path / "model.keras")
+    assert gw.inspect(tmp_path / "model.keras", batch=8).peak_bytes == train.peak_bytes
+    with pytest.raises(gw.ArgumentError, match="batch size"):
+        gw.inspect(model)
+
+
+def test_the_peak_grows_with_the_batch() -> None:
+    result = gw.sweep(_model(), batches=(1, 4, 8), budget="6MiB")
+    peaks = [p.peak_bytes for p in result.points]
+    assert peaks == sorted(peaks)
+    assert [p.fits for p in result.points] == [p.peak_bytes <= 6 * 2**20 for p in result.points]
+    assert "largest batch" in str(result)

@@ -1,0 +1,218 @@
+"""A step in a budget: same results, budget kept, and a clear error for everything that cannot be."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import graphwright as gw
+from graphwright.train import optimize_memory as module
+from graphwright.train.planning import Planned
+
+
+def test_a_step_keeps_its_budget_and_its_results(conv_step: Any) -> None:
+    step, inputs, _ = conv_step
+    fast = gw.optimize_memory(step, budget=0.6, inputs=inputs)
+    assert fast.plan.peak_bytes <= 0.6 * fast.plan.original_peak_bytes
+    assert fast.plan.resident_bytes < fast.plan.lower_bound_bytes <= fast.plan.peak_bytes
+    assert fast.plan.verification.startswith("equal bit for bit")
+    assert fast.plan.recomputed_count > 0
+    found = gw.verify(step, fast, inputs, steps=3)
+    assert found.bitwise, found
+
+
+def test_the_weights_move_and_the_structure_of_the_result_stays(conv_step: Any) -> None:
+    step, inputs, model = conv_step
+    fast = gw.optimize_memory(step, budget=0.7, inputs=inputs)
+    before = model.get_weights()
+    result = fast(*inputs)
+    assert set(result) == {"loss"}
+    moved = [not np.array_equal(b, a) for b, a in zip(before, model.get_weights(), strict=True)]
+    assert sum(moved) > len(moved) / 2
+
+
+def test_without_inputs_the_plan_is_made_at_the_first_call(conv_step: Any) -> None:
+    step, inputs, _ = conv_step
+    fast = gw.optimize_memory(step, budget=0.7)
+    with pytest.raises(gw.ArgumentError, match="nothing was planned"):
+        _ = fast.plan
+    fast(*inputs)
+    assert fast.plan.verification.startswith("equal")
+    fast(*inputs)
+    assert len(fast.plans) == 1
+
+
+def test_a_smaller_batch_follows_the_plan_of_the_larger_one(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, (x, y), _ = conv_step
+    fast = gw.optimize_memory(step, budget=0.6, inputs=(x, y))
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("planned anew")
+
+    monkeypatch.setattr("graphwright.train.planning.solve", refuse)
+    smaller = (x[:8], y[:8])
+    assert gw.verify(step, fast, smaller).bitwise
+    fast(*smaller)
+    assert len(fast.plans) == 2
+    assert fast.plan.feeds["x"][0] == 16  # the plan shown is the one of the larger batch
+
+
+def test_a_second_process_would_read_the_plan_from_the_cache(conv_step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, inputs, _ = conv_step
+    first = gw.optimize_memory(step, budget=0.6, inputs=inputs, cache_dir=tmp_path).plan
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("planned anew")
+
+    monkeypatch.setattr("graphwright.train.planning.solve", refuse)
+    second = gw.optimize_memory(step, budget=0.6, inputs=inputs, cache_dir=tmp_path).plan
+    assert second.peak_bytes == first.peak_bytes
+    assert "plan cache" in second.how["plan"]
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"schedule": [0], "budget_bytes": 1}', '{"schedule": ["x"], "budget_bytes": 1}'])
+def test_a_damaged_cache_file_is_as_if_it_were_not_there(conv_step: Any, tmp_path: Path, damage: str) -> None:
+    step, inputs, _ = conv_step
+    gw.optimize_memory(step, budget=0.8, inputs=inputs, cache_dir=tmp_path, verify=False)
+    (file,) = tmp_path.glob("*.json")
+    file.write_text(damage)
+    plan = gw.optimize_memory(step, budget=0.8, inputs=inputs, cache_dir=tmp_path, verify=False).plan
+    assert "plan cache" not in plan.how["plan"]
+
+
+def test_feeds_plan_without_values_and_verify_at_the_first_call(conv_step: Any) -> None:
+    step, inputs, _ = conv_step
+    fast = gw.optimize_memory(step, budget=0.7, feeds={"x": (16, 24, 24, 3), "y": tf.TensorSpec((16,), tf.int32)})
+    assert fast.plan.peak_bytes <= 0.7 * fast.plan.original_peak_bytes
+    assert gw.verify(step, fast, inputs).bitwise
+
+
+def test_a_step_that_cannot_be_proved_equal_is_not_used(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, inputs, _ = conv_step
+    real = module.plan_step
+
+    def wrong(target: Any, *args: Any, **kwargs: Any) -> Planned:
+        planned = real(target, *args, **kwargs)
+        return Planned(tf.function(lambda x, y: {"loss": tf.reduce_sum(x)}).get_concrete_function(*inputs), planned.plan, planned.steps)
+
+    monkeypatch.setattr(module, "plan_step", wrong)
+    with pytest.warns(gw.VerificationWarning, match="differs from the original"):
+        fast = gw.optimize_memory(step, budget=0.7, inputs=inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        losses = [float(fast(*inputs)["loss"]) for _ in range(2)]
+    assert losses[0] != losses[1]  # the original ran: it trains
+
+
+def test_a_graph_that_tensorflow_refuses_falls_back_to_the_original(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, inputs, _ = conv_step
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ValueError("no such node")
+
+    monkeypatch.setattr("graphwright.train.planning.to_concrete_function", refuse)
+    with pytest.warns(gw.VerificationWarning, match="cannot be built: ValueError: no such node"):
+        fast = gw.optimize_memory(step, budget=0.7, inputs=inputs)
+    assert float(fast(*inputs)["loss"]) > 0
+
+
+def test_a_budget_below_the_bound_says_which_one_works(conv_step: Any) -> None:
+    step, inputs, _ = conv_step
+    with pytest.raises(gw.InfeasibleError, match="smallest budget known to work") as caught:
+        gw.optimize_memory(step, budget="1MiB", inputs=inputs)
+    assert "remedy" in str(caught.value)
+    smallest = caught.value.smallest_budget_bytes
+    assert gw.optimize_memory(step, budget=smallest, inputs=inputs).plan.peak_bytes <= smallest
+
+
+@pytest.mark.parametrize("budget", [0, -1, 0.0, 1.5, float("nan"), "much", "-2GiB", None])
+def test_a_budget_that_is_none_is_refused_at_once(budget: Any) -> None:
+    with pytest.raises(gw.ArgumentError, match="budget"):
+        gw.optimize_memory(tf.function(lambda x: x), budget=budget)
+
+
+def test_a_step_that_calls_python_is_refused() -> None:
+    @tf.function
+    def step(x: Any) -> Any:
+        return tf.reduce_sum(tf.py_function(lambda a: a + 1, [x], tf.float32))
+
+    with pytest.raises(gw.UnsupportedError, match="calls back into Python") as caught:
+        gw.optimize_memory(step, budget=0.5, inputs=(tf.ones((64, 64)),))
+    assert "EagerPyFunc" in str(caught.value)
+
+
+def test_a_step_compiled_by_xla_inside_is_refused() -> None:
+    inner = tf.function(lambda x: tf.nn.relu(x), jit_compile=True)
+    with pytest.raises(gw.UnsupportedError, match="compiled by XLA"):
+        gw.optimize_memory(tf.function(lambda x: inner(x) + 1.0), budget=0.5, inputs=(tf.ones((64, 64)),))
+
+
+def test_a_plain_function_is_refused() -> None:
+    with pytest.raises(gw.ArgumentError, match=r"@tf\.function"):
+        gw.optimize_memory(lambda x: x, budget=0.5)
+
+
+def test_an_unknown_dimension_names_the_node_or_the_argument() -> None:
+    step = tf.function(lambda x: tf.reduce_sum(tf.nn.relu(x)), input_signature=[tf.TensorSpec((None, 1024), tf.float32, name="x")])
+    with pytest.raises(gw.UnknownShapeError, match=r"argument 'x' has the shape \[\?,1024\]"):
+        gw.inspect(step)
+    report = gw.inspect(step, feeds={"x": (8, 1024)})
+    assert report.feeds == {"x": (8, 1024)}
+    data_dependent = tf.function(lambda x: tf.reduce_sum(tf.boolean_mask(x, x > 0)))
+    with pytest.raises(gw.UnknownShapeError, match="depends on values computed while the step runs"):
+        gw.inspect(data_dependent, inputs=(tf.ones((4096,)),))
+
+
+def test_two_signatures_need_a_choice() -> None:
+    step = tf.function(lambda x: tf.reduce_sum(tf.nn.relu(x)))
+    step(tf.ones((8, 512)))
+    step(tf.ones((16, 512)))
+    with pytest.raises(gw.ArgumentError, match="2 signatures"):
+        gw.inspect(step)
+    assert gw.inspect(step, feeds={"x": (16, 512)}).feeds == {"x": (16, 512)}
+
+
+def test_a_variable_read_before_and_after_its_update_stays_on_its_side() -> None:
+    weight = tf.Variable(tf.ones((256, 256)) * 0.1)
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = x
+            for _ in range(8):
+                y = tf.tanh(y @ weight)
+            loss = tf.reduce_mean(y * y)
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        return loss, tf.reduce_sum(tf.tanh(x @ weight))
+
+    x = tf.random.stateless_normal((1024, 256), (0, 1))
+    fast = gw.optimize_memory(step, budget=0.8, inputs=(x,))
+    assert fast.plan.recomputed_count > 0
+    assert gw.verify(step, fast, (x,), steps=3).bitwise
+
+
+def test_stateful_random_nodes_run_once() -> None:
+    weight = tf.Variable(tf.ones((128, 128)) * 0.1)
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = x
+            for _ in range(6):
+                y = tf.nn.dropout(tf.tanh(y @ weight), 0.3)
+            loss = tf.reduce_mean(y * y)
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        return loss
+
+    x = tf.random.stateless_normal((1024, 128), (0, 1))
+    fast = gw.optimize_memory(step, budget=0.8, inputs=(x,))
+    assert fast.plan.recomputed_count > 0
+    operations = [op.name for op in fast.concrete_function(x).graph.get_operations()]
+    assert any(name.startswith("recomputed/") for name in operations)
+    assert not any("recomputed/" in name and "RandomUniform" in name.rsplit("/", 1)[-1] for name in operations)
+    assert gw.verify(step, fast, (x,), steps=2).bitwise
