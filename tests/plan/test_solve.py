@@ -67,7 +67,7 @@ def test_labels_do_not_matter(graph: CostGraph, seed: int, share: float) -> None
 @settings(max_examples=150, deadline=None)
 @given(cost_graphs(max_tasks=9))
 def test_the_bound_is_below_every_schedule_found(graph: CostGraph) -> None:
-    best = minimum(graph, time_limit_s=0.3)
+    best = minimum(graph)
     judge(graph, best)
     assert lower_bound(graph).nbytes <= best.peak_bytes <= peak_of(graph)
 
@@ -291,6 +291,25 @@ def test_infeasible_says_why_and_what_works() -> None:
     assert str(answer.lower_bound.nbytes) in answer.reason
     # The smallest budget reported as known to work does work.
     assert simulate(graph, answer.schedule).peak_bytes == answer.peak_bytes < peak_of(graph)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cost_graphs(max_tasks=14), st.floats(0.2, 0.9))
+def test_the_smallest_budget_named_is_kept_when_asked_for(graph: CostGraph, share: float) -> None:
+    refused = solve(graph, max(1, int(share * peak_of(graph))), time_limit_s=0.2)
+    if refused.status != "infeasible":
+        return
+    answer = solve(graph, refused.peak_bytes, time_limit_s=1e-9)
+    judge(graph, answer)
+    assert answer.status != "infeasible"
+
+
+@pytest.mark.parametrize("share", [0.5, 0.2])
+def test_a_short_time_limit_makes_no_false_refusal(share: float) -> None:
+    graph = nets.transformer(3, batch=1, length=64, width=64, heads=2)
+    answer = solve(graph, at_share(graph, share), time_limit_s=1e-9)
+    judge(graph, answer)
+    assert answer.status == "feasible"
 
 
 def test_curve_falls() -> None:

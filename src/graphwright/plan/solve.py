@@ -24,7 +24,9 @@ def solve(graph: CostGraph, budget_bytes: int, *, time_limit_s: float = 10.0, pr
     """Cheapest schedule found whose peak is at most `budget_bytes` (resident bytes included).
 
     Args:
-        time_limit_s: seconds to spend at most, about; an easy problem takes less.
+        time_limit_s: seconds to spend on a cheaper answer, about; an easy problem takes less. A
+            first answer, and the search for the smallest peak before saying "infeasible", are
+            always finished, so that a slow machine gets a later answer and not a wrong one.
         progress: called with the share done (0 to 1) and a few words.
 
     Raises:
@@ -41,23 +43,25 @@ def solve(graph: CostGraph, budget_bytes: int, *, time_limit_s: float = 10.0, pr
     _check_arguments(budget_bytes, time_limit_s)
     started = clock.perf_counter()
     check_graph(graph)
-    portfolio = Portfolio(graph, progress)
-    return _answer(graph, portfolio, budget_bytes, started, started + time_limit_s)
+    bound = lower_bound(graph)
+    portfolio = Portfolio(graph, bound.nbytes, progress)
+    return _answer(graph, portfolio, bound, budget_bytes, started, started + time_limit_s)
 
 
-def minimum(graph: CostGraph, *, time_limit_s: float = 10.0, progress: Progress | None = None) -> Solution:
+def minimum(graph: CostGraph, *, progress: Progress | None = None) -> Solution:
     """The schedule with the smallest peak found, whatever it costs; its budget is its peak.
 
+    The search is limited by work, not by the clock, and depends on the graph alone: `solve`
+    finds a schedule for every budget from this peak on.
+
     Raises:
-        ArgumentError: for a time limit that is not positive.
         GraphError: for a graph whose parts do not fit together.
     """
-    _check_arguments(1, time_limit_s)
     started = clock.perf_counter()
     check_graph(graph)
-    portfolio = Portfolio(graph, progress)
     bound = lower_bound(graph)
-    steps = portfolio.smallest(bound.nbytes, started + time_limit_s)
+    portfolio = Portfolio(graph, bound.nbytes, progress)
+    steps = portfolio.smallest()
     trace = simulate(graph, Schedule(tuple(steps)))
     return _solution(graph, portfolio, steps, "feasible", trace.peak_bytes, bound, started, portfolio.how)
 
@@ -91,7 +95,7 @@ def curve(
     for budget in budgets:
         _check_arguments(budget, time_limit_s)
     started = clock.perf_counter()
-    portfolio = Portfolio(graph, None)
+    portfolio = Portfolio(graph, bound.nbytes)
     found: list[Solution] = []
     ordered = sorted(set(budgets), reverse=True)
     for place, budget in enumerate(ordered):
@@ -99,7 +103,7 @@ def curve(
             progress(place / len(ordered), f"budget {place + 1} of {len(ordered)}")
         now = clock.perf_counter()
         share = max(0.0, started + time_limit_s - now) / (len(ordered) - place)
-        found.append(_answer(graph, portfolio, budget, now, now + share))
+        found.append(_answer(graph, portfolio, bound, budget, now, now + share))
     if progress is not None:
         progress(1.0, "curve done")
     front: list[Solution] = []
@@ -118,13 +122,12 @@ def _check_arguments(budget_bytes: int, time_limit_s: float) -> None:
         )
 
 
-def _answer(graph: CostGraph, portfolio: Portfolio, budget_bytes: int, started: float, deadline: float) -> Solution:
-    bound = lower_bound(graph)
+def _answer(graph: CostGraph, portfolio: Portfolio, bound: LowerBound, budget_bytes: int, started: float, deadline: float) -> Solution:
     if bound.nbytes <= budget_bytes:
         steps, proved = portfolio.cheapest(budget_bytes, deadline)
         if steps is not None:
             return _solution(graph, portfolio, steps, "optimal" if proved else "feasible", budget_bytes, bound, started, portfolio.how)
-    steps = portfolio.smallest(max(bound.nbytes, budget_bytes + 1), deadline)
+    steps = portfolio.smallest()
     return _solution(graph, portfolio, steps, "infeasible", budget_bytes, bound, started, portfolio.how)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
@@ -112,9 +112,8 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
         name = str(tensor.name)
         return _spec(tensor, name, feeds.get(name, feeds.get("x")), batch, model)
 
-    x: Any = tf.nest.map_structure(input_spec, structure)
-    if isinstance(x, list | tuple) and len(model.inputs) == 1:
-        x = cast("Any", tf.nest.flatten(x)[0])
+    flat: list[Any] = [input_spec(t) for t in tf.nest.flatten(structure)]
+    x: Any = flat[0] if len(flat) == 1 and not isinstance(structure, Mapping) else tf.nest.pack_sequence_as(structure, flat)
     if mode == "infer":
         return (x,)
     sparse = "sparse" in _loss_name(model)

@@ -144,7 +144,10 @@ class _Fixed:
     grappler_disabled = True
 
     def __init__(self, function: Any) -> None:
-        self.concrete_function = lambda *_, **__: function
+        self._function = function
+
+    def concrete_function(self, *_args: Any, **_kwargs: Any) -> Any:
+        return self._function
 
 
 def optimize_memory(

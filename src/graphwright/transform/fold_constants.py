@@ -96,8 +96,8 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
         if node in control_outputs:
             del control_outputs[node]
             control_outputs.update(dict.fromkeys(before))
-            graph.control_outputs = control_outputs
-        graph.remove_node(node)
+    graph.control_outputs = control_outputs
+    graph.remove_nodes(replaced)
     new = set(constants)
     graph.sort_nodes([*constants, *(n for n in graph.nodes if n not in new)])
     return len(replaced)

@@ -31,11 +31,11 @@ def fill(sequence: Sequence, deadline: float) -> None:
 
     for runs in sequence.runs:
         for run in runs[1:]:
-            if clock.perf_counter() > deadline:
+            if problem.stop(deadline):
                 return
             offer(run)
     while heap:
-        if clock.perf_counter() > deadline:
+        if problem.stop(deadline):
             return
         _, _, run = heapq.heappop(heap)
         if not sequence.is_present(run):

@@ -14,7 +14,6 @@ where memory allows, so the segments of classic checkpointing grow by themselves
 from __future__ import annotations
 
 import heapq
-import time as clock
 from collections.abc import Iterable
 
 import numpy as np
@@ -50,13 +49,14 @@ def reduce_overflow(
         after = sequence.overflow()
         if after == 0:
             return True
-        if after >= before or clock.perf_counter() > deadline or sequence.time > time_cap:
+        if after >= before or sequence.problem.stop(deadline) or sequence.time > time_cap:
             return False
     return sequence.overflow() == 0
 
 
 def _one_round(sequence: Sequence, deadline: float, noise: list[float] | None, time_cap: float) -> None:
     heap = list(_candidates(sequence, noise))
+    sequence.problem.work += sequence.problem.buffer_count
     heapq.heapify(heap)
     stamp = 0
     ready: dict[tuple[int, int], tuple[int, Edit]] = {}  # priced candidates, and the stamp of the state they were priced on
@@ -68,7 +68,7 @@ def _one_round(sequence: Sequence, deadline: float, noise: list[float] | None, t
         return 1.0 if noise is None else noise[number]
 
     while heap and over > 0:
-        if clock.perf_counter() > deadline or sequence.time > time_cap:
+        if sequence.problem.stop(deadline) or sequence.time > time_cap:
             return
         _, number, run = heapq.heappop(heap)
         known = ready.get((number, run))
@@ -147,6 +147,7 @@ def _gap(sequence: Sequence, number: int, run: int) -> tuple[int, int] | None:
 def _estimate(sequence: Sequence, number: int, run: int) -> float:
     """About the most that `price` can find: the buffer's own gain over the time of its producer alone."""
     problem = sequence.problem
+    problem.work += 2
     producer = problem.producer[number]
     if producer < 0 or not problem.recomputable[producer]:
         return 0.0

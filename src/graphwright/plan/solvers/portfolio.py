@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import time as clock
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 
 from graphwright.plan.model import Buffer, CostGraph, Task
+from graphwright.plan.simulate import simulate_unchecked
 from graphwright.plan.solvers.eviction import run_under_cap
 from graphwright.plan.solvers.improve import fill, ruin_and_recreate
 from graphwright.plan.solvers.intervals import reduce_overflow
@@ -18,6 +20,9 @@ from graphwright.plan.solvers.sequence import Sequence as Plan
 ORDERS = ((1_000, 4), (3_000, 3), (20_000, 2), (1 << 62, 1))  # tasks up to which so many orders are tried
 CAPPED = 6_000  # tasks up to which running under a cap is worth its time
 FIRST = 0.75  # share of the time for the first round of solvers
+FOREVER = float("inf")
+WORK_FIRST = 600_000  # units of work for one solver in the first round
+WORK_DESCENT = 600_000  # units of work on the way to the smallest peak
 IMPROVING = 0.5  # seconds for the neighborhood search, per second spent before it ...
 IMPROVING_AT_LEAST = 1.0  # ... and at least
 WORTH = 3.0  # a repair is given up at so many times the overhead of the best plan
@@ -31,15 +36,17 @@ class Portfolio:
     answer depends on no label.
 
     Attributes:
+        low: no schedule has a smaller peak (a lower bound).
         how: in words, what found the last answer.
     """
 
-    def __init__(self, graph: CostGraph, progress: Callable[[float, str], None] | None = None) -> None:
+    def __init__(self, graph: CostGraph, low: int, progress: Callable[[float, str], None] | None = None) -> None:
         self.problem = Problem(canonical(graph))
         self.labels = graph.order
         self.progress = progress
         self.how = ""
-        self.lowest: tuple[int, list[int]] | None = None  # smallest peak met so far, whatever was looked for
+        self.low = low
+        self._descent: list[tuple[int, float, list[int], str]] | None = None
         self.say(0.0, "reordering")
         self.orders = reorder(self.problem)
 
@@ -53,7 +60,11 @@ class Portfolio:
         return [self.labels[task] for task in steps]
 
     def cheapest(self, budget: int, deadline: float) -> tuple[list[int] | None, bool]:
-        """A cheap schedule within the budget, or None; and whether it is proved to be the cheapest."""
+        """A cheap schedule within the budget, or None; and whether it is proved to be the cheapest.
+
+        The first round on the best order and the search for the smallest peak are limited by
+        work, not by the clock: a slow machine gets a later answer, never a wrong "infeasible".
+        """
         problem = self.problem
         order = self.orders[0]
         started = clock.perf_counter()
@@ -64,7 +75,7 @@ class Portfolio:
             return self.original(problem.graph.order if fits else order), True
         best = self._first(budget, deadline)
         if best is None:
-            best = self._deep(budget, deadline)
+            best = self._from_descent(budget, deadline)
         if best is None:
             return None, False
         self.say(0.6, "improving")
@@ -82,10 +93,7 @@ class Portfolio:
         cap = float("inf") if best is None else self.problem.base_time + WORTH * (best.time - self.problem.base_time)
         if best is not None and plan.time - best.time > SPARE * self.problem.base_time:
             return best
-        fits = reduce_overflow(plan, until, time_cap=cap)
-        if self.lowest is None or plan.peak < self.lowest[0]:
-            self.lowest = (plan.peak, plan.steps())
-        if not fits:
+        if not reduce_overflow(plan, until, time_cap=cap):
             return best
         fill(plan, until)
         if best is None or (plan.time, plan.peak) < (best.time, best.peak):
@@ -100,91 +108,102 @@ class Portfolio:
         best: Plan | None = None
         count = next(count for size, count in ORDERS if problem.task_count <= size)
         orders = self.orders[:count]
-        slot = FIRST * (deadline - started) / len(orders)
         for place, order in enumerate(orders):
-            begin = started + slot * place
-            if best is not None and clock.perf_counter() > begin + slot:
+            until = started + FIRST * (deadline - started) * (place + 1) / len(orders)
+            if place == 0:
+                until = FOREVER
+            elif clock.perf_counter() > until:
                 break
             share = 0.6 / len(orders)
             self.say(share * place, "recomputing segments")
-            until = max(begin + 0.5 * slot, clock.perf_counter() + 0.25 * slot)
             nothing: list[list[int]] = []
             for steps in next(segment_levels(problem, order, budget, until), nothing)[:2]:
-                best = self._take(best, steps, budget, "segments", until)
+                with self._limited(WORK_FIRST):
+                    best = self._take(best, steps, budget, "segments", until)
             self.say(share * (place + 0.5), "recomputing single values")
-            until = max(begin + slot, clock.perf_counter() + 0.25 * slot)
-            best = self._take(best, order, budget, "intervals", until)
+            with self._limited(WORK_FIRST):
+                best = self._take(best, order, budget, "intervals", until)
             if problem.task_count <= CAPPED:
-                steps = run_under_cap(problem, order, budget, until)
+                steps = run_under_cap(problem, order, budget, min(until, deadline))
                 if steps is not None:
-                    best = self._take(best, steps, budget, "eviction", until)
+                    best = self._take(best, steps, budget, "eviction", min(until, deadline))
         return best
 
-    def _deep(self, budget: int, deadline: float) -> Plan | None:
-        """For very small budgets: nested segments, and falling to the budget step by step."""
-        for order in self.orders[:2]:
-            for level in segment_levels(self.problem, order, budget, deadline):
-                for steps in level[:2]:
-                    self.say(0.6, "recomputing nested segments")
-                    now = clock.perf_counter()
-                    found = self._take(None, steps, budget, "nested segments", now + (deadline - now) / 4)
-                    if found is not None:
-                        return found
-        plan = self._descend(budget, deadline)
-        return plan if plan.peak <= budget else None
+    @contextmanager
+    def _limited(self, work: int) -> Generator[None]:
+        """Limit the solvers inside by work."""
+        before = self.problem.work_limit
+        self.problem.work_limit = min(before, self.problem.work + work)
+        try:
+            yield
+        finally:
+            self.problem.work_limit = before
 
-    def _descend(self, low: int, deadline: float) -> Plan:
-        """The plan with the smallest peak, not below `low`: each step starts from the one before.
+    def _from_descent(self, budget: int, deadline: float) -> Plan | None:
+        """The cheapest plan within the budget that was met on the way to the smallest peak."""
+        fitting = [(time, peak, place) for place, (peak, time, _, _) in enumerate(self.descent()) if peak <= budget]
+        if not fitting:
+            return None
+        _, _, steps, how = self.descent()[min(fitting)[2]]
+        plan = Plan(self.problem, steps, budget)
+        fill(plan, deadline)
+        self.how = how
+        return plan
+
+    def descent(self) -> list[tuple[int, float, list[int], str]]:
+        """Plans met on the way down to the smallest peak found: (peak, time, steps, how).
+
+        Depends on the graph alone, neither on a budget nor on the clock, and is made once: the
+        smallest peak in it is a budget that every later question can rely on.
+        """
+        if self._descent is not None:
+            return self._descent
+        problem = self.problem
+        order = self.orders[0]
+        found: list[tuple[int, float, list[int], str]] = []
+        starts: list[tuple[list[int], str]] = [(order, "intervals, step by step")]
+        for place, level in enumerate(segment_levels(problem, order, 0, FOREVER)):
+            lowest = min(level[:4], key=lambda steps: max(simulate_unchecked(problem.graph, steps)))
+            starts.append((lowest, "nested segments" if place else "segments"))
+        for place, (steps, how) in enumerate(starts):
+            self.say(0.6 + 0.3 * place / len(starts), "looking for the smallest peak")
+            with self._limited(WORK_DESCENT // len(starts)):
+                found.extend((plan.peak, plan.time, plan.steps(), how) for plan in self._fall(steps, place))
+        found.sort(key=lambda entry: (entry[0], entry[1]))
+        self._descent = found
+        return found
+
+    def _fall(self, steps: Sequence[int], seed: int) -> Iterator[Plan]:
+        """Plans with ever smaller peaks, each made from the one before.
 
         A plan made for a slightly larger budget is a better start than the order: the search
         then has to remove little overflow at a time.
         """
         problem = self.problem
-        started = clock.perf_counter()
-        starts: list[list[int]] = []
-        for order in self.orders[:2]:
-            starts.append(order)
-            starts.extend(level[0] for level in segment_levels(problem, order, low, deadline))
-        best = Plan(problem, self.orders[0] if self.lowest is None else self.lowest[1], low)
-        for place, steps in enumerate(starts):
-            until = min(deadline, clock.perf_counter() + (deadline - clock.perf_counter()) / (len(starts) - place))
-            plan = self._fall(steps, low, until, place)
-            if (plan.peak, plan.time) < (best.peak, best.time):
-                best = plan
-                self.how = "intervals, step by step"
-            if best.peak <= low:
-                break
-            self.say(
-                0.6 + 0.35 * min(1.0, (clock.perf_counter() - started) / max(deadline - started, 1e-9)), "looking for the smallest peak"
-            )
-        best.budget = max(low, best.peak)
-        fill(best, deadline)
-        return best
-
-    def _fall(self, steps: Sequence[int], low: int, until: float, seed: int) -> Plan:
-        problem = self.problem
         source = random.Random(seed)
-        best = Plan(problem, steps, low)
+        best = Plan(problem, steps, 0)
+        yield best
         floor = problem.graph.resident_bytes
-        stride, failures = 0.05, 0
-        while best.peak > low and failures < 6 and clock.perf_counter() < until:
+        stride, failures = 0.08, 0
+        while failures < 6 and not problem.stop(FOREVER):
             plan = best.copy()
-            plan.budget = max(low, floor + int((best.peak - floor) * (1 - stride)))
+            plan.budget = max(self.low, floor + int((best.peak - floor) * (1 - stride)))
+            if plan.budget >= best.peak:
+                return
             noise = [source.lognormvariate(0.0, 0.5) for _ in range(problem.buffer_count)] if failures else None
-            if reduce_overflow(plan, until, noise=noise):
-                fill(plan, until)
+            if reduce_overflow(plan, FOREVER, noise=noise):
+                fill(plan, FOREVER)
             if plan.peak < best.peak:
                 best, failures = plan, 0
+                yield best
             else:
                 failures += 1
                 stride = max(stride / 2, 0.002)
-        return best
 
-    def smallest(self, low: int, deadline: float) -> list[int]:
-        """The schedule with the smallest peak found; nothing below `low` is looked for."""
-        self.how = "original order" if self.orders[0] == list(self.problem.graph.order) else "reorder"
-        self.say(0.6, "looking for the smallest peak")
-        return self.original(self._descend(low, deadline).steps())
+    def smallest(self) -> list[int]:
+        """The schedule with the smallest peak found."""
+        _, _, steps, self.how = self.descent()[0]
+        return self.original(steps)
 
 
 def canonical(graph: CostGraph) -> CostGraph:

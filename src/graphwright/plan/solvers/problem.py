@@ -6,14 +6,24 @@ times faster to read than frozen dataclasses.
 
 from __future__ import annotations
 
+import time as clock
+
 from graphwright.plan.model import CostGraph
 
 
 class Problem:
-    """Flat view of a `CostGraph`. Lists are indexed by task or by buffer and are never changed."""
+    """Flat view of a `CostGraph`. Lists are indexed by task or by buffer and are never changed.
+
+    Attributes:
+        work: units of work done so far (about ten microseconds each). What must come out the
+            same on a slow and on a fast machine is limited by work, the rest by the clock.
+        work_limit: the value of `work` at which solvers stop.
+    """
 
     def __init__(self, graph: CostGraph) -> None:
         self.graph = graph
+        self.work = 0
+        self.work_limit = 1 << 62
         tasks, buffers = graph.tasks, graph.buffers
         self.task_count = len(tasks)
         self.buffer_count = len(buffers)
@@ -55,6 +65,10 @@ class Problem:
         self.base_time = sum(self.time)
         # Stands in for the time of free tasks, so that "bytes per time" is defined.
         self.tiny_time = max(self.base_time, 1e-30) * 1e-7 / max(1, self.task_count)
+
+    def stop(self, deadline: float) -> bool:
+        """Whether the deadline (a value of `time.perf_counter`) or the work limit is reached."""
+        return self.work > self.work_limit or clock.perf_counter() > deadline
 
     def precedence(self) -> tuple[list[list[int]], list[int]]:
         """Successors of every task by all rules on first runs, and the number of predecessors."""

@@ -169,6 +169,7 @@ class Sequence:
             touched.update(problem.inputs[task])
             touched.update(problem.outputs[task])
 
+        problem.work += 4 + len(touched) + len(self.order) // 2000
         changes: list[tuple[int, int, int]] = []  # (start, end, signed bytes)
         lasts: dict[int, set[int]] = {}  # buffer -> last uses of its versions after the edit
         check_credit: set[int] = set()
