@@ -1,0 +1,246 @@
+"""What loops, branches and lists of tensors cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from graphwright.analyze.cost import TaskMap, build_cost_graph
+from graphwright.analyze.loops import LoopCosts, loop_costs
+from graphwright.analyze.time_model import estimated_time_s
+from graphwright.errors import UnknownShapeError
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import Purity
+from graphwright.plan.model import Schedule
+from graphwright.plan.simulate import simulate
+from graphwright.plan.solve import solve
+from graphwright.transform.dead_code import remove_dead_code
+from graphwright.transform.fold_constants import fold_constants
+from graphwright.transform.fold_shapes import fold_shapes
+from graphwright.transform.inline_functions import inline_functions
+from graphwright.transform.loop_invariants import forward_loop_invariants
+from graphwright.transform.loop_order import run_iterations_in_order
+from graphwright.transform.loop_shapes import bind_loop_shapes, relaxed_dimensions
+from graphwright.transform.rematerialize import apply_schedule
+from graphwright.transform.split_identities import split_identities
+
+tf = pytest.importorskip("tensorflow")
+
+from graphwright.run.measure import measure  # noqa: E402
+from graphwright.run.verify import verify  # noqa: E402
+from graphwright.source.bodies import constant_array, infer_body_shapes  # noqa: E402
+from graphwright.source.concrete_function import (  # noqa: E402
+    Binding,
+    evaluate_constants,
+    from_concrete_function,
+    infer_shapes,
+    to_concrete_function,
+)
+from graphwright.train.flatten import stateful_op_types  # noqa: E402
+
+BATCH, WIDTH, STEPS = 64, 128, 12
+ELEMENT = BATCH * WIDTH * 4
+
+
+class Flat:
+    """A traced step on its way to a plan."""
+
+    def __init__(self, function: Any, feeds: dict[int, tuple[int | None, ...]] | None = None) -> None:
+        graph, self.binding = from_concrete_function(function)
+        self.graph: Graph = inline_functions(graph)
+        split_identities(self.graph)
+        remove_dead_code(self.graph)
+        self.purity = Purity(self.graph, stateful_op_types(self.graph))
+        relaxed = relaxed_dimensions(self.graph)
+        forward_loop_invariants(self.graph, self.purity)
+        run_iterations_in_order(self.graph)
+        remove_dead_code(self.graph)
+        infer_shapes(self.graph, feeds)
+        while bind_loop_shapes(self.graph, relaxed) + fold_shapes(self.graph) + self._fold_constants():
+            remove_dead_code(self.graph)
+            infer_shapes(self.graph, feeds)
+        self.costs: LoopCosts = loop_costs(self.graph, constant_array, infer_body=infer_body_shapes)
+
+    binding: Binding
+
+    def _fold_constants(self) -> int:
+        return fold_constants(self.graph, self.purity, evaluate_constants(self.graph))
+
+    def tasks(self) -> TaskMap:
+        return build_cost_graph(self.graph, self.purity, estimated_time_s, loops=self.costs)
+
+    def loops(self) -> list[Node]:
+        return [n for n in self.graph.nodes if n.op_type in ("While", "StatelessWhile")]
+
+
+class Rewritten:
+    """A rewritten step, as `measure` and `verify` take it."""
+
+    grappler_disabled = True
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def concrete_function(self, *_: Any) -> Any:
+        return self.function
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.function(*inputs)
+
+
+def gradient_step(forward: Any, *variables: Any) -> Any:
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = forward(x)
+        for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
+            variable.assign_sub(0.01 * gradient)
+        return loss
+
+    return step
+
+
+def lstm_step(batch: int, width: int, steps: int) -> tuple[Any, Any]:
+    """Two LSTM layers written as TensorArray loops: the shape of what Keras builds, with the gates in one product."""
+    tf.random.set_seed(0)
+    kernels = [tf.Variable(tf.random.normal((2 * width, 4 * width), stddev=0.1)) for _ in range(2)]
+
+    def layer(kernel: Any, x: Any) -> Any:
+        rows = tf.TensorArray(tf.float32, steps).unstack(x)
+        out = tf.TensorArray(tf.float32, steps, element_shape=(batch, width))
+
+        def body(t: Any, out: Any, h: Any, c: Any) -> Any:
+            i, f, g, o = tf.split(tf.concat([rows.read(t), h], 1) @ kernel, 4, 1)
+            c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
+            h = tf.sigmoid(o) * tf.tanh(c)
+            return t + 1, out.write(t, h), h, c
+
+        zeros = tf.zeros((batch, width))
+        return tf.while_loop(lambda t, *_: t < steps, body, (0, out, zeros, zeros))[1].stack()
+
+    def forward(x: Any) -> Any:
+        for kernel in kernels:
+            x = layer(kernel, x)
+        return tf.reduce_mean(x[-1] ** 2)
+
+    return gradient_step(forward, *kernels), tf.random.normal((steps, batch, width))
+
+
+@pytest.fixture(scope="module")
+def weight() -> Any:
+    tf.random.set_seed(0)
+    return tf.Variable(tf.random.normal((WIDTH, WIDTH), stddev=0.1))
+
+
+def counted_loop(weight: Any, condition: Any, steps: int = STEPS) -> Any:
+    return lambda x: tf.reduce_sum(tf.while_loop(condition, lambda i, h: (i + 1, tf.tanh(h @ weight)), (0, x))[1])
+
+
+@pytest.mark.parametrize(
+    ("condition", "count", "kind"),
+    [
+        (lambda i, h: i < STEPS, STEPS, "exact"),
+        (lambda i, h: 2 * i <= 9, 5, "exact"),
+        (lambda i, h: tf.logical_and(i < STEPS, tf.reduce_sum(h) < 1e9), STEPS, "at most"),
+        (lambda i, h: tf.reduce_sum(h) < 1e9, 1, "unknown"),
+    ],
+)
+def test_trip_counts(weight: Any, condition: Any, count: int, kind: str) -> None:
+    x = tf.random.normal((BATCH, WIDTH))
+    flat = Flat(tf.function(counted_loop(weight, condition)).get_concrete_function(x))
+    (trip,) = flat.costs.trip_counts.values()
+    assert (trip.count, trip.kind) == (count, kind)
+    assert bool(flat.costs.notes) == (kind != "exact")
+
+
+def test_flops_are_those_of_all_iterations(weight: Any) -> None:
+    x = tf.random.normal((BATCH, WIDTH))
+    flat = Flat(tf.function(counted_loop(weight, lambda i, h: i < STEPS)).get_concrete_function(x))
+    (flops,) = flat.costs.flops.values()
+    product, tanh, scalars = 2 * BATCH * WIDTH * WIDTH, BATCH * WIDTH, 20
+    assert flops is not None
+    assert STEPS * (product + tanh) <= flops <= STEPS * (product + tanh + scalars)
+
+
+def test_a_loop_without_gradient_holds_two_states_and_no_list(weight: Any) -> None:
+    x = tf.random.normal((BATCH, WIDTH))
+    flat = Flat(tf.function(counted_loop(weight, lambda i, h: i < STEPS)).get_concrete_function(x))
+    (loop,) = flat.loops()
+    assert sum(flat.costs.variant_bytes[v] for v in loop.outputs if v.dtype.name == "variant") == 0
+    assert ELEMENT <= sum(flat.costs.variant_bytes[v] for v in loop.outputs) <= ELEMENT + 100
+    assert ELEMENT <= flat.costs.workspace[loop] <= 2 * ELEMENT + 100
+
+
+def test_residuals_are_counted_once_per_iteration_and_weights_not_at_all(weight: Any) -> None:
+    x = tf.random.normal((BATCH, WIDTH))
+    step = gradient_step(counted_loop(weight, lambda i, h: i < STEPS), weight)
+    flat = Flat(step.get_concrete_function(x))
+    forward, backward = flat.loops()
+    assert len([v for v in forward.outputs if v.dtype.name == "variant" and v.uses]) >= 3  # tanh, its input of the product, the weight
+    total = sum(flat.costs.variant_bytes[v] for v in forward.outputs)
+    assert STEPS * ELEMENT <= total <= (STEPS + 1) * ELEMENT + 1000  # the product's input is the former iteration's tanh
+    assert [flat.costs.trip_counts[n].count for n in (forward, backward)] == [STEPS, STEPS]
+    assert sum(flat.costs.variant_bytes[v] for v in backward.outputs if v.dtype.name == "variant") == 0
+
+
+def test_a_list_that_a_loop_hands_on_is_made_again_with_it() -> None:
+    step, x = lstm_step(16, 32, 6)
+    flat = Flat(step.get_concrete_function(x))
+    forward = [n for n in flat.loops() if any(v.dtype.name == "resource" for v in n.inputs)]
+    tasks = flat.tasks()
+    for made, loop in flat.costs.partners.items():
+        assert made.op_type == "TensorListFromTensor"
+        assert tasks.task_of[made] == tasks.task_of[loop]
+    assert set(flat.costs.partners.values()) <= set(forward)
+
+
+def test_a_loop_never_runs_again_behind_the_update_of_what_it_reads(weight: Any) -> None:
+    x = tf.random.normal((BATCH, WIDTH))
+    flat = Flat(gradient_step(counted_loop(weight, lambda i, h: i < STEPS), weight).get_concrete_function(x))
+    tasks = flat.tasks()
+    loop = flat.loops()[0]
+    update = next(t for n, t in tasks.task_of.items() if n.op_type == "AssignSubVariableOp")
+    task = tasks.costs.tasks[tasks.task_of[loop]]
+    assert task.recomputable
+    assert update in {tasks.costs.buffers[b].killed_by for b in task.inputs}
+
+
+def test_open_dimensions_are_bound_inside_loops(weight: Any) -> None:
+    step = gradient_step(counted_loop(weight, lambda i, h: i < STEPS), weight)
+    static = Flat(step.get_concrete_function(tf.TensorSpec((BATCH, WIDTH))))
+    fed = Flat(step.get_concrete_function(tf.TensorSpec((None, WIDTH))), {0: (BATCH, WIDTH)})
+    sums = [sum(f.costs.variant_bytes.values()) for f in (static, fed)]
+    assert sums[0] <= sums[1] <= sums[0] + 2000  # lists of shapes, which are constants in the other
+    peaks = [simulate(f.tasks().costs, Schedule(f.tasks().costs.order)).peak_bytes for f in (static, fed)]
+    assert peaks[1] == pytest.approx(peaks[0], rel=0.03)
+
+
+def test_a_shape_that_depends_on_data_inside_a_loop_is_an_error() -> None:
+    @tf.function
+    def step(x: Any) -> Any:
+        return tf.while_loop(lambda i, h: i < 3, lambda i, h: (i + 1, h + tf.reduce_sum(tf.boolean_mask(x, x > h))), (0, 0.0))[1]
+
+    with pytest.raises(UnknownShapeError, match="is not known"):
+        Flat(step.get_concrete_function(tf.random.normal((8, 8))))
+
+
+@pytest.mark.parametrize("share", [1.0, 0.8, 0.65])
+def test_two_layers_keep_the_predicted_peak(share: float) -> None:
+    step, x = lstm_step(256, 128, 24)
+    flat = Flat(step.get_concrete_function(x))
+    tasks = flat.tasks()
+    costs = tasks.costs
+    order = Schedule(costs.order)
+    peak = simulate(costs, order).peak_bytes
+    schedule = order if share == 1 else solve(costs, int(share * peak), time_limit_s=5).schedule
+    predicted = simulate(costs, schedule).peak_bytes
+    repeated = {costs.tasks[t].name for k, t in enumerate(schedule.steps) if t in schedule.steps[:k]}
+    apply_schedule(tasks, schedule)
+    rewritten = Rewritten(to_concrete_function(flat.graph, flat.binding))
+    if share < 1:
+        assert predicted <= share * peak
+        assert repeated
+    assert verify(step, rewritten, (x,)).equal
+    measured = measure(rewritten, (x,), time=False).peak_bytes
+    assert 0.97 * measured <= predicted <= 1.1 * measured
