@@ -98,6 +98,7 @@ def edit(draw: Callable[[st.SearchStrategy[int]], int], graph: Graph, other: Gra
         lambda: graph.append_input(pick_node(), pick_value()),
         lambda: graph.replace_uses(pick_value(), pick_value()),
         lambda: graph.replace_uses(pick_value(), pick_value(), keep=[pick_node()]),
+        lambda: graph.replace_many_uses({pick_value(): pick_value(), pick_value(): pick_value()}),
         lambda: graph.add_control_input(pick_node(), pick_node()),
         lambda: graph.remove_control_input(pick_node(), pick_node()),
         lambda: remove_some_control_input(graph, pick_node()),

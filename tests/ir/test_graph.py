@@ -147,6 +147,17 @@ def test_replacing_all_inputs_of_a_node_that_reads_a_value_twice():
     verify(graph)
 
 
+def test_replacing_many_uses_at_once_exchanges_two_values():
+    graph = chain()
+    x, a = graph["x"].outputs[0], graph["a"].outputs[0]
+    both = graph.add_node("AddN", "both", inputs=[x, a, x], output_types=[F32])
+    graph.outputs = [a, x]
+    assert graph.replace_many_uses({x: a, a: x}, keep=[graph["a"], graph["b"]]) == 5
+    assert both.inputs == (a, x, a)
+    assert graph.outputs == (x, a)
+    verify(graph)
+
+
 def test_renaming_keeps_the_place_and_the_edges():
     graph = chain()
     graph.rename(graph["a"], "renamed")

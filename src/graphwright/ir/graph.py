@@ -399,27 +399,40 @@ class Graph:
         Raises:
             GraphError: the dtypes differ, a value belongs to another graph, or the node of `new` would read itself.
         """
-        self._check_owned(old.producer, old.name)
-        self._check_owned(new.producer, old.name)
-        if old.dtype != new.dtype:
-            raise GraphError(f"{old.name} has dtype {old.dtype}, got {new.name} of dtype {new.dtype}", remedy="insert a Cast between them")
-        if old is new:
-            return 0
+        return self.replace_many_uses({old: new}, keep=keep)
+
+    def replace_many_uses(self, new_of: Mapping[Value, Value], *, keep: Collection[Node] = ()) -> int:
+        """`replace_uses` of many values at once, in time linear in the inputs of their readers; returns how many uses changed.
+
+        All are replaced at the same time: where a new value is to be replaced itself, its new readers go on reading it.
+
+        Raises:
+            GraphError: as `replace_uses`; nothing is changed then.
+        """
         readers: dict[Node, dict[int, Value]] = {}
-        for node, index in self._uses_of(old):
-            if node not in keep:
+        for old, new in new_of.items():
+            self._check_owned(old.producer, old.name)
+            self._check_owned(new.producer, old.name)
+            if old.dtype != new.dtype:
+                raise GraphError(
+                    f"{old.name} has dtype {old.dtype}, got {new.name} of dtype {new.dtype}", remedy="insert a Cast between them"
+                )
+            for node, index in self._uses_of(old) if old is not new else ():
+                if node in keep:
+                    continue
+                if node is new.producer and node is not old.producer:
+                    raise GraphError(
+                        f"{node.name!r} reads {old.name}, and would then read itself",
+                        where=f"node {node.name!r}",
+                        remedy="name it in the argument keep",
+                    )
                 readers.setdefault(node, {})[index] = new
-        if new.producer in readers and new.producer is not old.producer:
-            raise GraphError(
-                f"{new.producer.name!r} reads {old.name}, and would then read itself",
-                where=f"node {new.producer.name!r}",
-                remedy="name it in the argument keep",
-            )
         for node, changed in readers.items():
             self._set_inputs(node, changed)
-        in_outputs = self._outputs.count(old) if old.producer in self._borders else 0
-        if in_outputs:
-            self.outputs = [new if value is old else value for value in self._outputs]
+        in_outputs = 0
+        if any(old.producer in self._borders for old in new_of):
+            in_outputs = sum(new_of.get(value, value) is not value for value in self._outputs)
+            self.outputs = [new_of.get(value, value) for value in self._outputs]
         return sum(len(changed) for changed in readers.values()) + in_outputs
 
     def add_control_input(self, node: Node, control: Node) -> None:

@@ -76,6 +76,7 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
     included; a control output hands that role to them. Inputs of the graph stay.
     """
     constants: list[Node] = []
+    constant_of: dict[Value, Value] = {}
     fed = {v.producer for v in graph.inputs}
     control_outputs = dict.fromkeys(graph.control_outputs)
     replaced = [node for node in arrays if node not in fed]
@@ -87,7 +88,9 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
             name = graph.unique_name(f"{node.name}/folded")
             constant = graph.add_node("Const", name, attrs=attrs, output_types=[(dtype, shape)], device=node.device)
             constants.append(constant)
-            graph.replace_uses(output, constant.outputs[0])
+            constant_of[output] = constant.outputs[0]
+    graph.replace_many_uses(constant_of)
+    for node in replaced:
         before = [*node.control_inputs, *(v.producer for v in node.inputs if v.producer.op_type != "Const" and v.producer not in fed)]
         for consumer in node.control_consumers:
             graph.remove_control_input(consumer, node)

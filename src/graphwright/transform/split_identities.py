@@ -7,7 +7,9 @@ the last one is there. Each output is nothing but the input, so the readers may 
 
 from __future__ import annotations
 
-from graphwright.ir.graph import Graph
+from collections.abc import Mapping
+
+from graphwright.ir.graph import Graph, Value
 
 
 def split_identities(graph: Graph) -> int:
@@ -24,13 +26,16 @@ def split_identities(graph: Graph) -> int:
     >>> split_identities(g), g["c"].inputs[0].name
     (1, 'b:0')
     """
-    removed = 0
-    waited_for = set(graph.control_outputs)
-    for node in graph.nodes:
-        if node.op_type != "IdentityN" or node.control_inputs or node.control_consumers or node in waited_for:
-            continue
-        for output, value in zip(node.outputs, node.inputs, strict=True):
-            graph.replace_uses(output, value)
-        graph.remove_node(node)
-        removed += 1
-    return removed
+    fixed = {*graph.control_outputs, *(v.producer for v in graph.inputs)}
+    found = [n for n in graph.nodes if n.op_type == "IdentityN" and not (n.control_inputs or n.control_consumers or n in fixed)]
+    passed_on = {output: value for node in found for output, value in zip(node.outputs, node.inputs, strict=True)}
+    graph.replace_many_uses({output: _source(output, passed_on) for output in passed_on})
+    graph.remove_nodes(found)
+    return len(found)
+
+
+def _source(value: Value, passed_on: Mapping[Value, Value]) -> Value:
+    """What the value is, through one node behind another."""
+    while value in passed_on:
+        value = passed_on[value]
+    return value
