@@ -304,7 +304,7 @@ def test_the_smallest_budget_named_is_kept_when_asked_for(graph: CostGraph, shar
     assert answer.status != "infeasible"
 
 
-@pytest.mark.parametrize("share", [0.5, 0.2])
+@pytest.mark.parametrize("share", [0.5, 0.35])
 def test_a_short_time_limit_makes_no_false_refusal(share: float) -> None:
     graph = nets.transformer(3, batch=1, length=64, width=64, heads=2)
     answer = solve(graph, at_share(graph, share), time_limit_s=1e-9)

@@ -105,6 +105,7 @@ class _Lives:
             version
             for version in range(len(self.buffer))
             if 0 <= self.made[version] < self.peak_step
+            and self.nbytes(version)
             and self.uses[version]
             and self.uses[version][-1] > self.peak_step
             and self.peak_step not in self.uses[version]
