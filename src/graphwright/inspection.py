@@ -16,7 +16,7 @@ from graphwright.report.units import format_bytes
 from graphwright.run.measure import measure as measure_step
 from graphwright.train.flatten import flatten
 from graphwright.train.planning import HOW_PEAK, map_tasks
-from graphwright.train.summary import count_parameters, find_roles, flops_by_direction, make_layers, make_timeline
+from graphwright.train.summary import count_parameters, find_roles, flops_by_direction, flops_rule, make_layers, make_timeline
 from graphwright.train.targets import Feed, Mode, Target, trace
 
 _HOW = {
@@ -79,7 +79,8 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
     roles = find_roles(tasks)
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
     bound = lower_bound(tasks.costs)
-    forward, backward, unknown = flops_by_direction(tasks, roles)
+    flops = flops_rule(flat.loops)
+    forward, backward, unknown = flops_by_direction(tasks, roles, flops)
     return Inspection(
         name=traced.name,
         feeds=traced.feeds,
@@ -89,12 +90,12 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
         backward_flops=backward,
         unknown_flop_ops=unknown,
         timeline=timeline,
-        layers=make_layers(tasks, roles, timeline),
+        layers=make_layers(tasks, roles, timeline, flops),
         peak_bytes=timeline.peak_bytes,
         resident_bytes=tasks.costs.resident_bytes,
         lower_bound_bytes=bound.nbytes,
         lower_bound_reason=f"{bound.reason}: {100 * bound.nbytes / timeline.peak_bytes:.0f} % of the peak",
-        how=_HOW,
+        how=_HOW | ({"loops": "; ".join(flat.loops.notes)} if flat.loops.notes else {}),
         measured=measured,
     )
 

@@ -6,15 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits import Purity
+from graphwright.ir.traits import Purity, is_control_flow
+from graphwright.source.bodies import constant_array, infer_body_shapes
 from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function, infer_shapes
 from graphwright.source.op_registry import is_stateful
 from graphwright.transform.dead_code import remove_dead_code
 from graphwright.transform.fold_constants import fold_constants
 from graphwright.transform.fold_shapes import fold_shapes
 from graphwright.transform.inline_functions import inline_functions
+from graphwright.transform.loop_invariants import forward_loop_invariants
+from graphwright.transform.loop_order import run_iterations_in_order
+from graphwright.transform.loop_shapes import bind_loop_shapes, relaxed_dimensions
 from graphwright.transform.split_identities import split_identities
+
+_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,7 @@ class FlatStep:
     graph: Graph
     binding: Binding
     purity: Purity
+    loops: LoopCosts
 
 
 def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = None) -> FlatStep:
@@ -42,16 +50,23 @@ def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = 
     split_identities(graph)
     remove_dead_code(graph)
     purity = Purity(graph, stateful_op_types(graph))
-    # Inference imports the graph, which is the slow part: tracing with static shapes has inferred nearly all already.
-    if any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
-        infer_shapes(graph, feeds)
-    for _ in range(3):  # folding makes shapes known, which makes more foldable; three rounds reach the end in practice
-        folded = fold_shapes(graph) + fold_constants(graph, purity, evaluate_constants(graph))
+    has_loops = any(is_control_flow(node) for node in graph.nodes)
+    relaxed = relaxed_dimensions(graph) if has_loops else frozenset[Any]()
+    if has_loops:
+        forward_loop_invariants(graph, purity)
+        run_iterations_in_order(graph)
         remove_dead_code(graph)
-        if not folded or not _has_unknown_sizes(graph):
+    # Inference imports the graph, which is the slow part: tracing with static shapes has inferred nearly all already.
+    if has_loops or any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
+        infer_shapes(graph, feeds)
+    for _ in range(_ROUNDS):  # folding makes shapes known, which makes more foldable
+        folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
+        folded += fold_shapes(graph) + fold_constants(graph, purity, evaluate_constants(graph))
+        remove_dead_code(graph)
+        if not folded or not (has_loops or _has_unknown_sizes(graph)):
             break
         infer_shapes(graph, feeds)
-    return FlatStep(graph, binding, purity)
+    return FlatStep(graph, binding, purity, loop_costs(graph, constant_array, infer_body=infer_body_shapes))
 
 
 def _has_unknown_sizes(graph: Graph) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
+from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.errors import GraphwrightError, InfeasibleError
 from graphwright.plan.budget import parse_budget
@@ -20,12 +21,14 @@ from graphwright.train.flatten import FlatStep, flatten
 from graphwright.train.plan_cache import PlanCache, fingerprint
 from graphwright.train.summary import (
     find_roles,
+    flops_rule,
     make_decisions,
     make_layers,
     make_timeline,
     recomputed_flops_share,
 )
 from graphwright.train.targets import Target
+from graphwright.transform.branch_order import order_branches
 from graphwright.transform.rematerialize import apply_schedule
 
 Progress = Callable[[float, str], None]
@@ -55,7 +58,7 @@ class Planned:
 
 def map_tasks(flat: FlatStep) -> TaskMap:
     """The planning model of a flat step."""
-    return build_cost_graph(flat.graph, flat.purity, estimated_time_s)
+    return build_cost_graph(flat.graph, flat.purity, estimated_time_s, loops=flat.loops)
 
 
 def plan_step(
@@ -85,6 +88,8 @@ def plan_step(
     if earlier is not None and not isinstance(budget, int):
         budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)  # a share is one of the largest batch, not of the last, smaller one
     how = {"peak": HOW_PEAK, "overhead": HOW_TIME}
+    if flat.loops.notes:
+        how["loops"] = "; ".join(flat.loops.notes)
     solution = _reuse(tasks, earlier, budget_bytes) if earlier is not None else None
     if solution is not None:
         how["plan"] = "taken over from the step's plan for other shapes"
@@ -100,9 +105,10 @@ def plan_step(
             cache.write(key, solution)
     if solution.status == "infeasible":
         raise infeasible(tasks, solution, budget_bytes, original.peak_bytes)
-    plan = make_memory_plan(target, tasks, solution, original.peak_bytes, how)
+    plan = make_memory_plan(target, tasks, solution, original.peak_bytes, how, flat.loops)
     leaders = tuple(costs.tasks[t].name for t in solution.schedule.steps)
     apply_schedule(tasks, solution.schedule)
+    order_branches(flat.graph)
     function = to_concrete_function(flat.graph, flat.binding)
     return Planned(function, plan, leaders)
 
@@ -133,11 +139,14 @@ def infeasible(tasks: TaskMap, solution: Solution, budget_bytes: int, original_b
     )
 
 
-def make_memory_plan(target: Target, tasks: TaskMap, solution: Solution, original_bytes: int, how: dict[str, str]) -> MemoryPlan:
+def make_memory_plan(
+    target: Target, tasks: TaskMap, solution: Solution, original_bytes: int, how: dict[str, str], loops: LoopCosts
+) -> MemoryPlan:
     """What users see of a solution; call it before the schedule is applied."""
     costs = tasks.costs
     before = Schedule(costs.order)
     roles = find_roles(tasks)
+    flops = flops_rule(loops)
     timeline = make_timeline(tasks, solution.schedule, roles)
     recomputed = len(solution.schedule.steps) - len(costs.tasks)
     unchanged = recomputed == 0 and solution.schedule.steps == before.steps
@@ -152,13 +161,13 @@ def make_memory_plan(target: Target, tasks: TaskMap, solution: Solution, origina
         lower_bound_bytes=bound.nbytes,
         lower_bound_reason=f"{bound.reason}: {100 * bound.nbytes / original_bytes:.0f} % of the unmodified peak",
         overhead=solution.overhead,
-        recomputed_flops=recomputed_flops_share(tasks, solution.schedule),
+        recomputed_flops=recomputed_flops_share(tasks, solution.schedule, flops),
         recomputed_count=recomputed,
         planning_time_s=solution.planning_time_s,
         timeline_before=make_timeline(tasks, before, roles),
         timeline_after=timeline,
-        decisions=make_decisions(tasks, solution.schedule, roles),
-        layers=make_layers(tasks, roles, timeline),
+        decisions=make_decisions(tasks, solution.schedule, roles, flops),
+        layers=make_layers(tasks, roles, timeline, flops),
         how=how,
         curve=(CurvePoint(original_bytes, 0.0), CurvePoint(solution.peak_bytes, solution.overhead)),
         feeds=target.feeds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +11,14 @@ import numpy as np
 from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.flops import node_flops
+from graphwright.analyze.loops import LoopCosts
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import resource_of, written_resources
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import live_at, simulate, versions
 from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, ParameterCount, Role, Timeline
 
+FlopsOf = Callable[[Node], float | None]
 _LIVE_SHOWN = 200
 _SCOPES_SKIPPED = frozenset({"gradient_tape", "recomputed", "gradients"})
 
@@ -85,6 +87,11 @@ def _is_read_forward(read: Node, backward: frozenset[Node]) -> bool:
                 return True
             stack.append(consumer)
     return False
+
+
+def flops_rule(loops: LoopCosts) -> FlopsOf:
+    """FLOPs of one execution of a node; a loop's count all iterations."""
+    return lambda node: loops.flops[node] if node in loops.flops else node_flops(node)
 
 
 def count_parameters(graph: Graph, roles: Roles) -> ParameterCount:
@@ -194,7 +201,7 @@ def layer_of(name: str) -> str:
     return "/".join(parts[:-1][:2])
 
 
-def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline) -> tuple[LayerCost, ...]:
+def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf) -> tuple[LayerCost, ...]:
     """One row per layer, the largest residuals first."""
     rows: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for node in tasks.graph.nodes:
@@ -202,7 +209,7 @@ def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline) -> tuple[Layer
             continue
         row = rows[layer_of(node.name)]
         row["ops"] += 1
-        row["backward" if node in roles.backward else "forward"] += node_flops(node) or 0.0
+        row["backward" if node in roles.backward else "forward"] += flops(node) or 0.0
     for b, value in enumerate(tasks.values):
         if roles.buffers[b] == "residuals":
             rows[layer_of(value.producer.name)]["residual"] += tasks.costs.buffers[b].nbytes
@@ -226,7 +233,7 @@ def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline) -> tuple[Layer
     return tuple(sorted(result, key=lambda r: (-r.residual_bytes, -r.forward_flops - r.backward_flops, r.layer)))
 
 
-def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles) -> tuple[BufferDecision, ...]:
+def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles, flops: FlopsOf) -> tuple[BufferDecision, ...]:
     """What the schedule does with each residual: saved, or recomputed."""
     repeated = _repeated(schedule.steps)
     decisions: list[BufferDecision] = []
@@ -235,10 +242,10 @@ def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles) -> tuple[Bu
             continue
         value = tasks.values[b]
         again = buffer.producer in repeated
-        flops = sum(node_flops(n) or 0.0 for n in tasks.nodes[buffer.producer]) if again else 0.0
+        cost = sum(flops(n) or 0.0 for n in tasks.nodes[buffer.producer]) if again else 0.0
         decisions.append(
             BufferDecision(
-                value.name, value.producer.op_type, layer_of(value.producer.name), buffer.nbytes, "recompute" if again else "save", flops
+                value.name, value.producer.op_type, layer_of(value.producer.name), buffer.nbytes, "recompute" if again else "save", cost
             )
         )
     return tuple(sorted(decisions, key=lambda d: (-d.nbytes, d.name)))
@@ -252,24 +259,24 @@ def _repeated(steps: Sequence[int]) -> set[int]:
     return repeated
 
 
-def flops_by_direction(tasks: TaskMap, roles: Roles) -> tuple[float, float, tuple[str, ...]]:
+def flops_by_direction(tasks: TaskMap, roles: Roles, flops: FlopsOf) -> tuple[float, float, tuple[str, ...]]:
     """FLOPs forward, FLOPs backward (optimizer included), and the op types without a rule."""
     forward = backward = 0.0
     unknown: set[str] = set()
     for node in tasks.graph.nodes:
-        flops = node_flops(node)
-        if flops is None:
+        count = flops(node)
+        if count is None:
             unknown.add(node.op_type)
         elif node in roles.backward:
-            backward += flops
+            backward += count
         else:
-            forward += flops
+            forward += count
     return forward, backward, tuple(sorted(unknown))
 
 
-def recomputed_flops_share(tasks: TaskMap, schedule: Schedule) -> float:
+def recomputed_flops_share(tasks: TaskMap, schedule: Schedule, flops: FlopsOf) -> float:
     """FLOPs of the repeats over the FLOPs of running every task once."""
-    per_task = [sum(node_flops(n) or 0.0 for n in nodes) for nodes in tasks.nodes]
+    per_task = [sum(flops(n) or 0.0 for n in nodes) for nodes in tasks.nodes]
     total = sum(per_task)
     repeats = sum(per_task[t] for t in schedule.steps) - total
     return repeats / total if total else 0.0
