@@ -23,7 +23,8 @@ partner
 What is exact, and what is a bound: lists, trip counts of counted loops and FLOPs are exact. The memory
 inside one iteration is the worst that any order of its nodes could need, because nothing fixes the order
 inside a function. Iterations are taken one at a time, which holds where the loop has
-`parallel_iterations=1`; with more, what does not wait for the former iteration is multiplied. A condition that depends on data
+`parallel_iterations=1` (`transform.loop_order` sets it); with more, temporaries of several iterations
+may overlap, which is not counted. A condition that depends on data
 gives `kind="at most"` where a counter limits it as well, else `kind="unknown"`, and then every figure is
 that of a single iteration. An If or Case counts as its largest branch.
 """
