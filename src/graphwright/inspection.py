@@ -160,7 +160,7 @@ def sweep(
 
     >>> import tensorflow as tf
     >>> step = tf.function(lambda x: tf.reduce_sum(tf.nn.relu(x)))
-    >>> sweep(step, {"x": (1, 1024, 64)}, batches=(1, 2, 4), budget="1MiB").largest_batch
+    >>> sweep(step, {"x": (1, 1024, 64)}, batches=(1, 2, 4), budget="1.5MiB").largest_batch
     2
     """
     sizes = sorted(set(batches))
