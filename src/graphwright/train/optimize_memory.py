@@ -44,6 +44,7 @@ class OptimizedStep:
         self._cache = cache
         self._progress = progress
         self._planned: dict[Any, Planned | None] = {}  # None: the original runs
+        self._unverified: dict[Any, Planned] = {}  # planned from shapes alone: proved at the first call
         self._latest: Planned | None = None
         self.__name__ = str(getattr(step, "__name__", None) or "step")
 
@@ -72,7 +73,9 @@ class OptimizedStep:
         """Run the step; planned, and proved equal, when the signature is new."""
         key = _signature(args, kwargs)
         if key not in self._planned:
-            self.prepare(trace(self._step, inputs=_as_inputs(args, kwargs)), key, example=(args, kwargs))
+            self.prepare(trace(self._step, inputs=_as_inputs(args, kwargs)), key, example=(args, kwargs) if _runs_now() else None)
+        if key in self._unverified and _runs_now():
+            self._planned[key] = self._verified(self._unverified.pop(key), (args, kwargs))
         planned = self._planned[key]
         if planned is None:
             return self._step(*args, **kwargs)
@@ -112,10 +115,13 @@ class OptimizedStep:
                     f"the rewritten step cannot be built: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
                 )
                 planned = None
-        if planned is not None and self._verify and example is not None:
-            planned = self._verified(planned, example)
         if key is None:
             key = _signature_of_shapes(target)
+        if planned is not None and self._verify:
+            if example is not None:
+                planned = self._verified(planned, example)
+            else:
+                self._unverified[key] = planned
         self._planned[key] = planned
         if planned is not None:
             self._latest = planned
@@ -297,13 +303,18 @@ def _signature(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             leaves.append((tuple(shape), str(getattr(dtype, "name", dtype))))
         else:
             leaves.append(leaf if isinstance(leaf, int | float | bool | str | bytes | None) else id(leaf))
-    return (len(args), tuple(kwargs), tuple(leaves))
+    return (tuple(kwargs), tuple(leaves))
 
 
 def _signature_of_shapes(target: Target) -> Any:
     """The key of a later call with positional tensors of the target's shapes."""
     dtypes = [tensor.dtype.name for tensor in target.function.inputs[: len(target.shapes)]]
-    return (len(target.shapes), (), tuple(zip(target.shapes, dtypes, strict=True)))
+    return ((), tuple(zip(target.shapes, dtypes, strict=True)))
+
+
+def _runs_now() -> bool:
+    """Whether a call runs the step; inside another `tf.function` that is being traced, it does not."""
+    return bool(import_tensorflow().executing_eagerly())
 
 
 class _Shown:
