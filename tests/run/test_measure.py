@@ -145,7 +145,10 @@ def test_meter_agrees_with_a_hook_on_malloc(tmp_path):
     x = tf.random.stateless_normal([8, 64, 64, 16], [1, 2])
     write_step(train.get_concrete_function(x), [x], tmp_path)
     source = str(Path(meter.__file__).parents[2])
-    environment = os.environ | meter.MEMORY_ENVIRONMENT | {"LD_PRELOAD": str(hook), "PYTHONPATH": source}
+    # One operation at a time: the hook counts a buffer when it is allocated, the meter when it is written, and two
+    # threads can have one each between the two.
+    one_thread = {"TF_NUM_INTEROP_THREADS": "1"}
+    environment = os.environ | meter.MEMORY_ENVIRONMENT | one_thread | {"LD_PRELOAD": str(hook), "PYTHONPATH": source}
     done = subprocess.run(
         [sys.executable, "-c", _BESIDE_THE_HOOK, str(tmp_path)], capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
     )
