@@ -110,3 +110,8 @@ def test_an_unknown_public_name_is_an_attribute_error():
 
     with pytest.raises(AttributeError, match="has no attribute 'inspekt'"):
         graphwright.inspekt  # noqa: B018 - the access is the test
+
+
+def test_an_infeasible_budget_survives_pickling():
+    error = pickle.loads(pickle.dumps(errors.InfeasibleError("no", where="here", smallest_budget_bytes=7)))
+    assert (error.smallest_budget_bytes, error.where, str(error)) == (7, "here", "no\n  where: here")

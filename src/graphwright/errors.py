@@ -34,7 +34,7 @@ class GraphwrightError(Exception):
         super().__init__("\n".join(parts))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.what, self.where, self.cause, self.remedy)
+        return _rebuild, (type(self), self.what, self.where, self.cause, self.remedy), self.__dict__
 
 
 def _rebuild(kind: type[GraphwrightError], what: str, where: str, cause: str, remedy: str) -> GraphwrightError:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """Peak memory and time of one step, measured.
+
+    >>> print(Measurement(3 * 2**20, 2**20, 0.5, "by hand"))
+    peak 3.0 MiB, of which 1.0 MiB are resident; 0.5 s a step; by hand
 
     Attributes:
         peak_bytes: resident bytes plus the largest growth above them during the step.
@@ -20,3 +24,7 @@ class Measurement:
     resident_bytes: int
     time_s: float
     how: str
+
+    def __str__(self) -> str:
+        time = "" if math.isnan(self.time_s) else f" {self.time_s:.3g} s a step;"
+        return f"peak {self.peak_bytes / 2**20:,.1f} MiB, of which {self.resident_bytes / 2**20:,.1f} MiB are resident;{time} {self.how}"
