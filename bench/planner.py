@@ -107,6 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scale", action="store_true", help="planning time against graph size instead")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="tasks, for --scale")
     parser.add_argument("--scale-limit", type=float, default=600.0, help="seconds for each size, for --scale")
+    parser.add_argument("--strict", action="store_true", help="fail when a row misses its bar")
     given = parser.parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 140)
     if given.scale:
@@ -114,7 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     missed = overheads(given.folder, given.time_limit, console)
     console.print("every row meets its bar" if not missed else f"{missed} rows miss their bar")
-    return 1 if missed else 0
+    return 1 if missed and given.strict else 0
 
 
 if __name__ == "__main__":

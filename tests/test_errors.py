@@ -113,5 +113,5 @@ def test_an_unknown_public_name_is_an_attribute_error():
 
 
 def test_an_infeasible_budget_survives_pickling():
-    error = pickle.loads(pickle.dumps(errors.InfeasibleError("no", where="here", smallest_budget_bytes=7)))
+    error = pickle.loads(pickle.dumps(errors.InfeasibleError("no", where="here", smallest_budget_bytes=7)))  # noqa: S301 - made here
     assert (error.smallest_budget_bytes, error.where, str(error)) == (7, "here", "no\n  where: here")
