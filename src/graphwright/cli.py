@@ -114,7 +114,9 @@ def demo(
         console.print(escape(made.description))
         fast = stage(
             f"plan it into a budget of {budget}",
-            lambda progress: gw.optimize_memory(made.step, budget=amount, inputs=made.inputs, verify=False, progress=progress),
+            lambda progress: gw.optimize_memory(
+                made.step, budget=amount, inputs=made.inputs, verify=False, progress=progress, curve_points=4
+            ),
         )
         proof = stage("run a step both ways, compare loss and variables", lambda _: gw.verify(made.step, fast, made.inputs))
         # Few steps: the machine may be slow, and a demo is short.
@@ -173,7 +175,7 @@ def optimize(
     amount = parse_amount(budget)
     loaded = load_target(target)
     step, inputs, name = _runnable(loaded, feeds, batch, Mode.TRAIN)
-    fast = gw.optimize_memory(step, budget=amount, inputs=inputs)
+    fast = gw.optimize_memory(step, budget=amount, inputs=inputs, curve_points=6 if html else 0)
     result = dataclasses.replace(fast.plan, name=name)
     if measure:
         result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))

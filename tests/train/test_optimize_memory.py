@@ -111,6 +111,15 @@ def test_inside_another_function_it_follows_the_plan(conv_step: Any) -> None:
     assert len(fast.plans) == 1
 
 
+def test_the_curve_falls_in_memory_and_rises_in_time(conv_step: Any) -> None:
+    step, inputs, _ = conv_step
+    plan = gw.optimize_memory(step, budget=0.6, inputs=inputs, verify=False, curve_points=3).plan
+    peaks = [p.peak_bytes for p in plan.curve]
+    assert peaks == sorted(peaks, reverse=True)
+    assert (peaks[0], peaks[-1]) == (plan.original_peak_bytes, plan.peak_bytes)
+    assert len(peaks) > 2
+
+
 def test_numpy_arrays_are_taken_like_tensors(conv_step: Any) -> None:
     step, (x, y), _ = conv_step
     fast = gw.optimize_memory(step, budget=0.7)

@@ -35,7 +35,15 @@ class OptimizedStep:
     """Its functions run without Grappler's rewrites, which know nothing of the plan."""
 
     def __init__(
-        self, step: Any, budget: int | float | str, *, verify: bool, time_limit_s: float, cache: PlanCache | None, progress: Progress | None
+        self,
+        step: Any,
+        budget: int | float | str,
+        *,
+        verify: bool,
+        time_limit_s: float,
+        cache: PlanCache | None,
+        progress: Progress | None,
+        curve_points: int = 0,
     ) -> None:
         self._step = step
         self._budget = budget
@@ -43,6 +51,7 @@ class OptimizedStep:
         self._time_limit_s = time_limit_s
         self._cache = cache
         self._progress = progress
+        self._curve_points = curve_points
         self._planned: dict[Any, Planned | None] = {}  # None: the original runs
         self._unverified: dict[Any, Planned] = {}  # planned from shapes alone: proved at the first call
         self._latest: Planned | None = None
@@ -107,6 +116,7 @@ class OptimizedStep:
                     progress=progress,
                     cache=self._cache,
                     earlier=self._latest,
+                    curve_points=self._curve_points,
                 )
             except GraphwrightError:
                 raise
@@ -166,6 +176,7 @@ def optimize_memory(
     time_limit_s: float = 6.0,
     cache_dir: str | Path | None = "default",
     progress: Progress | None = None,
+    curve_points: int = 0,
 ) -> Any:
     """Bring a training step, or a compiled Keras model, into a memory budget.
 
@@ -185,6 +196,8 @@ def optimize_memory(
         cache_dir: folder that keeps plans between runs; "default" is `$GRAPHWRIGHT_CACHE_DIR` or the user's cache folder,
             None keeps none.
         progress: called with the share done and a few words; by default a progress bar shows when planning lasts.
+        curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the curve in the
+            report; costs up to `time_limit_s` more.
 
     Returns:
         For a step: an `OptimizedStep` with the same signature and results, and `.plan`. For a model: the model itself, whose
@@ -215,7 +228,13 @@ def optimize_memory(
     """
     parse_budget(budget, 1 << 60)  # a budget that cannot be read is an error now, not at the first call
     cache = None if cache_dir is None else PlanCache(default_directory() if cache_dir == "default" else Path(cache_dir))
-    options: dict[str, Any] = {"verify": verify, "time_limit_s": time_limit_s, "cache": cache, "progress": progress}
+    options: dict[str, Any] = {
+        "verify": verify,
+        "time_limit_s": time_limit_s,
+        "cache": cache,
+        "progress": progress,
+        "curve_points": curve_points,
+    }
     if is_keras_model(step):
         return _optimize_model(step, budget, inputs=inputs, feeds=feeds, **options)
     tf = import_tensorflow()

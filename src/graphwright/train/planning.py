@@ -13,7 +13,7 @@ from graphwright.errors import GraphwrightError, InfeasibleError
 from graphwright.plan.budget import parse_budget
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.simulate import simulate
-from graphwright.plan.solve import lower_bound, solve
+from graphwright.plan.solve import curve, lower_bound, solve
 from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.source.concrete_function import to_concrete_function
@@ -69,12 +69,14 @@ def plan_step(
     progress: Progress | None = None,
     cache: PlanCache | None = None,
     earlier: Planned | None = None,
+    curve_points: int = 0,
 ) -> Planned:
     """Plan a traced step and build the function.
 
     Args:
         budget: bytes, a share of the unmodified peak, or text.
         earlier: a plan for the same step with other shapes; it is followed when it fits, without planning anew.
+        curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the report.
 
     Raises:
         InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
@@ -106,6 +108,7 @@ def plan_step(
     if solution.status == "infeasible":
         raise infeasible(tasks, solution, budget_bytes, original.peak_bytes)
     plan = make_memory_plan(target, tasks, solution, original.peak_bytes, how, flat.loops)
+    plan = replace(plan, curve=_curve(costs, solution, original.peak_bytes, curve_points, time_limit_s))
     leaders = tuple(costs.tasks[t].name for t in solution.schedule.steps)
     apply_schedule(tasks, solution.schedule)
     order_branches(flat.graph)
@@ -169,15 +172,19 @@ def make_memory_plan(
         decisions=make_decisions(tasks, solution.schedule, roles, flops),
         layers=make_layers(tasks, roles, timeline, flops),
         how=how,
-        curve=(CurvePoint(original_bytes, 0.0), CurvePoint(solution.peak_bytes, solution.overhead)),
         feeds=target.feeds,
     )
 
 
-def with_curve(plan: MemoryPlan, points: list[CurvePoint]) -> MemoryPlan:
-    """The plan with the memory/overhead curve that the report draws."""
-    merged = {p.peak_bytes: p for p in [*plan.curve, *points]}
-    return replace(plan, curve=tuple(merged[b] for b in sorted(merged, reverse=True)))
+def _curve(costs: CostGraph, solution: Solution, original_bytes: int, points: int, time_limit_s: float) -> tuple[CurvePoint, ...]:
+    """What budgets between the unmodified peak and the plan's cost, by falling peak; the chosen point is the last."""
+    step = (original_bytes - solution.peak_bytes) / (points + 1)
+    budgets = [round(original_bytes - step * k) for k in range(1, points + 1)] if points else []
+    found = curve(costs, budgets=budgets, time_limit_s=time_limit_s) if step >= 1 and budgets else ()
+    between = [CurvePoint(s.peak_bytes, s.overhead) for s in found if s.status != "infeasible" and s.overhead <= solution.overhead]
+    ends = [CurvePoint(original_bytes, 0.0), CurvePoint(solution.peak_bytes, solution.overhead)]
+    merged = {p.peak_bytes: p for p in [*between, *ends]}
+    return tuple(merged[b] for b in sorted(merged, reverse=True))
 
 
 def _reuse(tasks: TaskMap, earlier: Planned, budget_bytes: int) -> Solution | None:
