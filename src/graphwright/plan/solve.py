@@ -9,7 +9,7 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Callable, Sequence
 
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, GraphwrightError
 from graphwright.plan.bound import lower_bound
 from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution, Status
 from graphwright.plan.simulate import check_graph, simulate
@@ -17,7 +17,7 @@ from graphwright.plan.solvers.portfolio import Portfolio
 
 Progress = Callable[[float, str], None]
 
-__all__ = ["curve", "lower_bound", "minimum", "solve"]
+__all__ = ["curve", "known_solution", "lower_bound", "minimum", "solve"]
 
 
 def solve(graph: CostGraph, budget_bytes: int, *, time_limit_s: float = 10.0, progress: Progress | None = None) -> Solution:
@@ -111,6 +111,19 @@ def curve(
         if not front or solution.time < front[-1].time:
             front.append(solution)
     return tuple(reversed(front))
+
+
+def known_solution(graph: CostGraph, schedule: Schedule, budget_bytes: int, *, status: Status = "feasible") -> Solution | None:
+    """A schedule from elsewhere (a file, a graph of the same structure), judged anew; None when it breaks a rule or the budget."""
+    try:
+        trace = simulate(graph, schedule)
+    except GraphwrightError:
+        return None
+    if trace.peak_bytes > budget_bytes:
+        return None
+    once = sum(task.time for task in graph.tasks)
+    overhead = (trace.time - once) / once if once else 0.0
+    return Solution(status, schedule, trace.peak_bytes, trace.time, overhead, lower_bound(graph), budget_bytes, 0.0)
 
 
 def _check_arguments(budget_bytes: int, time_limit_s: float) -> None:

@@ -13,6 +13,7 @@ from graphwright.errors import ArgumentError, GraphwrightError, VerificationWarn
 from graphwright.plan.budget import parse_budget
 from graphwright.report.results import MemoryPlan
 from graphwright.run.call_options import grappler_disabled
+from graphwright.run.callables import split_inputs
 from graphwright.run.verify import verify as verify_steps
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.keras_step import build_for_training, check_trainable, is_keras_model, keras_step
@@ -247,7 +248,7 @@ def optimize_memory(
     optimized = OptimizedStep(step, budget, **options)
     if inputs is not None:
         target = trace(step, inputs=inputs)
-        args, kwargs = _from_inputs(inputs)
+        args, kwargs = split_inputs(inputs)
         optimized.prepare(target, _signature(args, kwargs), example=(args, kwargs) if target.arguments is not None else None)
     elif feeds is not None:
         optimized.prepare(trace(step, feeds=feeds), example=None)
@@ -303,12 +304,6 @@ def _as_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             remedy="give all by position, or all by name",
         )
     return dict(kwargs) if kwargs else tuple(args)
-
-
-def _from_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    from graphwright.run.callables import split_inputs
-
-    return split_inputs(inputs)
 
 
 def _signature(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -9,11 +9,11 @@ from typing import Any
 from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.time_model import estimated_time_s
-from graphwright.errors import GraphwrightError, InfeasibleError
+from graphwright.errors import InfeasibleError
 from graphwright.plan.budget import parse_budget
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.simulate import simulate
-from graphwright.plan.solve import curve, lower_bound, solve
+from graphwright.plan.solve import curve, known_solution, solve
 from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.source.concrete_function import to_concrete_function
@@ -194,21 +194,4 @@ def _reuse(tasks: TaskMap, earlier: Planned, budget_bytes: int) -> Solution | No
     steps = tuple(by_name[name] for name in earlier.steps if name in by_name)
     if len(set(steps)) != len(costs.tasks):
         return None
-    schedule = Schedule(steps)
-    try:
-        trace = simulate(costs, schedule)
-    except GraphwrightError:
-        return None
-    if trace.peak_bytes > budget_bytes:
-        return None
-    once = sum(task.time for task in costs.tasks)
-    return Solution(
-        "feasible",
-        schedule,
-        trace.peak_bytes,
-        trace.time,
-        (trace.time - once) / once if once else 0.0,
-        lower_bound(costs),
-        budget_bytes,
-        0.0,
-    )
+    return known_solution(costs, Schedule(steps), budget_bytes)
