@@ -162,6 +162,8 @@ def _solution(
         status = "infeasible"
         if bound.nbytes > budget_bytes:
             reason = f"{bound.reason}: {bound.nbytes} bytes, {budget_bytes} are given"
+        elif budget_bytes <= portfolio.impossible:
+            reason = f"no schedule of any kind fits in {budget_bytes} bytes: every one was looked at, backward from its end"
         else:
             reason = f"no schedule was found that needs less than {trace.peak_bytes} bytes, {budget_bytes} are given"
     elif status == "infeasible":

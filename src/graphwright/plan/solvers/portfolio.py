@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from graphwright.plan.model import Buffer, CostGraph, Task
 from graphwright.plan.simulate import simulate_unchecked
+from graphwright.plan.solvers.backward import BackwardSearch
 from graphwright.plan.solvers.eviction import run_under_cap
 from graphwright.plan.solvers.improve import fill, ruin_and_recreate
 from graphwright.plan.solvers.intervals import reduce_overflow
@@ -19,6 +20,12 @@ from graphwright.plan.solvers.sequence import Sequence as Plan
 
 ORDERS = ((1_000, 4), (3_000, 3), (20_000, 2), (1 << 62, 1))  # tasks up to which so many orders are tried
 CAPPED = 6_000  # tasks up to which running under a cap is worth its time
+SEARCHED = 600  # tasks up to which the search from the end is worth its time ...
+SEARCHED_WIDE = 400  # ... and the wide ones
+FIRST_SEARCH = (400, 300_000)  # states it keeps, and units of work
+WIDE_SEARCHES = ((8_000, 100_000), (1_600, 1_000_000))  # the same where nothing was found: a proof, then a way
+HALVING_SEARCH = (400, 200_000)  # the same on the way to the smallest peak ...
+HALVINGS = 6  # ... for so many budgets
 FIRST = 0.75  # share of the time for the first round of solvers
 FOREVER = float("inf")
 WORK_FIRST = 250_000  # units of work for one solver in the first round
@@ -38,6 +45,7 @@ class Portfolio:
     Attributes:
         low: no schedule has a smaller peak (a lower bound).
         how: in words, what found the last answer.
+        impossible: no schedule has a peak of so few bytes, proved by exhaustion (0: nothing proved).
     """
 
     def __init__(self, graph: CostGraph, low: int, progress: Callable[[float, str], None] | None = None) -> None:
@@ -46,6 +54,8 @@ class Portfolio:
         self.progress = progress
         self.how = ""
         self.low = low
+        self.impossible = 0
+        self._backward: BackwardSearch | None = None
         self._descent: list[tuple[int, float, list[int], str]] | None = None
         self.say(0.0, "reordering")
         self.orders = reorder(self.problem)
@@ -74,8 +84,13 @@ class Portfolio:
             self.how = "original order" if fits else "reorder"
             return self.original(problem.graph.order if fits else order), True
         best = self._first(budget, deadline)
+        if best is None and budget <= self.impossible:
+            return None, False
         if best is None:
             best = self._from_descent(budget, deadline)
+        for width, work in WIDE_SEARCHES:
+            if best is None and problem.task_count <= SEARCHED_WIDE:
+                best = self._searched(None, budget, width, work)
         if best is None:
             return None, False
         self.say(0.6, "improving")
@@ -85,7 +100,7 @@ class Portfolio:
         if improved.time < best.time:
             best = improved
             self.how += ", improved"
-        return self.original(best.steps()), False
+        return self.original(best.steps()), best.time <= problem.base_time
 
     def _take(self, best: Plan | None, steps: Sequence[int], budget: int, how: str, until: float) -> Plan | None:
         """Repair and fill a schedule; the better one of it and `best`."""
@@ -127,7 +142,30 @@ class Portfolio:
                 steps = run_under_cap(problem, order, budget, min(until, deadline))
                 if steps is not None:
                     best = self._take(best, steps, budget, "eviction", min(until, deadline))
-        return best
+        return self._searched(best, budget, *FIRST_SEARCH)
+
+    def _searched(self, best: Plan | None, budget: int, width: int, work: int) -> Plan | None:
+        """The better one of `best` and what the search from the end finds."""
+        # Recomputations can be taken back afterward, so a somewhat slower schedule is of use too.
+        cap = FOREVER if best is None else self.problem.base_time + WORTH * (best.time - self.problem.base_time)
+        steps = self._search(budget, width, work, cap)
+        if steps is None:
+            return best
+        with self._limited(WORK_FIRST):
+            return self._take(best, steps, budget, "search from the end", FOREVER)
+
+    def _search(self, budget: int, width: int, work: int, time_cap: float = FOREVER) -> list[int] | None:
+        """A schedule within the budget by the search from the end, on small graphs."""
+        if self.problem.task_count > SEARCHED or budget <= self.impossible:
+            return None
+        if self._backward is None:
+            self._backward = BackwardSearch(self.problem)
+        self.say(0.5, "searching from the end")
+        with self._limited(work):
+            found = self._backward.run(budget, width, time_cap=time_cap)
+        if found.exhausted:
+            self.impossible = max(self.impossible, budget)
+        return found.steps
 
     @contextmanager
     def _limited(self, work: int) -> Generator[None]:
@@ -146,7 +184,8 @@ class Portfolio:
             return None
         _, _, steps, how = self.descent()[min(fitting)[2]]
         plan = Plan(self.problem, steps, budget)
-        fill(plan, deadline)
+        with self._limited(WORK_FIRST):
+            fill(plan, deadline)
         self.how = how
         return plan
 
@@ -169,9 +208,25 @@ class Portfolio:
             self.say(0.6 + 0.3 * place / len(starts), "looking for the smallest peak")
             with self._limited(WORK_DESCENT // len(starts)):
                 found.extend((plan.peak, plan.time, plan.steps(), how) for plan in self._fall(steps, place))
+        found.extend((plan.peak, plan.time, plan.steps(), "search from the end") for plan in self._halve(min(found)[0]))
         found.sort(key=lambda entry: (entry[0], entry[1]))
         self._descent = found
         return found
+
+    def _halve(self, peak: int) -> Iterator[Plan]:
+        """Plans with smaller peaks than `peak` by the search from the end; halves the distance to the bound."""
+        low = max(self.low, self.impossible + 1)
+        for _ in range(HALVINGS):
+            if peak <= low:
+                return
+            middle = (low + peak) // 2
+            steps = self._search(middle, *HALVING_SEARCH)
+            if steps is None:
+                low = middle + 1
+                continue
+            plan = Plan(self.problem, steps, middle)
+            yield plan
+            peak = plan.peak
 
     def _fall(self, steps: Sequence[int], seed: int) -> Iterator[Plan]:
         """Plans with ever smaller peaks, each made from the one before.
