@@ -18,6 +18,7 @@ All beam states are priced together with sparse matrix products.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +92,6 @@ class BackwardSearch:
         """Tables that are linear in the state: bytes while a task runs, bytes and key of the state before it."""
         problem = self.problem
         count = problem.task_count
-        reads, makes = self.reads_matrix, self.makes_matrix
         credit_rows: list[tuple[int, int, int]] = []
         self.exact = True  # whether in-place pairs are all counted, so that failing proves something
         for index in range(count):
@@ -102,17 +102,18 @@ class BackwardSearch:
                     continue
                 taken |= {number, output}
                 credit_rows.append((index, number, problem.nbytes[output]))
-        tasks, numbers, saved = (np.array(column, dtype=np.int64) for column in (zip(*credit_rows, strict=True) if credit_rows else ((), (), ())))
-        credit = sparse.csr_array((saved, (tasks, numbers)), shape=(count, self.rows), dtype=np.int64)
-        sizes, keys = self.nbytes, self.keys
-        both = _scaled(reads, sizes) + _scaled(makes, sizes)
-        self.while_running = (credit - both).tocsr()
+        table = np.array(credit_rows, dtype=np.int64).reshape(-1, 3)
+        credit = _Linear(_sparse(table[:, 2], table[:, 0], table[:, 1], (count, self.rows)))
         workspace = np.array(problem.workspace, dtype=np.int64)
-        self.while_running_at = both.sum(axis=1) - credit.sum(axis=1) + workspace + self.base
-        self.bytes_change = (_scaled(reads, sizes) + _scaled(makes, sizes)).tocsr()
-        self.bytes_change_at = _scaled(reads, sizes).sum(axis=1)
-        self.key_change = (_scaled(reads, keys) + _scaled(makes, keys)).tocsr()
-        self.key_change_at = _scaled(reads, keys).sum(axis=1)
+        reads, makes = self.reads_matrix, self.makes_matrix
+        # Bytes while a task runs: what of its buffers is not needed anyway, less what it takes over in place.
+        touched = reads.scaled(self.nbytes).plus(makes.scaled(self.nbytes))
+        self.while_running = credit.plus(touched.scaled(np.full(self.rows, -1)))
+        self.while_running_at = touched.row_sums() - credit.row_sums() + workspace + self.base
+        # Bytes and key of the state before a task: inputs that were not needed come, outputs that were needed go.
+        self.bytes_change, self.bytes_change_at = touched, reads.scaled(self.nbytes).row_sums()
+        self.key_change = reads.scaled(self.keys).plus(makes.scaled(self.keys))
+        self.key_change_at = reads.scaled(self.keys).row_sums()
 
     def run(self, budget: int, width: int, *, time_cap: float = float("inf")) -> Found:
         """Search with at most `width` states at a time, until the problem's work limit.
@@ -143,19 +144,19 @@ class BackwardSearch:
             active = active[active >= 0]
             if not len(active):
                 return Found([])
-            wanted = (self.makes_matrix[active] @ needed) > 0
+            wanted = self.makes_matrix.times(needed, active) > 0
             repeat = waiting[active] > 0
-            bytes_here = self.while_running_at[active][:, None] + self.while_running[active] @ needed + held
+            bytes_here = self.while_running_at[active][:, None] + self.while_running.times(needed, active) + held
             allowed = wanted & (bytes_here <= budget) & (self.recomputable[active][:, None] | ~repeat)
             if self.killers_matrix is not None:
-                allowed &= ~((self.killers_matrix[active] @ open_tasks.astype(np.int64)) > 0)
+                allowed &= ~(self.killers_matrix.times(open_tasks.astype(np.int64), active) > 0)
             row, state = np.nonzero(allowed)
             if not len(row):
                 return Found(None, exhausted=not cut)
             task = active[row]
             again = repeat[row, state]
-            next_held = (self.bytes_change_at[active][:, None] - self.bytes_change[active] @ needed + held)[row, state]
-            next_keys = (self.key_change_at[active][:, None] - self.key_change[active] @ needed + keys)[row, state]
+            next_held = (self.bytes_change_at[active][:, None] - self.bytes_change.times(needed, active) + held)[row, state]
+            next_keys = (self.key_change_at[active][:, None] - self.key_change.times(needed, active) + keys)[row, state]
             spent = self.time[task]
             next_left = left[state] - np.where(again, 0.0, spent)
             next_waste = waste[state] + np.where(again, spent, 0.0)
@@ -206,10 +207,37 @@ def _path(history: list[tuple[Integers, Integers]], state: int) -> list[int]:
     return steps
 
 
-def _matrix(rows: list[list[int]], width: int) -> sparse.csr_array:
+class _Linear:
+    """A sparse matrix of integers (SciPy's arrays have no complete types)."""
+
+    def __init__(self, matrix: Any) -> None:
+        self.matrix = matrix
+
+    def times(self, states: Integers, rows: Integers) -> Integers:
+        """The given rows of the matrix times the states, which are columns."""
+        return np.asarray(self.matrix[rows] @ states, dtype=np.int64)
+
+    def row_sums(self) -> Integers:
+        return np.asarray(self.matrix.sum(axis=1), dtype=np.int64)
+
+    def scaled(self, columns: Integers) -> _Linear:
+        """Each column times a number."""
+        matrix = self.matrix.copy()
+        matrix.data = matrix.data * columns[matrix.indices]
+        return _Linear(matrix)
+
+    def plus(self, other: _Linear) -> _Linear:
+        return _Linear((self.matrix + other.matrix).tocsr())
+
+
+def _sparse(values: Integers, rows: Integers, columns: Integers, shape: tuple[int, int]) -> Any:
+    return sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
+
+
+def _matrix(rows: list[list[int]], width: int) -> _Linear:
     """A zero-one matrix with the given columns set in each row."""
     flat, at = _flat(rows)
-    return sparse.csr_array((np.ones(len(flat), dtype=np.int64), flat, at), shape=(len(rows), width))
+    return _Linear(_sparse(np.ones(len(flat), dtype=np.int64), np.repeat(np.arange(len(rows)), np.diff(at)), flat, (len(rows), width)))
 
 
 def _flat(rows: list[list[int]]) -> tuple[Integers, Integers]:
@@ -224,7 +252,3 @@ def _ragged(flat: Integers, at: Integers, rows: Integers) -> tuple[Integers, Int
     which = np.repeat(np.arange(len(rows)), lengths)
     within = np.arange(len(which)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return flat[np.repeat(at[rows], lengths) + within], which
-
-
-def _scaled(matrix: sparse.csr_array, columns: Integers) -> sparse.csr_array:
-    return sparse.csr_array((matrix.data * columns[matrix.indices], matrix.indices, matrix.indptr), shape=matrix.shape)

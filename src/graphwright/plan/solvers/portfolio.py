@@ -29,6 +29,8 @@ HALVINGS = 6  # ... for so many budgets
 FIRST = 0.75  # share of the time for the first round of solvers
 FOREVER = float("inf")
 WORK_FIRST = 250_000  # units of work for one solver in the first round
+WORK_LATER = 100_000  # the same where one has failed and the way to the smallest peak has an answer ...
+WORK_HOPELESS = 40_000  # ... or has none
 WORK_DESCENT = 200_000  # units of work on the way to the smallest peak
 IMPROVING = 0.5  # seconds for the neighborhood search, per second spent before it ...
 IMPROVING_AT_LEAST = 1.0  # ... and at least
@@ -55,6 +57,7 @@ class Portfolio:
         self.how = ""
         self.low = low
         self.impossible = 0
+        self.told = 0.0
         self._backward: BackwardSearch | None = None
         self._descent: list[tuple[int, float, list[int], str]] | None = None
         self.say(0.0, "reordering")
@@ -62,8 +65,9 @@ class Portfolio:
 
     def say(self, share: float, text: str) -> None:
         """Tell the caller how far it is."""
+        self.told = max(self.told, min(1.0, share))
         if self.progress is not None:
-            self.progress(min(1.0, share), text)
+            self.progress(self.told, text)
 
     def original(self, steps: Sequence[int]) -> list[int]:
         """A schedule in the numbering of the graph that was given."""
@@ -123,6 +127,7 @@ class Portfolio:
         best: Plan | None = None
         count = next(count for size, count in ORDERS if problem.task_count <= size)
         orders = self.orders[:count]
+        work = WORK_FIRST
         for place, order in enumerate(orders):
             until = started + FIRST * (deadline - started) * (place + 1) / len(orders)
             if place == 0:
@@ -133,16 +138,24 @@ class Portfolio:
             self.say(share * place, "recomputing segments")
             nothing: list[list[int]] = []
             for steps in next(segment_levels(problem, order, budget, until), nothing)[:2]:
-                with self._limited(WORK_FIRST):
+                with self._limited(work):
                     best = self._take(best, steps, budget, "segments", until)
+                work = self._work(best, budget)
             self.say(share * (place + 0.5), "recomputing single values")
-            with self._limited(WORK_FIRST):
+            with self._limited(work):
                 best = self._take(best, order, budget, "intervals", until)
+            work = self._work(best, budget)
             if problem.task_count <= CAPPED:
                 steps = run_under_cap(problem, order, budget, min(until, deadline))
                 if steps is not None:
                     best = self._take(best, steps, budget, "eviction", min(until, deadline))
         return self._searched(best, budget, *FIRST_SEARCH)
+
+    def _work(self, best: Plan | None, budget: int) -> int:
+        """Work worth spending on one more solver; less where all before failed."""
+        if best is not None:
+            return WORK_FIRST
+        return WORK_LATER if self.descent()[0][0] <= budget else WORK_HOPELESS
 
     def _searched(self, best: Plan | None, budget: int, width: int, work: int) -> Plan | None:
         """The better one of `best` and what the search from the end finds."""

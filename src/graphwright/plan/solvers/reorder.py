@@ -20,7 +20,11 @@ SMALL = 3_000  # tasks up to which every combination is tried
 
 
 def reorder(problem: Problem, *, rounds: int = 2) -> list[list[int]]:
-    """Valid orders that run each task once, best first by (peak, bytes summed over steps)."""
+    """Valid orders that run each task once, best first by (peak, bytes held times time).
+
+    Bytes are weighted by time, not summed over steps: an update that runs early, while much is
+    still live, must not count for more than one that waits.
+    """
     successors, _ = problem.precedence()
     predecessors: list[list[int]] = [[] for _ in successors]
     for index, following in enumerate(successors):
@@ -37,10 +41,11 @@ def reorder(problem: Problem, *, rounds: int = 2) -> list[list[int]]:
                 fresh.append(_backward(problem, guide, successors, predecessors))
         orders += fresh
         frontier = fresh if problem.task_count <= SMALL else fresh[-1:]
-    scored: dict[tuple[int, int], list[int]] = {}
+    scored: dict[tuple[int, float], list[int]] = {}
     for order in orders:
         step_bytes = simulate_unchecked(problem.graph, order)
-        scored.setdefault((max(step_bytes, default=0), sum(step_bytes)), order)  # alike to the byte: one is enough
+        held = sum(nbytes * problem.time[task] for nbytes, task in zip(step_bytes, order, strict=True))
+        scored.setdefault((max(step_bytes, default=0), held), order)  # alike to the byte: one is enough
     return [scored[key] for key in sorted(scored)]
 
 

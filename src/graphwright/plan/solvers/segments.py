@@ -6,6 +6,12 @@ the peak are split into segments at positions where few bytes are still needed b
 steps before the peak (narrow cuts). What crosses a cut is saved; all other residuals are
 dropped, and the first read after the peak remakes its segment from the cut below it.
 
+Segments are either of equal bytes, or *graded*: when a segment is remade, what was saved for
+the segments after it is gone already, so a later segment may be shorter and an earlier one
+longer, as long as what is saved before a segment and its own residuals fit together. A chain
+of n layers then needs the memory of sqrt(2 n) of them instead of 2 sqrt(n), and the last
+segment is not remade at all.
+
 The result is a schedule again, with its own peak inside some segment, so the same function
 applied to its own result gives the multi-level schedules that very small budgets need
 (Griewank & Walther 2000, "revolve"; Chen et al. 2016, "sublinear memory cost").
@@ -14,6 +20,8 @@ applied to its own result gives the multi-level schedules that very small budget
 from __future__ import annotations
 
 import bisect
+import heapq
+import itertools
 import time as clock
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -57,18 +65,81 @@ def _sizes(problem: Problem, steps: list[int], deadline: float) -> list[list[int
     total = sum(lives.nbytes(version) for version in lives.residuals)
     schedules: list[list[int]] = []
     seen: set[frozenset[int]] = set()
-    size = float(total)
     largest = max(lives.nbytes(version) for version in lives.residuals)
-    while size >= largest / 2 and clock.perf_counter() < deadline:
-        saved, cuts = lives.save(size)
-        key = frozenset(saved)
-        if key not in seen:
+    for graded, ratio in ((False, 1.6), (True, 1.25)):
+        size = float(total)
+        worse, lowest = 0, float("inf")
+        while size >= largest / 2 and worse < 4 and clock.perf_counter() < deadline:
+            saved, cuts = lives.save(size, graded=graded)
+            size /= ratio
+            key = frozenset(saved)
+            if key in seen:
+                continue
             seen.add(key)
-            schedule = lives.generate(saved, cuts)
+            schedule = lives.generate(saved, cuts, drop_last=not graded)
             if schedule is not None:
                 schedules.append(schedule)
-        size /= 1.6
+                top = max(simulate_unchecked(problem.graph, schedule))
+                worse = worse + 1 if top >= lowest else 0
+                lowest = min(lowest, top)
     return schedules
+
+
+def _equal(crossing: list[int], prefix: list[int], size: float) -> tuple[int, list[int]]:
+    """The last cut, and the cut before each, where at most `size` residual bytes lie between cuts.
+
+    `crossing[j]` bytes are saved by a cut after step `j`; `prefix[j]` residual bytes are made
+    before step `j`. The least bytes are saved: a sliding minimum over the segment before a cut.
+    """
+    count = len(prefix) - 1
+    window: deque[int] = deque()
+    cost = [0.0] * count
+    before = [-1] * count
+    left = -1
+    for step in range(count):
+        # A segment (i, step] holds prefix[step + 1] - prefix[i + 1] residual bytes.
+        while left < step - 1 and prefix[step + 1] - prefix[left + 1] > size:
+            left += 1
+        while window and window[0] < left:
+            window.popleft()
+        if left < 0:
+            cost[step], before[step] = float(crossing[step]), -1
+        elif window:
+            cost[step], before[step] = cost[window[0]] + crossing[step], window[0]
+        else:
+            cost[step], before[step] = cost[step - 1] + crossing[step], step - 1
+        while window and cost[window[-1]] >= cost[step]:
+            window.pop()
+        window.append(step)
+    # The last segment needs no cut after it: pick the cheapest cut that leaves at most `size` behind it.
+    tail = [step for step in range(count) if prefix[count] - prefix[step + 1] <= size]
+    cut = min(tail, key=lambda step: (cost[step], step)) if prefix[count] > size and tail else -1
+    return cut, before
+
+
+def _graded(crossing: list[int], prefix: list[int], size: float) -> tuple[int, list[int]]:
+    """The same where what all cuts before a segment save and its own residuals are at most `size` bytes together.
+
+    A cut that cannot be followed by one more step can never be followed again, so the
+    cheapest cut that still can is kept on top of a heap.
+    """
+    count = len(prefix) - 1
+    cost = [0.0] * count
+    before = [-1] * count
+    heap: list[tuple[float, int]] = []
+    for step in range(count):
+        while heap and heap[0][0] + prefix[step + 1] - prefix[heap[0][1] + 1] > size:
+            heapq.heappop(heap)
+        if prefix[step + 1] <= size:
+            cost[step], before[step] = float(crossing[step]), -1
+        elif heap:
+            cost[step], before[step] = heap[0][0] + crossing[step], heap[0][1]
+        else:
+            return -1, before
+        heapq.heappush(heap, (cost[step], step))
+    # The first cut that the end can follow leaves the longest last segment, which is not remade.
+    tail = [step for step in range(count) if cost[step] + prefix[count] - prefix[step + 1] <= size]
+    return (min(tail), before) if prefix[count] > size and tail else (-1, before)
 
 
 class _Lives:
@@ -122,8 +193,12 @@ class _Lives:
     def nbytes(self, version: int) -> int:
         return self.problem.nbytes[self.buffer[version]]
 
-    def save(self, size: float) -> tuple[set[int], list[int]]:
-        """Cuts that leave residuals of at most about `size` bytes between them, and the versions that cross them."""
+    def save(self, size: float, *, graded: bool) -> tuple[set[int], list[int]]:
+        """Cuts, and the versions that cross them.
+
+        Args:
+            size: about the most bytes of the residuals between two cuts; graded, together with all that is saved before.
+        """
         peak = self.peak_step
         inside = [0] * (peak + 1)  # residual bytes made at each step
         for version in self.residuals:
@@ -142,32 +217,8 @@ class _Lives:
                 spans.append((start, end, version))
         for step in range(1, peak + 1):
             crossing[step] += crossing[step - 1]
-        # cost[j]: least bytes saved when a cut lies after step j; sliding minimum over the segment before it.
-        window: deque[int] = deque()
-        cost = [0.0] * (peak + 1)
-        before = [-1] * (peak + 1)
-        prefix = [0] * (peak + 2)
-        for step in range(peak + 1):
-            prefix[step + 1] = prefix[step] + inside[step]
-        left = -1
-        for step in range(peak + 1):
-            # A segment (i, step] holds prefix[step + 1] - prefix[i + 1] residual bytes.
-            while left < step - 1 and prefix[step + 1] - prefix[left + 1] > size:
-                left += 1
-            while window and window[0] < left:
-                window.popleft()
-            if left < 0:
-                cost[step], before[step] = float(crossing[step]), -1
-            elif window:
-                cost[step], before[step] = cost[window[0]] + crossing[step], window[0]
-            else:
-                cost[step], before[step] = cost[step - 1] + crossing[step], step - 1
-            while window and cost[window[-1]] >= cost[step]:
-                window.pop()
-            window.append(step)
-        # The last segment needs no cut after it: pick the cheapest cut that leaves at most `size` behind it.
-        tail = [step for step in range(peak + 1) if prefix[peak + 1] - prefix[step + 1] <= size]
-        cut = min(tail, key=lambda step: (cost[step], step)) if prefix[peak + 1] > size and tail else -1
+        prefix = [0, *itertools.accumulate(inside)]  # residual bytes made before each step
+        cut, before = _graded(crossing, prefix, size) if graded else _equal(crossing, prefix, size)
         cuts: list[int] = []
         while cut >= 0:
             cuts.append(cut)
@@ -180,17 +231,20 @@ class _Lives:
                 saved.add(version)
         return saved, cuts
 
-    def generate(self, saved: set[int], cuts: list[int]) -> list[int] | None:
+    def generate(self, saved: set[int], cuts: list[int], *, drop_last: bool) -> list[int] | None:
         """The schedule that drops all residuals but those saved, and remakes them a segment at a time.
 
+        The last segment, which is read first, stays unless `drop_last`.
         None where it would be far too long: the backward pass does not come by the segments
         one after the other, so each visit remakes one from its start.
         """
+        if not cuts and not drop_last:
+            return None
         steps = self.steps
         segment: dict[int, list[int]] = {}
         home: dict[int, int] = {}
         for version in self.residuals:
-            if version not in saved:
+            if version not in saved and (drop_last or self.made[version] <= cuts[-1]):
                 home[version] = bisect.bisect_left(cuts, self.made[version])
                 segment.setdefault(home[version], []).append(version)
         result: list[int] = []
