@@ -1,0 +1,328 @@
+"""Execute a flat graph, its loops and branches on storages in place of numbers (see `graphwright.analyze.loops`)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphwright.analyze.flops import node_flops
+from graphwright.analyze.resource_effects import BRANCHES, as_tuple
+from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, TensorList, number_of, storages_of, total_bytes
+from graphwright.analyze.trip_counts import TripCount, compute, trip_count
+from graphwright.analyze.workspace import workspace_bytes
+from graphwright.errors import UnknownShapeError
+from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.dtypes import DType, Shape, format_shape
+from graphwright.ir.graph import Function, Graph, Node, Value, Variable
+from graphwright.ir.traits import in_place_pairs, is_view
+
+Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
+InferBody = Callable[[Graph, Sequence[Shape], Sequence["tuple[DType, Shape] | None"]], None]
+
+LOOPS = frozenset({"While", "StatelessWhile"})
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_EVALUATIONS = 200_000  # nodes executed on storages per loop; what a longer loop adds per iteration is scaled up
+_NO_LARGER = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin Slice StridedSlice Reshape BroadcastGradientArgs Shape".split())
+
+
+class Executor:
+    """Executes nodes; what it learns on the way (trip counts, peaks inside loops, notes) stays in its attributes."""
+
+    def __init__(self, graph: Graph, constant: Constant, infer_body: InferBody | None) -> None:
+        self.graph = graph
+        self.constant = constant
+        self.infer_body = infer_body
+        self.numbers: dict[Value, Scalar | None] = {}  # of constants
+        self.inferred: set[str] = set()
+        self.trips: dict[Node, TripCount] = {}
+        self.workspace: dict[Node, int] = {}
+        self.peaks: dict[Node, tuple[int, int]] = {}
+        self.variables: dict[Storage, Variable] = {}
+        self.notes: dict[str, None] = {}
+
+    # One node
+
+    def execute(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
+        """The states of a node's outputs; what it makes and needs is noted in the frame."""
+        op = node.op_type
+        if op in LOOPS:
+            return self._loop(node, arguments, frame)
+        if op in BRANCHES:
+            return self._branches(node, arguments, frame)
+        if op in _CALLS or op in self.graph.functions:
+            function = self._function(node, "f") or self.graph.functions.get(op)
+            if function is not None:
+                return self._call(function, arguments, frame)
+        frame.executed.append((node, 1.0))
+        if op == "Const":
+            return [Dense(Storage(v.nbytes or 0, v.shape, resident=True), self.constant_number(v)) for v in node.outputs]
+        if op == "ReadVariableOp":
+            return [Dense(Storage(node.outputs[0].nbytes or 0, node.outputs[0].shape, resident=True))]
+        if op == "IdentityN":
+            return list(arguments)
+        if is_view(node):
+            return [arguments[0]]
+        if "TensorList" in op or op.startswith("Optional") or (op in ("ZerosLike", "AddN") and isinstance(arguments[0], TensorList)):
+            outputs = self._list_operation(node, arguments, frame)
+            if outputs is not None:
+                return outputs
+        frame.workspace = max(frame.workspace, workspace_bytes(node))
+        number = compute(node.op_type, [number_of(a) for a in arguments])
+        return [self._make(v, arguments, frame, number) for v in node.outputs]
+
+    def _make(self, value: Value, arguments: Sequence[State], frame: Frame, number: Scalar | None = None) -> State:
+        if value.dtype.name == "resource":
+            return Dense(Storage(0, (), resident=True))
+        if value.dtype.name == "variant":
+            self.notes[f"the bytes behind {value.name} ({value.producer.op_type}) are not known and count as those of its inputs"] = None
+            return TensorList(tuple(Dense(Storage(s.nbytes, s.shape)) for s in storages_of(arguments)))
+        source = self._forwarded(value, arguments, frame)
+        if source is not None:
+            return Dense(source, number)
+        storage = Storage(self._size(value, arguments), value.shape)
+        frame.created[storage] = value
+        return Dense(storage, number)
+
+    def _forwarded(self, value: Value, arguments: Sequence[State], frame: Frame) -> Storage | None:
+        """The storage of an input that the kernel surely writes into: nobody else can hold it."""
+        node = value.producer
+        for i, o in in_place_pairs(node):
+            state = arguments[i]
+            if o != value.index or not isinstance(state, Dense) or state.storage not in frame.created:
+                continue
+            source = node.inputs[i]
+            if source.dtype == value.dtype and source.nbytes is not None and source.nbytes == value.nbytes and _has_single_reader(source):
+                return state.storage
+        return None
+
+    def _size(self, value: Value, arguments: Sequence[State]) -> int:
+        if value.dtype.itemsize is None:
+            return 0
+        size = value.nbytes
+        if size is not None:
+            return size
+        node = value.producer
+        if node.op_type in _NO_LARGER or in_place_pairs(node):
+            return max((s.nbytes for a in arguments for s in storages_of([a], resident=True)), default=0)
+        raise UnknownShapeError(
+            f"the size of {value.name} is not known: {value.dtype}{format_shape(value.shape)}",
+            where=f"node {node.name!r} ({node.op_type}) in function {node.graph.name!r}",
+            cause="it is inside a loop or a branch, and its shape depends on an unknown dimension or on data",
+            remedy="give the full shape of the step's inputs (feeds={name: shape}), or example inputs (inputs=...)",
+        )
+
+    def constant_number(self, value: Value) -> Scalar | None:
+        """The number of a constant scalar, or None."""
+        if value not in self.numbers:
+            array = self.constant(value) if value.producer.op_type == "Const" and (value.nbytes or 9) <= 8 else None
+            self.numbers[value] = array.item() if array is not None and array.size == 1 and array.dtype.kind in "iufb" else None
+        return self.numbers[value]
+
+    # Lists
+
+    def _list_operation(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State] | None:
+        """Execute an operation on lists; None for one that is not known."""
+        first = arguments[0] if arguments else None
+        match node.op_type:
+            case "EmptyTensorList":
+                return [TensorList(())]
+            case "TensorListReserve":
+                count = number_of(arguments[1])
+                return [TensorList((None,) * int(count or 0))]
+            case "TensorListFromTensor" if isinstance(first, Dense):
+                shape = first.storage.shape if node.inputs[0].shape is None else node.inputs[0].shape
+                count = (shape[0] if shape else None) or 1
+                element = None if shape is None else shape[1:]
+                size = self._size(node.inputs[0], arguments) // count
+                items = tuple(Storage(size, element) for _ in range(count))
+                frame.created.update(dict.fromkeys(items, node.outputs[0]))
+                return [TensorList(tuple(Dense(s) for s in items), node.inputs[0].dtype)]
+            case "TensorListPushBack" if isinstance(first, TensorList) and isinstance(arguments[1], Dense):
+                return [TensorList((*first.items, arguments[1]), node.inputs[1].dtype)]
+            case "TensorListSetItem" if isinstance(first, TensorList) and isinstance(arguments[2], Dense):
+                return [self._set_item(first, number_of(arguments[1]), arguments[2], node.inputs[2].dtype)]
+            case "TensorListPopBack" if isinstance(first, TensorList):
+                last = first.items[-1] if first.items else None
+                element = last if last is not None else self._make(node.outputs[1], arguments, frame)
+                return [TensorList(first.items[:-1], first.dtype), element]
+            case "TensorListGetItem" if isinstance(first, TensorList):
+                index = number_of(arguments[1])
+                item = first.items[int(index or 0)] if first.items and int(index or 0) < len(first.items) else None
+                return [item if item is not None else self._make(node.outputs[0], arguments, frame)]
+            case "TensorListResize" if isinstance(first, TensorList):
+                count = int(number_of(arguments[1]) or len(first.items))
+                return [TensorList((*first.items, *([None] * count))[:count], first.dtype)]
+            case "TensorListLength" if isinstance(first, TensorList):
+                return [Dense(Storage(4, ()), len(first.items))]
+            case "OptionalNone":
+                return [TensorList(())]
+            case "OptionalFromValue":
+                return [TensorList(tuple(a for a in arguments if isinstance(a, Dense)))]
+            case "OptionalGetValue" if isinstance(first, TensorList):
+                items = (*first.items, *([None] * len(node.outputs)))
+                pairs = zip(node.outputs, items, strict=False)
+                return [item if item is not None else self._make(v, arguments, frame) for v, item in pairs]
+            case "ZerosLike" if isinstance(first, TensorList):
+                return [self._copy(first.items, first, node.outputs[0], frame)]
+            case "AddN" if isinstance(first, TensorList):
+                return [self._add(arguments, node.outputs[0], frame)]
+            case _:
+                return None
+
+    def _set_item(self, target: TensorList, index: Scalar | None, element: Dense, dtype: DType) -> TensorList:
+        items = list(target.items)
+        if index is None:  # the worst: no two writes fall on one element
+            index = next((k for k, item in enumerate(items) if item is None), 0)
+        if int(index) >= len(items):
+            items += [None] * (int(index) + 1 - len(items))
+        items[int(index)] = element
+        return TensorList(tuple(items), dtype)
+
+    def _add(self, arguments: Sequence[State], value: Value, frame: Frame) -> TensorList:
+        """Element by element; an element that only one list has is handed on."""
+        lists = [a for a in arguments if isinstance(a, TensorList)]
+        rows = [[e for e in row if e is not None] for row in itertools.zip_longest(*(a.items for a in lists))]
+        sums = self._copy([row[0] if len(row) > 1 else None for row in rows], lists[0], value, frame).items
+        dtype = next((a.dtype for a in lists if a.dtype is not None), None)
+        return TensorList(tuple(new or (row[0] if row else None) for new, row in zip(sums, rows, strict=True)), dtype)
+
+    def _copy(self, items: Sequence[Dense | None], like: TensorList, value: Value, frame: Frame) -> TensorList:
+        copies = tuple(None if s is None else Dense(Storage(s.storage.nbytes, s.storage.shape)) for s in items)
+        frame.created.update({s.storage: value for s in copies if s is not None})
+        return TensorList(copies, like.dtype)
+
+    # Functions
+
+    def _function(self, node: Node, attribute: str) -> Function | None:
+        reference = node.attrs.get(attribute)
+        return self.graph.functions.get(reference.name) if isinstance(reference, FunctionReference) else None
+
+    def _call(self, function: Function, arguments: Sequence[State], frame: Frame) -> list[State]:
+        body = function.body
+        self._ensure_shapes(function, arguments)
+        states: dict[Value, State] = dict(zip(body.inputs, arguments, strict=True))
+        parameters = {v.producer for v in body.inputs}
+        for node in body.nodes:
+            if node in parameters:
+                continue
+            outputs = self.execute(node, [states[v] for v in node.inputs], frame)
+            states.update(zip(node.outputs, outputs, strict=True))
+        return [states[v] for v in body.outputs]
+
+    def _ensure_shapes(self, function: Function, arguments: Sequence[State]) -> None:
+        body = function.body
+        if self.infer_body is None or function.name in self.inferred:
+            return
+        self.inferred.add(function.name)
+        unknown = (v for n in body.nodes for v in n.outputs if v.dtype.itemsize is not None and v.nbytes is None)
+        if next(unknown, None) is None:
+            return
+        shapes: list[Shape] = []
+        handles: list[tuple[DType, Shape] | None] = []
+        for value, state in zip(body.inputs, arguments, strict=True):
+            item = next((s for s in state.items if s is not None), None) if isinstance(state, TensorList) else None
+            item_shape = item.storage.shape if item is not None else None
+            shapes.append(state.storage.shape if isinstance(state, Dense) and value.dtype.itemsize is not None else value.shape)
+            handle = (state.dtype, item_shape) if isinstance(state, TensorList) and item is not None and state.dtype else None
+            if isinstance(state, Dense) and state.storage in self.variables:
+                variable = self.variables[state.storage]
+                handle = (variable.dtype, variable.shape)
+            handles.append(handle)
+        self.infer_body(body, shapes, handles)
+
+    # Control flow
+
+    def _branches(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
+        names = [a for key in ("then_branch", "else_branch", "branches") for a in as_tuple(node.attrs.get(key))]
+        results: list[tuple[int, list[State], Frame]] = []
+        for reference in names:
+            function = self.graph.functions.get(reference.name) if isinstance(reference, FunctionReference) else None
+            if function is None:
+                continue
+            inner = Frame()
+            outputs = self._call(function, arguments[1:], inner)
+            results.append((total_bytes(inner.created) + inner.workspace, outputs, inner))
+        if not results:
+            return [self._make(v, arguments, frame) for v in node.outputs]
+        peak, outputs, largest = max(results, key=lambda r: r[0])
+        kept = storages_of(outputs)
+        largest_flops = max((r[2] for r in results), key=lambda f: flops_of(f.executed) or 0.0)
+        frame.executed += largest_flops.executed
+        frame.created.update({s: v for s, v in largest.created.items() if s in kept})
+        frame.workspace = max(frame.workspace, peak - total_bytes(s for s in kept if s in largest.created))
+        if len({tuple(number_of(s) for s in r[1]) for r in results}) > 1:
+            outputs = [Dense(s.storage) if isinstance(s, Dense) else s for s in outputs]
+        return outputs
+
+    def _loop(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
+        condition, body = self._function(node, "cond"), self._function(node, "body")
+        if condition is None or body is None:
+            return [self._make(v, arguments, frame) for v in node.outputs]
+        trip = trip_count(condition.body, body.body, [number_of(a) for a in arguments], self.constant_number)
+        self._note_trip(node, trip)
+        executed = min(trip.count, max(16, _EVALUATIONS // max(len(body.body), 1)))
+        state = list(arguments)
+        before = state
+        inner = Frame()
+        worst = 0
+        first: Frame | None = None
+        for k in range(executed):
+            inner = Frame()
+            before, state = state, self._call(body, state, inner)
+            first = first or inner
+            if k in (0, executed - 1):  # all that an iteration makes: the worst, whatever the order of its nodes
+                worst = max(worst, total_bytes(inner.created) + inner.workspace)
+        made = storages_of(state) - storages_of(arguments)
+        if executed < trip.count:
+            for storage in storages_of(v for v in state if isinstance(v, TensorList)) & made:
+                storage.nbytes = storage.nbytes * trip.count // executed
+        if first is not None:
+            check = Frame()
+            self._call(condition, arguments, check)
+            frame.executed += [(n, c * trip.count) for n, c in first.executed] + [(n, c * (trip.count + 1)) for n, c in check.executed]
+        frame.created.update({s: node.outputs[0] for s in made if not s.resident})
+        inputs = storages_of(arguments)
+        ends = (total_bytes(inputs) + worst, total_bytes(storages_of(before)) + worst, total_bytes(storages_of(state)))
+        held = (total_bytes(inputs) + worst, total_bytes(inputs | storages_of(before)) + worst, total_bytes(inputs | storages_of(state)))
+        extra = max(0, max(held) - total_bytes(inputs | storages_of(state)))  # where others hold the inputs throughout
+        self.peaks[node] = (max(ends), extra)
+        frame.workspace = max(frame.workspace, max(held) - total_bytes(inputs | storages_of(state)))
+        if trip.kind != "exact":
+            state = [Dense(s.storage) if isinstance(s, Dense) else s for s in state]
+        return state
+
+    def _note_trip(self, node: Node, trip: TripCount) -> None:
+        former = self.trips.get(node)
+        if former is not None and former != trip:
+            trip = max(former, trip, key=lambda t: t.count)
+            trip = TripCount(trip.count, "at most" if trip.kind == "exact" else trip.kind)
+        self.trips[node] = trip
+        if trip.kind == "unknown":
+            self.notes[f"how often {node.name} runs depends on data; its figures are those of one iteration"] = None
+        elif trip.kind == "at most":
+            self.notes[f"{node.name} runs at most {trip.count} times; its figures are for that many"] = None
+
+
+def flops_of(executed: Iterable[tuple[Node, float]]) -> float | None:
+    """FLOPs of nodes that run so many times; None when one has no rule."""
+    total = 0.0
+    for node, times in executed:
+        flops = node_flops(node)
+        if flops is None:
+            return None
+        total += times * flops
+    return total
+
+
+def _has_single_reader(value: Value) -> bool:
+    """Whether one node alone reads the storage of the value, through views."""
+    while True:
+        if len(value.uses) != 1 or any(v is value for v in value.producer.graph.outputs):
+            return False
+        node = value.producer
+        if not is_view(node) or not node.inputs:
+            return True
+        value = node.inputs[value.index if node.op_type == "IdentityN" else 0]

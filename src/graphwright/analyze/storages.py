@@ -1,0 +1,74 @@
+"""States on which loops are executed in place of numbers: who holds which bytes (see `graphwright.analyze.loops`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.graph import Node, Value
+
+Scalar = int | float | bool
+
+
+class Storage:
+    """Bytes with an identity. `owner` is the value of the outer graph they are counted with, None for residents and for bytes
+    made inside a function and not handed out yet."""
+
+    __slots__ = ("nbytes", "owner", "resident", "shape")
+
+    def __init__(self, nbytes: int, shape: Shape, owner: Value | None = None, resident: bool = False) -> None:
+        self.nbytes = nbytes
+        self.shape = shape
+        self.owner = owner
+        self.resident = resident
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """A tensor: its storage, and its number where it is a scalar that could be computed."""
+
+    storage: Storage
+    number: Scalar | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorList:
+    """A list of tensors; an element that was never set is None."""
+
+    items: tuple[Dense | None, ...]
+    dtype: DType | None = None
+
+
+State = Dense | TensorList
+
+
+@dataclass(slots=True)
+class Frame:
+    """What one execution of a function did."""
+
+    created: dict[Storage, Value] = field(default_factory=dict[Storage, Value])
+    ahead: dict[Storage, None] = field(default_factory=dict[Storage, None])
+    workspace: int = 0
+    executed: list[tuple[Node, float]] = field(default_factory=list[tuple[Node, float]])
+
+
+def storages_of(states: Iterable[State], *, resident: bool = False) -> set[Storage]:
+    """The storages that states hold; residents only where asked for."""
+    found: set[Storage] = set()
+    for state in states:
+        if isinstance(state, Dense):
+            found.add(state.storage)
+        else:
+            found.update(s.storage for s in state.items if s is not None)
+    return found if resident else {s for s in found if not s.resident}
+
+
+def total_bytes(storages: Iterable[Storage]) -> int:
+    """Bytes of what is not resident."""
+    return sum(s.nbytes for s in storages if not s.resident)
+
+
+def number_of(state: State) -> Scalar | None:
+    """The number of a scalar that could be computed, or None."""
+    return state.number if isinstance(state, Dense) else None
