@@ -18,13 +18,18 @@ No verb looks for cycles, which would cost a walk over the graph for every edge;
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection as Container
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.dtypes import DTYPES as DTYPES
 from graphwright.ir.dtypes import DType, Shape, byte_count, format_shape
+
+if TYPE_CHECKING:
+    from graphwright.ir.signature import Collection, Signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +172,13 @@ class Graph:
         functions: the library, by name.
         variables: what stands behind a resource input.
         versions: producer and min_consumer, as in a `GraphDef`.
+
+    Attributes:
+        signatures: the named ways to call it. What they feed and fetch counts as a border: it cannot be removed.
+        collections: lists of nodes, values and plain items. A removed node leaves them.
+        package: what else a SavedModel holds; only the layer that read it looks inside.
+        shape_rule: the output shapes of nodes that are given in topological order, where inputs from
+            outside the list count as known. With a rule, shapes follow edits; without one they are left as they are.
     """
 
     __slots__ = (
@@ -177,8 +189,12 @@ class Graph:
         "_links",
         "_outputs",
         "_suffixes",
+        "collections",
         "functions",
         "name",
+        "package",
+        "shape_rule",
+        "signatures",
         "variables",
         "versions",
     )
@@ -195,6 +211,10 @@ class Graph:
         self.functions: dict[str, Function] = {} if functions is None else functions
         self.variables: dict[Value, Variable] = {} if variables is None else variables  # by the resource input that stands for it
         self.versions = versions
+        self.signatures: dict[str, Signature] = {}
+        self.collections: dict[str, Collection] = {}
+        self.package: object | None = None
+        self.shape_rule: Callable[[Sequence[Node]], Sequence[Sequence[Shape]]] | None = None
         self._links: dict[Node, _Links] = {}  # in order
         self._by_name: dict[str, Node] = {}
         self._inputs: tuple[Value, ...] = ()
@@ -309,8 +329,8 @@ class Graph:
         self._count_borders()
 
     def is_border(self, node: Node) -> bool:
-        """Whether the node is a control output, or one of its values is an input or output of the graph; in O(1)."""
-        return node in self._borders
+        """Whether the node is a control output, or one of its values is an input or output of the graph or of a signature."""
+        return node in self._borders or self._signature_of(node) is not None
 
     # Verbs
 
@@ -390,8 +410,8 @@ class Graph:
         self._uses_of(value)[node, len(links.inputs)] = None
         links.inputs = (*links.inputs, value)
 
-    def replace_uses(self, old: Value, new: Value, *, keep: Collection[Node] = ()) -> int:
-        """Let every reader of `old`, graph outputs included, read `new`; returns how many changed.
+    def replace_uses(self, old: Value, new: Value, *, keep: Container[Node] = ()) -> int:
+        """Let every reader of `old`, outputs of the graph and of signatures included, read `new`; returns how many changed.
 
         Args:
             keep: nodes that go on reading `old`, for example the one that makes `new` of it.
@@ -401,7 +421,7 @@ class Graph:
         """
         return self.replace_many_uses({old: new}, keep=keep)
 
-    def replace_many_uses(self, new_of: Mapping[Value, Value], *, keep: Collection[Node] = ()) -> int:
+    def replace_many_uses(self, new_of: Mapping[Value, Value], *, keep: Container[Node] = ()) -> int:
         """`replace_uses` of many values at once, in time linear in the inputs of their readers; returns how many uses changed.
 
         All are replaced at the same time: where a new value is to be replaced itself, its new readers go on reading it.
@@ -433,6 +453,11 @@ class Graph:
         if any(old.producer in self._borders for old in new_of):
             in_outputs = sum(new_of.get(value, value) is not value for value in self._outputs)
             self.outputs = [new_of.get(value, value) for value in self._outputs]
+        for signature in self.signatures.values():
+            for key, value in signature.outputs.items():
+                if new_of.get(value, value) is not value:
+                    signature.outputs[key] = new_of[value]
+                    in_outputs += 1
         return sum(len(changed) for changed in readers.values()) + in_outputs
 
     def add_control_input(self, node: Node, control: Node) -> None:
@@ -510,6 +535,18 @@ class Graph:
         self._links[node].name = name
         self._by_name[name] = node
 
+    def set_attr(self, node: Node, name: str, attribute: Attribute | None) -> None:
+        """Set an attribute of a node; None removes it.
+
+        Raises:
+            GraphError: the node belongs to another graph.
+        """
+        self._check_owned(node, node.name)
+        if attribute is None:
+            node.attrs.pop(name, None)
+        else:
+            node.attrs[name] = attribute
+
     def sort_nodes(self, order: Sequence[Node]) -> None:
         """Set the order of the nodes.
 
@@ -549,6 +586,19 @@ class Graph:
     def _check_not_border(self, node: Node) -> None:
         if node in self._borders:
             raise GraphError(f"{node.name!r} is an input or output of the graph", where=f"node {node.name!r}")
+        signature = self._signature_of(node)
+        if signature is not None:
+            raise GraphError(
+                f"{node.name!r} is an input or output of signature {signature!r}",
+                where=f"node {node.name!r}",
+                remedy="change graph.signatures first",
+            )
+
+    def _signature_of(self, node: Node) -> str | None:
+        for name, signature in self.signatures.items():
+            if any(v.producer is node for values in (signature.inputs, signature.outputs) for v in values.values()):
+                return name
+        return None
 
     # Changes, which check nothing
 

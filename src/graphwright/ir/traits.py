@@ -38,6 +38,8 @@ _WRITE_OPS_PREFIX = ("Assign", "ResourceApply", "ResourceSparseApply", "Resource
 _PURE_THOUGH_STATEFUL = frozenset({"ReadVariableOp", "VarIsInitializedOp", "VariableShape", "ResourceGather", "ResourceGatherNd"})
 _CONTROL_FLOW = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
+_MERGE = frozenset({"Merge", "RefMerge"})
 _STATEFUL_OPS = frozenset(
     "Assert Print PrintV2 RandomUniform RandomStandardNormal RandomUniformInt TruncatedNormal RandomShuffle Multinomial RandomGamma "
     "RandomPoisson RandomPoissonV2 ParameterizedTruncatedNormal StatefulStandardNormalV2 StatefulUniform StatefulUniformInt "
@@ -117,6 +119,11 @@ def is_control_flow(node: Node) -> bool:
 def is_call(node: Node, graph: Graph) -> bool:
     """Whether the node calls a function of the library and can be inlined."""
     return node.op_type in _CALLS or node.op_type in graph.functions
+
+
+def is_back_edge(value: Value, reader: Node) -> bool:
+    """Whether the edge closes a loop of TF1: what `NextIteration` hands to `Merge` for the next round."""
+    return value.producer.op_type in _NEXT_ITERATION and reader.op_type in _MERGE
 
 
 def called_functions(node: Node) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from graphwright.errors import GraphError
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.text import neighborhood
-from graphwright.ir.traits import called_functions
+from graphwright.ir.traits import called_functions, is_back_edge
 
 
 def verify(graph: Graph) -> None:
@@ -23,9 +23,10 @@ def verify(graph: Graph) -> None:
            no node waits for itself.
         5. Borders: inputs, outputs and control outputs belong to the graph, an input stands there
            once, and variables stand behind values of the graph that are resources.
-        6. Order: data and control edges make no cycle.
+        6. Order: data and control edges make no cycle, but for those from `NextIteration` to `Merge`.
         7. Functions: each function that an attribute names is in the library, under its own
            name, and a body sees the same library.
+        8. Signatures and collections: the nodes and values that they hold belong to the graph.
 
     Takes time linear in nodes and edges.
 
@@ -60,6 +61,7 @@ def _verify_body(graph: Graph) -> None:
     _verify_uses(graph)
     _verify_control(graph)
     _verify_borders(graph)
+    _verify_signatures(graph)
     cycle = _find_cycle(graph)
     if cycle:
         raise _broken(graph, f"these nodes wait for each other: {' -> '.join(n.name for n in cycle)}", *cycle)
@@ -122,6 +124,19 @@ def _verify_borders(graph: Graph) -> None:
             raise GraphError(f"variable {variable.name!r} stands behind {value.name}, which is no resource of the graph", where=where)
 
 
+def _verify_signatures(graph: Graph) -> None:
+    where = f"graph {graph.name!r}"
+    for name, signature in graph.signatures.items():
+        for role, values in (("input", signature.inputs), ("output", signature.outputs)):
+            for key, value in values.items():
+                if not _is_in(graph, value):
+                    raise GraphError(f"{role} {key!r} of signature {name!r} is {value.name}, which is not in the graph", where=where)
+    for name, collection in graph.collections.items():
+        for held in collection.references():
+            if not (graph.owns(held) if isinstance(held, Node) else _is_in(graph, held)):
+                raise GraphError(f"collection {name!r} holds {held.name!r}, which is not in the graph", where=where)
+
+
 def _is_in(graph: Graph, value: Value) -> bool:
     outputs = value.producer.outputs
     return graph.owns(value.producer) and value.index < len(outputs) and outputs[value.index] is value
@@ -149,7 +164,7 @@ def _find_cycle(graph: Graph) -> list[Node]:
 
 
 def _before(node: Node) -> Iterator[Node]:
-    return iter((*(v.producer for v in node.inputs), *node.control_inputs))
+    return iter((*(v.producer for v in node.inputs if not is_back_edge(v, node)), *node.control_inputs))
 
 
 def _broken(graph: Graph, what: str, *nodes: Node) -> GraphError:
