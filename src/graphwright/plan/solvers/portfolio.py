@@ -228,7 +228,7 @@ class Portfolio:
 
     def _halve(self, peak: int) -> Iterator[Plan]:
         """Plans with smaller peaks than `peak` by the search from the end; halves the distance to the bound."""
-        low = max(self.low, self.impossible + 1)
+        low = self.low
         for _ in range(HALVINGS):
             if peak <= low:
                 return
