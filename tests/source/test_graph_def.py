@@ -179,7 +179,12 @@ def _graph_def(*nodes: tuple[str, str, list[str]]) -> Any:
         ([("Relu", "a", ["b"]), ("Relu", "b", ["a"])], GraphError, "is in a cycle"),
         ([("Placeholder", "x", []), ("Relu", "a", ["x:1"])], GraphError, "'x' has 1 outputs"),
         ([("NoSuchOp", "a", [])], UnsupportedError, "op type 'NoSuchOp' is not known"),
-        ([("Merge", "m", ["n"]), ("NextIteration", "n", ["m"])], UnsupportedError, "the TF1 loop around 'n'"),
+        ([("NextIteration", "n", ["m"]), ("Relu", "m", ["n"])], GraphError, "is in a cycle"),
+        ([("Relu", "a", [])], GraphError, "Relu reads 1 inputs, got 0"),
+        ([("Placeholder", "x", []), ("LogicalNot", "a", ["x"])], GraphError, "input 0 has dtype float32 .x:0., LogicalNot reads bool"),
+        ([("Placeholder", "x", []), ("Relu", "a", ["^x", "x"])], GraphError, "comes after a control input"),
+        ([("Placeholder", "x", []), ("Relu", "a", ["x:-1"])], GraphError, "does not exist"),
+        ([("Placeholder", "x", []), ("Unpack", "a", ["x"])], GraphError, "'num' of argument 'output' is no count"),
     ],
 )
 def test_what_cannot_be_read_says_why(nodes, error, message):
@@ -231,3 +236,76 @@ def test_attributes_of_every_kind_come_back():
     assert tensor_from_attribute(from_attr_value(tensor)).tolist() == [[1.5, 2.5]]
     assert tensor_from_attribute(from_attr_value(empty)) is None
     assert tensor_from_attribute(3) is None
+
+
+def loop_of_tf1() -> Any:
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.disable_control_flow_v2()
+        x = tf.compat.v1.placeholder(tf.float32, [3], name="x")
+        counter, y = tf.compat.v1.while_loop(lambda k, _: k < 5, lambda k, h: (k + 1, h * 2.0), [0, x])
+        tf.identity(y, name="y")
+        tf.compat.v1.cond(counter > 3, lambda: y + 1.0, lambda: y, name="choice")
+        tf.compat.v1.enable_control_flow_v2()
+    return graph.as_graph_def()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_loops_of_tf1_go_round(turned):
+    graph_def = loop_of_tf1()
+    if turned:
+        nodes = list(graph_def.node)[::-1]
+        del graph_def.node[:]
+        graph_def.node.extend(nodes)
+    graph = from_graph_def(graph_def, file_order=True)
+    verify(graph)
+    merge = next(n for n in graph if n.op_type == "Merge" and n.inputs[1].producer.op_type == "NextIteration")
+    assert [str(u) for u in merge.inputs[1].uses] == [f"{merge.name}.inputs[1]"]
+    written = to_graph_def(graph)
+    assert [n.name for n in written.node] == [n.name for n in graph_def.node]
+    assert {n.name: _fields(n) for n in written.node} == {n.name: _fields(n) for n in graph_def.node}
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.graph_util.import_graph_def(written, name="")
+        assert session.run("y:0", {"x:0": [1.0, 2.0, 3.0]}).tolist() == [32.0, 64.0, 96.0]
+
+
+def test_a_loop_that_nothing_enters_is_a_cycle():
+    with pytest.raises(GraphError, match="is in a cycle"):
+        merge = _graph_def(("Merge", "m", ["n"]), ("NextIteration", "n", ["m"]))
+        merge.node[0].attr["N"].i = 1
+        from_graph_def(merge)
+
+
+def test_templates_are_carried_through():
+    graph_def = tf.compat.v1.GraphDef()
+    template = graph_def.library.function.add()
+    template.signature.name = "twice"
+    template.signature.attr.add(name="T", type="type")
+    template.signature.input_arg.add(name="x", type_attr="T")
+    template.signature.output_arg.add(name="y", type_attr="T")
+    node = template.node_def.add(name="sum", op="AddV2", input=["x", "x"])
+    node.attr["T"].placeholder = "T"
+    template.ret["y"] = "sum:z:0"
+    x = graph_def.node.add(name="x", op="Placeholder")
+    x.attr["dtype"].type = 1
+    call = graph_def.node.add(name="call", op="twice", input=["x"])
+    call.attr["T"].type = 1
+    graph = from_graph_def(graph_def)
+    assert [v.dtype.name for v in graph["call"].outputs] == ["float32"]
+    written = to_graph_def(graph)
+    assert written.library == graph_def.library
+    assert {n.name: _fields(n) for n in written.node} == {n.name: _fields(n) for n in graph_def.node}
+
+
+def test_arguments_and_results_can_be_added_and_removed():
+    function = tf.function(lambda a, b: (a + 1.0, b * 2.0)).get_concrete_function(tf.TensorSpec((2,)), tf.TensorSpec((2,)))
+    outer = tf.function(lambda a, b: function(a, b)).get_concrete_function(tf.TensorSpec((2,)), tf.TensorSpec((2,)))
+    graph = from_graph_def(outer.graph.as_graph_def())
+    (inner,) = graph.functions.values()
+    body = inner.body
+    extra = body.add_node("_Arg", "c", attrs={"T": body.inputs[0].dtype, "index": 2}, output_types=[(body.inputs[0].dtype, (2,))])
+    body.inputs = [body.inputs[1], extra.outputs[0]]
+    body.outputs = [body.outputs[1]]
+    definition = next(iter(to_graph_def(graph, every_function=True).library.function))
+    assert [a.name for a in definition.signature.input_arg] == ["b", "c"]
+    assert len(definition.signature.output_arg) == 1
+    assert set(definition.ret) == {a.name for a in definition.signature.output_arg}

@@ -20,6 +20,7 @@ from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _HOST_CALLBACKS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+_LOOPS_OF_TF1 = frozenset({"NextIteration", "RefNextIteration"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ def _drop_shape_attributes(graph: Graph) -> None:
     bodies = [graph, *(f.body for f in graph.functions.values())]
     for body in bodies:
         for node in body.nodes:
-            node.attrs.pop("_output_shapes", None)
+            if node.op_type != "_Arg":  # the shapes of arguments are what tracing a call starts from
+                node.attrs.pop("_output_shapes", None)
 
 
 def _refuse_unsupported(graph: Graph) -> None:
@@ -109,6 +111,12 @@ def _refuse_unsupported(graph: Graph) -> None:
                     where=f"node {node.name!r} of {body.name!r}",
                     cause="tf.py_function or tf.numpy_function is used inside the step; what it does cannot be proved safe to move",
                     remedy="do that work in the input pipeline, or rewrite it with TensorFlow operations",
+                )
+            if node.op_type in _LOOPS_OF_TF1:
+                raise UnsupportedError(
+                    f"the TF1 loop around {node.name!r} is not supported",
+                    where=f"node {node.name!r} of {body.name!r}",
+                    remedy="build the loop with control flow v2 (tf.compat.v1.enable_control_flow_v2)",
                 )
             if node.attrs.get("_XlaMustCompile") is True:
                 raise _compiled_by_xla("a function inside the step", f"node {node.name!r} of {body.name!r}")

@@ -2,6 +2,9 @@
 
 What the IR does not model (debug info of nodes, signature and attributes of functions) is kept
 serialized and written back, so that a graph that nobody edited is written as it was read.
+
+A function whose types follow from each call (a *template*: gradients of TF1, for example) has no body in
+the IR: its definition is carried through as it is.
 """
 
 from __future__ import annotations
@@ -9,180 +12,130 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from graphwright.errors import GraphError, UnsupportedError
-from graphwright.ir.attributes import FunctionReference
-from graphwright.ir.dtypes import dtype_from_number
+from graphwright.errors import GraphError
+from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
+from graphwright.ir.dtypes import Shape, dtype_from_number
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.source.attributes import from_attr_value, shape_from_proto, write_attr_value
 from graphwright.source.op_registry import op_definition, output_arguments
+from graphwright.source.op_types import OpTypes
+from graphwright.source.read_nodes import NodeReader, garbage_collection_paused
 from graphwright.source.tensorflow_import import import_tensorflow
 
-_MODELED_FIELDS = ("name", "op", "input", "device", "attr")
 
-
-def from_graph_def(graph_def: Any, *, name: str = "") -> Graph:
+def from_graph_def(graph_def: Any, *, name: str = "", file_order: bool = False) -> Graph:
     """Read a `GraphDef`. The graph has no inputs or outputs yet: the caller knows them.
 
+    Args:
+        graph_def: is not changed.
+        name: of the graph.
+        file_order: keep the order of the nodes as it is written; else each node comes after its inputs.
+
     Raises:
-        GraphError: a name is taken twice, an input does not exist, or the graph has a cycle.
+        GraphError: a name is taken twice, an input does not exist or has the wrong dtype, or the graph has a cycle.
         UnsupportedError: an op type is neither registered nor in the library.
     """
-    definitions = {f.signature.name: f for f in graph_def.library.function}
-    functions = {key: _read_function(f, definitions) for key, f in definitions.items()}
-    graph = Graph(name=name, versions=(graph_def.versions.producer, graph_def.versions.min_consumer))
-    _read_nodes(graph, graph_def.node, definitions, inputs={})
-    graph.functions = functions
-    for function in functions.values():
-        function.body.functions = functions
+    with garbage_collection_paused():
+        definitions: dict[str, Any] = {}
+        for definition in graph_def.library.function:
+            if definition.signature.name in definitions:
+                raise GraphError(f"two functions are named {definition.signature.name!r}", where="the library", cause="the file is damaged")
+            definitions[definition.signature.name] = definition
+        types = OpTypes({key: definition.signature for key, definition in definitions.items()})
+        functions = {key: _read_function(definition, types, file_order) for key, definition in definitions.items()}
+        graph = Graph(name=name, functions=functions, versions=(graph_def.versions.producer, graph_def.versions.min_consumer))
+        NodeReader(graph, types, {}, in_function=False).read(graph_def.node, file_order=file_order)
+        for function in functions.values():
+            function.body.functions = functions
+        _check_functions(graph)
     return graph
 
 
-def _read_function(definition: Any, definitions: Mapping[str, Any]) -> Function:
-    body = Graph(name=definition.signature.name)
+def is_template(function: Function) -> bool:
+    """Whether the function is carried through unread, because its types follow from each call."""
+    return len(function.body) == 0 and bool(function.definition) and bool(_parsed(function).node_def)
+
+
+def _read_function(definition: Any, types: OpTypes, file_order: bool) -> Function:
+    name = definition.signature.name
+    arguments = (*definition.signature.input_arg, *definition.signature.output_arg)
+    if any(not a.type or a.number_attr or a.type_attr or a.type_list_attr for a in arguments) or definition.signature.attr:
+        return Function(name, Graph(name=name), definition.SerializeToString(deterministic=True))
+    body = Graph(name=name)
     inputs: dict[str, Value] = {}
     for k, argument in enumerate(definition.signature.input_arg):
-        if not argument.type or argument.number_attr:
-            raise UnsupportedError(
-                f"argument {argument.name!r} has no type of its own",
-                where=f"function {definition.signature.name!r}",
-                cause="the function is a template whose types follow from each call",
-            )
         dtype = dtype_from_number(argument.type)
-        shapes = definition.arg_attr[k].attr.get("_output_shapes") if k in definition.arg_attr else None
-        shape = shape_from_proto(shapes.list.shape[0]) if shapes is not None and shapes.list.shape else None
-        node = body.add_node("_Arg", argument.name, attrs={"T": dtype, "index": k}, output_types=[(dtype, shape)])
+        attrs: dict[str, Attribute] = {"T": dtype, "index": k}
+        shape: Shape = None
+        if k in definition.arg_attr:
+            kept = definition.arg_attr[k].attr
+            attrs |= {key: from_attr_value(kept[key]) for key in sorted(kept) if key.startswith("_")}
+            if "_output_shapes" in kept and kept["_output_shapes"].list.shape:
+                shape = shape_from_proto(kept["_output_shapes"].list.shape[0])
+        node = body.add_node("_Arg", argument.name, attrs=attrs, output_types=[(dtype, shape)])
         inputs[argument.name] = node.outputs[0]
     body.inputs = inputs.values()
-    offsets = _read_nodes(body, definition.node_def, definitions, inputs=inputs)
-    body.outputs = [_function_value(body, definition.ret[a.name], offsets, inputs) for a in definition.signature.output_arg]
+    reader = NodeReader(body, types, inputs, in_function=True)
+    reader.read(definition.node_def, file_order=file_order)
+    where = f"function {name!r}"
+    outputs: list[Value] = []
+    for argument in definition.signature.output_arg:
+        if argument.name not in definition.ret:
+            raise GraphError(f"the result {argument.name!r} has no value", where=where, cause="the file is damaged")
+        value = reader.value(definition.ret[argument.name], where)
+        if value.dtype != dtype_from_number(argument.type):
+            raise GraphError(
+                f"the result {argument.name!r} is declared as {dtype_from_number(argument.type)}, and {value.name} is {value.dtype}",
+                where=where,
+                cause="the file is damaged",
+            )
+        outputs.append(value)
+    body.outputs = outputs
     body.control_outputs = [body[n] for n in definition.control_ret.values()]
     head = type(definition)()
     head.CopyFrom(definition)
     head.ClearField("node_def")
-    head.ClearField("ret")
-    return Function(definition.signature.name, body, head.SerializeToString(deterministic=True))
+    return Function(name, body, head.SerializeToString(deterministic=True))
 
 
-def _read_nodes(graph: Graph, node_defs: Any, definitions: Mapping[str, Any], inputs: Mapping[str, Value]) -> dict[str, dict[str, int]]:
-    """Add the nodes in an order in which each input exists; returns, per node, where each output argument starts."""
-    offsets: dict[str, dict[str, int]] = {}
-    by_name: dict[str, Any] = {}
-    for node_def in node_defs:
-        if node_def.name in by_name or node_def.name in inputs:
-            raise GraphError(f"two nodes are named {node_def.name!r}", where=f"graph {graph.name!r}", cause="the file was edited by hand")
-        by_name[node_def.name] = node_def
-
-    done: set[str] = set(inputs)
-    for root in node_defs:
-        if root.name in done:
-            continue
-        stack: list[tuple[Any, int]] = [(root, 0)]
-        active = {root.name}
-        while stack:
-            node_def, position = stack.pop()
-            pending = None
-            for k in range(position, len(node_def.input)):
-                source = node_def.input[k].removeprefix("^").split(":")[0]
-                if source in done:
-                    continue
-                if source not in by_name:
-                    raise GraphError(f"input {node_def.input[k]!r} does not exist", where=f"node {node_def.name!r}")
-                if by_name[source].op in ("NextIteration", "RefNextIteration"):
-                    raise UnsupportedError(
-                        f"the TF1 loop around {source!r} is not supported",
-                        where=f"node {node_def.name!r}",
-                        remedy="build the loop with control flow v2 (tf.compat.v1.enable_control_flow_v2)",
-                    )
-                if source in active:
-                    raise GraphError(f"{node_def.name!r} is in a cycle", where=f"input {node_def.input[k]!r}")
-                pending = (source, k)
-                break
-            if pending is not None:
-                stack.append((node_def, pending[1]))
-                stack.append((by_name[pending[0]], 0))
-                active.add(pending[0])
-                continue
-            offsets[node_def.name] = _add_node(graph, node_def, definitions, offsets, inputs)
-            done.add(node_def.name)
-            active.discard(node_def.name)
-    return offsets
+def _check_functions(graph: Graph) -> None:
+    """Each function that a node calls exists, here and in the bodies."""
+    functions = graph.functions
+    for body in (graph, *(f.body for f in functions.values())):
+        for node in body:
+            for attribute in node.attrs.values():
+                for item in attribute if isinstance(attribute, tuple) else (attribute,):
+                    if isinstance(item, FunctionReference) and item.name not in functions and item.name:
+                        raise GraphError(
+                            f"function {item.name!r} is not in the library",
+                            where=f"node {node.name!r} of graph {body.name!r}",
+                            cause="the file is damaged, or the function was removed by hand",
+                        )
 
 
-def _add_node(
-    graph: Graph, node_def: Any, definitions: Mapping[str, Any], offsets: Mapping[str, dict[str, int]], inputs: Mapping[str, Value]
-) -> dict[str, int]:
-    attrs = {key: from_attr_value(node_def.attr[key]) for key in sorted(node_def.attr)}
-    definition = op_definition(node_def.op)
-    if definition is None and node_def.op in definitions:
-        definition = definitions[node_def.op].signature
-    if definition is None:
-        raise UnsupportedError(
-            f"op type {node_def.op!r} is not known",
-            where=f"node {node_def.name!r}",
-            cause="it is a custom op whose library is not loaded, or the graph was made by another TensorFlow version",
-            remedy="load the custom op library with tf.load_op_library first",
-        )
-    arguments = output_arguments(definition, attrs)
-    types = [dtype for _, dtypes in arguments for dtype in dtypes]
-    shapes = node_def.attr["_output_shapes"].list.shape if "_output_shapes" in attrs else ()
-    known = [shape_from_proto(shapes[k]) if k < len(shapes) else None for k in range(len(types))]
-    start: dict[str, int] = {}
-    position = 0
-    for name, dtypes in arguments:
-        start[name] = position
-        position += len(dtypes)
-    data = [_function_value(graph, text, offsets, inputs) for text in node_def.input if not text.startswith("^")]
-    controls = [graph[text[1:]] for text in node_def.input if text.startswith("^")]
-    extra = b""
-    if any(d.name not in _MODELED_FIELDS for d, _ in node_def.ListFields()):
-        rest = type(node_def)()
-        rest.CopyFrom(node_def)
-        for name in _MODELED_FIELDS:
-            rest.ClearField(name)
-        extra = rest.SerializeToString(deterministic=True)
-    graph.add_node(
-        node_def.op,
-        node_def.name,
-        inputs=data,
-        control_inputs=controls,
-        attrs=attrs,
-        output_types=list(zip(types, known, strict=True)),
-        device=node_def.device,
-        extra=extra,
-    )
-    return start
-
-
-def _function_value(graph: Graph, text: str, offsets: Mapping[str, dict[str, int]], inputs: Mapping[str, Value]) -> Value:
-    """`arg`, `node`, `node:1` (GraphDef) or `node:output_argument:0` (FunctionDef)."""
-    parts = text.split(":")
-    if parts[0] in inputs:
-        return inputs[parts[0]]
-    node = graph[parts[0]]
-    index = int(parts[1]) if len(parts) == 2 else 0
-    if len(parts) == 3:
-        index = offsets[parts[0]][parts[1]] + int(parts[2])
-    if index >= len(node.outputs):
-        raise GraphError(f"input {text!r} does not exist: {node.name!r} has {len(node.outputs)} outputs", where=f"graph {graph.name!r}")
-    return node.outputs[index]
-
-
-def to_graph_def(graph: Graph, *, keep: Callable[[Node], bool] | None = None, library: bool = True) -> Any:
+def to_graph_def(
+    graph: Graph, *, keep: Callable[[Node], bool] | None = None, library: bool = True, every_function: bool = False, into: Any = None
+) -> Any:
     """Write a `GraphDef`, with the functions that its nodes reach.
 
     Args:
+        graph: is not changed.
         keep: which nodes to write; all by default. Inputs of written nodes may name nodes that are not.
         library: whether to write the functions.
+        every_function: write all functions of the library, not only those that are reached.
+        into: a `GraphDef` to fill, which may hold what the IR does not model; a new one by default.
     """
     tf = import_tensorflow()
-    graph_def: Any = tf.compat.v1.GraphDef()
+    graph_def: Any = tf.compat.v1.GraphDef() if into is None else into
     graph_def.versions.producer = graph.versions[0] or tf.version.GRAPH_DEF_VERSION
     graph_def.versions.min_consumer = graph.versions[1]
-    for node in graph.nodes:
-        if keep is None or keep(node):
-            _write_node(node, graph_def.node.add())
-    for function in _reached_functions(graph) if library else ():
-        _write_function(function, graph_def.library.function.add())
+    with garbage_collection_paused():
+        for node in graph.nodes:
+            if keep is None or keep(node):
+                _write_node(node, graph_def.node.add())
+        if library:
+            for function in graph.functions.values() if every_function else _reached_functions(graph):
+                write_function(function, graph_def.library.function.add())
     return graph_def
 
 
@@ -230,30 +183,40 @@ def _other_names(function: Function) -> set[str]:
     """Functions that belong to a function without being called: its attributes name its forward and backward pass."""
     if not function.definition:
         return set()
-    definition: Any = _function_def_class().FromString(function.definition)
-    return {str(value.s, "utf-8", "replace") for value in definition.attr.values() if value.WhichOneof("value") == "s"}
+    definition = _parsed(function)
+    names = {str(value.s, "utf-8", "replace") for value in definition.attr.values() if value.WhichOneof("value") == "s"}
+    for node_def in definition.node_def:  # of a template
+        names.add(node_def.op)
+        for value in node_def.attr.values():
+            for reference in [*([value.func] if value.HasField("func") else []), *value.list.func]:
+                names |= {reference.name, *_names_in(reference.SerializeToString(deterministic=True))}
+    return names
 
 
-def _write_function(function: Function, definition: Any) -> None:
-    """Write a function from its body; what the body does not say comes from what was read."""
+def _parsed(function: Function) -> Any:
+    return _function_def_class().FromString(function.definition)
+
+
+def write_function(function: Function, definition: Any) -> None:
+    """Write a function into a `FunctionDef` from its body; what the body does not say comes from what was read."""
     body = function.body
     definition.ParseFromString(function.definition)
     signature = definition.signature
     signature.name = function.name
-    if len(signature.input_arg) != len(body.inputs):  # these are kept by the number of the argument
-        definition.ClearField("arg_attr")
-        definition.ClearField("resource_arg_unique_id")
-    _write_arguments(signature.input_arg, body.inputs, [v.producer.name for v in body.inputs])
-    kept = [argument.name for argument in signature.output_arg]
-    results = kept if len(kept) == len(body.outputs) else [f"output_{k}" for k in range(len(body.outputs))]
-    _write_arguments(signature.output_arg, body.outputs, results)
+    if definition.node_def and not len(body):  # a template
+        return
+    _write_argument_attributes(definition, body.inputs)
     edges = _FunctionEdges(body)
+    places = [edges.name_of(value) for value in body.outputs]
+    results = _result_names(definition, places, [value.producer.name for value in body.outputs])
+    _write_arguments(signature.input_arg, body.inputs, [v.producer.name for v in body.inputs])
+    _write_arguments(signature.output_arg, body.outputs, results)
     for node in body:
         if node not in edges.arguments:
-            node_def = definition.node_def.add()
-            _write_node(node, node_def, edges.name_of)
-    for name, value in zip(results, body.outputs, strict=True):
-        definition.ret[name] = edges.name_of(value)
+            _write_node(node, definition.node_def.add(), edges.name_of)
+    definition.ret.clear()
+    for name, place in zip(results, places, strict=True):
+        definition.ret[name] = place
     if sorted(definition.control_ret.values()) != sorted(n.name for n in body.control_outputs):
         definition.ClearField("control_ret")
         signature.ClearField("control_output")
@@ -262,14 +225,60 @@ def _write_function(function: Function, definition: Any) -> None:
             definition.control_ret[node.name] = node.name
 
 
+def _result_names(definition: Any, places: Sequence[str], producers: Sequence[str]) -> list[str]:
+    """Names of the results: those that were read where each still says the same, else after the nodes that make them."""
+    kept = [argument.name for argument in definition.signature.output_arg]
+    if len(kept) == len(places):
+        return kept
+    free: dict[str, list[str]] = {}
+    for name in kept:
+        free.setdefault(definition.ret[name], []).append(name)
+    results: list[str] = []
+    for place, producer in zip(places, producers, strict=True):
+        same = free.get(place)
+        name = stem = same.pop(0) if same else _identifier(producer)
+        k = 1
+        while name in results or (not same and name in kept and name == stem and place not in free):
+            name, k = f"{stem}_{k}", k + 1
+        results.append(name)
+    return results
+
+
+def _identifier(name: str) -> str:
+    """A name as arguments and results of functions are called."""
+    text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name.lower()).strip("_") or "value"
+    return text if text[0].isalpha() else f"value_{text}"
+
+
+def _write_argument_attributes(definition: Any, arguments: Sequence[Value]) -> None:
+    if len(definition.signature.input_arg) != len(arguments):  # these are kept by the number of the argument
+        definition.ClearField("arg_attr")
+        definition.ClearField("resource_arg_unique_id")
+    for k, value in enumerate(arguments):
+        kept: dict[str, Attribute] = {key: a for key, a in value.producer.attrs.items() if key.startswith("_")}
+        if k in definition.arg_attr:
+            for key in [key for key in definition.arg_attr[k].attr if key.startswith("_") and key not in kept]:
+                del definition.arg_attr[k].attr[key]
+        if kept:
+            _follow_shapes(value.producer, kept)
+            for key, attribute in kept.items():
+                target = definition.arg_attr[k].attr[key]
+                target.Clear()
+                write_attr_value(attribute, target)
+
+
 def _write_arguments(arguments: Any, values: Sequence[Value], names: Sequence[str]) -> None:
     if len(arguments) != len(values):
+        old = {argument.name: argument.SerializeToString(deterministic=True) for argument in arguments}
         del arguments[:]
-        for _ in values:
-            arguments.add()
+        for name in names:
+            arguments.add().ParseFromString(old.get(name, b""))
     for argument, value, name in zip(arguments, values, names, strict=True):
         argument.name = name
-        argument.type = value.dtype.number
+        if dtype_from_number(argument.type) != value.dtype:
+            argument.ClearField("experimental_full_type")
+            argument.ClearField("handle_data")
+            argument.type = value.dtype.number
 
 
 class _FunctionEdges:
@@ -292,8 +301,7 @@ class _FunctionEdges:
         definition = op_definition(node.op_type)
         if definition is not None:
             return [(name, len(dtypes)) for name, dtypes in output_arguments(definition, node.attrs)]
-        head: Any = _function_def_class().FromString(self._functions[node.op_type].definition)
-        return [(argument.name, 1) for argument in head.signature.output_arg]
+        return [(argument.name, 1) for argument in _parsed(self._functions[node.op_type]).signature.output_arg]
 
 
 def _function_def_class() -> Any:
@@ -316,5 +324,51 @@ def _write_node(node: Node, node_def: Any, edge: Callable[[Value], str] = _graph
         node_def.input.append(edge(value))
     for control in node.control_inputs:
         node_def.input.append(f"^{control.name}")
-    for key, attribute in node.attrs.items():
+    attrs = node.attrs
+    if "_output_shapes" in attrs or node.op_type in _LISTS_OF_TYPES:
+        attrs = _follow_values(node)
+    for key, attribute in attrs.items():
         write_attr_value(attribute, node_def.attr[key])
+
+
+_LISTS_OF_TYPES: Mapping[str, tuple[str | None, str | None]] = {
+    "PartitionedCall": ("Tin", "Tout"),
+    "StatefulPartitionedCall": ("Tin", "Tout"),
+    "If": (None, "Tout"),
+    "StatelessIf": (None, "Tout"),
+    "Case": (None, "Tout"),
+    "StatelessCase": (None, "Tout"),
+    "While": ("T", None),
+    "StatelessWhile": ("T", None),
+    "IdentityN": ("T", None),
+}
+"""Ops whose attributes list the dtypes of all inputs and of all outputs."""
+
+
+def _follow_values(node: Node) -> dict[str, Attribute]:
+    """The attributes, with lists of dtypes and shapes that say what the inputs and outputs are now."""
+    attrs = dict(node.attrs)
+    for key, values in zip(_LISTS_OF_TYPES.get(node.op_type, (None, None)), (node.inputs, node.outputs), strict=True):
+        if key is not None:
+            dtypes = tuple(v.dtype for v in values)
+            if dtypes and isinstance(attrs.get(key), tuple | None) and attrs.get(key) != dtypes:
+                attrs[key] = dtypes
+            elif not dtypes and isinstance(attrs.get(key), tuple):
+                attrs[key] = SerializedAttribute(_EMPTY_LIST)
+    if node.op_type in ("If", "StatelessIf", "Case", "StatelessCase"):
+        dtypes = tuple(v.dtype for v in node.inputs[1:])
+        if dtypes and isinstance(attrs.get("Tin"), tuple | None) and attrs.get("Tin") != dtypes:
+            attrs["Tin"] = dtypes
+    _follow_shapes(node, attrs)
+    return attrs
+
+
+_EMPTY_LIST = b"\x0a\x00"
+
+
+def _follow_shapes(node: Node, attrs: dict[str, Attribute]) -> None:
+    listed = attrs.get("_output_shapes")
+    if isinstance(listed, tuple):
+        shapes = tuple(ShapeAttribute(v.shape) for v in node.outputs)
+        if shapes != listed:
+            attrs["_output_shapes"] = shapes

@@ -1,0 +1,144 @@
+"""The dtypes that a node reads and makes, from the `OpDef` of its op type and its attributes; each combination is worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphwright.errors import GraphError, UnsupportedError
+from graphwright.ir.attributes import Attribute, SerializedAttribute
+from graphwright.ir.dtypes import DType, dtype_from_number
+from graphwright.source.attributes import from_attr_value
+from graphwright.source.op_registry import op_definition
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_MOST_VALUES = 100_000  # a count above this is damage, and would only fill memory
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTypes:
+    """What a node reads and makes.
+
+    Attributes:
+        inputs: dtype of each input.
+        outputs: dtype of each output.
+        starts: at which output each output argument of the op starts.
+    """
+
+    inputs: tuple[DType, ...]
+    outputs: tuple[DType, ...]
+    starts: dict[str, int]
+
+
+class OpTypes:
+    """Answers for the registered ops and for the functions of one library, which may be called as ops.
+
+    Args:
+        functions: `OpDef` (the signature) of each function.
+    """
+
+    def __init__(self, functions: Mapping[str, Any]) -> None:
+        self._functions = functions
+        self._definitions: dict[str, tuple[Any, tuple[str, ...], dict[str, Attribute]]] = {}
+        self._known: dict[tuple[object, ...], NodeTypes] = {}
+
+    def types_of(self, op_type: str, attrs: Mapping[str, Attribute], name: str) -> NodeTypes:
+        """The types of a node.
+
+        Args:
+            op_type: of the node.
+            attrs: of the node.
+            name: of the node, for messages.
+
+        Raises:
+            UnsupportedError: the op type is not known.
+            GraphError: an attribute that says a dtype or a number is missing, or is something else.
+        """
+        entry = self._definitions.get(op_type)
+        if entry is None:
+            entry = self._definitions[op_type] = self._look_up(op_type, name)
+        definition, names, defaults = entry
+        key = (op_type, *[attrs.get(n) for n in names]) if names else op_type
+        found = self._known.get(key)  # type: ignore[arg-type]
+        if found is None:
+            found = _work_out(definition, {**defaults, **attrs}, name, op_type)
+            self._known[key] = found  # type: ignore[index]
+        return found
+
+    def _look_up(self, op_type: str, name: str) -> tuple[Any, tuple[str, ...], dict[str, Attribute]]:
+        definition = op_definition(op_type)
+        if definition is None:
+            definition = self._functions.get(op_type)
+        if definition is None:
+            raise UnsupportedError(
+                f"op type {op_type!r} is not known",
+                where=f"node {name!r}",
+                cause="it is a custom op whose library is not loaded, or the graph was made by another TensorFlow version",
+                remedy="load the custom op library with tf.load_op_library first",
+            )
+        names: dict[str, None] = {}
+        for argument in (*definition.input_arg, *definition.output_arg):
+            names.update(dict.fromkeys(n for n in (argument.type_attr, argument.number_attr, argument.type_list_attr) if n))
+        defaults = {a.name: from_attr_value(a.default_value) for a in definition.attr if a.name in names and a.HasField("default_value")}
+        return definition, tuple(names), defaults
+
+
+def _work_out(definition: Any, attrs: Mapping[str, Attribute], name: str, op_type: str) -> NodeTypes:
+    where = f"node {name!r} ({op_type})"
+    inputs = [dtype for argument in definition.input_arg for dtype in _types(argument, attrs, where)]
+    outputs: list[DType] = []
+    starts: dict[str, int] = {}
+    for argument in definition.output_arg:
+        starts[argument.name] = len(outputs)
+        outputs += _types(argument, attrs, where)
+    return NodeTypes(tuple(inputs), tuple(outputs), starts)
+
+
+def _types(argument: Any, attrs: Mapping[str, Attribute], where: str) -> list[DType]:
+    if argument.type_list_attr:
+        types = _listed_types(attrs.get(argument.type_list_attr, ()))
+        if types is None:
+            raise GraphError(f"attribute {argument.type_list_attr!r} is no list of dtypes", where=where, cause="the file is damaged")
+        return types
+    if argument.type:
+        dtype = dtype_from_number(argument.type)
+    else:
+        found = attrs.get(argument.type_attr)
+        if not isinstance(found, DType):
+            found = _reference_type(found)
+        if found is None:
+            raise GraphError(
+                f"attribute {argument.type_attr!r} of argument {argument.name!r} is no dtype, got {attrs.get(argument.type_attr)!r:.80}",
+                where=where,
+                cause="the file is damaged, or was written by hand",
+            )
+        dtype = found
+    if argument.number_attr:
+        count = attrs.get(argument.number_attr)
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MOST_VALUES:
+            raise GraphError(
+                f"attribute {argument.number_attr!r} of argument {argument.name!r} is no count, got {count!r:.80}",
+                where=where,
+                cause="the file is damaged, or was written by hand",
+            )
+        return [dtype] * count
+    return [dtype]
+
+
+def _listed_types(attribute: Attribute) -> list[DType] | None:
+    if isinstance(attribute, SerializedAttribute):  # an empty list, or one with reference types
+        value: Any = import_tensorflow().compat.v1.AttrValue.FromString(attribute.data)
+        return [dtype_from_number(t) for t in value.list.type] if value.WhichOneof("value") == "list" else None
+    if not isinstance(attribute, tuple):
+        return None
+    listed = [t for t in attribute if isinstance(t, DType)]
+    return listed if len(listed) == len(attribute) else None
+
+
+def _reference_type(attribute: Attribute | None) -> DType | None:
+    """The base of a reference type, which the attributes keep serialized (varint of field 6 of an `AttrValue`)."""
+    data = getattr(attribute, "data", b"")
+    if len(data) == 2 and data[0] == 0x30 and data[1] > 100:
+        return dtype_from_number(data[1])
+    return None
