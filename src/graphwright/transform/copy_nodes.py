@@ -1,0 +1,175 @@
+"""Copy nodes, with the functions that they call, from one graph into another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from graphwright.ir.attributes import Attribute, FunctionReference
+from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.traits import called_functions
+from graphwright.ir.walk import topological_order
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Where the nodes and values went; values that were replaced are found too."""
+
+    nodes: dict[Node, Node]
+    values: dict[Value, Value]
+
+
+def copy_nodes(
+    source: Graph,
+    into: Graph,
+    *,
+    nodes: Iterable[Node] | None = None,
+    replaced: Mapping[Value, Value] | None = None,
+    rename: Callable[[str], str] = str,
+) -> Copied:
+    """Append copies of nodes, in an order in which they can run.
+
+    Data inputs read the copies, or what `replaced` says. A control edge from a node that is not
+    copied is left out; so is a colocation with one. Functions that the nodes call come along,
+    under another name where `into` has a different function of that name.
+
+    Args:
+        nodes: what is copied, all nodes by default.
+        replaced: values of `source` -> values of `into`.
+        rename: name -> name wished for; made unique.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> g, h = Graph(), Graph()
+    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2,))])
+    >>> _ = g.add_node("Relu", "y", inputs=[x.outputs[0]], output_types=[(DTYPES["float32"], (2,))])
+    >>> _ = copy_nodes(g, h, rename=lambda name: f"part/{name}")
+    >>> [node.name for node in h]
+    ['part/x', 'part/y']
+    """
+    chosen = None if nodes is None else set(nodes)
+    order = [node for node in topological_order(source) if chosen is None or node in chosen]
+    functions = add_functions(source, into, order)
+    values: dict[Value, Value] = dict(replaced or {})
+    copies: dict[Node, Node] = {}
+    forward: list[tuple[Node, Value]] = []  # back edges of TF1 loops: the Merge comes before what it reads
+    for node in order:
+        known = [values.get(v) for v in node.inputs]
+        forward += [(node, v) for v, k in zip(node.inputs, known, strict=True) if k is None]
+        copy = into.add_node(
+            functions.get(node.op_type, node.op_type),
+            into.unique_name(rename(node.name)),
+            inputs=[v for v in known if v is not None],
+            control_inputs=[copies[c] for c in node.control_inputs if c in copies],
+            attrs=_renamed(node.attrs, functions),
+            output_types=[(v.dtype, v.shape) for v in node.outputs],
+            device=node.device,
+            extra=node.extra,
+        )
+        copies[node] = copy
+        for old, new in zip(node.outputs, copy.outputs, strict=True):
+            values.setdefault(old, new)
+    for node, value in forward:
+        into.append_input(copies[node], values[value])
+    _follow_colocation(source, copies)
+    for value, variable in source.variables.items():
+        if value in values:
+            into.variables.setdefault(values[value], variable)
+    return Copied(copies, values)
+
+
+def add_functions(source: Graph, into: Graph, callers: Iterable[Node]) -> dict[str, str]:
+    """Give `into` the functions that these nodes of `source` reach; returns the new names of those that got one."""
+    if source.functions is into.functions:
+        return {}
+    reached: dict[str, Function] = {}
+    waiting = [name for node in callers for name in (node.op_type, *called_functions(node))]
+    while waiting:
+        name = waiting.pop()
+        function = source.functions.get(name)
+        if function is None or name in reached:
+            continue
+        reached[name] = function
+        waiting += [n for node in function.body.nodes for n in (node.op_type, *called_functions(node))]
+    renamed: dict[str, str] = {}
+    fresh: list[tuple[Function, str]] = []
+    for name, function in reached.items():
+        if into.functions.get(name) is function:
+            continue
+        number, candidate = 0, name
+        while candidate in into.functions or candidate in renamed.values():
+            number += 1
+            candidate = f"{name}_{number}"
+        renamed[name] = candidate
+        fresh.append((function, candidate))
+    for function, name in fresh:
+        into.functions[name] = _copied_function(function, name, into.functions, renamed)
+    return {old: new for old, new in renamed.items() if old != new}
+
+
+def _copied_function(function: Function, name: str, library: dict[str, Function], renamed: Mapping[str, str]) -> Function:
+    body = copy_graph(function.body, functions=library, renamed=renamed)
+    body.name = name
+    return Function(name, body, function.definition)
+
+
+def copy_graph(graph: Graph, *, functions: dict[str, Function], renamed: Mapping[str, str] | None = None) -> Graph:
+    """A graph of its own with the same nodes, inputs and outputs, over another library."""
+    copy = Graph(graph.name, functions=functions, versions=graph.versions)
+    renamed = renamed or {}
+    values: dict[Value, Value] = {}
+    nodes: dict[Node, Node] = {}
+    forward: list[tuple[Node, Value]] = []
+    for node in topological_order(graph):
+        known = [values.get(v) for v in node.inputs]
+        forward += [(node, v) for v, k in zip(node.inputs, known, strict=True) if k is None]
+        made = copy.add_node(
+            renamed.get(node.op_type, node.op_type),
+            node.name,
+            inputs=[v for v in known if v is not None],
+            control_inputs=[nodes[c] for c in node.control_inputs],
+            attrs=_renamed(node.attrs, renamed),
+            output_types=[(v.dtype, v.shape) for v in node.outputs],
+            device=node.device,
+            extra=node.extra,
+        )
+        nodes[node] = made
+        values.update(zip(node.outputs, made.outputs, strict=True))
+    for node, value in forward:
+        copy.append_input(nodes[node], values[value])
+    copy.sort_nodes([nodes[node] for node in graph.nodes])
+    copy.inputs = [values[v] for v in graph.inputs]
+    copy.outputs = [values[v] for v in graph.outputs]
+    copy.control_outputs = [nodes[n] for n in graph.control_outputs]
+    copy.variables = {values[v]: variable for v, variable in graph.variables.items()}
+    return copy
+
+
+def _renamed(attrs: Mapping[str, Attribute], functions: Mapping[str, str]) -> dict[str, Attribute]:
+    return {key: _renamed_attribute(attribute, functions) for key, attribute in attrs.items()} if functions else dict(attrs)
+
+
+def _renamed_attribute(attribute: Attribute, functions: Mapping[str, str]) -> Attribute:
+    if isinstance(attribute, FunctionReference):
+        return FunctionReference(functions.get(attribute.name, attribute.name), attribute.serialized)
+    if isinstance(attribute, tuple):
+        return tuple(_renamed_attribute(item, functions) for item in attribute)
+    return attribute
+
+
+def _follow_colocation(source: Graph, copies: Mapping[Node, Node]) -> None:
+    for copy in copies.values():
+        places = copy.attrs.get("_class")
+        if not isinstance(places, tuple):
+            continue
+        kept: list[Attribute] = []
+        for place in places:
+            if not isinstance(place, bytes) or not place.startswith(b"loc:@"):
+                kept.append(place)
+                continue
+            name = place.removeprefix(b"loc:@").decode()
+            if name in source and source[name] in copies:
+                kept.append(b"loc:@" + copies[source[name]].name.encode())
+        if kept:
+            copy.attrs["_class"] = tuple(kept)
+        else:
+            del copy.attrs["_class"]

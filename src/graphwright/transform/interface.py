@@ -1,0 +1,199 @@
+"""What a graph is fed and what is fetched from it, found by the names under which people know it.
+
+A name is a key of a signature (`image`), the name of a node (`serving_default_image`) or of a value (`dense:1`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphwright.errors import ArgumentError, GraphError
+from graphwright.ir.dtypes import Shape
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.walk import topological_order
+
+PLACEHOLDERS = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "_Arg")
+"""Op types that stand for something that is fed."""
+
+
+def input_values(graph: Graph) -> tuple[Value, ...]:
+    """What is fed: the inputs of the graph and of its signatures; where it states none, its placeholders.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> g = Graph()
+    >>> _ = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2,))])
+    >>> input_values(g)
+    (<Value x:0 float32[2]>,)
+    """
+    stated = [*graph.inputs, *(v for s in graph.signatures.values() for v in s.inputs.values())]
+    if stated:
+        return tuple(dict.fromkeys(stated))
+    return tuple(v for node in graph.nodes if node.op_type in PLACEHOLDERS for v in node.outputs)
+
+
+def output_values(graph: Graph) -> tuple[Value, ...]:
+    """What is fetched: the outputs of the graph and of its signatures; where it states none, what nothing reads."""
+    stated = [*graph.outputs, *(v for s in graph.signatures.values() for v in s.outputs.values())]
+    if stated:
+        return tuple(dict.fromkeys(stated))
+    read = {v for node in graph.nodes for v in node.inputs}
+    fed = set(input_values(graph))
+    return tuple(
+        v
+        for node in graph.nodes
+        if node.op_type != "Const" and not any(output in read for output in node.outputs)
+        for v in node.outputs
+        if v not in fed
+    )
+
+
+def find_input(graph: Graph, name: str, *, signature: str | None = None) -> Value:
+    """The input with this name.
+
+    Args:
+        signature: look at the keys of this signature alone.
+
+    Raises:
+        ArgumentError: there is none, or several signatures mean different values by it.
+    """
+    return _find(graph, name, signature, is_input=True)
+
+
+def find_output(graph: Graph, name: str, *, signature: str | None = None) -> Value:
+    """The output with this name; arguments and errors as for `find_input`."""
+    return _find(graph, name, signature, is_input=False)
+
+
+def _find(graph: Graph, name: str, signature: str | None, *, is_input: bool) -> Value:
+    kind = "input" if is_input else "output"
+    signatures = graph.signatures
+    if signature is not None:
+        if signature not in signatures:
+            raise ArgumentError(
+                f"there is no signature {signature!r}", where="argument 'signature'", remedy=f"it has {_listed(signatures)}"
+            )
+        signatures = {signature: signatures[signature]}
+    tables = {key: s.inputs if is_input else s.outputs for key, s in signatures.items()}
+    keyed = dict.fromkeys(table[name] for table in tables.values() if name in table)
+    if len(keyed) > 1:
+        raise ArgumentError(
+            f"{name!r} is the {kind} {', '.join(v.name for v in keyed)} of different signatures",
+            where=f"graph {graph.name!r}",
+            remedy="say which one with signature=",
+        )
+    if keyed:
+        return next(iter(keyed))
+    values = input_values(graph) if is_input else output_values(graph)
+    if signature is not None:
+        values = tuple(dict.fromkeys(v for table in tables.values() for v in table.values()))
+    named = [v for v in values if v.name == name or (v.producer.name == name and v.index == 0)]
+    if named:
+        return named[0]
+    known = list(dict.fromkeys([*(key for table in tables.values() for key in table), *(v.producer.name for v in values)]))
+    raise ArgumentError(f"there is no {kind} {name!r}", where=f"graph {graph.name!r}", remedy=f"its {kind}s are {_listed(known)}")
+
+
+def find_value(graph: Graph, name: str | Value) -> Value:
+    """A value itself, or the one with this name: an output, an input, or any `node:1` inside.
+
+    Raises:
+        ArgumentError: there is none, or it belongs to another graph.
+    """
+    if isinstance(name, Value):
+        if not graph.owns(name.producer):
+            raise ArgumentError(f"{name.name} does not belong to graph {graph.name!r}", where=f"value {name.name!r}")
+        return name
+    for find in (find_output, find_input):
+        try:
+            return find(graph, name)
+        except ArgumentError:
+            continue
+    try:
+        return graph.value(name)
+    except GraphError as error:
+        raise ArgumentError(error.what, where=error.where, remedy=error.remedy) from error
+
+
+def replace_input_value(graph: Graph, old: Value, new: Value) -> None:
+    """Let the graph and its signatures be fed `new` where they were fed `old`."""
+    if old in graph.inputs:
+        graph.inputs = [new if v is old else v for v in graph.inputs]
+    for signature in graph.signatures.values():
+        for key, value in signature.inputs.items():
+            if value is old:
+                signature.inputs[key] = new
+
+
+def replace_output_value(graph: Graph, old: Value, new: Value) -> None:
+    """Let the graph and its signatures return `new` where they returned `old`; readers inside stay."""
+    if old in graph.outputs:
+        graph.outputs = [new if v is old else v for v in graph.outputs]
+    for signature in graph.signatures.values():
+        for key, value in signature.outputs.items():
+            if value is old:
+                signature.outputs[key] = new
+
+
+def put_in_order(graph: Graph) -> None:
+    """Bring the nodes into an order in which they can run, near to the one they have."""
+    graph.sort_nodes(topological_order(graph))
+
+
+def hand_on_control(graph: Graph, node: Node, to: Iterable[Node]) -> None:
+    """Let what waits for `node` wait for these nodes instead."""
+    others = [other for other in dict.fromkeys(to) if other is not node]
+    for consumer in node.control_consumers:
+        graph.remove_control_input(consumer, node)
+        for other in others:
+            if other is not consumer:
+                graph.add_control_input(consumer, other)
+    if node in graph.control_outputs:
+        graph.control_outputs = dict.fromkeys(n for old in graph.control_outputs for n in (others if old is node else [old]))
+
+
+def agree(first: Shape, second: Shape) -> bool:
+    """Whether one tensor can have both shapes.
+
+    >>> agree((None, 3), (2, 3)), agree((2, 4), (2, 3)), agree(None, (2,))
+    (True, False, True)
+    """
+    if first is None or second is None:
+        return True
+    return len(first) == len(second) and all(a is None or b is None or a == b for a, b in zip(first, second, strict=True))
+
+
+def says_less(first: Shape, second: Shape) -> bool:
+    """Whether `first` leaves open what `second` states.
+
+    >>> says_less((None, 3), (2, 3)), says_less((2, 3), (None, 3)), says_less(None, ())
+    (True, False, True)
+    """
+    if first is None or second is None:
+        return first is None and second is not None
+    return any(a is None and b is not None for a, b in zip(first, second, strict=True))
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "") or "none"
+
+
+def unique_scope(graph: Graph, scope: str, names: Sequence[str] = ()) -> str:
+    """A scope below which each of `names`, or any node at all, has no namesake: `scope` itself or with a number.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> g = Graph()
+    >>> _ = g.add_node("NoOp", "a/b"), g.add_node("NoOp", "a_1")
+    >>> unique_scope(g, "a"), unique_scope(g, "a", ["c"])
+    ('a_2', 'a')
+    """
+    if names:
+        taken = lambda s: any(f"{s}/{name}" in graph for name in names)  # noqa: E731
+    else:
+        scopes = {name[:k] for name in (node.name for node in graph.nodes) for k in range(len(name) + 1) if name[k : k + 1] in ("/", "")}
+        taken = scopes.__contains__
+    number, candidate = 0, scope
+    while taken(candidate):
+        number += 1
+        candidate = f"{scope}_{number}"
+    return candidate
