@@ -18,150 +18,24 @@ No verb looks for cycles, which would cost a walk over the graph for every edge;
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Container
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from graphwright.errors import GraphError
-from graphwright.ir.attributes import Attribute
+from graphwright.ir import colocation
+from graphwright.ir.attributes import Attribute, ShapeAttribute
+from graphwright.ir.colocation import Colocations
 from graphwright.ir.dtypes import DTYPES as DTYPES
-from graphwright.ir.dtypes import DType, Shape, byte_count, format_shape
-
-if TYPE_CHECKING:
-    from graphwright.ir.signature import Collection, Signature
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """`node.inputs[index]` reads the value."""
-
-    node: Node
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.node.name}.inputs[{self.index}]"
-
-
-class Value:
-    """One output of a node. `uses` costs O(uses), never a scan of the graph."""
-
-    __slots__ = ("_uses", "dtype", "index", "producer", "shape")
-
-    def __init__(self, producer: Node, index: int, dtype: DType, shape: Shape, uses: Mapping[tuple[Node, int], None]) -> None:
-        self.producer = producer
-        self.index = index
-        self.dtype = dtype
-        self.shape = shape
-        self._uses = uses  # the graph's own, which its verbs change
-
-    @property
-    def name(self) -> str:
-        """`node:index`, as TensorFlow writes it."""
-        return f"{self.producer.name}:{self.index}"
-
-    @property
-    def uses(self) -> tuple[Use, ...]:
-        """Where it is read, in the order in which the uses were made."""
-        return tuple(Use(node, index) for node, index in self._uses)
-
-    @property
-    def consumers(self) -> tuple[Node, ...]:
-        """The nodes that read it, each once."""
-        return tuple(dict.fromkeys(node for node, _ in self._uses))
-
-    @property
-    def nbytes(self) -> int | None:
-        """Bytes of the tensor, or None when the shape is unknown or elements have no fixed size."""
-        return byte_count(self.dtype, self.shape)
-
-    def __repr__(self) -> str:
-        return f"<Value {self.name} {self.dtype}{format_shape(self.shape)}>"
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(slots=True, eq=False)
-class _Links:
-    """What the graph knows of a node. The node shows it; only the graph, which has it by node, changes it."""
-
-    name: str
-    inputs: tuple[Value, ...]
-    control_inputs: dict[Node, None]
-    control_consumers: dict[Node, None]
-    outputs: tuple[Value, ...]
-    uses: tuple[dict[tuple[Node, int], None], ...]  # per output
-
-
-class Node:
-    """One operation. Made by `Graph.add_node`; change it through the verbs of its `Graph`."""
-
-    __slots__ = ("_links", "attrs", "device", "extra", "graph", "op_type")
-
-    def __init__(self, graph: Graph, op_type: str, attrs: dict[str, Attribute], device: str, extra: bytes, links: _Links) -> None:
-        self.graph = graph
-        self.op_type = op_type
-        self.attrs = attrs
-        self.device = device
-        self.extra = extra  # serialized fields of the NodeDef that the IR does not model, such as debug info
-        self._links = links
-
-    @property
-    def name(self) -> str:
-        """Unique in its graph; change it with `Graph.rename`."""
-        return self._links.name
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        """Data inputs; change them with `Graph.replace_input`."""
-        return self._links.inputs
-
-    @property
-    def outputs(self) -> tuple[Value, ...]:
-        """The values it makes."""
-        return self._links.outputs
-
-    @property
-    def control_inputs(self) -> tuple[Node, ...]:
-        """Nodes that must have run before this one."""
-        return tuple(self._links.control_inputs)
-
-    @property
-    def control_consumers(self) -> tuple[Node, ...]:
-        """Nodes that have this one as a control input."""
-        return tuple(self._links.control_consumers)
-
-    def __repr__(self) -> str:
-        return f"<Node {self.name} = {self.op_type}({', '.join(v.name for v in self.inputs)})>"
-
-
-@dataclass(slots=True)
-class Function:
-    """A function of the library.
-
-    `body.inputs` are the arguments, `body.outputs` the results. `definition` is what the body does
-    not say: the `FunctionDef` that it was read from without its nodes (signature, attributes), serialized.
-    """
-
-    name: str
-    body: Graph
-    definition: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """What a resource input of a graph stands for."""
-
-    name: str
-    dtype: DType
-    shape: Shape
-    trainable: bool
-
-    @property
-    def nbytes(self) -> int | None:
-        """Bytes of the variable's value."""
-        return byte_count(self.dtype, self.shape)
+from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.node import Function as Function
+from graphwright.ir.node import Links
+from graphwright.ir.node import Node as Node
+from graphwright.ir.node import Use as Use
+from graphwright.ir.node import Value as Value
+from graphwright.ir.node import Variable as Variable
+from graphwright.ir.settle import ShapeRule, settle
+from graphwright.ir.signature import Collection, Holdings, Signature
+from graphwright.ir.watched import WatchedDict
 
 
 class Graph:
@@ -174,27 +48,31 @@ class Graph:
         versions: producer and min_consumer, as in a `GraphDef`.
 
     Attributes:
-        signatures: the named ways to call it. What they feed and fetch counts as a border: it cannot be removed.
-        collections: lists of nodes, values and plain items. A removed node leaves them.
         package: what else a SavedModel holds; only the layer that read it looks inside.
         shape_rule: the output shapes of nodes that are given in topological order, where inputs from
             outside the list count as known. With a rule, shapes follow edits; without one they are left as they are.
+        stale: the nodes whose shapes are to be settled before anyone reads a shape.
+        touched: where it is a dictionary, the verbs note there which nodes they add or change.
     """
 
     __slots__ = (
         "_borders",
         "_by_name",
+        "_collections",
+        "_colocations",
         "_control_outputs",
+        "_holdings",
         "_inputs",
         "_links",
         "_outputs",
+        "_signatures",
         "_suffixes",
-        "collections",
         "functions",
         "name",
         "package",
         "shape_rule",
-        "signatures",
+        "stale",
+        "touched",
         "variables",
         "versions",
     )
@@ -211,11 +89,15 @@ class Graph:
         self.functions: dict[str, Function] = {} if functions is None else functions
         self.variables: dict[Value, Variable] = {} if variables is None else variables  # by the resource input that stands for it
         self.versions = versions
-        self.signatures: dict[str, Signature] = {}
-        self.collections: dict[str, Collection] = {}
         self.package: object | None = None
-        self.shape_rule: Callable[[Sequence[Node]], Sequence[Sequence[Shape]]] | None = None
-        self._links: dict[Node, _Links] = {}  # in order
+        self.shape_rule: ShapeRule | None = None
+        self.stale: dict[Node, None] = {}
+        self.touched: dict[Node, None] | None = None
+        self._signatures: dict[str, Signature] = WatchedDict()
+        self._collections: dict[str, Collection] = WatchedDict()
+        self._holdings = Holdings(self._signatures, self._collections)
+        self._colocations: Colocations | None = None  # made when it is first needed
+        self._links: dict[Node, Links] = {}  # in order
         self._by_name: dict[str, Node] = {}
         self._inputs: tuple[Value, ...] = ()
         self._outputs: tuple[Value, ...] = ()
@@ -330,7 +212,58 @@ class Graph:
 
     def is_border(self, node: Node) -> bool:
         """Whether the node is a control output, or one of its values is an input or output of the graph or of a signature."""
-        return node in self._borders or self._signature_of(node) is not None
+        return node in self._borders or bool(self._holdings.signatures_of(node))
+
+    @property
+    def signatures(self) -> dict[str, Signature]:
+        """The named ways to call it. What they feed and fetch counts as a border: it cannot be removed."""
+        return self._signatures
+
+    @signatures.setter
+    def signatures(self, signatures: Mapping[str, Signature]) -> None:
+        self._signatures = WatchedDict(signatures)
+        self._holdings = Holdings(self._signatures, self._collections)
+
+    @property
+    def collections(self) -> dict[str, Collection]:
+        """Lists of nodes, values and plain items. A removed node leaves them."""
+        return self._collections
+
+    @collections.setter
+    def collections(self, collections: Mapping[str, Collection]) -> None:
+        self._collections = WatchedDict(collections)
+        self._holdings = Holdings(self._signatures, self._collections)
+
+    # Shapes
+
+    def refresh_shapes(self, nodes: Iterable[Node]) -> None:
+        """Let the rule for shapes answer again for these nodes when a shape is next read; without a rule, nothing happens.
+
+        Raises:
+            GraphError: a node belongs to another graph.
+        """
+        nodes = tuple(nodes)
+        for node in nodes:
+            self._check_owned(node, node.name)
+        if self.shape_rule is not None:
+            self.stale.update(dict.fromkeys(nodes))
+
+    def settle_shapes(self) -> None:
+        """Bring the shapes up to date. Reading `value.shape` does it by itself.
+
+        Raises:
+            GraphError: the rule refuses a node, which the message names; the shapes are as before then.
+        """
+        if self.shape_rule is None:
+            self.stale = {}
+        elif self.stale:
+            settle(self, self.shape_rule)
+
+    def note_shape(self, value: Value) -> None:
+        """Note that a shape is about to be assigned: what reads it follows."""
+        if value.producer in self.stale:  # or the assigned shape would be overwritten
+            self.settle_shapes()
+        self.stale.update(dict.fromkeys(value.consumers))
 
     # Verbs
 
@@ -361,7 +294,7 @@ class Graph:
         for control in controls:
             self._check_owned(control, name)
         uses: tuple[dict[tuple[Node, int], None], ...] = tuple({} for _ in output_types)
-        links = _Links(name, tuple(inputs), controls, {}, (), uses)
+        links = Links(name, tuple(inputs), controls, {}, (), uses)
         node = Node(self, op_type, dict(attrs or {}), device, extra, links)
         links.outputs = tuple(Value(node, k, dtype, shape, uses[k]) for k, (dtype, shape) in enumerate(output_types))
         self._links[node] = links
@@ -370,6 +303,10 @@ class Graph:
             self._uses_of(value)[node, k] = None
         for control in controls:
             self._links[control].control_consumers[node] = None
+        if self._colocations is not None:
+            self._colocations.add(node)
+        if self.touched is not None:
+            self.touched[node] = None
         return node
 
     def replace_input(self, node: Node, index: int, value: Value) -> None:
@@ -409,6 +346,88 @@ class Graph:
         links = self._links[node]
         self._uses_of(value)[node, len(links.inputs)] = None
         links.inputs = (*links.inputs, value)
+        self._note(node)
+
+    def set_inputs(self, node: Node, values: Sequence[Value]) -> None:
+        """Let the node read exactly these values, however many it read before; its attributes are the caller's.
+
+        Raises:
+            GraphError: the node or a value belongs to another graph.
+        """
+        values = tuple(values)
+        self._check_owned(node, node.name)
+        for value in values:
+            self._check_owned(value.producer, node.name)
+        links = self._links[node]
+        for k, value in enumerate(links.inputs):
+            del self._uses_of(value)[node, k]
+        links.inputs = values
+        for k, value in enumerate(values):
+            self._uses_of(value)[node, k] = None
+        self._note(node)
+
+    def add_output(self, node: Node, dtype: DType, shape: Shape) -> Value:
+        """Give the node one more output at the end; its attributes are the caller's.
+
+        Raises:
+            GraphError: the node belongs to another graph.
+        """
+        self._check_owned(node, node.name)
+        links = self._links[node]
+        uses: dict[tuple[Node, int], None] = {}
+        value = Value(node, len(links.outputs), dtype, shape, uses)
+        links.outputs = (*links.outputs, value)
+        links.uses = (*links.uses, uses)
+        recorded = node.attrs.get("_output_shapes")
+        if isinstance(recorded, tuple):
+            node.attrs["_output_shapes"] = (*recorded, ShapeAttribute(shape))
+        self._note(node)
+        return value
+
+    def remove_output(self, value: Value) -> None:
+        """Remove an output of a node; those after it move up. The attributes of the node are the caller's.
+
+        Raises:
+            GraphError: something reads it, it is an input or output of the graph or of a signature, a
+                collection holds it, or it belongs to another graph.
+        """
+        node, index = value.producer, value.index
+        self._check_owned(node, node.name)
+        links = self._links[node]
+        if index >= len(links.outputs) or links.outputs[index] is not value:
+            raise GraphError(f"{value.name} is no output of {node.name!r} any more", where=f"node {node.name!r}")
+        if links.uses[index]:
+            raise GraphError(f"{value.name} is still read by {value.uses[0]}", where=f"node {node.name!r}", remedy="reroute its uses first")
+        for place, values in self._places_of_values(node):
+            if value in values:
+                raise GraphError(f"{value.name} is in {place}", where=f"node {node.name!r}", remedy=f"change {place} first")
+        for later in links.outputs[index + 1 :]:
+            later.index -= 1
+        links.outputs = links.outputs[:index] + links.outputs[index + 1 :]
+        links.uses = links.uses[:index] + links.uses[index + 1 :]
+        self.variables.pop(value, None)
+        recorded = node.attrs.get("_output_shapes")
+        if isinstance(recorded, tuple):
+            node.attrs["_output_shapes"] = recorded[:index] + recorded[index + 1 :]
+        self._note(node)
+
+    def set_output_type(self, value: Value, dtype: DType, shape: Shape) -> None:
+        """Set the dtype and shape of an output; the attributes of its node are the caller's.
+
+        Raises:
+            GraphError: the dtype changes while something reads the value, or it belongs to another graph.
+        """
+        self._check_owned(value.producer, value.name)
+        if dtype != value.dtype and value.uses:
+            raise GraphError(
+                f"{value.name} of dtype {value.dtype} is read by {value.uses[0]}, and cannot become {dtype}",
+                where=f"node {value.producer.name!r}",
+                remedy="reroute its uses first",
+            )
+        value.shape = shape
+        value.dtype = dtype
+        if self.touched is not None:
+            self.touched[value.producer] = None
 
     def replace_uses(self, old: Value, new: Value, *, keep: Container[Node] = ()) -> int:
         """Let every reader of `old`, outputs of the graph and of signatures included, read `new`; returns how many changed.
@@ -453,11 +472,8 @@ class Graph:
         if any(old.producer in self._borders for old in new_of):
             in_outputs = sum(new_of.get(value, value) is not value for value in self._outputs)
             self.outputs = [new_of.get(value, value) for value in self._outputs]
-        for signature in self.signatures.values():
-            for key, value in signature.outputs.items():
-                if new_of.get(value, value) is not value:
-                    signature.outputs[key] = new_of[value]
-                    in_outputs += 1
+        if self._signatures:
+            in_outputs += self._holdings.replace_outputs(new_of)
         return sum(len(changed) for changed in readers.values()) + in_outputs
 
     def add_control_input(self, node: Node, control: Node) -> None:
@@ -486,10 +502,10 @@ class Graph:
         del self._links[control].control_consumers[node]
 
     def remove_node(self, node: Node) -> None:
-        """Remove a node that nothing reads.
+        """Remove a node that nothing reads. It leaves the collections; who was colocated with it, no longer is.
 
         Raises:
-            GraphError: something still reads it, or it is an input or output of the graph.
+            GraphError: something still reads it, or it is an input or output of the graph or of a signature.
         """
         self._check_owned(node, node.name)
         readers = [str(use) for value in node.outputs for use in value.uses] + [f"{n.name} (control)" for n in node.control_consumers]
@@ -500,7 +516,7 @@ class Graph:
                 remedy="reroute its uses first (graph.replace_uses)",
             )
         self._check_not_border(node)
-        self._unlink(node)
+        self._unlink_all({node: None})
 
     def remove_nodes(self, nodes: Iterable[Node]) -> None:
         """Remove a set of nodes that only read each other.
@@ -518,34 +534,60 @@ class Graph:
             if outside is not None:
                 raise GraphError(f"{node.name!r} is still read by {outside.name!r}", where=f"node {node.name!r}")
             self._check_not_border(node)
-        for node in doomed:
-            self._unlink(node)
+        self._unlink_all(doomed)
 
     def rename(self, node: Node, name: str) -> None:
-        """Give a node another name; its place in the order stays.
+        """Give a node another name; its place in the order stays, and colocation constraints follow.
 
         Raises:
             GraphError: the name is empty or taken, or the node belongs to another graph.
         """
-        self._check_owned(node, node.name)
-        if name == node.name:
+        self.rename_many({node: name})
+
+    def rename_many(self, name_of: Mapping[Node, str]) -> None:
+        """Give nodes other names, all at the same time, so that two can exchange theirs.
+
+        Raises:
+            GraphError: a name is empty, given twice or taken by a node that keeps it, or a node belongs to another graph.
+        """
+        given: dict[str, Node] = {}
+        for node, name in name_of.items():
+            self._check_owned(node, name)
+            if name in given:
+                raise GraphError(f"{given[name].name!r} and {node.name!r} cannot both be renamed to {name!r}", where=f"graph {self.name!r}")
+            if self._by_name.get(name) not in name_of:
+                self._check_free(name)
+            given[name] = node
+        changed = {node: name for node, name in name_of.items() if name != node.name}
+        if not changed:
             return
-        self._check_free(name)
-        self._free_name(node.name)
-        self._links[node].name = name
-        self._by_name[name] = node
+        if self._colocations is None:
+            self._colocations = Colocations(self._links)
+        self._colocations.replace({node.name: name for node, name in changed.items()})
+        for node in changed:
+            self._free_name(node.name)
+        for node, name in changed.items():
+            self._links[node].name = name
+            self._by_name[name] = node
 
     def set_attr(self, node: Node, name: str, attribute: Attribute | None) -> None:
-        """Set an attribute of a node; None removes it.
+        """Set an attribute of a node; None removes it. Its shapes are settled anew when one is next read.
 
         Raises:
             GraphError: the node belongs to another graph.
         """
         self._check_owned(node, node.name)
+        constraint = name == colocation.ATTRIBUTE
+        if constraint and self._colocations is not None:
+            self._colocations.discard(node)
         if attribute is None:
             node.attrs.pop(name, None)
         else:
             node.attrs[name] = attribute
+        if constraint and self._colocations is not None:
+            self._colocations.add(node)
+        if not constraint:
+            self._note(node)
 
     def sort_nodes(self, order: Sequence[Node]) -> None:
         """Set the order of the nodes.
@@ -586,19 +628,24 @@ class Graph:
     def _check_not_border(self, node: Node) -> None:
         if node in self._borders:
             raise GraphError(f"{node.name!r} is an input or output of the graph", where=f"node {node.name!r}")
-        signature = self._signature_of(node)
-        if signature is not None:
+        names = self._holdings.signatures_of(node) if self._signatures else ()
+        if names:
             raise GraphError(
-                f"{node.name!r} is an input or output of signature {signature!r}",
+                f"{node.name!r} is an input or output of signature {names[0]!r}",
                 where=f"node {node.name!r}",
                 remedy="change graph.signatures first",
             )
 
-    def _signature_of(self, node: Node) -> str | None:
-        for name, signature in self.signatures.items():
-            if any(v.producer is node for values in (signature.inputs, signature.outputs) for v in values.values()):
-                return name
-        return None
+    def _places_of_values(self, node: Node) -> list[tuple[str, list[Node | Value]]]:
+        """Where values of a node may stand without being read."""
+        places: list[tuple[str, list[Node | Value]]] = [("graph.inputs", [*self._inputs]), ("graph.outputs", [*self._outputs])]
+        for name in self._holdings.signatures_of(node):
+            signature = self._signatures[name]
+            places.append((f"graph.signatures[{name!r}]", [*signature.inputs.values(), *signature.outputs.values()]))
+        places += [
+            (f"graph.collections[{name!r}]", [*self._collections[name].references()]) for name in self._holdings.collections_of(node)
+        ]
+        return places
 
     # Changes, which check nothing
 
@@ -613,6 +660,24 @@ class Graph:
             inputs[index] = value
             self._uses_of(value)[node, index] = None
         links.inputs = tuple(inputs)
+        self._note(node)
+
+    def _note(self, node: Node) -> None:
+        if self.shape_rule is not None:
+            self.stale[node] = None
+        if self.touched is not None:
+            self.touched[node] = None
+
+    def _unlink_all(self, doomed: Mapping[Node, object]) -> None:
+        self._holdings.drop(doomed)
+        if self._colocations is None:
+            self._colocations = Colocations(self._links)
+        for node in doomed:
+            self._colocations.discard(node)
+        self._colocations.replace({node.name: None for node in doomed})
+        for node in doomed:
+            self._unlink(node)
+            self.stale.pop(node, None)
 
     def _unlink(self, node: Node) -> None:
         links = self._links.pop(node)

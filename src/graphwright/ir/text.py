@@ -7,6 +7,9 @@ outputs %y:0
 control_outputs %log
 variable %w:0 = "dense/kernel" : float32[3,4] trainable
 versions 1882 12
+signature "serving_default" ("image" = %x:0) ("label" = %y:0) method "tensorflow/serving/predict" extra 0x..
+collection "variables" bytes [0x0a.. {"variable_name" = %w:0}]
+collection "train_op" nodes [%y, %x:0]
 
 %x = Placeholder() {dtype = float32} : float32[?,3]
 %y = MatMul(%x:0, %read:0) ^log {T = float32, transpose_a = false} on "/device:CPU:0" : float32[?,4]
@@ -22,7 +25,7 @@ Attributes: `true`, `-3`, `0.5`, `"bytes\\n"`, `float32`, `shape[2,?]`, `@functi
 these as `[1, 2]`, constant tensors as `tensor int32[2] [1, 2]`, and everything else as the
 serialized `AttrValue`, `0x0a00`. A function whose reference carries attributes is `@name 0x..`.
 
-The text holds all of a graph: parsing what was printed gives a graph that prints the same.
+The text holds all of a graph but its `package`: parsing what was printed gives a graph that prints the same.
 """
 
 from __future__ import annotations
@@ -30,9 +33,9 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -41,7 +44,10 @@ from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAt
 from graphwright.ir.constants import array_of, tensor_attribute
 from graphwright.ir.dtypes import DTYPES, DType, Shape, dtype_from_number, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
+from graphwright.ir.signature import Collection, CollectionKind, NamedRefs, Signature
+from graphwright.ir.traits import closes_loop
 
+_COLLECTION_KINDS = get_args(CollectionKind)
 _T = TypeVar("_T")
 _NAME = r"[A-Za-z0-9_.][A-Za-z0-9_.\\/>-]*"
 _STRING = r'"(?:[^"\\]|\\.)*"'
@@ -94,7 +100,7 @@ def format_node(node: Node, *, longest: int | None = None) -> str:
     if node.extra:
         parts.append(f"extra {_short('0x' + node.extra.hex(), longest)}")
     if node.outputs:
-        parts.append(": " + ", ".join(f"{v.dtype}{format_shape(v.shape)}" for v in node.outputs))
+        parts.append(": " + ", ".join(f"{v.dtype}{format_shape(v.shape if longest is None else v.last_shape)}" for v in node.outputs))
     return " ".join(parts)
 
 
@@ -138,7 +144,32 @@ def _body_lines(graph: Graph) -> list[str]:
         lines.append(f"variable {_edge(value)} = {_quoted(variable.name)} : {kind}")
     if graph.versions != (0, 0):
         lines.append(f"versions {graph.versions[0]} {graph.versions[1]}")
+    for name, signature in graph.signatures.items():
+        line = f"signature {_quoted(name)} ({_named_edges(signature.inputs)}) ({_named_edges(signature.outputs)})"
+        line += f" method {_quoted(signature.method_name)}" if signature.method_name else ""
+        lines.append(line + (f" extra 0x{signature.extra.hex()}" if signature.extra else ""))
+    for name, collection in graph.collections.items():
+        lines.append(f"collection {_quoted(name)} {collection.kind} [{', '.join(_format_item(item) for item in collection.items)}]")
     return [*lines, "", *(format_node(node) for node in graph)]
+
+
+def _named_edges(values: Mapping[str, Value]) -> str:
+    return ", ".join(f"{_quoted(key)} = {_edge(value)}" for key, value in values.items())
+
+
+def _format_item(item: Any) -> str:
+    match item:
+        case Node():
+            return f"%{_named(item.name)}"
+        case Value():
+            return _edge(item)
+        case NamedRefs():
+            refs = ", ".join(f"{_quoted(path)} = {_format_item(held)}" for path, held in item.refs.items())
+            return f"0x{item.serialized.hex()} {{{refs}}}"
+        case str():
+            return f"text {_quoted(item)}"
+        case _:
+            return format_attribute(item)
 
 
 def _format_serialized(attribute: SerializedAttribute) -> str:
@@ -202,6 +233,28 @@ class _Section:
     variables: list[tuple[tuple[str, int], Variable]] = field(default_factory=list[tuple[tuple[str, int], Variable]])
     versions: tuple[int, int] = (0, 0)
     definition: bytes = b""
+    signatures: dict[str, _SignatureLine] = field(default_factory=dict[str, "_SignatureLine"])
+    collections: dict[str, tuple[str, list[Any]]] = field(default_factory=dict[str, "tuple[str, list[Any]]"])
+
+
+@dataclass(slots=True)
+class _SignatureLine:
+    """A parsed line of a signature."""
+
+    inputs: list[tuple[str, tuple[str, int]]]
+    outputs: list[tuple[str, tuple[str, int]]]
+    method: str = ""
+    extra: bytes = b""
+
+
+@dataclass(slots=True)
+class _Held:
+    """What an item of a collection names: a node where the index is None, and messages with several."""
+
+    name: str = ""
+    index: int | None = None
+    serialized: bytes = b""
+    refs: list[tuple[str, _Held]] | None = None
 
 
 def from_text(text: str) -> Graph:
@@ -261,6 +314,21 @@ def _read_line(reader: _Reader, section: _Section) -> None:
         section.variables.append((edge, Variable(name, dtype, shape, reader.take("trainable"))))
     elif reader.take("versions"):
         section.versions = (reader.integer(), reader.integer())
+    elif reader.take("signature"):
+        name = reader.string()
+        line = _SignatureLine(reader.named(reader.edge, "(", ")"), reader.named(reader.edge, "(", ")"))
+        if reader.take("method"):
+            line.method = reader.string()
+        if reader.take("extra"):
+            line.extra = reader.hexadecimal()
+        section.signatures[name] = line
+    elif reader.take("collection"):
+        name, kind = reader.string(), reader.name()
+        if kind not in _COLLECTION_KINDS:
+            raise reader.error(f"there is no kind of collection {kind!r}")
+        reader.expect("[")
+        section.collections[name] = (kind, [] if reader.peek("]") else reader.separated(reader.item))
+        reader.expect("]")
     elif reader.take("definition"):
         section.definition = reader.hexadecimal()
     else:
@@ -300,13 +368,16 @@ def _build(section: _Section, functions: dict[str, Function]) -> Graph:
         graph.add_node(
             line.op_type,
             line.name,
-            inputs=[_look_up(graph, edge, line.number) for edge in line.inputs],
+            inputs=[_look_up(graph, edge, line.number) for edge in line.inputs if not _is_back_edge(edge, line, lines)],
             control_inputs=[graph[name] for name in line.controls],
             attrs=line.attrs,
             output_types=line.types,
             device=line.device,
             extra=line.extra,
         )
+    for line in lines.values():
+        if len(line.inputs) != len(graph[line.name].inputs):
+            graph.set_inputs(graph[line.name], [_look_up(graph, edge, line.number) for edge in line.inputs])
     graph.sort_nodes([graph[name] for name in lines])
     graph.inputs = [_look_up(graph, edge, section.number) for edge in section.inputs]
     graph.outputs = [_look_up(graph, edge, section.number) for edge in section.outputs]
@@ -315,7 +386,29 @@ def _build(section: _Section, functions: dict[str, Function]) -> Graph:
             raise FileFormatError(f"there is no node %{name}", where=f"graph {section.name!r} from line {section.number}")
     graph.control_outputs = [graph[name] for name in section.control_outputs]
     graph.variables = {_look_up(graph, edge, section.number): variable for edge, variable in section.variables}
+    for name, line in section.signatures.items():
+        inputs = {key: _look_up(graph, edge, section.number) for key, edge in line.inputs}
+        outputs = {key: _look_up(graph, edge, section.number) for key, edge in line.outputs}
+        graph.signatures[name] = Signature(inputs, outputs, line.method, line.extra)
+    for name, (kind, items) in section.collections.items():
+        graph.collections[name] = Collection(cast(CollectionKind, kind), [_item(graph, item, section.number) for item in items])
     return graph
+
+
+def _item(graph: Graph, item: Any, number: int) -> Any:
+    if not isinstance(item, _Held):
+        return item
+    if item.refs is not None:
+        return NamedRefs(item.serialized, {path: _item(graph, held, number) for path, held in item.refs})
+    value = None if item.index is None else _look_up(graph, (item.name, item.index), number)
+    if value is None and item.name not in graph:
+        raise FileFormatError(f"there is no node %{item.name}", where=f"line {number}")
+    return graph[item.name] if value is None else value
+
+
+def _is_back_edge(edge: tuple[str, int], line: _Line, lines: Mapping[str, _Line]) -> bool:
+    before = lines.get(edge[0])
+    return before is not None and closes_loop(before.op_type, line.op_type)
 
 
 def _in_dependency_order(lines: dict[str, _Line]) -> list[_Line]:
@@ -323,7 +416,8 @@ def _in_dependency_order(lines: dict[str, _Line]) -> list[_Line]:
     missing: dict[str, int] = {}
     readers: dict[str, list[str]] = {name: [] for name in lines}
     for name, line in lines.items():
-        before = dict.fromkeys((*(source for source, _ in line.inputs), *line.controls))
+        data = [edge[0] for edge in line.inputs if not _is_back_edge(edge, line, lines)]
+        before = dict.fromkeys((*data, *line.controls))
         missing[name] = len(before)
         for source in before:
             if source not in lines:
@@ -413,6 +507,32 @@ class _Reader:
         name = self.reference()
         self.expect(":")
         return name, self.integer()
+
+    def named(self, item: Callable[[], _T], opening: str, closing: str) -> list[tuple[str, _T]]:
+        self.expect(opening)
+        found = [] if self.peek(closing) else self.separated(lambda: self._named_item(item))
+        self.expect(closing)
+        return found
+
+    def _named_item(self, item: Callable[[], _T]) -> tuple[str, _T]:
+        name = self.string()
+        self.expect("=")
+        return name, item()
+
+    def held(self) -> _Held:
+        name = self.reference()
+        return _Held(name, self.integer() if self.take(":") else None)
+
+    def item(self) -> Any:
+        """An item of a collection."""
+        if self.peek("%"):
+            return self.held()
+        if self.take("text"):
+            return self.string()
+        if not self.peek("0x"):
+            return self.attribute()
+        data = self.hexadecimal()
+        return _Held(serialized=data, refs=self.named(self.held, "{", "}")) if self.peek("{") else SerializedAttribute(data)
 
     def type(self) -> tuple[DType, Shape]:
         return self._dtype(), self._shape()

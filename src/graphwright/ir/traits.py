@@ -123,7 +123,12 @@ def is_call(node: Node, graph: Graph) -> bool:
 
 def is_back_edge(value: Value, reader: Node) -> bool:
     """Whether the edge closes a loop of TF1: what `NextIteration` hands to `Merge` for the next round."""
-    return value.producer.op_type in _NEXT_ITERATION and reader.op_type in _MERGE
+    return closes_loop(value.producer.op_type, reader.op_type)
+
+
+def closes_loop(op_type: str, reader_op_type: str) -> bool:
+    """Whether an edge between nodes of these types closes a loop of TF1."""
+    return op_type in _NEXT_ITERATION and reader_op_type in _MERGE
 
 
 def called_functions(node: Node) -> tuple[str, ...]:

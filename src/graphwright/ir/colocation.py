@@ -1,0 +1,85 @@
+"""Colocation constraints: `loc:@name` in the attribute `_class` asks for the device of another node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from graphwright.ir.attributes import Attribute
+from graphwright.ir.node import Node
+
+ATTRIBUTE = "_class"
+_PREFIX = b"loc:@"
+
+
+def colocated_with(node: Node) -> tuple[str, ...]:
+    """The names of the nodes that the node is to share a device with.
+
+    >>> from graphwright.ir.graph import Graph
+    >>> colocated_with(Graph().add_node("Assign", "a", attrs={"_class": (b"loc:@v",)}))
+    ('v',)
+    """
+    items = [item for item in _items(node.attrs.get(ATTRIBUTE)) if isinstance(item, bytes) and item.startswith(_PREFIX)]
+    return tuple(item.removeprefix(_PREFIX).decode("utf-8", "surrogateescape") for item in items)
+
+
+def with_names(attribute: Attribute, name_of: Callable[[str], str | None]) -> Attribute | None:
+    """The attribute `_class` with other names; a constraint whose name becomes None is dropped, and the attribute with the last."""
+    items: list[Attribute] = []
+    for item in _items(attribute):
+        if isinstance(item, bytes) and item.startswith(_PREFIX):
+            name = name_of(item.removeprefix(_PREFIX).decode("utf-8", "surrogateescape"))
+            if name is not None:
+                items.append(_PREFIX + name.encode("utf-8", "surrogateescape"))
+        else:
+            items.append(item)
+    if not isinstance(attribute, tuple):
+        return items[0] if items else None
+    return tuple(items) if items or not attribute else None
+
+
+def _items(attribute: Attribute | None) -> tuple[Attribute, ...]:
+    if attribute is None:
+        return ()
+    return attribute if isinstance(attribute, tuple) else (attribute,)
+
+
+class Colocations:
+    """Who is colocated with whom, by name, so that a rename costs what it touches."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._members: dict[str, dict[Node, None]] = {}
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node: Node) -> None:
+        """Note the constraints of a node."""
+        if ATTRIBUTE in node.attrs:
+            for name in colocated_with(node):
+                self._members.setdefault(name, {})[node] = None
+
+    def discard(self, node: Node) -> None:
+        """Forget the constraints of a node."""
+        if ATTRIBUTE in node.attrs:
+            for name in colocated_with(node):
+                members = self._members.get(name, {})
+                members.pop(node, None)
+                if not members:
+                    self._members.pop(name, None)
+
+    def members(self, name: str) -> tuple[Node, ...]:
+        """The nodes that are to be where the node of this name is."""
+        return tuple(self._members.get(name, ()))
+
+    def replace(self, new_of: Mapping[str, str | None]) -> None:
+        """Let constraints on these names be on others; None drops them."""
+        touched = {node: None for name in new_of for node in self._members.get(name, ())}
+        for node in touched:
+            self.discard(node)
+            attribute = with_names(node.attrs[ATTRIBUTE], lambda name: new_of.get(name, name))
+            if attribute is None:
+                del node.attrs[ATTRIBUTE]
+            else:
+                node.attrs[ATTRIBUTE] = attribute
+            self.add(node)

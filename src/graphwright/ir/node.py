@@ -1,0 +1,175 @@
+"""Nodes and values, as a `Graph` shows them. They change through its verbs only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphwright.ir.attributes import Attribute, ShapeAttribute
+from graphwright.ir.dtypes import DType, Shape, byte_count, format_shape
+
+if TYPE_CHECKING:
+    from graphwright.ir.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """`node.inputs[index]` reads the value."""
+
+    node: Node
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.node.name}.inputs[{self.index}]"
+
+
+class Value:
+    """One output of a node. `uses` costs O(uses), never a scan of the graph."""
+
+    __slots__ = ("_uses", "dtype", "index", "last_shape", "producer")
+
+    def __init__(self, producer: Node, index: int, dtype: DType, shape: Shape, uses: Mapping[tuple[Node, int], None]) -> None:
+        self.producer = producer
+        self.index = index
+        self.dtype = dtype
+        self.last_shape = shape  # as it was before the edits that nobody has asked about yet
+        self._uses = uses  # the graph's own, which its verbs change
+
+    @property
+    def name(self) -> str:
+        """`node:index`, as TensorFlow writes it."""
+        return f"{self.producer.name}:{self.index}"
+
+    @property
+    def shape(self) -> Shape:
+        """The shape; where the graph has a rule for shapes, as it is after all edits.
+
+        Assigning says how it is from now on, and what reads the value follows.
+
+        Raises:
+            GraphError: on reading, when the rule of the graph refuses an edited node.
+        """
+        graph = self.producer.graph
+        if graph.stale:
+            graph.settle_shapes()
+        return self.last_shape
+
+    @shape.setter
+    def shape(self, shape: Shape) -> None:
+        graph = self.producer.graph
+        if graph.shape_rule is not None:
+            graph.note_shape(self)
+        write_shape(self, shape)
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """Where it is read, in the order in which the uses were made."""
+        return tuple(Use(node, index) for node, index in self._uses)
+
+    @property
+    def consumers(self) -> tuple[Node, ...]:
+        """The nodes that read it, each once."""
+        return tuple(dict.fromkeys(node for node, _ in self._uses))
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of the tensor, or None when the shape is unknown or elements have no fixed size."""
+        return byte_count(self.dtype, self.shape)
+
+    def __repr__(self) -> str:
+        return f"<Value {self.name} {self.dtype}{format_shape(self.last_shape)}>"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def write_shape(value: Value, shape: Shape) -> None:
+    """Set a shape, in the attribute `_output_shapes` too where the node has one: TensorFlow refuses a file in which they differ."""
+    value.last_shape = shape
+    node = value.producer
+    recorded = node.attrs.get("_output_shapes")
+    if isinstance(recorded, tuple) and len(recorded) == len(node.outputs):
+        node.attrs["_output_shapes"] = (*recorded[: value.index], ShapeAttribute(shape), *recorded[value.index + 1 :])
+
+
+@dataclass(slots=True, eq=False)
+class Links:
+    """What the graph knows of a node. The node shows it; only the graph, which has it by node, changes it."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    control_inputs: dict[Node, None]
+    control_consumers: dict[Node, None]
+    outputs: tuple[Value, ...]
+    uses: tuple[dict[tuple[Node, int], None], ...]  # per output
+
+
+class Node:
+    """One operation. Made by `Graph.add_node`; change it through the verbs of its `Graph`."""
+
+    __slots__ = ("_links", "attrs", "device", "extra", "graph", "op_type")
+
+    def __init__(self, graph: Graph, op_type: str, attrs: dict[str, Attribute], device: str, extra: bytes, links: Links) -> None:
+        self.graph = graph
+        self.op_type = op_type
+        self.attrs = attrs
+        self.device = device
+        self.extra = extra  # serialized fields of the NodeDef that the IR does not model, such as debug info
+        self._links = links
+
+    @property
+    def name(self) -> str:
+        """Unique in its graph; change it with `Graph.rename`."""
+        return self._links.name
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """Data inputs; change them with `Graph.replace_input`."""
+        return self._links.inputs
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The values it makes."""
+        return self._links.outputs
+
+    @property
+    def control_inputs(self) -> tuple[Node, ...]:
+        """Nodes that must have run before this one."""
+        return tuple(self._links.control_inputs)
+
+    @property
+    def control_consumers(self) -> tuple[Node, ...]:
+        """Nodes that have this one as a control input."""
+        return tuple(self._links.control_consumers)
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name} = {self.op_type}({', '.join(v.name for v in self.inputs)})>"
+
+
+@dataclass(slots=True)
+class Function:
+    """A function of the library.
+
+    `body.inputs` are the arguments, `body.outputs` the results. `definition` is what the body does
+    not say: the `FunctionDef` that it was read from without its nodes (signature, attributes), serialized.
+    """
+
+    name: str
+    body: Graph
+    definition: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """What a resource input of a graph stands for."""
+
+    name: str
+    dtype: DType
+    shape: Shape
+    trainable: bool
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of the variable's value."""
+        return byte_count(self.dtype, self.shape)

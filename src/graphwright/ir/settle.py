@@ -1,0 +1,106 @@
+"""Shapes after edits: the stale nodes of a graph are asked for their shapes again, and what reads a changed one after them.
+
+Most edits change no shape, or few: so first only what was edited is asked, then, for a few rounds, the
+readers of what changed. An edit whose effect goes further is settled by one question about everything
+behind it, in topological order, so that a rule with a high cost per call is called a few times only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from graphwright.errors import GraphError
+from graphwright.ir.attributes import Attribute
+from graphwright.ir.dtypes import Shape
+from graphwright.ir.node import Node, Value, write_shape
+
+if TYPE_CHECKING:
+    from graphwright.ir.graph import Graph
+
+ShapeRule = Callable[[Sequence[Node]], Sequence[Sequence[Shape]]]
+
+_ROUNDS_OF_READERS = 4
+_ROUNDS_BEFORE_WIDENING = 12
+
+
+def settle(graph: Graph, rule: ShapeRule) -> None:
+    """Ask the rule for the shapes of the stale nodes and of all that depends on what changes.
+
+    Raises:
+        GraphError: the rule raises or answers for other nodes; the shapes are as before, and the nodes stay stale.
+    """
+    pending = graph.stale
+    graph.stale = {}  # the rule reads shapes, and must see what is known so far
+    before: dict[Value, tuple[Shape, Attribute | None]] = {}
+    try:
+        _settle(rule, pending, before)
+    except BaseException:
+        for value, (shape, recorded) in before.items():
+            value.last_shape = shape
+            if recorded is not None:
+                value.producer.attrs["_output_shapes"] = recorded
+        graph.stale = pending
+        raise
+
+
+def _settle(rule: ShapeRule, pending: Iterable[Node], before: dict[Value, tuple[Shape, Attribute | None]]) -> None:
+    # Imported here because a walk is over a graph, and a graph settles its shapes.
+    from graphwright.ir.walk import forward_reachable, order_of
+
+    wave = order_of(pending)
+    rounds = 0
+    while wave:
+        rounds += 1
+        place = {node: k for k, node in enumerate(wave)}
+        readers: dict[Node, None] = {}
+        for node, shapes in zip(wave, _asked(rule, wave), strict=True):
+            for value, shape in zip(node.outputs, shapes, strict=True):
+                old = value.last_shape
+                if rounds > _ROUNDS_BEFORE_WIDENING:  # a loop, whose shapes grow
+                    shape = _common(old, shape)
+                if shape == old:
+                    continue
+                before.setdefault(value, (old, node.attrs.get("_output_shapes")))
+                write_shape(value, shape)
+                # Who stands behind the node in this wave was asked with the new shape in mind.
+                readers.update((reader, None) for reader in value.consumers if place.get(reader, -1) <= place[node])
+        wave = order_of(readers if rounds < _ROUNDS_OF_READERS else forward_reachable(readers, control=False))
+
+
+def _asked(rule: ShapeRule, wave: Sequence[Node]) -> Sequence[Sequence[Shape]]:
+    try:
+        answers = rule(wave)
+    except Exception as error:  # a rule is the user's or TensorFlow's, and may raise anything
+        node = _first_refused(rule, wave)
+        raise GraphError(
+            f"the shapes of {node.name!r} = {node.op_type} do not fit: {error}",
+            where=f"node {node.name!r}, inputs {', '.join(f'{v.name} {v.last_shape}' for v in node.inputs)}",
+            cause="an edit gave it inputs or attributes that it cannot have",
+            remedy="change its inputs or attributes, or remove it",
+        ) from error
+    counts = [len(node.outputs) for node in wave]
+    if [len(shapes) for shapes in answers] != counts:
+        raise GraphError(f"the rule gave other numbers of shapes than the {len(wave)} nodes have outputs", where="graph.shape_rule")
+    return answers
+
+
+def _first_refused(rule: ShapeRule, wave: Sequence[Node]) -> Node:
+    """The node without which the rule answers for all nodes before it."""
+    good, bad = 0, len(wave)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            rule(wave[:middle])
+        except Exception:  # noqa: BLE001 - the error itself was kept
+            bad = middle
+        else:
+            good = middle
+    return wave[bad - 1]
+
+
+def _common(old: Shape, new: Shape) -> Shape:
+    """What both shapes agree on."""
+    if old is None or new is None or len(old) != len(new):
+        return None
+    return tuple(a if a == b else None for a, b in zip(old, new, strict=True))

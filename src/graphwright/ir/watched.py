@@ -1,0 +1,56 @@
+"""Dictionaries and lists that say when they change, so that what was computed from them is known to be out of date.
+
+A graph must find out in O(1) whether a signature or a collection holds a node, while users change
+these as plain dictionaries and lists. One clock for all of them is enough: they change rarely.
+
+>>> before = CLOCK.time
+>>> WatchedDict({"a": 1})["b"] = 2
+>>> CLOCK.time > before
+True
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class _Clock:
+    """Moves on with each change of any watched container."""
+
+    __slots__ = ("time",)
+
+    def __init__(self) -> None:
+        self.time = 0
+
+
+CLOCK = _Clock()
+
+
+class WatchedDict(dict[_K, _V]):
+    """A dictionary that moves the clock."""
+
+
+class WatchedList(list[_V]):
+    """A list that moves the clock."""
+
+
+def _watch(kind: type, names: str) -> None:
+    for name in names.split():
+        setattr(kind, name, _watched(getattr(kind, name)))
+
+
+def _watched(method: Any) -> Any:
+    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        CLOCK.time += 1
+        return method(self, *args, **kwargs)
+
+    changing.__name__ = method.__name__
+    changing.__doc__ = method.__doc__
+    return changing
+
+
+_watch(WatchedDict, "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update")
+_watch(WatchedList, "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse sort")
