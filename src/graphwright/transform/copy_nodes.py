@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from graphwright.ir.attributes import Attribute, FunctionReference
 from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.ir.traits import called_functions
 from graphwright.ir.walk import topological_order
 
@@ -142,6 +144,53 @@ def copy_graph(graph: Graph, *, functions: dict[str, Function], renamed: Mapping
     copy.control_outputs = [nodes[n] for n in graph.control_outputs]
     copy.variables = {values[v]: variable for v, variable in graph.variables.items()}
     return copy
+
+
+def copy_model(graph: Graph) -> tuple[Graph, Copied]:
+    """A copy of a graph with its functions, signatures, collections, and whatever its file holds besides."""
+    library: dict[str, Function] = {}
+    copy = Graph(graph.name, functions=library, versions=graph.versions)
+    copied = copy_nodes(graph, copy)
+    for name, function in graph.functions.items():  # functions that are named in strings alone, too
+        if name not in library:
+            library[name] = _copied_function(function, name, library, {})
+    copy.sort_nodes([copied.nodes[node] for node in graph.nodes])
+    values = copied.values
+    copy.inputs = [values[v] for v in graph.inputs]
+    copy.outputs = [values[v] for v in graph.outputs]
+    copy.control_outputs = [copied.nodes[n] for n in graph.control_outputs]
+    copy_surroundings(graph, copy, copied)
+    copy.package, copy.shape_rule = graph.package, graph.shape_rule
+    return copy, copied
+
+
+def copy_surroundings(source: Graph, into: Graph, copied: Copied, rename: Callable[[str], str] = str) -> None:
+    """Add the signatures and collections of `source`, in terms of the copies; items of nodes that were not copied are left out."""
+    for name, signature in source.signatures.items():
+        into.signatures[rename(name)] = Signature(
+            inputs={key: copied.values[v] for key, v in signature.inputs.items()},
+            outputs={key: copied.values[v] for key, v in signature.outputs.items()},
+            method_name=signature.method_name,
+            extra=signature.extra,
+        )
+    for name, collection in source.collections.items():
+        items = [_copied_item(item, copied) for item in collection.items]
+        present = [item for item in items if item is not None]
+        if name in into.collections:
+            into.collections[name].items += present
+        else:
+            into.collections[name] = Collection(collection.kind, present)
+
+
+def _copied_item(item: Any, copied: Copied) -> Any:
+    if isinstance(item, Node):
+        return copied.nodes.get(item)
+    if isinstance(item, Value):
+        return copied.values.get(item)
+    if isinstance(item, NamedRefs):
+        refs = {path: _copied_item(ref, copied) for path, ref in item.refs.items()}
+        return None if None in refs.values() else NamedRefs(item.serialized, refs)
+    return item
 
 
 def _renamed(attrs: Mapping[str, Attribute], functions: Mapping[str, str]) -> dict[str, Attribute]:

@@ -1,0 +1,134 @@
+"""Cut a model between tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from graphwright.errors import ArgumentError
+from graphwright.ir.attributes import Attribute, ShapeAttribute
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.signature import Signature
+from graphwright.transform.copy_nodes import copy_model
+from graphwright.transform.inline_calls import inline_calls
+from graphwright.transform.interface import PLACEHOLDERS, find_value, put_in_order
+from graphwright.transform.strip_training import drop_collections, remove_unneeded
+
+Ends = Iterable[str | Value] | Mapping[str, str | Value]
+
+
+def extract_submodel(graph: Graph, inputs: Ends, outputs: Ends, *, signature: str = "serving_default") -> Graph:
+    """A new model that computes `outputs` from `inputs`, which may be any values inside; the old one stays.
+
+    An input that nothing feeds yet becomes a placeholder of the node's name, dtype and shape. The
+    new model has one signature; its keys are the names given, or those of the nodes. What tables
+    and variables need to be initialized and restored comes along.
+
+    Of a model exported by TF2, functions are inlined in the copy, and names may be those of inlined nodes
+    (`StatefulPartitionedCall/model/dense/BiasAdd`); `inline_calls` shows which there are.
+
+    Args:
+        inputs: names or values, or a mapping from new name to these.
+        outputs: as `inputs`.
+        signature: the name of the new signature.
+
+    Raises:
+        ArgumentError: a value does not exist, or an input of the old model that is not among `inputs` is needed.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> f32 = [(DTYPES["float32"], (2,))]
+    >>> g = Graph()
+    >>> x = g.add_node("Placeholder", "x", output_types=f32).outputs
+    >>> y = g.add_node("Relu", "y", inputs=x, output_types=f32).outputs
+    >>> g.inputs, g.outputs = x, g.add_node("Neg", "z", inputs=y, output_types=f32).outputs
+    >>> part = extract_submodel(g, ["y"], ["z"])
+    >>> part.nodes
+    (<Node y = Placeholder()>, <Node z = Neg(y:0)>)
+    """
+    source = graph
+    if any(not _is_found(graph, end) for end in (*_items(inputs).values(), *_items(outputs).values())):
+        source, _ = copy_model(graph)
+        inline_calls(source)
+    starts = {_key(name): find_value(source, end) for name, end in _items(inputs).items()}
+    ends = {_key(name): find_value(source, end) for name, end in _items(outputs).items()}
+    if not ends:
+        raise ArgumentError("no output was given", where="argument 'outputs'")
+    if len(set(starts.values())) != len(starts):
+        raise ArgumentError("a value is an input twice", where="argument 'inputs'")
+
+    if source is graph:
+        source, copied = copy_model(graph)
+        starts = {name: copied.values[v] for name, v in starts.items()}
+        ends = {name: copied.values[v] for name, v in ends.items()}
+    _check_complete(source, ends.values(), starts.values())
+    _cut(source, starts, ends, signature)
+    return source
+
+
+def _cut(graph: Graph, starts: dict[str, Value], ends: dict[str, Value], signature: str) -> None:
+    graph.signatures.clear()
+    graph.outputs = dict.fromkeys(ends.values())
+    graph.control_outputs = []
+    graph.inputs = [v for v in graph.inputs if v in graph.variables]
+    for name, value in starts.items():
+        node = value.producer
+        if node.op_type in PLACEHOLDERS and not node.inputs:
+            continue
+        attrs: dict[str, Attribute] = {"dtype": value.dtype, "shape": ShapeAttribute(value.shape)}
+        own_name = node.name if len(node.outputs) == 1 else f"{node.name}_{value.index}"
+        made = graph.add_node(
+            "Placeholder", graph.unique_name(f"{own_name}/fed"), attrs=attrs, output_types=[(value.dtype, value.shape)]
+        )
+        fed = made.outputs[0]
+        graph.replace_uses(value, fed)
+        starts[name] = fed
+        if len(node.outputs) == 1:
+            graph.rename(node, graph.unique_name(f"{own_name}/computed"))
+        graph.rename(made, graph.unique_name(own_name))
+    results = list(graph.outputs)
+    graph.inputs = [*starts.values(), *graph.inputs]
+    graph.signatures[signature] = Signature(
+        inputs=dict(starts), outputs=dict(zip(ends, results, strict=True)), method_name="tensorflow/serving/predict"
+    )
+    drop_collections(graph, keep_variables=True)
+    remove_unneeded(graph)
+    put_in_order(graph)
+
+
+def _check_complete(graph: Graph, ends: Iterable[Value], starts: Iterable[Value]) -> None:
+    """Refuse to leave an input of the old model in the way."""
+    given = set(starts)
+    seen: set[Node] = set()
+    waiting = [v.producer for v in ends if v not in given]
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.op_type in ("Placeholder", "PlaceholderV2", "_Arg") and node.outputs[0] not in graph.variables:
+            raise ArgumentError(
+                f"the outputs also depend on {node.name!r}",
+                where=f"graph {graph.name!r}",
+                cause="the inputs given do not cut the model in two",
+                remedy=f"add {node.name!r} to the inputs",
+            )
+        waiting += [v.producer for v in node.inputs if v not in given] + list(node.control_inputs)
+
+
+def _items(ends: Ends) -> dict[str, str | Value]:
+    if isinstance(ends, Mapping):
+        return dict(ends)
+    return {end.name if isinstance(end, Value) else end: end for end in ends}
+
+
+def _key(name: str) -> str:
+    """The name of an argument of a signature: `a/b:0` -> `b`."""
+    return re.sub(r"\W", "_", name.removesuffix(":0").rpartition("/")[2]) if re.search(r"[/:]", name) else name
+
+
+def _is_found(graph: Graph, end: str | Value) -> bool:
+    try:
+        find_value(graph, end)
+    except ArgumentError:
+        return False
+    return True

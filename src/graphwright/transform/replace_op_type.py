@@ -1,0 +1,62 @@
+"""Replace a type of operation everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from graphwright.errors import ArgumentError
+from graphwright.ir.attributes import Attribute
+from graphwright.ir.graph import Graph, Node
+
+
+def replace_op_type(
+    graph: Graph,
+    old: str,
+    new: str,
+    *,
+    attrs: Mapping[str, Attribute] | None = None,
+    drop_attrs: Iterable[str] = (),
+    where: Callable[[Node], bool] | None = None,
+    functions: bool = True,
+) -> int:
+    """Let each node of type `old` be of type `new`, in function bodies too; returns how many nodes.
+
+    Names, inputs and outputs stay, so `new` must take and give as many tensors of the same dtypes;
+    what TensorFlow knows of `new` is checked when the graph is loaded.
+
+    Args:
+        attrs: attributes to set.
+        drop_attrs: attributes that `new` does not have.
+        where: which of the nodes are replaced.
+        functions: whether bodies of functions are changed too.
+
+    Raises:
+        ArgumentError: a type is empty, or `new` is a function with other arguments or results than a node has.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> g = Graph()
+    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2,))])
+    >>> _ = g.add_node("Relu", "y", inputs=x.outputs, output_types=[(DTYPES["float32"], (2,))])
+    >>> replace_op_type(g, "Relu", "Relu6"), g["y"]
+    (1, <Node y = Relu6(x:0)>)
+    """
+    if not old or not new:
+        raise ArgumentError("an op type cannot be empty", where="arguments 'old' and 'new'")
+    bodies = [graph, *((f.body for f in graph.functions.values()) if functions else ())]
+    found = [
+        (body, node) for body in bodies for node in body.nodes if node.op_type == old and (where is None or where(node))
+    ]
+    function = graph.functions.get(new)
+    for _, node in found if function is not None else ():
+        taken = [v.dtype for v in function.body.inputs] if function is not None else []
+        given = [v.dtype for v in function.body.outputs] if function is not None else []
+        if [v.dtype for v in node.inputs] != taken or [v.dtype for v in node.outputs] != given:
+            raise ArgumentError(f"function {new!r} takes or gives other tensors than {node.name!r}", where=f"node {node.name!r}")
+    dropped = tuple(drop_attrs)
+    for body, node in found:
+        node.op_type = new
+        for key in dropped:
+            body.set_attr(node, key, None)
+        for key, attribute in (attrs or {}).items():
+            body.set_attr(node, key, attribute)
+    return len(found)

@@ -1,0 +1,134 @@
+"""Keep what serving needs, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from graphwright.errors import ArgumentError
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.walk import backward_reachable
+from graphwright.transform.constant_arrays import add_constant
+from graphwright.transform.interface import PLACEHOLDERS, agree, find_input, find_value, hand_on_control, input_values, put_in_order
+
+
+_TRAINING_COLLECTIONS = frozenset(
+    "train_op summaries summary_op losses regularization_losses update_ops trainable_variables moving_average_variables "
+    "saved_model_train_op global_step global_step_read_op_cache metric_variables ready_op ready_for_local_init_op "
+    "queue_runners local_init_op cond_context while_context savers".split()
+)
+_PASSED_THROUGH = ("StopGradient", "PreventGradient")
+
+
+def strip_training(
+    graph: Graph,
+    *,
+    outputs: Iterable[str | Value] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    keep_variables: bool = True,
+) -> int:
+    """Remove all that outputs and signatures do not need: gradients, optimizers, summaries, losses; returns how many nodes.
+
+    Inputs that only training knows, such as `keep_prob` or `is_training`, become constants where
+    `constants` gives their values. `StopGradient` nodes go too. What initializes tables and
+    restores variables stays, and so do the bodies of functions as they are.
+
+    Args:
+        outputs: values to keep besides; where given, they become the outputs of the graph.
+        constants: name of an input -> its value from now on.
+        keep_variables: keep what saves and restores variables (a graph whose variables are frozen needs it no more).
+
+    Raises:
+        ArgumentError: the graph states no output and none is given, a name is unknown, or a value does not fit its input.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> f32 = [(DTYPES["float32"], (2,))]
+    >>> g = Graph()
+    >>> x = g.add_node("Placeholder", "x", output_types=f32).outputs[0]
+    >>> y = g.add_node("Relu", "y", inputs=[x], output_types=f32).outputs[0]
+    >>> _ = g.add_node("L2Loss", "loss", inputs=[y], output_types=[(DTYPES["float32"], ())])
+    >>> strip_training(g, outputs=["y"]), [node.name for node in g]
+    (1, ['x', 'y'])
+    """
+    wanted = None if outputs is None else [find_value(graph, name) for name in outputs]
+    if wanted is None and not graph.outputs and not graph.signatures:
+        raise ArgumentError(
+            "the graph states no outputs", where=f"graph {graph.name!r}", remedy="name what serving fetches: outputs=[...]"
+        )
+    arrays = {find_input(graph, name): (name, value) for name, value in (constants or {}).items()}
+    bound = {value: _array(value, name, given) for value, (name, given) in arrays.items()}
+
+    before = len(graph)
+    if wanted is not None:
+        graph.outputs = dict.fromkeys(wanted)
+    for value, array in bound.items():
+        _make_constant(graph, value, array)
+    _pass_through(graph)
+    drop_collections(graph, keep_variables=keep_variables)
+    remove_unneeded(graph)
+    put_in_order(graph)
+    return before - len(graph)
+
+
+def drop_collections(graph: Graph, *, keep_variables: bool) -> None:
+    """Forget the collections that only training reads, and those of variables on request."""
+    for name in list(graph.collections):
+        is_training = name in _TRAINING_COLLECTIONS
+        if is_training or (not keep_variables and name in ("variables", "local_variables", "model_variables", "saver")):
+            del graph.collections[name]
+
+
+def remove_unneeded(graph: Graph, *, forget: Iterable[Node] = ()) -> int:
+    """Remove what outputs, control outputs, signatures and collections do not need; an input that nothing reads goes
+    where no signature states it. Returns how many nodes."""
+    seeds: list[Node] = [v.producer for v in graph.outputs] + list(graph.control_outputs)
+    for signature in graph.signatures.values():
+        seeds += [v.producer for v in (*signature.inputs.values(), *signature.outputs.values())]
+    forgotten = set(forget)
+    for collection in graph.collections.values():
+        held = (item if isinstance(item, Node) else item.producer for item in collection.references())
+        seeds += [node for node in held if node not in forgotten]
+    seeds += [v.producer for v in graph.inputs if v.dtype.name != "resource"]
+    needed = backward_reachable(seeds)
+    graph.inputs = [v for v in graph.inputs if v.producer in needed]
+    doomed = [node for node in graph.nodes if node not in needed]
+    graph.remove_nodes(doomed)
+    return len(doomed)
+
+
+def _array(value: Value, name: str, given: Any) -> np.ndarray[Any, Any]:
+    if value.producer.op_type not in PLACEHOLDERS:
+        raise ArgumentError(f"the input {name!r} is no placeholder", where="argument 'constants'")
+    try:
+        array = np.asarray(given, dtype=value.dtype.name)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"{given!r} is no value of dtype {value.dtype}", where=f"argument 'constants', input {name!r}") from error
+    if not agree(value.shape, array.shape):
+        raise ArgumentError(f"a value of shape {array.shape} does not fit {value!r}", where=f"argument 'constants', input {name!r}")
+    return array
+
+
+def _make_constant(graph: Graph, value: Value, array: np.ndarray[Any, Any]) -> None:
+    node = value.producer
+    constant = add_constant(graph, f"{node.name}/constant", array, device=node.device)
+    graph.inputs = [v for v in graph.inputs if v is not value]
+    for signature in graph.signatures.values():
+        signature.inputs = {key: v for key, v in signature.inputs.items() if v is not value}
+    graph.replace_uses(value, constant)
+    hand_on_control(graph, node, [])
+    name = node.name
+    graph.remove_node(node)
+    graph.rename(constant.producer, name)
+
+
+def _pass_through(graph: Graph) -> None:
+    """Let the readers of what only stops gradients read its input."""
+    fed = set(input_values(graph))
+    for node in graph.nodes:
+        if node.op_type not in _PASSED_THROUGH or node.control_inputs or graph.is_border(node) or node.inputs[0] in fed:
+            continue
+        hand_on_control(graph, node, [node.inputs[0].producer])
+        graph.replace_uses(node.outputs[0], node.inputs[0])
+        graph.remove_node(node)
