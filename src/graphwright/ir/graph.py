@@ -18,8 +18,7 @@ No verb looks for cycles, which would cost a walk over the graph for every edge;
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection as Container
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from graphwright.errors import GraphError
 from graphwright.ir import colocation
@@ -440,10 +439,14 @@ class Graph:
         """
         return self.replace_many_uses({old: new}, keep=keep)
 
-    def replace_many_uses(self, new_of: Mapping[Value, Value], *, keep: Container[Node] = ()) -> int:
+    def replace_many_uses(self, new_of: Mapping[Value, Value], *, keep: Container[Node] = (), borders: bool = True) -> int:
         """`replace_uses` of many values at once, in time linear in the inputs of their readers; returns how many uses changed.
 
         All are replaced at the same time: where a new value is to be replaced itself, its new readers go on reading it.
+
+        Args:
+            keep: nodes that go on reading the old values; anything that answers `in`.
+            borders: whether outputs of the graph and of its signatures change too.
 
         Raises:
             GraphError: as `replace_uses`; nothing is changed then.
@@ -469,6 +472,8 @@ class Graph:
         for node, changed in readers.items():
             self._set_inputs(node, changed)
         in_outputs = 0
+        if not borders:
+            return sum(len(changed) for changed in readers.values())
         if any(old.producer in self._borders for old in new_of):
             in_outputs = sum(new_of.get(value, value) is not value for value in self._outputs)
             self.outputs = [new_of.get(value, value) for value in self._outputs]
@@ -569,6 +574,12 @@ class Graph:
         for node, name in changed.items():
             self._links[node].name = name
             self._by_name[name] = node
+
+    def colocated_with(self, node: Node) -> tuple[Node, ...]:
+        """The nodes that ask to be on the device of this one (`loc:@` in their attribute `_class`)."""
+        if self._colocations is None:
+            self._colocations = Colocations(self._links)
+        return self._colocations.members(node.name)
 
     def set_attr(self, node: Node, name: str, attribute: Attribute | None) -> None:
         """Set an attribute of a node; None removes it. Its shapes are settled anew when one is next read.

@@ -1,0 +1,236 @@
+"""Find nodes: by name, scope, op type or predicate, and by walking along the edges.
+
+Walks go from node to node in breadth, and answer with a list in the order of the walk, each node once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from fnmatch import fnmatchcase
+
+from graphwright.ir.graph import Graph, Node, Value
+
+NamePattern = str | re.Pattern[str] | Callable[[Node], bool]
+Where = Collection[Node] | Callable[[Node], bool]
+
+
+def select(
+    graph: Graph,
+    pattern: NamePattern | None = None,
+    *,
+    op_type: str | Iterable[str] | None = None,
+    scope: str | None = None,
+    within: Where | None = None,
+) -> list[Node]:
+    """The nodes that fulfill every condition, in the order of the graph.
+
+    Args:
+        pattern: a name in which `*`, `?` and `[...]` stand for other characters, a compiled regular
+            expression that is searched for in the name, or a predicate.
+        op_type: one op type or several.
+        scope: only the node of this name and those below it, `scope/...`.
+        within: only nodes in this set, or of which this predicate is true.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "g"
+    ... %x = Placeholder() : float32[2]
+    ... %dense/relu = Relu(%x:0) : float32[2]
+    ... %dense/neg = Neg(%x:0) : float32[2]
+    ... ''')
+    >>> [n.name for n in select(g, "dense/*", op_type="Neg")]
+    ['dense/neg']
+    >>> [n.name for n in select(g, re.compile("^x|relu"))]
+    ['x', 'dense/relu']
+    """
+    named = _named(pattern)
+    types = {op_type} if isinstance(op_type, str) else None if op_type is None else set(op_type)
+    inside = _predicate(within)
+    nodes: Iterable[Node] = graph
+    if isinstance(pattern, str) and pattern in graph:  # a plain name needs no look at all nodes
+        nodes = (graph[pattern],)
+        named = _named(None)
+    elif isinstance(pattern, str) and not _is_glob(pattern):
+        nodes = ()
+    below = None if scope is None else scope.rstrip("/")
+    return [
+        node
+        for node in nodes
+        if named(node)
+        and (types is None or node.op_type in types)
+        and (below is None or node.name == below or node.name.startswith(f"{below}/"))
+        and inside(node)
+    ]
+
+
+def select_values(graph: Graph, pattern: str | re.Pattern[str] | Callable[[Value], bool]) -> list[Value]:
+    """The values whose name (`node:index`) fits, in the order of the graph.
+
+    Args:
+        pattern: as in `select`, of the value's name; a predicate is asked about the value.
+    """
+    if isinstance(pattern, str):
+        return [v for node in graph for v in node.outputs if fnmatchcase(v.name, pattern)]
+    if isinstance(pattern, re.Pattern):
+        return [v for node in graph for v in node.outputs if pattern.search(v.name)]
+    return [v for node in graph for v in node.outputs if pattern(v)]
+
+
+def scopes(graph: Graph) -> dict[str, int]:
+    """Every name scope, and how many nodes are in it or below it."""
+    counts: dict[str, int] = {}
+    for node in graph:
+        parts = node.name.split("/")[:-1]
+        for k in range(1, len(parts) + 1):
+            scope = "/".join(parts[:k])
+            counts[scope] = counts.get(scope, 0) + 1
+    return counts
+
+
+def walk_forward(
+    seeds: Iterable[Node | Value],
+    *,
+    inclusive: bool = True,
+    within: Where | None = None,
+    stop_at: Iterable[Node | Value] = (),
+    control: bool = False,
+) -> list[Node]:
+    """What depends on the seeds.
+
+    Args:
+        seeds: nodes, or values, which stand for the nodes that read them.
+        inclusive: whether the seeds are part of the answer.
+        within: other nodes are not entered.
+        stop_at: values that are not followed, and nodes that are reached but not left.
+        control: whether to follow control edges.
+    """
+    start = dict.fromkeys(node for seed in seeds for node in ((seed,) if isinstance(seed, Node) else seed.consumers))
+    stop = set(stop_at)
+
+    def after(node: Node) -> Iterator[Node]:
+        if node in stop:
+            return
+        for value in node.outputs:
+            if value not in stop:
+                yield from value.consumers
+        if control:
+            yield from node.control_consumers
+
+    return _walk(start, after, inclusive, within)
+
+
+def walk_backward(
+    seeds: Iterable[Node | Value],
+    *,
+    inclusive: bool = True,
+    within: Where | None = None,
+    stop_at: Iterable[Node | Value] = (),
+    control: bool = False,
+) -> list[Node]:
+    """What the seeds depend on; the arguments are those of `walk_forward`, and a value stands for the node that makes it."""
+    start = dict.fromkeys(seed if isinstance(seed, Node) else seed.producer for seed in seeds)
+    stop = set(stop_at)
+
+    def before(node: Node) -> Iterator[Node]:
+        if node in stop:
+            return
+        for value in node.inputs:
+            if value not in stop:
+                yield value.producer
+        if control:
+            yield from node.control_inputs
+
+    return _walk(start, before, inclusive, within)
+
+
+def between(
+    forward: Iterable[Node | Value],
+    backward: Iterable[Node | Value],
+    *,
+    inclusive: bool = True,
+    within: Where | None = None,
+    control: bool = False,
+) -> list[Node]:
+    """The intersection of two walks: what depends on `forward` and is needed by `backward`, in the order of the walk forward."""
+    ahead = walk_forward(forward, inclusive=inclusive, within=within, control=control)
+    behind = set(walk_backward(backward, inclusive=inclusive, within=within, control=control))
+    return [node for node in ahead if node in behind]
+
+
+def walks_union(
+    forward: Iterable[Node | Value],
+    backward: Iterable[Node | Value],
+    *,
+    inclusive: bool = True,
+    within: Where | None = None,
+    control: bool = False,
+) -> list[Node]:
+    """What depends on `forward`, then what `backward` depends on, each node once."""
+    ahead = walk_forward(forward, inclusive=inclusive, within=within, control=control)
+    behind = walk_backward(backward, inclusive=inclusive, within=within, control=control)
+    return list(dict.fromkeys((*ahead, *behind)))
+
+
+def within_boundary(
+    seeds: Iterable[Node],
+    boundary: Iterable[Node],
+    *,
+    inclusive: bool = True,
+    within: Where | None = None,
+    control: bool = False,
+) -> list[Node]:
+    """What can be reached from the seeds in either direction without passing a node of the boundary.
+
+    Args:
+        inclusive: whether nodes of the boundary that were reached are part of the answer.
+    """
+    fence = set(boundary)
+
+    def around(node: Node) -> Iterator[Node]:
+        if node in fence:
+            return
+        yield from (v.producer for v in node.inputs)
+        yield from (c for v in node.outputs for c in v.consumers)
+        if control:
+            yield from node.control_inputs
+            yield from node.control_consumers
+
+    found = _walk(dict.fromkeys(seeds), around, True, within)
+    return found if inclusive else [node for node in found if node not in fence]
+
+
+def _walk(seeds: Iterable[Node], following: Callable[[Node], Iterable[Node]], inclusive: bool, within: Where | None) -> list[Node]:
+    inside = _predicate(within)
+    first = dict.fromkeys(seeds)
+    found = list(first)
+    seen = set(first)
+    for node in found:  # grows while it is walked
+        for other in following(node):
+            if other not in seen and inside(other):
+                seen.add(other)
+                found.append(other)
+    return found if inclusive else [node for node in found if node not in first]
+
+
+def _predicate(within: Where | None) -> Callable[[Node], bool]:
+    if within is None:
+        return lambda _: True
+    if callable(within):
+        return within
+    members = frozenset(within)
+    return lambda node: node in members
+
+
+def _named(pattern: NamePattern | None) -> Callable[[Node], bool]:
+    if pattern is None:
+        return lambda _: True
+    if isinstance(pattern, str):
+        return lambda node: fnmatchcase(node.name, pattern)
+    if isinstance(pattern, re.Pattern):
+        return lambda node: pattern.search(node.name) is not None
+    return pattern
+
+
+def _is_glob(pattern: str) -> bool:
+    return any(c in pattern for c in "*?[")

@@ -1,0 +1,247 @@
+"""A view of some nodes of a graph, with an ordered list of inputs and outputs that can be remapped.
+
+inputs
+    Values from outside that the nodes read.
+outputs
+    Values of the nodes that someone outside reads, that are an output of the graph or of a signature, or that nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from graphwright.errors import GraphError
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.select import select
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """How a set of nodes is tied to the rest of its graph."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    inside: tuple[Value, ...]
+    """Values that are made and read inside."""
+    control_inputs: tuple[Node, ...]
+    """Nodes outside that a node inside waits for."""
+    control_outputs: tuple[Node, ...]
+    """Nodes inside that a node outside waits for."""
+
+
+def boundary(nodes: Iterable[Node]) -> Boundary:
+    """Compute the boundary, in time linear in the nodes and their edges.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "g"
+    ... %x = Placeholder() : float32[2]
+    ... %a = Relu(%x:0) : float32[2]
+    ... %b = Neg(%a:0) : float32[2]
+    ... ''')
+    >>> found = boundary([g["a"], g["b"]])
+    >>> [v.name for v in found.inputs], [v.name for v in found.outputs], [v.name for v in found.inside]
+    (['x:0'], ['b:0'], ['a:0'])
+    """
+    members = dict.fromkeys(nodes)
+    reads = dict.fromkeys(value for node in members for value in node.inputs)
+    outputs: list[Value] = []
+    for node in members:
+        border = _border_values(node)
+        outputs += [v for v in node.outputs if v in border or not v.uses or any(c not in members for c in v.consumers)]
+    controls = dict.fromkeys(c for node in members for c in node.control_inputs if c not in members)
+    return Boundary(
+        inputs=tuple(value for value in reads if value.producer not in members),
+        outputs=tuple(outputs),
+        inside=tuple(value for value in reads if value.producer in members),
+        control_inputs=tuple(controls),
+        control_outputs=tuple(node for node in members if any(c not in members for c in node.control_consumers)),
+    )
+
+
+def _border_values(node: Node) -> frozenset[Value]:
+    graph = node.graph
+    if not graph.is_border(node):
+        return frozenset()
+    fetched = (v for signature in graph.signatures.values() for v in signature.outputs.values())
+    return frozenset((*graph.outputs, *fetched))
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """Nodes of a graph with the inputs and outputs of their boundary, or a selection and another order of them.
+
+    A view says how the graph was when it was made; make it anew after an edit.
+
+    Args:
+        graph: the graph that holds the nodes.
+        nodes: each once.
+        inputs: values from outside; None means those of the boundary.
+        outputs: values of the nodes; None means those of the boundary.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "g"
+    ... %x = Placeholder() : float32[2]
+    ... %w = Placeholder() : float32[2]
+    ... %a = Mul(%x:0, %w:0) : float32[2]
+    ... ''')
+    >>> view = Subgraph.of(g["a"])
+    >>> [v.name for v in view.remap_inputs([1]).inputs], "a" in view
+    (['w:0'], True)
+    """
+
+    graph: Graph
+    nodes: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+    @staticmethod
+    def of(*nodes: Node | Iterable[Node]) -> Subgraph:
+        """The view of these nodes, with the inputs and outputs of their boundary.
+
+        Raises:
+            GraphError: there are none, or they belong to several graphs.
+        """
+        found = dict.fromkeys(node for item in nodes for node in ((item,) if isinstance(item, Node) else item))
+        graph = graph_of(found)
+        ends = boundary(found)
+        return Subgraph(graph, tuple(found), ends.inputs, ends.outputs)
+
+    @staticmethod
+    def of_scope(graph: Graph, scope: str) -> Subgraph:
+        """The view of the nodes in a name scope.
+
+        Raises:
+            GraphError: there are none.
+        """
+        nodes = select(graph, scope=scope)
+        if not nodes:
+            raise GraphError(f"no node is in scope {scope!r}", where=f"graph {graph.name!r}", remedy="look at ir.select.scopes(graph)")
+        return Subgraph.of(nodes)
+
+    @cached_property
+    def members(self) -> frozenset[Node]:
+        """The nodes as a set."""
+        return frozenset(self.nodes)
+
+    @cached_property
+    def boundary(self) -> Boundary:
+        """The boundary of the nodes, whatever the inputs and outputs were remapped to."""
+        return boundary(self.nodes)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self.members or any(n.name == node for n in self.nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def node(self, name: str) -> Node:
+        """The node of this name.
+
+        Raises:
+            GraphError: it is not part of the view.
+        """
+        found = self.graph[name]
+        if found not in self.members:
+            raise GraphError(f"{name!r} is not in the subgraph", where=f"{len(self.nodes)} nodes of graph {self.graph.name!r}")
+        return found
+
+    def remap_inputs(self, order: Sequence[int | Value]) -> Subgraph:
+        """The view with these of its inputs, by index or value, in this order.
+
+        Raises:
+            GraphError: one is no input of the view, or stands there twice.
+        """
+        return replace(self, inputs=_remapped(self.inputs, order, "input", repeated=False))
+
+    def remap_outputs(self, order: Sequence[int | Value]) -> Subgraph:
+        """The view with these outputs: indices of its outputs, or any values of its nodes; one may stand there twice.
+
+        Raises:
+            GraphError: one is no output of the view nor a value of its nodes.
+        """
+        own = {v for node in self.nodes for v in node.outputs}
+        return replace(self, outputs=_remapped(self.outputs, order, "output", repeated=True, also=own))
+
+    def remap(self, inputs: Sequence[int | Value] | None = None, outputs: Sequence[int | Value] | None = None) -> Subgraph:
+        """Both at once; None leaves a side as it is."""
+        view = self if inputs is None else self.remap_inputs(inputs)
+        return view if outputs is None else view.remap_outputs(outputs)
+
+    def remap_default(self) -> Subgraph:
+        """The view with the inputs and outputs of its boundary."""
+        return replace(self, inputs=self.boundary.inputs, outputs=self.boundary.outputs)
+
+    def without_unused_outputs(self) -> Subgraph:
+        """The view without the outputs that nobody outside reads."""
+        kept = [v for v in self.outputs if any(c not in self.members for c in v.consumers)]
+        return replace(self, outputs=tuple(kept))
+
+    def consumers(self) -> tuple[Node, ...]:
+        """The nodes outside that read an output of the view."""
+        return tuple(dict.fromkeys(c for v in self.outputs for c in v.consumers if c not in self.members))
+
+    def input_index(self, value: Value) -> int:
+        """The place of an input.
+
+        Raises:
+            GraphError: the value is none.
+        """
+        return _index(self.inputs, value, "input")
+
+    def output_index(self, value: Value) -> int:
+        """The place of an output.
+
+        Raises:
+            GraphError: the value is none.
+        """
+        return _index(self.outputs, value, "output")
+
+
+def graph_of(nodes: Iterable[Node] | Mapping[Node, object]) -> Graph:
+    """The graph that owns all of these nodes.
+
+    Raises:
+        GraphError: there are none, they belong to several graphs, or one was removed.
+    """
+    graph: Graph | None = None
+    for node in nodes:
+        graph = graph or node.graph
+        if node.graph is not graph or not graph.owns(node):
+            raise GraphError(
+                f"{node.name!r} does not belong to graph {graph.name!r}",
+                where=f"node {node.name!r}",
+                cause="it was removed, or belongs to another graph",
+            )
+    if graph is None:
+        raise GraphError("no nodes were given", remedy="give at least one node")
+    return graph
+
+
+def _remapped(
+    known: tuple[Value, ...], order: Sequence[int | Value], role: str, *, repeated: bool, also: Iterable[Value] = ()
+) -> tuple[Value, ...]:
+    allowed = {*known, *also}
+    chosen: list[Value] = []
+    for item in order:
+        if isinstance(item, int) and not 0 <= item < len(known):
+            raise GraphError(f"there is no {role} {item}: the subgraph has {len(known)}", where=f"remap_{role}s")
+        value = known[item] if isinstance(item, int) else item
+        if value not in allowed:
+            raise GraphError(f"{value.name} is no {role} of the subgraph", where=f"remap_{role}s")
+        if not repeated and value in chosen:
+            raise GraphError(f"{value.name} is given twice", where=f"remap_{role}s")
+        chosen.append(value)
+    return tuple(chosen)
+
+
+def _index(values: tuple[Value, ...], value: Value, role: str) -> int:
+    if value not in values:
+        raise GraphError(f"{value.name} is no {role} of the subgraph")
+    return values.index(value)
