@@ -27,7 +27,7 @@ from graphwright.ir.colocation import Colocations
 from graphwright.ir.dtypes import DTYPES as DTYPES
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.node import Function as Function
-from graphwright.ir.node import Links
+from graphwright.ir.node import Links, check_name
 from graphwright.ir.node import Node as Node
 from graphwright.ir.node import Use as Use
 from graphwright.ir.node import Value as Value
@@ -233,6 +233,17 @@ class Graph:
         self._collections = WatchedDict(collections)
         self._holdings = Holdings(self._signatures, self._collections)
 
+    def places_of_values(self, node: Node) -> list[tuple[str, list[Node | Value]]]:
+        """Where values of a node, or the node, stand without being read: inputs, outputs, signatures and collections."""
+        places: list[tuple[str, list[Node | Value]]] = [("graph.inputs", [*self._inputs]), ("graph.outputs", [*self._outputs])]
+        for name in self._holdings.signatures_of(node):
+            signature = self._signatures[name]
+            places.append((f"graph.signatures[{name!r}]", [*signature.inputs.values(), *signature.outputs.values()]))
+        places += [
+            (f"graph.collections[{name!r}]", [*self._collections[name].references()]) for name in self._holdings.collections_of(node)
+        ]
+        return places
+
     # Shapes
 
     def refresh_shapes(self, nodes: Iterable[Node]) -> None:
@@ -397,7 +408,7 @@ class Graph:
             raise GraphError(f"{value.name} is no output of {node.name!r} any more", where=f"node {node.name!r}")
         if links.uses[index]:
             raise GraphError(f"{value.name} is still read by {value.uses[0]}", where=f"node {node.name!r}", remedy="reroute its uses first")
-        for place, values in self._places_of_values(node):
+        for place, values in self.places_of_values(node):
             if value in values:
                 raise GraphError(f"{value.name} is in {place}", where=f"node {node.name!r}", remedy=f"change {place} first")
         for later in links.outputs[index + 1 :]:
@@ -615,8 +626,7 @@ class Graph:
     # Checks, which change nothing
 
     def _check_free(self, name: str) -> None:
-        if not name or name[0] == "^" or ":" in name:
-            raise GraphError(f"{name!r} cannot be the name of a node", where=f"graph {self.name!r}", cause="`^` and `:` mark edges")
+        check_name(name, self.name)
         if name in self._by_name:
             raise GraphError(f"a node named {name!r} exists already", where=f"graph {self.name!r}", remedy="use graph.unique_name(name)")
 
@@ -646,17 +656,6 @@ class Graph:
                 where=f"node {node.name!r}",
                 remedy="change graph.signatures first",
             )
-
-    def _places_of_values(self, node: Node) -> list[tuple[str, list[Node | Value]]]:
-        """Where values of a node may stand without being read."""
-        places: list[tuple[str, list[Node | Value]]] = [("graph.inputs", [*self._inputs]), ("graph.outputs", [*self._outputs])]
-        for name in self._holdings.signatures_of(node):
-            signature = self._signatures[name]
-            places.append((f"graph.signatures[{name!r}]", [*signature.inputs.values(), *signature.outputs.values()]))
-        places += [
-            (f"graph.collections[{name!r}]", [*self._collections[name].references()]) for name in self._holdings.collections_of(node)
-        ]
-        return places
 
     # Changes, which check nothing
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape, byte_count, format_shape
 
@@ -82,6 +83,16 @@ class Value:
 
     def __str__(self) -> str:
         return self.name
+
+
+def check_name(name: str, graph_name: str) -> None:
+    """Refuse what no node can be called.
+
+    Raises:
+        GraphError: the name is empty or has a character that marks edges.
+    """
+    if not name or name[0] == "^" or ":" in name:
+        raise GraphError(f"{name!r} cannot be the name of a node", where=f"graph {graph_name!r}", cause="`^` and `:` mark edges")
 
 
 def write_shape(value: Value, shape: Shape) -> None:

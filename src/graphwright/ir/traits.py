@@ -40,6 +40,7 @@ _CONTROL_FLOW = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
 _MERGE = frozenset({"Merge", "RefMerge"})
+_CONTROL_FLOW_OF_TF1 = frozenset("Switch Merge Enter Exit NextIteration LoopCond ControlTrigger".split())
 _STATEFUL_OPS = frozenset(
     "Assert Print PrintV2 RandomUniform RandomStandardNormal RandomUniformInt TruncatedNormal RandomShuffle Multinomial RandomGamma "
     "RandomPoisson RandomPoissonV2 ParameterizedTruncatedNormal StatefulStandardNormalV2 StatefulUniform StatefulUniformInt "
@@ -129,6 +130,16 @@ def is_back_edge(value: Value, reader: Node) -> bool:
 def closes_loop(op_type: str, reader_op_type: str) -> bool:
     """Whether an edge between nodes of these types closes a loop of TF1."""
     return op_type in _NEXT_ITERATION and reader_op_type in _MERGE
+
+
+def is_loop_of_tf1(node: Node) -> bool:
+    """Whether the node belongs to the control flow of TF1, with dead tensors and frames."""
+    return node.op_type.removeprefix("Ref") in _CONTROL_FLOW_OF_TF1
+
+
+def has_known_effects(node: Node) -> bool:
+    """Whether the op type is known to do more than make its outputs. An unknown op, or a call, may have effects all the same."""
+    return node.op_type in _STATEFUL_OPS or writes_resource(node) is not None
 
 
 def called_functions(node: Node) -> tuple[str, ...]:

@@ -1,0 +1,37 @@
+"""The verbs that edit a graph beyond what `Graph` itself offers. Each checks everything first."""
+
+from __future__ import annotations
+
+from graphwright.ir.edit.arguments import add_argument as add_argument
+from graphwright.ir.edit.arguments import add_result as add_result
+from graphwright.ir.edit.arguments import change_argument as change_argument
+from graphwright.ir.edit.arguments import remove_argument as remove_argument
+from graphwright.ir.edit.arguments import remove_result as remove_result
+from graphwright.ir.edit.arguments import set_result as set_result
+from graphwright.ir.edit.clone import CloneResult as CloneResult
+from graphwright.ir.edit.clone import clone as clone
+from graphwright.ir.edit.extract import extract as extract
+from graphwright.ir.edit.extract import prune as prune
+from graphwright.ir.edit.insert import Detached as Detached
+from graphwright.ir.edit.insert import add_placeholder as add_placeholder
+from graphwright.ir.edit.insert import bypass as bypass
+from graphwright.ir.edit.insert import connect as connect
+from graphwright.ir.edit.insert import detach as detach
+from graphwright.ir.edit.insert import insert_after as insert_after
+from graphwright.ir.edit.insert import insert_before as insert_before
+from graphwright.ir.edit.library import add_function as add_function
+from graphwright.ir.edit.library import call_sites as call_sites
+from graphwright.ir.edit.library import remove_function as remove_function
+from graphwright.ir.edit.library import remove_unused_functions as remove_unused_functions
+from graphwright.ir.edit.library import rename_functions as rename_functions
+from graphwright.ir.edit.library import unique_function_name as unique_function_name
+from graphwright.ir.edit.names import rename_nodes as rename_nodes
+from graphwright.ir.edit.names import rename_scope as rename_scope
+from graphwright.ir.edit.names import set_devices as set_devices
+from graphwright.ir.edit.outline import inline as inline
+from graphwright.ir.edit.outline import outline as outline
+from graphwright.ir.edit.reroute import replace_node as replace_node
+from graphwright.ir.edit.reroute import reroute as reroute
+from graphwright.ir.edit.reroute import reroute_control as reroute_control
+from graphwright.ir.edit.reroute import set_control_inputs as set_control_inputs
+from graphwright.ir.edit.reroute import swap as swap

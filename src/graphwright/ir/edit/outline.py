@@ -1,0 +1,204 @@
+"""Between graph and library: outline nodes into a function with a call, and inline a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphwright.errors import GraphError, UnsupportedError
+from graphwright.ir.attributes import Attribute, FunctionReference
+from graphwright.ir.edit.arguments import CALL_TYPES, types_attribute
+from graphwright.ir.edit.clone import CloneResult, clone
+from graphwright.ir.edit.library import unique_function_name
+from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.select import walk_forward
+from graphwright.ir.subgraph import Subgraph, graph_of
+from graphwright.ir.traits import has_known_effects, is_loop_of_tf1
+
+
+def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "", stateful: bool = True) -> Node:
+    """Move nodes into a new function of the library, and put a call in their place; returns the call.
+
+    Arguments are the inputs of the subgraph and results its outputs, in the order of the view. Control edges across the boundary
+    lead to the call. The body keeps the names of the nodes; collections lose them.
+
+    Args:
+        name: of the function; a suffix is added where it is taken.
+        call_name: of the call, `name` by default; a suffix is added where it is taken.
+        stateful: whether the call is a `StatefulPartitionedCall`, which is right for all bodies.
+
+    Raises:
+        GraphError: an input of the graph or of a signature is among the nodes, an output that is read is not among the view's, or a
+            path leaves the nodes and comes back, so that the call would wait for itself; nothing is changed then.
+        UnsupportedError: the nodes hold control flow of TF1, whose frames cannot cross a function.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "g"
+    ... outputs %b:0
+    ... %x = Placeholder() : float32[2]
+    ... %a = Relu(%x:0) : float32[2]
+    ... %b = Neg(%a:0) : float32[2]
+    ... ''')
+    >>> outline([g["a"], g["b"]], "tail"), g.outputs[0].name, [n.name for n in g.functions["tail"].body]
+    (<Node tail = StatefulPartitionedCall(x:0)>, 'tail:0', ['x', 'a', 'b'])
+    """
+    view = nodes if isinstance(nodes, Subgraph) else Subgraph.of(nodes)
+    graph = view.graph
+    _check_outline(view)
+    function_name = unique_function_name(graph, name)
+    ends = view.boundary
+    body = Graph(function_name, functions=graph.functions, versions=graph.versions)
+    body.shape_rule = graph.shape_rule
+    arguments: dict[Value, Value] = {}
+    own_names = {node.name for node in view.nodes}
+    for k, value in enumerate(view.inputs):
+        argument_name = value.producer.name.rsplit("/", 1)[-1]
+        while argument_name in own_names or argument_name in body:
+            argument_name += "_arg"
+        attrs: dict[str, Attribute] = {"T": value.dtype, "index": k}
+        argument = body.add_node("_Arg", argument_name, attrs=attrs, output_types=[(value.dtype, value.last_shape)]).outputs[0]
+        arguments[value] = argument
+        if value in graph.variables:
+            body.variables[argument] = graph.variables[value]
+    inside = clone(view.nodes, into=body, input_map=arguments)
+    body.inputs = arguments.values()
+    body.outputs = [inside.value_of[v] for v in view.outputs]
+    effects = [node for node in view.nodes if node in ends.control_outputs or node in graph.control_outputs or has_known_effects(node)]
+    body.control_outputs = [inside.node_of[node] for node in effects]
+    graph.functions[function_name] = Function(function_name, body)
+
+    call = graph.add_node(
+        "StatefulPartitionedCall" if stateful else "PartitionedCall",
+        graph.unique_name(call_name or name),
+        inputs=view.inputs,
+        control_inputs=ends.control_inputs,
+        attrs={
+            "Tin": types_attribute(view.inputs),
+            "Tout": types_attribute(view.outputs),
+            "f": FunctionReference(function_name),
+            "config": b"",
+            "config_proto": b"",
+            "executor_type": b"",
+        },
+        output_types=[(v.dtype, v.last_shape) for v in view.outputs],
+    )
+    graph.replace_many_uses(dict(zip(view.outputs, call.outputs, strict=True)), keep=view.members)
+    for node in ends.control_outputs:
+        for after in node.control_consumers:
+            if after not in view.members:
+                graph.remove_control_input(after, node)
+                graph.add_control_input(after, call)
+    graph.control_outputs = dict.fromkeys(call if node in view.members else node for node in graph.control_outputs)
+    graph.remove_nodes(view.nodes)
+    return call
+
+
+def _check_outline(view: Subgraph) -> None:
+    graph, members = view.graph, view.members
+    graph_of(view.nodes)
+    fed = {v.producer for v in graph.inputs} | {v.producer for s in graph.signatures.values() for v in s.inputs.values()}
+    held = next((node for node in view.nodes if node in fed), None)
+    if held is not None:
+        raise GraphError(f"{held.name!r} is an input of the graph or of a signature", where=f"node {held.name!r}", remedy="leave it out")
+    loop = next((node for node in view.nodes if is_loop_of_tf1(node)), None)
+    if loop is not None:
+        raise UnsupportedError(f"{loop.name!r} = {loop.op_type} is control flow of TF1, whose frames cannot cross a function")
+    if len(set(view.outputs)) != len(view.outputs):
+        raise GraphError("an output is given twice", where="outline")
+    fetched = {*graph.outputs, *(v for s in graph.signatures.values() for v in s.outputs.values())}
+    results, inputs = set(view.outputs), set(view.inputs)
+    for value in view.boundary.outputs:
+        if value not in results and (value in fetched or any(c not in members for c in value.consumers)):
+            raise GraphError(f"{value.name} is read outside, and is not among the outputs of the subgraph", where="outline")
+    missing = next((v for v in view.boundary.inputs if v not in inputs), None)
+    if missing is not None:
+        raise GraphError(f"{missing.name} is read, and is not among the inputs of the subgraph", where="outline")
+    outside = [c for n in view.nodes for v in n.outputs for c in v.consumers if c not in members]
+    outside += [c for n in view.boundary.control_outputs for c in n.control_consumers if c not in members]
+    back = next((node for node in walk_forward(outside, control=True, stop_at=members) if node in members), None)
+    if back is not None:
+        raise GraphError(
+            f"a path leaves the nodes and comes back at {back.name!r}, so the call would wait for itself",
+            where=f"node {back.name!r}",
+            remedy="take the nodes between into the subgraph too (ir.select.between)",
+        )
+
+
+def inline(call: Node) -> CloneResult:
+    """Put the body of a function in the place of a call, which is removed; the nodes are named `<call>/<node>`.
+
+    What the call waited for, the nodes of the body wait for; what waited for the call waits for the results and effects of the body.
+
+    Raises:
+        GraphError: the node is no plain call, or the function is not in the library; nothing is changed then.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "g"
+    ... outputs %call:0
+    ... %x = Placeholder() : float32[2]
+    ... %call = PartitionedCall(%x:0) {f = @f} : float32[2]
+    ... function "f"
+    ... inputs %a:0
+    ... outputs %r:0
+    ... %a = _Arg() : float32[2]
+    ... %r = Relu(%a:0) : float32[2]
+    ... ''')
+    >>> _ = inline(g["call"])
+    >>> g.outputs[0].producer
+    <Node call/r = Relu(x:0)>
+    """
+    graph = graph_of([call])
+    body = _body_of(call)
+    arguments = {v.producer for v in body.inputs}
+    inner = [node for node in body if node not in arguments]
+    sources = [v.producer for v in call.inputs]
+    controls = {argument.producer: source for argument, source in zip(body.inputs, sources, strict=True)}
+    result = clone(inner, into=graph, input_map=dict(zip(body.inputs, call.inputs, strict=True)), control_map=controls, scope=call.name)
+    copies = result.nodes
+    made = set(copies)
+    for node in copies:
+        starts = not any(v.producer in made for v in node.inputs) and not any(c in made for c in node.control_inputs)
+        if starts:
+            for before in call.control_inputs:
+                graph.add_control_input(node, before)
+    effects = dict.fromkeys([*body.control_outputs, *(node for node in inner if has_known_effects(node))])
+    outputs = [result.value_of[v] for v in body.outputs]
+    done = [result.node_of[n] for n in effects if n in result.node_of]
+    graph.replace_many_uses(dict(zip(call.outputs, outputs, strict=True)))
+    waits = dict.fromkeys([*done, *(v.producer for v in outputs if v.producer in made)]) or dict.fromkeys((*call.control_inputs, *sources))
+    for after in call.control_consumers:
+        graph.remove_control_input(after, call)
+        for before in waits:
+            graph.add_control_input(after, before)
+    if call in graph.control_outputs:
+        expanded = [n for node in graph.control_outputs for n in (waits if node is call else (node,))]
+        graph.control_outputs = dict.fromkeys(expanded)
+    graph.remove_node(call)
+    return result
+
+
+def _body_of(call: Node) -> Graph:
+    graph = call.graph
+    reference = call.attrs.get("f")
+    name = reference.name if isinstance(reference, FunctionReference) and call.op_type in CALL_TYPES else call.op_type
+    function = graph.functions.get(name)
+    if function is None:
+        raise GraphError(
+            f"{call.name!r} = {call.op_type} is no call of a function in the library",
+            where=f"node {call.name!r}",
+            cause="only PartitionedCall, StatefulPartitionedCall and functions used as op types can be inlined",
+        )
+    body = function.body
+    for role, have, want in (("inputs", call.inputs, body.inputs), ("outputs", call.outputs, body.outputs)):
+        if [v.dtype for v in have] != [v.dtype for v in want]:
+            raise GraphError(f"the {role} of {call.name!r} do not fit function {name!r}", where=f"node {call.name!r}")
+    if any(call in signature_nodes for signature_nodes in _fed(graph)):
+        raise GraphError(f"{call.name!r} is fed by the graph or a signature", where=f"node {call.name!r}")
+    return body
+
+
+def _fed(graph: Graph) -> Iterable[set[Node]]:
+    yield {v.producer for v in graph.inputs}
+    for signature in graph.signatures.values():
+        yield {v.producer for v in signature.inputs.values()}

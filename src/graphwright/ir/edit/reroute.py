@@ -1,0 +1,221 @@
+"""Let readers read something else: reroute, swap, replace a node, control edges."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from graphwright.errors import GraphError
+from graphwright.ir.colocation import ATTRIBUTE, with_names
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.signature import Collection as NodeCollection
+from graphwright.ir.signature import NamedRefs
+from graphwright.ir.subgraph import graph_of
+
+
+class _Kept:
+    """The nodes that an edit must leave alone, as something that answers `in`."""
+
+    def __init__(self, can_modify: Iterable[Node] | None, cannot_modify: Iterable[Node]) -> None:
+        self._can = None if can_modify is None else frozenset(can_modify)
+        self._cannot = frozenset(cannot_modify)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._cannot or (self._can is not None and node not in self._can)
+
+
+def reroute(
+    new: Value | Sequence[Value],
+    old: Value | Sequence[Value],
+    *,
+    can_modify: Collection[Node] | None = None,
+    cannot_modify: Collection[Node] = (),
+    borders: bool | None = None,
+) -> int:
+    """Let what reads `old` read `new`, value by value; returns how many uses changed.
+
+    Args:
+        new: what is read from now on.
+        old: what was read; as many values as in `new`.
+        can_modify: only these readers change; None means all.
+        cannot_modify: these readers do not change.
+        borders: whether outputs of the graph and of its signatures change too; None means
+            that they do unless `can_modify` is given.
+
+    Raises:
+        GraphError: the numbers or dtypes differ, a value is rerouted twice, a reader would read
+            itself, or the values belong to several graphs; nothing is changed then.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "g"
+    ... outputs %z:0
+    ... %x = Placeholder() : float32[2]
+    ... %y = Placeholder() : float32[2]
+    ... %z = Relu(%x:0) : float32[2]
+    ... ''')
+    >>> reroute(g.value("y"), g.value("x")), g["z"].inputs[0].name
+    (1, 'y:0')
+    """
+    pairs = _pairs(new, old)
+    if not pairs:
+        return 0
+    graph = graph_of(v.producer for pair in pairs for v in pair)
+    new_of: dict[Value, Value] = {}
+    for after, before in pairs:
+        if new_of.setdefault(before, after) is not after:
+            raise GraphError(f"{before.name} is to be rerouted to {new_of[before].name} and to {after.name}", where="argument 'old'")
+    take_borders = can_modify is None if borders is None else borders
+    return graph.replace_many_uses(new_of, keep=_Kept(can_modify, cannot_modify), borders=take_borders)
+
+
+def swap(
+    first: Value | Sequence[Value],
+    second: Value | Sequence[Value],
+    *,
+    can_modify: Collection[Node] | None = None,
+    cannot_modify: Collection[Node] = (),
+    borders: bool | None = None,
+) -> int:
+    """Let what reads `first` read `second` and the other way round; returns how many uses changed.
+
+    The arguments and errors are those of `reroute`.
+    """
+    pairs = _pairs(first, second)
+    new = [*(a for a, _ in pairs), *(b for _, b in pairs)]
+    old = [*(b for _, b in pairs), *(a for a, _ in pairs)]
+    return reroute(new, old, can_modify=can_modify, cannot_modify=cannot_modify, borders=borders)
+
+
+def reroute_control(
+    new: Node, old: Node, *, can_modify: Collection[Node] | None = None, cannot_modify: Collection[Node] = (), outputs: bool = True
+) -> int:
+    """Let what waits for `old` wait for `new`; returns how many nodes changed.
+
+    Args:
+        outputs: whether `new` takes the place of `old` among the control outputs of the graph.
+
+    Raises:
+        GraphError: the nodes belong to several graphs.
+    """
+    graph = graph_of((new, old))
+    kept = _Kept(can_modify, cannot_modify)
+    readers = [node for node in old.control_consumers if node not in kept and node is not new]
+    if new is old:
+        return 0
+    for node in readers:
+        graph.remove_control_input(node, old)
+        graph.add_control_input(node, new)
+    if outputs and old in graph.control_outputs:
+        graph.control_outputs = dict.fromkeys(new if node is old else node for node in graph.control_outputs)
+    return len(readers)
+
+
+def set_control_inputs(graph: Graph, node: Node, controls: Iterable[Node]) -> None:
+    """Let the node wait for exactly these nodes.
+
+    Raises:
+        GraphError: one belongs to another graph, or is the node itself; nothing is changed then.
+    """
+    wanted = dict.fromkeys(controls)
+    for control in (node, *wanted):
+        if not graph.owns(control):
+            raise GraphError(f"{control.name!r} does not belong to graph {graph.name!r}", where=f"node {node.name!r}")
+    if node in wanted:
+        raise GraphError(f"{node.name!r} cannot be its own control input", where=f"node {node.name!r}")
+    for control in node.control_inputs:
+        if control not in wanted:
+            graph.remove_control_input(node, control)
+    for control in wanted:
+        graph.add_control_input(node, control)
+
+
+def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
+    """Put `new` in the place of `old`, which is removed.
+
+    Readers, control edges, borders, signatures, collections, variables and colocation constraints follow. Output k
+    of the new node stands for output k of the old one.
+
+    Args:
+        keep_name: give the new node the name of the old one.
+
+    Raises:
+        GraphError: an output that is needed has no counterpart or one of another dtype, `new` reads
+            `old`, or they belong to several graphs; nothing is changed then.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "g"
+    ... outputs %a:0
+    ... %x = Placeholder() : float32[2]
+    ... %a = Relu(%x:0) : float32[2]
+    ... ''')
+    >>> replace_node(g["a"], g.add_node("Elu", "new", inputs=g["a"].inputs, output_types=[(v.dtype, v.shape) for v in g["a"].outputs]))
+    >>> g["a"]
+    <Node a = Elu(x:0)>
+    """
+    graph = graph_of((old, new))
+    if old is new:
+        return
+    if any(value.producer is old for value in new.inputs) or old in new.control_inputs:
+        raise GraphError(f"{new.name!r} reads {old.name!r}, and would then read itself", where=f"node {new.name!r}")
+    border = graph.is_border(old)
+    for k, value in enumerate(old.outputs):
+        counterpart = new.outputs[k] if k < len(new.outputs) else None
+        if counterpart is None and (value.uses or border):
+            raise GraphError(f"{new.name!r} has no output that could stand for {value.name}", where=f"node {new.name!r}")
+        if counterpart is not None and counterpart.dtype != value.dtype and (value.uses or border):
+            raise GraphError(
+                f"{counterpart.name} has dtype {counterpart.dtype}, {value.name} {value.dtype}", remedy="insert a Cast behind the new node"
+            )
+    new_of = {a: b for a, b in zip(old.outputs, new.outputs, strict=False) if a.dtype == b.dtype}
+    inputs = [new_of.get(v, v) for v in graph.inputs]
+    if len(set(inputs)) != len(inputs):
+        raise GraphError(f"{new.name!r} is an input of the graph already", where=f"node {new.name!r}")
+    graph.replace_many_uses(new_of)
+    reroute_control(new, old)
+    for control in old.control_inputs:
+        if control is not new:
+            graph.add_control_input(new, control)
+    graph.inputs = inputs
+    for signature in graph.signatures.values():
+        for key, value in signature.inputs.items():
+            if value in new_of:
+                signature.inputs[key] = new_of[value]
+    for value, after in new_of.items():
+        if value in graph.variables:
+            graph.variables[after] = graph.variables.pop(value)
+    for collection in graph.collections.values():
+        _replace_held(collection, old, new)
+    name = old.name
+    colocated = [(node, node.attrs[ATTRIBUTE]) for node in graph.colocated_with(old) if node is not old]
+    graph.remove_node(old)
+    if keep_name:
+        graph.rename(new, name)
+    for node, attribute in colocated:
+        graph.set_attr(node, ATTRIBUTE, with_names(attribute, lambda found: new.name if found == name else found))
+
+
+def _replace_held(collection: NodeCollection, old: Node, new: Node) -> None:
+    def after(held: object) -> object:
+        if held is old:
+            return new
+        return new.outputs[held.index] if isinstance(held, Value) and held.producer is old and held.index < len(new.outputs) else held
+
+    if not any(held is old or (isinstance(held, Value) and held.producer is old) for held in collection.references()):
+        return
+    for k, item in enumerate(collection.items):
+        if isinstance(item, NamedRefs):
+            for path, held in item.refs.items():
+                replaced = after(held)
+                if isinstance(replaced, Value | Node):
+                    item.refs[path] = replaced
+        else:
+            collection.items[k] = after(item)
+
+
+def _pairs(new: Value | Sequence[Value], old: Value | Sequence[Value]) -> list[tuple[Value, Value]]:
+    after = [new] if isinstance(new, Value) else list(new)
+    before = [old] if isinstance(old, Value) else list(old)
+    if len(after) != len(before):
+        raise GraphError(f"{len(after)} values cannot take the place of {len(before)}", where="arguments 'new' and 'old'")
+    return list(zip(after, before, strict=True))
