@@ -41,7 +41,9 @@ def change_batch_size(graph: Graph, size: int | None, *, inputs: Iterable[str] |
     (1, (<Value x:0 float32[?,3]>,))
     """
     if size is not None and size < 1:
-        raise ArgumentError(f"the batch size {size} was given", where="argument 'size'", remedy="give a positive number, or None to free it")
+        raise ArgumentError(
+            f"the batch size {size} was given", where="argument 'size'", remedy="give a positive number, or None to free it"
+        )
     chosen = _chosen(graph, inputs, axis)
     old_sizes = {value.shape[axis] for value in chosen if value.shape is not None}
     if any(is_call(node, graph) for value in chosen for node in value.consumers):

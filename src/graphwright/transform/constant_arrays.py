@@ -65,7 +65,9 @@ def _decode(data: bytes) -> Array | None:
         return None
     tensor = fields[0][1]
     assert isinstance(tensor, memoryview)
-    number, shape, content, items = 0, [], None, []
+    number, content = 0, None
+    shape: list[int] = []
+    items: list[tuple[int, int | memoryview | bytes]] = []
     for field, value in _fields(tensor):
         if field == 1:
             assert isinstance(value, int)

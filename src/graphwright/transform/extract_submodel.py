@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute, ShapeAttribute
@@ -76,9 +77,7 @@ def _cut(graph: Graph, starts: dict[str, Value], ends: dict[str, Value], signatu
             continue
         attrs: dict[str, Attribute] = {"dtype": value.dtype, "shape": ShapeAttribute(value.shape)}
         own_name = node.name if len(node.outputs) == 1 else f"{node.name}_{value.index}"
-        made = graph.add_node(
-            "Placeholder", graph.unique_name(f"{own_name}/fed"), attrs=attrs, output_types=[(value.dtype, value.shape)]
-        )
+        made = graph.add_node("Placeholder", graph.unique_name(f"{own_name}/fed"), attrs=attrs, output_types=[(value.dtype, value.shape)])
         fed = made.outputs[0]
         graph.replace_uses(value, fed)
         starts[name] = fed
@@ -117,7 +116,7 @@ def _check_complete(graph: Graph, ends: Iterable[Value], starts: Iterable[Value]
 
 def _items(ends: Ends) -> dict[str, str | Value]:
     if isinstance(ends, Mapping):
-        return dict(ends)
+        return dict(cast("Mapping[str, str | Value]", ends))
     return {end.name if isinstance(end, Value) else end: end for end in ends}
 
 

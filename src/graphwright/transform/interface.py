@@ -187,13 +187,11 @@ def unique_scope(graph: Graph, scope: str, names: Sequence[str] = ()) -> str:
     >>> unique_scope(g, "a"), unique_scope(g, "a", ["c"])
     ('a_2', 'a')
     """
-    if names:
-        taken = lambda s: any(f"{s}/{name}" in graph for name in names)  # noqa: E731
-    else:
+    scopes: set[str] = set()
+    if not names:
         scopes = {name[:k] for name in (node.name for node in graph.nodes) for k in range(len(name) + 1) if name[k : k + 1] in ("/", "")}
-        taken = scopes.__contains__
     number, candidate = 0, scope
-    while taken(candidate):
+    while candidate in scopes or any(f"{candidate}/{name}" in graph for name in names):
         number += 1
         candidate = f"{scope}_{number}"
     return candidate

@@ -136,7 +136,9 @@ def _ends(graph: Graph, signature: str) -> tuple[dict[str, Value], dict[str, Val
         return chosen.inputs, chosen.outputs
     if graph.signatures:
         raise ArgumentError(
-            f"graph {graph.name!r} has no signature {signature!r}", where="argument 'signature'", remedy=f"it has {', '.join(graph.signatures)}"
+            f"graph {graph.name!r} has no signature {signature!r}",
+            where="argument 'signature'",
+            remedy=f"it has {', '.join(graph.signatures)}",
         )
     inputs, outputs = input_values(graph), output_values(graph)
     return {_name(v): v for v in inputs if v not in graph.variables}, {_name(v): v for v in outputs}

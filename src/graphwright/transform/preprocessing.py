@@ -140,11 +140,9 @@ def add_postprocessing(
     fed = {v.producer for v in (*graph.inputs, *(v for s in graph.signatures.values() for v in s.inputs.values()))}
     copied = copy_nodes(postprocessing, graph, nodes=inner, replaced=replaced, rename=lambda name: f"{place}/{name}")
     new_outputs: dict[str, Value] = {}
-    for name, (placeholder, made) in pairs.items():
+    for name, (_, made) in pairs.items():
         old, new = old_of[name], copied.values[made]
         node = old.producer
-        if made is placeholder:
-            raise AssertionError("a placeholder is not its own result")  # _pairs has refused it
         replace_output_value(graph, old, new)
         if len(node.outputs) == 1 and node not in fed:
             own_name = node.name
@@ -189,11 +187,11 @@ def _pairs(graft: Graph, suffix: str, kind: str) -> dict[str, tuple[Value, Value
                 where=where,
                 remedy=f"add a placeholder called {name!r}, or rename the node",
             )
-    _check_complete(graft, [made.producer for _, made in pairs.values()], placeholders, where)
+    _check_complete([made.producer for _, made in pairs.values()], placeholders, where)
     return pairs
 
 
-def _check_complete(graft: Graph, results: Sequence[Node], placeholders: Sequence[Node], where: str) -> None:
+def _check_complete(results: Sequence[Node], placeholders: Sequence[Node], where: str) -> None:
     """Refuse what would have to be fed or initialized besides."""
     known = set(placeholders)
     for node in backward_reachable(results):

@@ -43,9 +43,7 @@ def replace_op_type(
     if not old or not new:
         raise ArgumentError("an op type cannot be empty", where="arguments 'old' and 'new'")
     bodies = [graph, *((f.body for f in graph.functions.values()) if functions else ())]
-    found = [
-        (body, node) for body in bodies for node in body.nodes if node.op_type == old and (where is None or where(node))
-    ]
+    found = [(body, node) for body in bodies for node in body.nodes if node.op_type == old and (where is None or where(node))]
     function = graph.functions.get(new)
     for _, node in found if function is not None else ():
         taken = [v.dtype for v in function.body.inputs] if function is not None else []

@@ -9,10 +9,10 @@ import numpy as np
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.signature import references_of
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.constant_arrays import add_constant
 from graphwright.transform.interface import PLACEHOLDERS, agree, find_input, find_value, hand_on_control, input_values, put_in_order
-
 
 _TRAINING_COLLECTIONS = frozenset(
     "train_op summaries summary_op losses regularization_losses update_ops trainable_variables moving_average_variables "
@@ -54,9 +54,7 @@ def strip_training(
     """
     wanted = None if outputs is None else [find_value(graph, name) for name in outputs]
     if wanted is None and not graph.outputs and not graph.signatures:
-        raise ArgumentError(
-            "the graph states no outputs", where=f"graph {graph.name!r}", remedy="name what serving fetches: outputs=[...]"
-        )
+        raise ArgumentError("the graph states no outputs", where=f"graph {graph.name!r}", remedy="name what serving fetches: outputs=[...]")
     arrays = {find_input(graph, name): (name, value) for name, value in (constants or {}).items()}
     bound = {value: _array(value, name, given) for value, (name, given) in arrays.items()}
 
@@ -80,16 +78,25 @@ def drop_collections(graph: Graph, *, keep_variables: bool) -> None:
             del graph.collections[name]
 
 
-def remove_unneeded(graph: Graph, *, forget: Iterable[Node] = ()) -> int:
-    """Remove what outputs, control outputs, signatures and collections do not need; an input that nothing reads goes
-    where no signature states it. Returns how many nodes."""
+def forget_items(graph: Graph, nodes: Iterable[Node]) -> None:
+    """Take what mentions these nodes out of the collections."""
+    forgotten = set(nodes)
+    for collection in graph.collections.values():
+        collection.items = [
+            item
+            for item in collection.items
+            if not any((held if isinstance(held, Node) else held.producer) in forgotten for held in references_of(item))
+        ]
+
+
+def remove_unneeded(graph: Graph) -> int:
+    """Remove what outputs, control outputs, inputs, signatures and collections do not need, and variables that
+    nothing reads; returns how many nodes."""
     seeds: list[Node] = [v.producer for v in graph.outputs] + list(graph.control_outputs)
     for signature in graph.signatures.values():
         seeds += [v.producer for v in (*signature.inputs.values(), *signature.outputs.values())]
-    forgotten = set(forget)
     for collection in graph.collections.values():
-        held = (item if isinstance(item, Node) else item.producer for item in collection.references())
-        seeds += [node for node in held if node not in forgotten]
+        seeds += [item if isinstance(item, Node) else item.producer for item in collection.references()]
     seeds += [v.producer for v in graph.inputs if v.dtype.name != "resource"]
     needed = backward_reachable(seeds)
     graph.inputs = [v for v in graph.inputs if v.producer in needed]

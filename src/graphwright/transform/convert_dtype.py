@@ -1,0 +1,89 @@
+"""Store weights in fewer bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from graphwright.errors import ArgumentError
+from graphwright.ir.attributes import Attribute
+from graphwright.ir.dtypes import DTYPES
+from graphwright.ir.graph import Graph, Node
+from graphwright.transform.constant_arrays import add_constant, constant_array
+from graphwright.transform.interface import hand_on_control, put_in_order
+
+_SMALL = ("bfloat16", "float16")
+
+
+def convert_weights(
+    graph: Graph,
+    dtype: str = "bfloat16",
+    *,
+    smallest: int = 64,
+    where: Callable[[Node], bool] | None = None,
+    functions: bool = True,
+) -> int:
+    """Store float32 constants as bfloat16 or float16, with a `Cast` back behind each; returns how many.
+
+    The graph takes half the bytes, computes in float32 as before, and its results change by the
+    rounding of the weights. Variables are converted once they are constants (`freeze_variables`).
+
+    Args:
+        dtype: "bfloat16" keeps the range of float32, "float16" has three more bits of precision; a constant with a
+            value beyond its range stays as it is.
+        smallest: constants with fewer elements than this stay as they are.
+        where: which constants are converted.
+        functions: whether bodies of functions are changed too.
+
+    Raises:
+        ArgumentError: the dtype is none of these.
+
+    >>> g = Graph()
+    >>> w = add_constant(g, "w", np.ones((8, 8), np.float32))
+    >>> g.outputs = g.add_node("Neg", "y", inputs=[w], output_types=[(w.dtype, w.shape)]).outputs
+    >>> convert_weights(g), g.nodes
+    (1, (<Node w/stored = Const()>, <Node w = Cast(w/stored:0)>, <Node y = Neg(w:0)>))
+    """
+    if dtype not in _SMALL:
+        raise ArgumentError(f"weights cannot be stored as {dtype!r}", where="argument 'dtype'", remedy=f"one of {', '.join(_SMALL)}")
+    bodies = [graph, *((f.body for f in graph.functions.values()) if functions else ())]
+    return sum(_convert(body, dtype, smallest, where) for body in bodies)
+
+
+def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bool] | None) -> int:
+    converted = 0
+    for node in graph.nodes:
+        if node.op_type != "Const" or node.outputs[0].dtype.name != "float32" or (where is not None and not where(node)):
+            continue
+        array = constant_array(node)
+        if array is None or array.size < smallest or not _is_in_range(array, dtype):
+            continue
+        stored = add_constant(graph, f"{node.name}/stored", array, dtype=DTYPES[dtype], device=node.device)
+        for control in node.control_inputs:
+            graph.add_control_input(stored.producer, control)
+        attrs: dict[str, Attribute] = {"SrcT": stored.dtype, "DstT": DTYPES["float32"], "Truncate": False}
+        cast = graph.add_node(
+            "Cast",
+            graph.unique_name(f"{node.name}/float32"),
+            inputs=[stored],
+            attrs=attrs,
+            output_types=[(node.outputs[0].dtype, node.outputs[0].shape)],
+            device=node.device,
+        )
+        graph.replace_uses(node.outputs[0], cast.outputs[0])
+        hand_on_control(graph, node, [cast])
+        name = node.name
+        if graph.is_border(node):
+            continue
+        graph.remove_node(node)
+        graph.rename(cast, name)
+        converted += 1
+    if converted:
+        put_in_order(graph)
+    return converted
+
+
+def _is_in_range(array: np.ndarray[tuple[int, ...], np.dtype[np.float32]], dtype: str) -> bool:
+    finite = array[np.isfinite(array)]
+    return dtype != "float16" or not finite.size or float(np.abs(finite).max()) <= float(np.finfo(np.float16).max)

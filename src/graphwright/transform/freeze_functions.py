@@ -1,0 +1,197 @@
+"""Let the bodies of If, While and Case take tensors where they took variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from graphwright.errors import GraphError, UnsupportedError
+from graphwright.ir.attributes import Attribute, FunctionReference
+from graphwright.ir.dtypes import DTYPES, DType
+from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.transform.constant_arrays import add_constant
+from graphwright.transform.copy_nodes import copy_graph
+from graphwright.transform.inline_calls import inline_calls
+from graphwright.transform.interface import hand_on_control
+
+CONTROL_FLOW = ("If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase")
+
+_LOOPS = ("While", "StatelessWhile")
+
+
+def check_arguments(graph: Graph, node: Node, indices: Iterable[int]) -> None:
+    """Raise what `bind_arguments` would raise, and change nothing."""
+    positions = _positions(node, dict.fromkeys(indices, DTYPES["float32"]))
+    library = dict(graph.functions)
+    for key, reference in _references(node):
+        _bound(library, reference, positions, is_loop_body=node.op_type in _LOOPS and key == "body")
+
+
+def bind_arguments(graph: Graph, node: Node, given: Mapping[int, Value]) -> Node:
+    """Give a control-flow node tensors as inputs where it had resources; its functions are copied, and read the arguments.
+
+    Args:
+        given: index of an input -> the value that it reads from now on.
+
+    Returns:
+        The node that took the place of `node`, under its name.
+
+    Raises:
+        UnsupportedError: a body writes to the variable or hands it to an op that is not known.
+    """
+    is_loop = node.op_type in _LOOPS
+    positions = _positions(node, {index: value.dtype for index, value in given.items()})
+    new_of = {
+        (key, reference.name): _bound(graph.functions, reference, positions, is_loop_body=is_loop and key == "body")
+        for key, reference in _references(node)
+    }
+    attrs: dict[str, Attribute] = {key: _exchanged(key, attribute, new_of) for key, attribute in node.attrs.items()}
+    inputs = [given.get(k, v) for k, v in enumerate(node.inputs)]
+    types = [(v.dtype, v.shape) for v in node.outputs]
+    if is_loop:
+        types = [(given[k].dtype, given[k].shape) if k in given else t for k, t in enumerate(types)]
+        attrs["T"] = tuple(v.dtype for v in inputs)
+        attrs.pop("output_shapes", None)
+    else:
+        attrs["Tin"] = tuple(v.dtype for v in inputs[1:])
+    made = graph.add_node(
+        node.op_type,
+        graph.unique_name(f"{node.name}/bound"),
+        inputs=inputs,
+        control_inputs=node.control_inputs,
+        attrs=attrs,
+        output_types=types,
+        device=node.device,
+        extra=node.extra,
+    )
+    left = [old.name for old, new in zip(node.outputs, made.outputs, strict=True) if old.uses and old.dtype != new.dtype]
+    if left:
+        graph.remove_node(made)
+        raise UnsupportedError(f"{left[0]} is a variable that a loop hands on, and is read behind it", where=f"node {node.name!r}")
+    graph.replace_many_uses({old: new for old, new in zip(node.outputs, made.outputs, strict=True) if old.dtype == new.dtype})
+    hand_on_control(graph, node, [made])
+    name = node.name
+    graph.remove_node(node)
+    graph.rename(made, name)
+    return made
+
+
+def gather_from(graph: Graph, node: Node, params: Value) -> None:
+    """Replace a `ResourceGather` by a gather from a tensor."""
+    batch_dims = node.attrs.get("batch_dims", 0)
+    axis = add_constant(graph, f"{node.name}/axis", np.array(batch_dims, np.int32))
+    attrs: dict[str, Attribute] = {"Tparams": params.dtype, "Tindices": node.inputs[1].dtype, "Taxis": axis.dtype, "batch_dims": batch_dims}
+    made = graph.add_node(
+        "GatherV2",
+        graph.unique_name(f"{node.name}/frozen"),
+        inputs=[params, node.inputs[1], axis],
+        control_inputs=node.control_inputs,
+        attrs=attrs,
+        output_types=[(v.dtype, v.shape) for v in node.outputs],
+        device=node.device,
+    )
+    graph.replace_uses(node.outputs[0], made.outputs[0])
+    hand_on_control(graph, node, [made])
+    name = node.name
+    graph.remove_node(node)
+    graph.rename(made, name)
+
+
+def _positions(node: Node, dtypes: Mapping[int, DType]) -> dict[int, DType]:
+    """Which arguments of the functions the inputs are: a branch does not see what decides."""
+    first = 0 if node.op_type in _LOOPS else 1
+    return {index - first: dtype for index, dtype in dtypes.items()}
+
+
+def _references(node: Node) -> list[tuple[str, FunctionReference]]:
+    found: list[tuple[str, FunctionReference]] = []
+    for key, attribute in node.attrs.items():
+        items = attribute if isinstance(attribute, tuple) else (attribute,)
+        found += [(key, item) for item in items if isinstance(item, FunctionReference)]
+    return found
+
+
+def _exchanged(key: str, attribute: Attribute, new_of: Mapping[tuple[str, str], FunctionReference]) -> Attribute:
+    if isinstance(attribute, tuple):
+        return tuple(_exchanged(key, item, new_of) for item in attribute)
+    if isinstance(attribute, FunctionReference):
+        return new_of.get((key, attribute.name), attribute)
+    return attribute
+
+
+def _bound(
+    library: dict[str, Function], reference: FunctionReference, positions: Mapping[int, DType], *, is_loop_body: bool
+) -> FunctionReference:
+    """The function with these arguments as tensors, added to the library under a new name."""
+    if reference.name not in library:
+        raise GraphError(f"function {reference.name!r} is not in the library")
+    old = library[reference.name]
+    body = copy_graph(old.body, functions=library)
+    inline_calls(body)
+    for position, dtype in positions.items():
+        _bind(body, position, dtype, is_loop_body=is_loop_body)
+    number = 0
+    while f"{reference.name}_frozen_{number}" in library:
+        number += 1
+    body.name = f"{reference.name}_frozen_{number}"
+    library[body.name] = Function(body.name, body, old.definition)
+    return FunctionReference(body.name, reference.serialized)
+
+
+def _bind(body: Graph, position: int, dtype: DType, *, is_loop_body: bool) -> None:
+    """Let argument `position` be the value of the variable that it was."""
+    old = body.inputs[position]
+    if old.dtype.name != "resource":
+        return
+    attrs: dict[str, Attribute] = {**old.producer.attrs, "T": dtype}
+    for key in ("_output_shapes", "_handle_dtypes", "_handle_shapes"):
+        attrs.pop(key, None)
+    argument = body.add_node("_Arg", body.unique_name(f"{old.producer.name}_value"), attrs=attrs, output_types=[(dtype, None)])
+    new = argument.outputs[0]
+    body.inputs = [new if v is old else v for v in body.inputs]
+    passed_on = _read_from(body, old, new)
+    if passed_on:
+        if not is_loop_body:
+            raise UnsupportedError(f"function {body.name!r} returns a variable", where=f"argument {old.producer.name!r}")
+        body.outputs = [new if v in passed_on else v for v in body.outputs]
+    body.control_outputs = [n for n in body.control_outputs if body.owns(n)]
+    _drop(body, [*(v.producer for v in passed_on), old.producer])
+    body.sort_nodes([argument, *(n for n in body.nodes if n is not argument)])
+
+
+def _read_from(body: Graph, old: Value, new: Value) -> set[Value]:
+    """Replace the reads of a variable by the value; returns the values that are the variable and are returned."""
+    returned = {old} if old in body.outputs else set[Value]()
+    positions: dict[Node, list[int]] = {}
+    for use in old.uses:
+        positions.setdefault(use.node, []).append(use.index)
+    for node, indices in positions.items():
+        match node.op_type:
+            case "ReadVariableOp":
+                body.replace_uses(node.outputs[0], new)
+                hand_on_control(body, node, node.control_inputs)
+                body.remove_node(node)
+            case "ResourceGather":
+                gather_from(body, node, new)
+            case "Identity":
+                returned |= _read_from(body, node.outputs[0], new)
+            case kind if kind in CONTROL_FLOW:
+                bind_arguments(body, node, dict.fromkeys(indices, new))
+            case _:
+                raise UnsupportedError(
+                    f"the variable is also used by {node.name!r}, a {node.op_type}, in function {body.name!r}",
+                    where=f"node {node.name!r}",
+                    cause="the body changes the variable, or hands it on to an op that needs a variable",
+                )
+    return returned
+
+
+def _drop(body: Graph, nodes: list[Node]) -> None:
+    """Remove the nodes that were the variable and that nothing reads any more."""
+    for node in dict.fromkeys(nodes):
+        if not body.owns(node) or any(v.uses for v in node.outputs) or body.is_border(node):
+            continue
+        for consumer in node.control_consumers:
+            body.remove_control_input(consumer, node)
+        body.remove_node(node)

@@ -1,0 +1,232 @@
+"""Make constants of variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.ir.dtypes import DType
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.walk import backward_reachable
+from graphwright.transform.constant_arrays import add_constant
+from graphwright.transform.freeze_functions import CONTROL_FLOW, bind_arguments, check_arguments, gather_from
+from graphwright.transform.inline_calls import inline_calls
+from graphwright.transform.interface import hand_on_control, output_values, put_in_order
+from graphwright.transform.strip_training import drop_collections, forget_items, remove_unneeded
+
+Array = np.ndarray[Any, Any]
+
+_REF_VARIABLES = ("VariableV2", "Variable")
+_REF_WRITES = ("Assign", "AssignAdd", "AssignSub", "Apply", "Scatter")
+
+
+@dataclass(frozen=True, slots=True)
+class _Frozen:
+    """A variable and what it holds from now on."""
+
+    value: Value
+    array: Array
+
+
+def freeze_variables(graph: Graph, values: Mapping[str, Any], *, partial: bool = False) -> int:
+    """Replace the variables that outputs and signatures need by constants; returns how many.
+
+    What only trains, saves or restores is removed, as `strip_training` does. Functions that are called
+    are inlined first (also where an error is raised then); bodies of If, While and Case get the values as arguments.
+
+    Args:
+        values: name of a variable -> its value. The name is that of its node, its `shared_name`,
+            or the one that `graph.variables` states; `:0` at the end makes no difference.
+        partial: leave variables alone that `values` does not name, instead of raising.
+
+    Raises:
+        ArgumentError: a needed variable has no value, or one of another shape or dtype.
+        UnsupportedError: what is served writes to a variable, or hands it to an op that is not known.
+
+    >>> from graphwright.ir.dtypes import DTYPES
+    >>> g = Graph()
+    >>> v = g.add_node("VarHandleOp", "v", attrs={"dtype": DTYPES["float32"]}, output_types=[(DTYPES["resource"], ())]).outputs
+    >>> read = g.add_node("ReadVariableOp", "read", inputs=v, output_types=[(DTYPES["float32"], (2,))]).outputs
+    >>> g.outputs = g.add_node("Relu", "y", inputs=read, output_types=[(DTYPES["float32"], (2,))]).outputs
+    >>> freeze_variables(g, {"v": np.ones(2, np.float32)}), g.nodes
+    (1, (<Node v = Const()>, <Node y = Relu(v:0)>))
+    """
+    inline_calls(graph)
+    seeds = [v.producer for v in output_values(graph)] + list(graph.control_outputs)
+    needed = backward_reachable(seeds)
+    table = {name.removesuffix(":0"): value for name, value in values.items()}
+    frozen: list[_Frozen] = []
+    missing: list[str] = []
+    for node in graph.nodes:
+        value = _variable_of(graph, node)
+        if value is None or node not in needed:
+            continue
+        given = next((table[name] for name in _names(graph, value) if name in table), None)
+        if given is None:
+            missing.append(_names(graph, value)[0])
+            continue
+        frozen.append(_Frozen(value, _array(graph, value, given)))
+    if missing and not partial:
+        raise ArgumentError(
+            f"{len(missing)} variables have no value: {', '.join(missing[:5])}",
+            where="argument 'values'",
+            remedy="give a value for each, or freeze only some with partial=True",
+        )
+    for item in frozen:
+        _check_uses(graph, item.value, needed)
+    drop_collections(graph, keep_variables=bool(missing))
+    forget_items(graph, [item.value.producer for item in frozen])
+    remove_unneeded(graph)  # gradients read variables behind loops
+    for item in frozen:
+        _freeze(graph, item, needed)
+    remove_unneeded(graph)
+    put_in_order(graph)
+    return len(frozen)
+
+
+def _variable_of(graph: Graph, node: Node) -> Value | None:
+    if node.op_type in ("VarHandleOp", *_REF_VARIABLES):
+        return node.outputs[0]
+    return next((v for v in node.outputs if v in graph.variables), None)
+
+
+def _names(graph: Graph, value: Value) -> list[str]:
+    names = [value.producer.name]
+    shared = value.producer.attrs.get("shared_name")
+    if isinstance(shared, bytes) and shared:
+        names.append(shared.decode("utf-8", "replace"))
+    if value in graph.variables:
+        names.append(graph.variables[value].name.removesuffix(":0"))
+    return names
+
+
+def _dtype_of(graph: Graph, value: Value) -> DType:
+    stated = value.producer.attrs.get("dtype")
+    if value in graph.variables:
+        return graph.variables[value].dtype
+    return stated if isinstance(stated, DType) else value.dtype
+
+
+def _array(graph: Graph, value: Value, given: Any) -> Array:
+    name, dtype = value.producer.name, _dtype_of(graph, value)
+    array = np.asarray(given)
+    if dtype.name == "string":
+        raise UnsupportedError(f"the variable {name!r} holds strings", where=f"node {name!r}")
+    if str(array.dtype) != dtype.name and not (array.dtype.kind == np.dtype(_plain(dtype)).kind):
+        raise ArgumentError(f"the value of {name!r} has dtype {array.dtype}, the variable {dtype}", where="argument 'values'")
+    stated = value.producer.attrs.get("shape")
+    shape = getattr(stated, "shape", None)
+    if value in graph.variables:
+        shape = graph.variables[value].shape
+    if shape is not None and (len(shape) != array.ndim or any(a not in (None, b) for a, b in zip(shape, array.shape, strict=True))):
+        raise ArgumentError(f"the value of {name!r} has shape {array.shape}, the variable {shape}", where="argument 'values'")
+    return array if dtype.name == "bfloat16" else array.astype(dtype.name)
+
+
+def _plain(dtype: DType) -> str:
+    return "float32" if dtype.name == "bfloat16" else dtype.name
+
+
+_READS = ("ReadVariableOp", "VariableShape", "VarIsInitializedOp", "ResourceGather")
+
+
+def _check_uses(graph: Graph, value: Value, needed: set[Node]) -> None:
+    for use in value.uses:
+        node = use.node
+        if node not in needed:
+            continue
+        if value.dtype.name != "resource":
+            if node.op_type.startswith(_REF_WRITES) and node.inputs[0] is value:
+                raise _written(value, node)
+            continue
+        if node.op_type in ("Identity", "IdentityN"):
+            _check_uses(graph, node.outputs[use.index], needed)
+        elif node.op_type in CONTROL_FLOW:
+            check_arguments(graph, node, [use.index])
+        elif node.op_type not in _READS:
+            raise _written(value, node)
+
+
+def _written(value: Value, node: Node) -> UnsupportedError:
+    return UnsupportedError(
+        f"the variable {value.producer.name!r} is also used by {node.name!r}, a {node.op_type}",
+        where=f"node {node.name!r}",
+        cause="what is served changes the variable, or hands it on to an op that needs a variable",
+        remedy="leave this variable alone: give no value for it and partial=True",
+    )
+
+
+def _freeze(graph: Graph, item: _Frozen, needed: set[Node]) -> None:
+    node = item.value.producer
+    dtype = _dtype_of(graph, item.value)
+    constant = add_constant(graph, f"{node.name}/frozen", item.array, dtype=dtype, device=node.device)
+    if item.value.dtype.name != "resource":
+        readers = {use.node for use in item.value.uses if use.node not in needed}
+        graph.replace_uses(item.value, constant, keep=readers)
+    else:
+        _bind(graph, item.value, constant, item.array, needed)
+    doomed = remove_behind(graph, node, needed)
+    if doomed:
+        name = node.name
+        _remove_variable(graph, node)
+        graph.rename(constant.producer, name)
+
+
+def remove_behind(graph: Graph, node: Node, needed: set[Node]) -> bool:
+    """Remove what uses a variable and is not needed: initializers, savers, optimizers. Returns whether nothing uses it any more."""
+    doomed: dict[Node, None] = {}
+    waiting = [c for v in node.outputs for c in v.consumers] + list(node.control_consumers)
+    while waiting:
+        user = waiting.pop()
+        if user in doomed or user in needed:
+            continue
+        doomed[user] = None
+        waiting += [c for v in user.outputs for c in v.consumers] + list(user.control_consumers)
+    if any(graph.is_border(user) for user in doomed):
+        return False
+    graph.remove_nodes(doomed)
+    return not any(v.uses for v in node.outputs)
+
+
+def _remove_variable(graph: Graph, node: Node) -> None:
+    graph.inputs = [v for v in graph.inputs if v.producer is not node]
+    hand_on_control(graph, node, [])
+    graph.remove_node(node)
+
+
+def _bind(graph: Graph, resource: Value, constant: Value, array: Array, needed: set[Node]) -> None:
+    """Let everything needed that reads the resource read the constant."""
+    positions: dict[Node, list[int]] = {}
+    for use in resource.uses:
+        positions.setdefault(use.node, []).append(use.index)
+    for node, indices in positions.items():
+        if node not in needed:
+            continue
+        match node.op_type:
+            case "ReadVariableOp":
+                _replace(graph, node, constant)
+            case "VariableShape":
+                shape = np.array(array.shape, node.outputs[0].dtype.name)
+                _replace(graph, node, add_constant(graph, f"{node.name}/frozen", shape))
+            case "VarIsInitializedOp":
+                _replace(graph, node, add_constant(graph, f"{node.name}/frozen", np.array(True)))
+            case "ResourceGather":
+                gather_from(graph, node, constant)
+            case "Identity" | "IdentityN":
+                for index in indices:
+                    _bind(graph, node.outputs[index], constant, array, needed)
+                if not any(v.uses for v in node.outputs) and not node.control_consumers and not graph.is_border(node):
+                    graph.remove_node(node)
+            case _:
+                needed.add(bind_arguments(graph, node, dict.fromkeys(indices, constant)))
+
+
+def _replace(graph: Graph, node: Node, value: Value) -> None:
+    """Let the readers of a node read a constant; who waited for the node waits for what it waited for."""
+    graph.replace_uses(node.outputs[0], value)
+    hand_on_control(graph, node, node.control_inputs)
+    graph.remove_node(node)

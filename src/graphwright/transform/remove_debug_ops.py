@@ -1,0 +1,233 @@
+"""Cut out what only checks and prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import Purity, called_functions
+from graphwright.transform.interface import hand_on_control, put_in_order
+
+DEBUG_OPS = frozenset(
+    "Assert Print PrintV2 CheckNumerics CheckNumericsV2 DebugIdentity DebugIdentityV2 DebugIdentityV3 DebugNanCount "
+    "DebugNumericSummary DebugNumericSummaryV2 Abort Timestamp HistogramSummary ScalarSummary ImageSummary "
+    "AudioSummary AudioSummaryV2 TensorSummary TensorSummaryV2 MergeSummary".split()
+)
+"""Op types that change no result: they check, print, or write a summary."""
+
+_PASS_THROUGH = frozenset("Print CheckNumerics CheckNumericsV2 DebugIdentity DebugIdentityV2 DebugIdentityV3".split())
+"""Those whose output is their input."""
+
+_GUARDS = ("If", "StatelessIf")
+_TF1_CONTROL_FLOW = frozenset("Switch RefSwitch Merge RefMerge Enter RefEnter Exit RefExit NextIteration RefNextIteration LoopCond".split())
+
+# What conditions of assertions are made of; none of them has effects.
+_PURE = frozenset(
+    "Const Identity IdentityN Shape ShapeN Rank Size Cast Pack Unpack Concat ConcatV2 StridedSlice Slice Reshape ExpandDims Squeeze "
+    "Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot All Any Sum Mean Max Min Prod Range Fill "
+    "Add AddV2 Sub Mul RealDiv FloorDiv FloorMod Neg Abs Maximum Minimum IsFinite IsNan IsInf Select SelectV2 BroadcastTo "
+    "Placeholder PlaceholderWithDefault PlaceholderV2 _Arg NoOp GatherV2 Gather OnesLike ZerosLike AsString StringFormat "
+    "Switch Merge StopGradient".split()
+)
+
+
+def remove_debug_ops(
+    graph: Graph, *, op_types: Iterable[str] = DEBUG_OPS, identities: bool = True, functions: bool = True, purity: Purity | None = None
+) -> int:
+    """Remove assertions, prints, numeric checks and summaries, and `Identity` chains; returns how many nodes.
+
+    What a control edge guaranteed stays: who waited for an assertion waits for every effect that
+    the assertion waited for (writes, reads of variables, other effects; not for what only made its
+    condition). The conditions go where nothing else reads them, and so does an `If` of which both
+    branches did nothing but check. What the graph returns or is fed stays.
+
+    Args:
+        op_types: what is cut out.
+        identities: remove `Identity` nodes that nothing returns and that carry no control edges in.
+        functions: whether bodies of functions are cleaned too.
+        purity: tells which nodes have no effects; without it, common arithmetic is known to have none.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> f32 = [(DTYPES["float32"], (2,))]
+    >>> g = Graph()
+    >>> x = g.add_node("Placeholder", "x", output_types=f32).outputs
+    >>> checked = g.add_node("CheckNumerics", "checked", inputs=x, output_types=f32).outputs
+    >>> g.inputs, g.outputs = x, g.add_node("Relu", "y", inputs=checked, output_types=f32).outputs
+    >>> remove_debug_ops(g), g.nodes
+    (1, (<Node x = Placeholder()>, <Node y = Relu(x:0)>))
+    """
+    wanted = frozenset(op_types)
+    cleaner = _Cleaner(graph, wanted, purity)
+    removed = 0
+    if functions:
+        for function in graph.functions.values():  # callees first would save rounds, but a guard holds assertions itself
+            removed += cleaner.clean(function.body, identities=identities)
+    return removed + cleaner.clean(graph, identities=identities)
+
+
+class _Cleaner:
+    def __init__(self, graph: Graph, op_types: frozenset[str], purity: Purity | None) -> None:
+        self._library = graph.functions
+        self._op_types = op_types
+        self._purity = purity
+
+    def clean(self, graph: Graph, *, identities: bool) -> int:
+        before = len(graph)
+        touched: list[Node] = []
+        for node in graph.nodes:
+            if graph.owns(node) and node.op_type in self._op_types:
+                touched += self._cut(graph, node)
+        for node in graph.nodes:
+            if graph.owns(node) and self._is_empty_guard(graph, node):
+                touched += self._cut_guard(graph, node)
+        self._lift_control(graph, touched)
+        self._remove_dead(graph, touched)
+        if identities:
+            for node in graph.nodes:
+                if graph.owns(node):
+                    _skip_identity(graph, node)
+        if len(graph) != before:
+            put_in_order(graph)
+        return before - len(graph)
+
+    def _cut(self, graph: Graph, node: Node) -> list[Node]:
+        """Remove one node; returns those before it, which may have become useless."""
+        passes = node.op_type in _PASS_THROUGH and len(node.outputs) == 1
+        if any(v.uses for v in node.outputs) or _is_returned(graph, node):
+            if not passes:
+                return []  # something reads what it makes, such as a summary that is fetched
+            if _is_returned(graph, node) or node.control_inputs:
+                _become_identity(graph, node)
+                return []
+            graph.replace_uses(node.outputs[0], node.inputs[0])
+        before = [*(v.producer for v in node.inputs), *node.control_inputs]
+        hand_on_control(graph, node, before)
+        graph.remove_node(node)
+        return before
+
+    def _is_empty_guard(self, graph: Graph, node: Node) -> bool:
+        """An If that did nothing but check: no branch has effects left, and what it returns only waits."""
+        names = called_functions(node)
+        if node.op_type not in _GUARDS or not names or _is_returned(graph, node):
+            return False
+        if any(
+            use.node.op_type != "Identity" or use.node.outputs[0].uses or _is_returned(graph, use.node)
+            for v in node.outputs
+            for use in v.uses
+        ):
+            return False
+        return all(name in self._library and self._does_nothing(self._library[name].body) for name in names)
+
+    def _does_nothing(self, body: Graph) -> bool:
+        """Whether no effect is left in a body; one that does not hold an assertion does nothing either."""
+        return all(self._is_pure(node) for node in body.nodes)
+
+    def _cut_guard(self, graph: Graph, node: Node) -> list[Node]:
+        before = [*(v.producer for v in node.inputs), *node.control_inputs]
+        for use in tuple(u for v in node.outputs for u in v.uses):
+            hand_on_control(graph, use.node, [node, *use.node.control_inputs])
+            graph.remove_node(use.node)
+        hand_on_control(graph, node, before)
+        graph.remove_node(node)
+        return before
+
+    def _is_pure(self, node: Node) -> bool:
+        if self._purity is not None and node.op_type not in ("NoOp", "Placeholder"):
+            return self._purity.is_pure(node) or node.op_type in _PURE
+        return node.op_type in _PURE and not any(v.dtype.name == "resource" for v in node.inputs)
+
+    def _lift_control(self, graph: Graph, nodes: Iterable[Node]) -> None:
+        """Let those that wait for what has no effects wait for the effects before it, so that it is no longer held."""
+        for node in dict.fromkeys(nodes):
+            if not graph.owns(node) or not node.control_consumers:
+                continue
+            effects = self._effects_before(node)
+            if effects is not None:
+                hand_on_control(graph, node, effects)
+
+    def _effects_before(self, node: Node) -> list[Node] | None:
+        """The nearest nodes with effects that a pure node depends on; None where a control edge from it means more.
+
+        In a branch of TF1's control flow an edge also says *whether* something runs. A whole
+        `Switch` to `Merge` within what is walked says nothing to the outside, a lone `Switch` does.
+        """
+        if not self._is_pure(node):
+            return None
+        effects: dict[Node, None] = {}
+        seen: set[tuple[Node, int]] = set()
+        waiting = [(node, 0)]
+        while waiting:
+            current, depth = waiting.pop()
+            if (current, depth) in seen:
+                continue
+            seen.add((current, depth))
+            if current.op_type in ("Merge", "RefMerge"):
+                depth += 1
+            elif current.op_type in ("Switch", "RefSwitch"):
+                depth -= 1
+            if depth < 0 or depth > 8:
+                return None
+            if not self._is_pure(current):
+                if depth or current.op_type in _TF1_CONTROL_FLOW:
+                    return None
+                effects[current] = None
+                continue
+            waiting += [(before, depth) for before in chain((v.producer for v in current.inputs), current.control_inputs)]
+        return list(effects)
+
+    def _remove_dead(self, graph: Graph, nodes: Iterable[Node]) -> None:
+        """Remove what made conditions and messages, as far as nothing else needs it."""
+        waiting = list(nodes)
+        while waiting:
+            node = waiting.pop()
+            if not graph.owns(node) or graph.is_border(node) or node.control_consumers or any(v.uses for v in node.outputs):
+                continue
+            if not self._is_pure(node) or node.op_type in ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "_Arg"):
+                continue
+            waiting += [*(v.producer for v in node.inputs), *node.control_inputs]
+            graph.remove_node(node)
+
+
+def _is_returned(graph: Graph, node: Node) -> bool:
+    """Whether one of its values is an input or output; a control output is not meant, since that role can be handed on."""
+    values: list[Value] = [*graph.inputs, *graph.outputs]
+    for signature in graph.signatures.values():
+        values += [*signature.inputs.values(), *signature.outputs.values()]
+    return any(v.producer is node for v in values)
+
+
+def _become_identity(graph: Graph, node: Node) -> None:
+    """A check that is returned, or that waits for something, stays as a name for what it checked."""
+    value = node.inputs[0]
+    made = graph.add_node(
+        "Identity",
+        graph.unique_name(f"{node.name}/unchecked"),
+        inputs=[value],
+        control_inputs=node.control_inputs,
+        attrs={"T": value.dtype},
+        output_types=[(v.dtype, v.shape) for v in node.outputs],
+        device=node.device,
+    )
+    graph.replace_uses(node.outputs[0], made.outputs[0])
+    hand_on_control(graph, node, [made])
+    if not graph.is_border(node):
+        name = node.name
+        graph.remove_node(node)
+        graph.rename(made, name)
+
+
+def _skip_identity(graph: Graph, node: Node) -> None:
+    if node.op_type != "Identity" or node.control_inputs or graph.is_border(node) or "_class" in node.attrs:
+        return
+    value = node.inputs[0]
+    source = value.producer
+    if value.dtype.name == "resource" or source.op_type in ("VariableV2", "Variable"):
+        return  # a snapshot of what may change
+    if node.control_consumers and source.op_type in _TF1_CONTROL_FLOW:
+        return  # the anchor of a branch: says whether what waits for it runs
+    if source.op_type in _TF1_CONTROL_FLOW and any(c.op_type in _TF1_CONTROL_FLOW for c in node.outputs[0].consumers):
+        return
+    graph.replace_uses(node.outputs[0], value)
+    hand_on_control(graph, node, [source])
+    graph.remove_node(node)

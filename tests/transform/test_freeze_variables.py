@@ -1,0 +1,109 @@
+"""Frozen graphs need no variables and give the same numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow")
+
+import tensorflow as tf
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.ir.text import to_text
+from graphwright.transform.freeze_variables import freeze_variables
+from tests.transform.serving import built, random, serve
+
+pytestmark = pytest.mark.tensorflow
+v1 = tf.compat.v1
+
+VALUES = {"w": random(4, 3, seed=1), "table": random(5, 4, seed=2)}
+VARIABLE_OPS = {"VarHandleOp", "VariableV2", "ReadVariableOp", "ResourceGather", "RestoreV2"}
+
+
+def training_graph(*, use_resource=True, body=None):
+    def build():
+        ids = v1.placeholder(tf.int32, [None], name="ids")
+        with v1.variable_scope("", use_resource=use_resource):
+            table, w = v1.get_variable("table", [5, 4]), v1.get_variable("w", [4, 3])
+        rows = tf.gather(table, ids)
+        y = tf.identity(body(rows, w) if body else tf.linalg.matmul(rows, w), name="y")
+        loss = tf.reduce_sum(y * y)
+        v1.train.AdamOptimizer(0.1).minimize(loss)
+        v1.train.Saver()
+        v1.global_variables_initializer()
+
+    return built(build, inputs={"ids": "ids:0"}, outputs={"y": "y:0"})
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_a_trained_model_is_frozen_and_served(use_resource):
+    graph = training_graph(use_resource=use_resource)
+    before = len(graph)
+    assert freeze_variables(graph, VALUES) == 2
+    assert len(graph) < before / 4
+    assert not VARIABLE_OPS & {n.op_type for n in graph}
+    ids = np.array([3, 0, 3], np.int32)
+    np.testing.assert_allclose(serve(graph, {"ids": ids})["y"], VALUES["table"][ids] @ VALUES["w"], rtol=1e-6)
+
+
+def test_names_with_an_index_and_double_precision_values():
+    graph = training_graph()
+    freeze_variables(graph, {f"{name}:0": value.astype(np.float64) for name, value in VALUES.items()})
+    ids = np.array([1], np.int32)
+    np.testing.assert_allclose(serve(graph, {"ids": ids})["y"], VALUES["table"][ids] @ VALUES["w"], rtol=1e-6)
+
+
+def test_variables_inside_branches_and_loops():
+    def body(rows, w):
+        def step(k, h):
+            return k + 1, tf.cond(k > 0, lambda: h + tf.reduce_mean(w), lambda: tf.linalg.matmul(rows, w))
+
+        return tf.while_loop(lambda k, _: k < 3, step, (0, tf.zeros_like(rows)[:, :3]))[1]
+
+    graph = training_graph(body=body)
+    assert {"While", "StatelessWhile"} & {n.op_type for n in graph}
+    assert freeze_variables(graph, VALUES) == 2
+    assert not VARIABLE_OPS & {n.op_type for n in graph}
+    used = [f.body for n in graph for f in graph.functions.values() if f.name in {getattr(a, "name", "") for a in n.attrs.values()}]
+    assert used
+    assert not any(VARIABLE_OPS & {n.op_type for n in body} for body in used)
+    ids = np.array([1, 4], np.int32)
+    expected = VALUES["table"][ids] @ VALUES["w"] + 2 * VALUES["w"].mean()
+    np.testing.assert_allclose(serve(graph, {"ids": ids})["y"], expected, rtol=1e-5)
+
+
+def test_some_variables_only():
+    graph = training_graph()
+    assert freeze_variables(graph, {"table": VALUES["table"]}, partial=True) == 1
+    handles = [n.name for n in graph if n.op_type == "VarHandleOp"]
+    assert handles == ["w"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"w": VALUES["w"]}, "1 variables have no value: table"),
+        (VALUES | {"w": random(3, 4)}, r"has shape \(3, 4\)"),
+        (VALUES | {"w": np.zeros((4, 3), np.int32)}, "has dtype int32"),
+    ],
+)
+def test_values_that_do_not_fit(values, message):
+    graph = training_graph()
+    before = to_text(graph)
+    with pytest.raises(ArgumentError, match=message):
+        freeze_variables(graph, values)
+    assert to_text(graph) == before
+
+
+def test_a_variable_that_serving_writes_is_refused():
+    def build():
+        x = v1.placeholder(tf.float32, [], name="x")
+        total = v1.get_variable("total", [], use_resource=True)
+        tf.identity(total.assign_add(x), name="y")
+
+    graph = built(build, inputs={"x": "x:0"}, outputs={"y": "y:0"})
+    before = to_text(graph)
+    with pytest.raises(UnsupportedError, match="'total' is also used by"):
+        freeze_variables(graph, {"total": np.float32(1.0)})
+    assert to_text(graph) == before

@@ -1,0 +1,77 @@
+"""Calls inlined in place compute the same, with the same effects, under the same signatures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow")
+
+import tensorflow as tf
+
+from graphwright.errors import GraphError, UnsupportedError
+from graphwright.ir.text import from_text, to_text
+from graphwright.transform.inline_calls import inline_calls
+from tests.transform.serving import random, serve, traced
+from tests.transform.test_inline_functions import LIBRARY
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_nested_calls_and_a_branch_compute_the_same():
+    @tf.function
+    def inner(x):
+        return tf.nn.relu(x) * 2.0
+
+    def outer(x):
+        y = tf.cond(tf.reduce_sum(x) > 0.0, lambda: inner(x), lambda: x)
+        return inner(inner(x)) + y, y
+
+    spec = tf.TensorSpec([None, 3], tf.float32, "x")
+    graph, original = traced(outer, spec), traced(outer, spec)
+    count = inline_calls(graph)
+    assert count >= 3
+    assert not any(n.op_type.endswith("PartitionedCall") for n in graph)
+    assert inline_calls(graph) == 0
+    for seed in (0, 1):
+        x = random(2, 3, seed=seed)
+        for key, value in serve(original, {"x": x}).items():
+            np.testing.assert_array_equal(serve(graph, {"x": x})[key], value)
+
+
+def test_effects_of_a_body_happen_when_its_result_is_fetched(capfd):
+    def shout(x):
+        tf.print("called", x)
+        return x + 1.0
+
+    graph = traced(shout, tf.TensorSpec([], tf.float32, "x"))
+    assert inline_calls(graph) == 1
+    assert serve(graph, {"x": 2.0})["output_0"] == 3.0
+    assert capfd.readouterr().err.count("called 2") == 1
+
+
+def test_effects_keep_their_order(capfd):
+    @tf.function
+    def shout(x):
+        tf.print("second", x)
+        return x + 1.0
+
+    def step(x):
+        tf.print("first", x)
+        y = shout(x)
+        tf.print("third", y)
+        return y
+
+    graph = traced(step, tf.TensorSpec([], tf.float32, "x"))
+    assert inline_calls(graph) == 2
+    serve(graph, {"x": 1.0})
+    assert [line.split()[0] for line in capfd.readouterr().err.splitlines() if line] == ["first", "second", "third"]
+
+
+def test_recursion_and_missing_functions_change_nothing():
+    for name, kind in (("f", UnsupportedError), ("lost", GraphError)):
+        graph = from_text(LIBRARY.replace("%s", name))
+        before = to_text(graph)
+        with pytest.raises(kind):
+            inline_calls(graph)
+        assert to_text(graph) == before
