@@ -233,6 +233,10 @@ class Graph:
         self._collections = WatchedDict(collections)
         self._holdings = Holdings(self._signatures, self._collections)
 
+    def collections_of(self, node: Node) -> list[Collection]:
+        """The collections that hold the node or a value of it."""
+        return [self._collections[name] for name in self._holdings.collections_of(node)] if self._collections else []
+
     def places_of_values(self, node: Node) -> list[tuple[str, list[Node | Value]]]:
         """Where values of a node, or the node, stand without being read: inputs, outputs, signatures and collections."""
         places: list[tuple[str, list[Node | Value]]] = [("graph.inputs", [*self._inputs]), ("graph.outputs", [*self._outputs])]

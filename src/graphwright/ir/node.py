@@ -69,6 +69,11 @@ class Value:
         return tuple(Use(node, index) for node, index in self._uses)
 
     @property
+    def use_count(self) -> int:
+        """How many uses there are, in O(1)."""
+        return len(self._uses)
+
+    @property
     def consumers(self) -> tuple[Node, ...]:
         """The nodes that read it, each once."""
         return tuple(dict.fromkeys(node for node, _ in self._uses))

@@ -63,7 +63,8 @@ def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "",
     inside = clone(view.nodes, into=body, input_map=arguments)
     body.inputs = arguments.values()
     body.outputs = [inside.value_of[v] for v in view.outputs]
-    effects = [node for node in view.nodes if node in ends.control_outputs or node in graph.control_outputs or has_known_effects(node)]
+    waited_for = {*ends.control_outputs, *graph.control_outputs}
+    effects = [node for node in view.nodes if node in waited_for or has_known_effects(node)]
     body.control_outputs = [inside.node_of[node] for node in effects]
     graph.functions[function_name] = Function(function_name, body)
 
@@ -193,6 +194,12 @@ def _body_of(call: Node) -> Graph:
     for role, have, want in (("inputs", call.inputs, body.inputs), ("outputs", call.outputs, body.outputs)):
         if [v.dtype for v in have] != [v.dtype for v in want]:
             raise GraphError(f"the {role} of {call.name!r} do not fit function {name!r}", where=f"node {call.name!r}")
+    argument_of = dict(zip(body.inputs, call.inputs, strict=True))
+    for output, result in zip(call.outputs, body.outputs, strict=True):
+        if result in argument_of and argument_of[result].producer in output.consumers:
+            raise GraphError(f"{argument_of[result].producer.name!r} reads {output.name} and makes it", where=f"node {call.name!r}")
+    if any(v.producer is call for v in call.inputs):
+        raise GraphError(f"{call.name!r} reads itself", where=f"node {call.name!r}")
     if any(call in signature_nodes for signature_nodes in _fed(graph)):
         raise GraphError(f"{call.name!r} is fed by the graph or a signature", where=f"node {call.name!r}")
     return body

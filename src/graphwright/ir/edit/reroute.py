@@ -184,8 +184,8 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
     for value, after in new_of.items():
         if value in graph.variables:
             graph.variables[after] = graph.variables.pop(value)
-    for collection in graph.collections.values():
-        _replace_held(collection, old, new)
+    for collection in graph.collections_of(old):
+        replace_held(collection, old, new)
     name = old.name
     colocated = [(node, node.attrs[ATTRIBUTE]) for node in graph.colocated_with(old) if node is not old]
     graph.remove_node(old)
@@ -195,14 +195,14 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
         graph.set_attr(node, ATTRIBUTE, with_names(attribute, lambda found: new.name if found == name else found))
 
 
-def _replace_held(collection: NodeCollection, old: Node, new: Node) -> None:
+def replace_held(collection: NodeCollection, old: Node, new: Node) -> None:
+    """Let a collection hold another node, and its values, where it holds `old` and its values."""
+
     def after(held: object) -> object:
         if held is old:
             return new
         return new.outputs[held.index] if isinstance(held, Value) and held.producer is old and held.index < len(new.outputs) else held
 
-    if not any(held is old or (isinstance(held, Value) and held.producer is old) for held in collection.references()):
-        return
     for k, item in enumerate(collection.items):
         if isinstance(item, NamedRefs):
             for path, held in item.refs.items():
