@@ -38,7 +38,8 @@ HOW_PEAK = (
 )
 HOW_TIME = "estimated per operation from FLOPs and bytes moved (roofline), as ratios"
 
-_ROOM, _ROOM_BYTES = 0.01, 2**20  # left free for small tensors and page rounding: 1 % of what is not resident, and 1 MiB
+# Left free for small tensors, page rounding and what the executor notes of every node while it runs.
+_ROOM, _ROOM_BYTES, _ROOM_PER_NODE = 0.01, 2**20, 128  # share of what is not resident, bytes, bytes per node
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def plan_step(
         if solution is not None:
             how["plan"] = f"read from the plan cache ({cache.path(key)})"
     if solution is None:
-        solution = _solve(costs, budget_bytes, time_limit_s, progress)
+        solution = _solve(costs, len(flat.graph), budget_bytes, time_limit_s, progress)
         how["plan"] = ", ".join(f"{k} {v}" for k, v in solution.notes.items())
         if cache is not None and solution.status != "infeasible":
             cache.write(key, solution)
@@ -116,9 +117,9 @@ def plan_step(
     return Planned(function, plan, leaders)
 
 
-def _solve(costs: CostGraph, budget_bytes: int, time_limit_s: float, progress: Progress | None) -> Solution:
+def _solve(costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None) -> Solution:
     """A plan with some room for what the simulation does not count; without that room where there is no other."""
-    room = int(_ROOM * (budget_bytes - costs.resident_bytes)) + _ROOM_BYTES
+    room = int(_ROOM * (budget_bytes - costs.resident_bytes)) + _ROOM_BYTES + _ROOM_PER_NODE * node_count
     if budget_bytes - room > costs.resident_bytes:
         solution = solve(costs, budget_bytes - room, time_limit_s=time_limit_s, progress=progress)
         if solution.status != "infeasible":
