@@ -59,11 +59,13 @@ def remove_debug_ops(
     """
     wanted = frozenset(op_types)
     cleaner = _Cleaner(graph, wanted, purity)
+    bodies = [*((f.body for f in graph.functions.values()) if functions else ()), graph]
     removed = 0
-    if functions:
-        for function in graph.functions.values():  # callees first would save rounds, but a guard holds assertions itself
-            removed += cleaner.clean(function.body, identities=identities)
-    return removed + cleaner.clean(graph, identities=identities)
+    while True:  # a guard is empty once the branch that held its assertion is
+        in_this_round = sum(cleaner.clean(body, identities=identities) for body in bodies)
+        removed += in_this_round
+        if not in_this_round or not functions:
+            return removed
 
 
 class _Cleaner:
@@ -92,7 +94,7 @@ class _Cleaner:
         return before - len(graph)
 
     def _cut(self, graph: Graph, node: Node) -> list[Node]:
-        """Remove one node; returns those before it, which may have become useless."""
+        """Remove one node; returns those around it, which may have become useless."""
         passes = node.op_type in _PASS_THROUGH and len(node.outputs) == 1
         if any(v.uses for v in node.outputs) or _is_returned(graph, node):
             if not passes:
@@ -102,9 +104,10 @@ class _Cleaner:
                 return []
             graph.replace_uses(node.outputs[0], node.inputs[0])
         before = [*(v.producer for v in node.inputs), *node.control_inputs]
+        after = node.control_consumers
         hand_on_control(graph, node, before)
         graph.remove_node(node)
-        return before
+        return [*before, *after]
 
     def _is_empty_guard(self, graph: Graph, node: Node) -> bool:
         """An If that did nothing but check: no branch has effects left, and what it returns only waits."""
@@ -128,9 +131,10 @@ class _Cleaner:
         for use in tuple(u for v in node.outputs for u in v.uses):
             hand_on_control(graph, use.node, [node, *use.node.control_inputs])
             graph.remove_node(use.node)
+        after = node.control_consumers
         hand_on_control(graph, node, before)
         graph.remove_node(node)
-        return before
+        return [*before, *after]
 
     def _is_pure(self, node: Node) -> bool:
         if self._purity is not None and node.op_type not in ("NoOp", "Placeholder"):
@@ -139,11 +143,14 @@ class _Cleaner:
 
     def _lift_control(self, graph: Graph, nodes: Iterable[Node]) -> None:
         """Let those that wait for what has no effects wait for the effects before it, so that it is no longer held."""
-        for node in dict.fromkeys(nodes):
-            if not graph.owns(node) or not node.control_consumers:
+        waiting = list(dict.fromkeys(nodes))
+        while waiting:
+            node = waiting.pop()
+            if not graph.owns(node) or not (node.control_consumers or node in graph.control_outputs):
                 continue
             effects = self._effects_before(node)
             if effects is not None:
+                waiting += [consumer for consumer in node.control_consumers if consumer.op_type == "NoOp"]
                 hand_on_control(graph, node, effects)
 
     def _effects_before(self, node: Node) -> list[Node] | None:

@@ -12,7 +12,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import references_of
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.constant_arrays import add_constant
-from graphwright.transform.interface import PLACEHOLDERS, agree, find_input, find_value, hand_on_control, input_values, put_in_order
+from graphwright.transform.interface import PLACEHOLDERS, agree, find_input, find_value, hand_on_control, put_in_order
 
 _TRAINING_COLLECTIONS = frozenset(
     "train_op summaries summary_op losses regularization_losses update_ops trainable_variables moving_average_variables "
@@ -132,9 +132,8 @@ def _make_constant(graph: Graph, value: Value, array: np.ndarray[Any, Any]) -> N
 
 def _pass_through(graph: Graph) -> None:
     """Let the readers of what only stops gradients read its input."""
-    fed = set(input_values(graph))
     for node in graph.nodes:
-        if node.op_type not in _PASSED_THROUGH or node.control_inputs or graph.is_border(node) or node.inputs[0] in fed:
+        if node.op_type not in _PASSED_THROUGH or node.control_inputs or graph.is_border(node):
             continue
         hand_on_control(graph, node, [node.inputs[0].producer])
         graph.replace_uses(node.outputs[0], node.inputs[0])

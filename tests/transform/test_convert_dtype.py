@@ -1,0 +1,115 @@
+"""Weights in 16 bits: half the bytes, and the numbers that rounding the weights gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow")
+
+import tensorflow as tf
+
+from graphwright.errors import ArgumentError
+from graphwright.source.graph_def import to_graph_def
+from graphwright.transform.constant_arrays import add_constant, constant_array
+from graphwright.transform.convert_dtype import convert_weights
+from tests.transform.serving import built, random, serve, traced
+
+pytestmark = pytest.mark.tensorflow
+v1 = tf.compat.v1
+
+W = random(32, 16, seed=1)
+
+
+def model():
+    def build():
+        tf.linalg.matmul(v1.placeholder(tf.float32, [None, 32], name="x"), tf.constant(W), name="y")
+
+    return built(build, inputs={"x": "x:0"}, outputs={"y": "y:0"})
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_results_are_those_of_rounded_weights_and_the_file_shrinks(dtype):
+    graph = model()
+    size = to_graph_def(graph).ByteSize()
+    assert convert_weights(graph, dtype) == 1
+    assert to_graph_def(graph).ByteSize() < 0.7 * size
+    x = random(4, 32, seed=2)
+    rounded = tf.cast(tf.cast(W, dtype), tf.float32)
+    for grappler in (False, True):
+        np.testing.assert_allclose(serve(graph, {"x": x}, grappler=grappler)["y"], tf.linalg.matmul(x, rounded), rtol=1e-6, atol=1e-6)
+    assert convert_weights(graph, dtype) == 0
+
+
+def test_constants_in_functions():
+    spec = tf.TensorSpec([None, 32], tf.float32, "x")
+    graph = traced(lambda x: tf.linalg.matmul(x, tf.constant(W)), spec)
+    assert convert_weights(graph) == 1
+    x = random(4, 32, seed=2)
+    np.testing.assert_allclose(
+        serve(graph, {"x": x})["output_0"], tf.linalg.matmul(x, tf.cast(tf.cast(W, tf.bfloat16), tf.float32)), rtol=1e-6, atol=1e-6
+    )
+
+
+def test_small_constants_and_values_out_of_range_stay():
+    graph = model()
+    assert convert_weights(graph, smallest=1000) == 0
+    [weights] = [n for n in graph if n.op_type == "Const"]
+    graph.replace_uses(weights.outputs[0], add_constant(graph, "large", W * 1e6))
+    graph.remove_node(weights)
+    assert convert_weights(graph, "float16") == 0
+    assert convert_weights(graph, "bfloat16") == 1
+    with pytest.raises(ArgumentError, match="'int8'"):
+        convert_weights(graph, "int8")
+
+
+@pytest.mark.parametrize("name", ["bool", "int8", "int32", "int64", "uint16", "float16", "float32", "float64", "bfloat16"])
+def test_every_encoding_of_a_constant_is_read(name):
+    dtype = tf.as_dtype(name)
+    arrays = [np.array([[0, 1, 1], [1, 0, 1]]), np.ones((4, 5)), np.zeros((2, 0)), np.array(1)]
+    if name not in ("bool", "uint16"):
+        arrays.append(np.array([-3, 2, 2, 2]))
+    for array in arrays:
+        typed = tf.cast(array, dtype).numpy()
+        for proto in (tf.make_tensor_proto(typed), tf.make_tensor_proto(typed.ravel()[:1], shape=typed.shape) if typed.size else None):
+            if proto is None:
+                continue
+            expected = tf.make_ndarray(proto)
+            value = v1.AttrValue(tensor=proto)
+            from graphwright.ir.attributes import SerializedAttribute
+            from graphwright.ir.dtypes import DTYPES
+            from graphwright.ir.graph import Graph
+
+            node = Graph().add_node(
+                "Const", "c", attrs={"value": SerializedAttribute(value.SerializeToString())}, output_types=[(DTYPES[name], None)]
+            )
+            ours = constant_array(node)
+            assert ours is not None
+            np.testing.assert_array_equal(ours, expected.astype(np.float32) if name == "bfloat16" else expected)
+            assert ours.shape == expected.shape
+
+
+def test_items_in_lists_of_each_kind_are_read():
+    from graphwright.ir.attributes import SerializedAttribute
+    from graphwright.ir.dtypes import DTYPES
+    from graphwright.ir.graph import Graph
+
+    field = {
+        "float32": "float_val",
+        "float64": "double_val",
+        "int32": "int_val",
+        "int64": "int64_val",
+        "bool": "bool_val",
+        "float16": "half_val",
+    }
+    for name, key in field.items():
+        array = tf.cast([[1, 0], [1, 1]], name).numpy()
+        items = array.view(np.uint16).ravel().tolist() if name == "float16" else array.ravel().tolist()
+        proto = v1.AttrValue(tensor=tf.make_tensor_proto(array))
+        proto.tensor.tensor_content = b""
+        proto.tensor.ClearField(key)
+        getattr(proto.tensor, key).extend(items)
+        node = Graph().add_node(
+            "Const", "c", attrs={"value": SerializedAttribute(proto.SerializeToString())}, output_types=[(DTYPES[name], None)]
+        )
+        np.testing.assert_array_equal(constant_array(node), array)
