@@ -269,9 +269,9 @@ def test_loops_of_tf1_go_round(turned):
 
 
 def test_a_loop_that_nothing_enters_is_a_cycle():
+    merge = _graph_def(("Merge", "m", ["n"]), ("NextIteration", "n", ["m"]))
+    merge.node[0].attr["N"].i = 1
     with pytest.raises(GraphError, match="is in a cycle"):
-        merge = _graph_def(("Merge", "m", ["n"]), ("NextIteration", "n", ["m"]))
-        merge.node[0].attr["N"].i = 1
         from_graph_def(merge)
 
 

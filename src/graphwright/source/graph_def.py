@@ -132,7 +132,7 @@ def to_graph_def(
     with garbage_collection_paused():
         for node in graph.nodes:
             if keep is None or keep(node):
-                _write_node(node, graph_def.node.add())
+                write_node(node, graph_def.node.add())
         if library:
             for function in graph.functions.values() if every_function else _reached_functions(graph):
                 write_function(function, graph_def.library.function.add())
@@ -213,7 +213,7 @@ def write_function(function: Function, definition: Any) -> None:
     _write_arguments(signature.output_arg, body.outputs, results)
     for node in body:
         if node not in edges.arguments:
-            _write_node(node, definition.node_def.add(), edges.name_of)
+            write_node(node, definition.node_def.add(), edges.name_of)
     definition.ret.clear()
     for name, place in zip(results, places, strict=True):
         definition.ret[name] = place
@@ -248,6 +248,24 @@ def _identifier(name: str) -> str:
     """A name as arguments and results of functions are called."""
     text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name.lower()).strip("_") or "value"
     return text if text[0].isalpha() else f"value_{text}"
+
+
+def signatures_of_functions(graph: Graph) -> dict[str, Any]:
+    """`OpDef` of each function of the library, as nodes that have the function as their op see it."""
+    signatures: dict[str, Any] = {}
+    for name, function in graph.functions.items():
+        definition = _function_def_class()()
+        if is_template(function):
+            definition.ParseFromString(function.definition)
+        else:
+            for values, arguments in (
+                (function.body.inputs, definition.signature.input_arg),
+                (function.body.outputs, definition.signature.output_arg),
+            ):
+                for k, value in enumerate(values):
+                    arguments.add(name=f"value_{k}", type=value.dtype.number)
+        signatures[name] = definition.signature
+    return signatures
 
 
 def _write_argument_attributes(definition: Any, arguments: Sequence[Value]) -> None:
@@ -309,12 +327,13 @@ def _function_def_class() -> Any:
     return function.__class__
 
 
-def _graph_edge(value: Value) -> str:
+def graph_edge(value: Value) -> str:
     """A value as a `GraphDef` writes it."""
     return value.producer.name if value.index == 0 else value.name
 
 
-def _write_node(node: Node, node_def: Any, edge: Callable[[Value], str] = _graph_edge) -> None:
+def write_node(node: Node, node_def: Any, edge: Callable[[Value], str] = graph_edge) -> None:
+    """Write a node into a `NodeDef`, whose inputs are named by `edge`."""
     if node.extra:
         node_def.ParseFromString(node.extra)
     node_def.name = node.name
@@ -324,10 +343,7 @@ def _write_node(node: Node, node_def: Any, edge: Callable[[Value], str] = _graph
         node_def.input.append(edge(value))
     for control in node.control_inputs:
         node_def.input.append(f"^{control.name}")
-    attrs = node.attrs
-    if "_output_shapes" in attrs or node.op_type in _LISTS_OF_TYPES:
-        attrs = _follow_values(node)
-    for key, attribute in attrs.items():
+    for key, attribute in follow_values(node).items():
         write_attr_value(attribute, node_def.attr[key])
 
 
@@ -345,8 +361,10 @@ _LISTS_OF_TYPES: Mapping[str, tuple[str | None, str | None]] = {
 """Ops whose attributes list the dtypes of all inputs and of all outputs."""
 
 
-def _follow_values(node: Node) -> dict[str, Attribute]:
+def follow_values(node: Node) -> dict[str, Attribute]:
     """The attributes, with lists of dtypes and shapes that say what the inputs and outputs are now."""
+    if "_output_shapes" not in node.attrs and node.op_type not in _LISTS_OF_TYPES:
+        return node.attrs
     attrs = dict(node.attrs)
     for key, values in zip(_LISTS_OF_TYPES.get(node.op_type, (None, None)), (node.inputs, node.outputs), strict=True):
         if key is not None:
@@ -370,5 +388,5 @@ def _follow_shapes(node: Node, attrs: dict[str, Attribute]) -> None:
     listed = attrs.get("_output_shapes")
     if isinstance(listed, tuple):
         shapes = tuple(ShapeAttribute(v.shape) for v in node.outputs)
-        if shapes != listed:
+        if shapes != listed[: len(shapes)]:
             attrs["_output_shapes"] = shapes

@@ -21,7 +21,11 @@ def op_definition(op_type: str) -> Any:
 
 
 def output_arguments(definition: Any, attrs: Mapping[str, Attribute]) -> list[tuple[str, list[DType]]]:
-    """Name and dtypes of each output argument of an `OpDef`, with the node's attributes applied."""
+    """Name and dtypes of each output argument of an `OpDef`, with the node's attributes applied (defaults where it has none)."""
+    if any(a.HasField("default_value") and a.name not in attrs for a in definition.attr):
+        from graphwright.source.attributes import from_attr_value
+
+        attrs = {**{a.name: from_attr_value(a.default_value) for a in definition.attr if a.HasField("default_value")}, **attrs}
     return [(argument.name, _argument_types(argument, attrs)) for argument in definition.output_arg]
 
 

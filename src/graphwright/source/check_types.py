@@ -1,0 +1,56 @@
+"""Every node reads what its op takes: checked before a graph is written, so that the error names the node and not a session."""
+
+from __future__ import annotations
+
+from graphwright.errors import GraphError
+from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.source.graph_def import follow_values, signatures_of_functions
+from graphwright.source.op_types import OpTypes
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+
+
+def check_types(graph: Graph) -> None:
+    """Raise unless the dtypes of all inputs and outputs are those that op types and called functions have.
+
+    Raises:
+        GraphError: they are not; the message names the node.
+        UnsupportedError: an op type is not known.
+    """
+    types = OpTypes(signatures_of_functions(graph))
+    for body in (graph, *(f.body for f in graph.functions.values())):
+        arguments = {value.producer for value in body.inputs}
+        for node in body.nodes:
+            if body is graph or node not in arguments:
+                _check(node, types, body)
+
+
+def _check(node: Node, types: OpTypes, graph: Graph) -> None:
+    expected = types.types_of(node.op_type, follow_values(node), node.name)
+    for role, values, dtypes in (("inputs", node.inputs, expected.inputs), ("outputs", node.outputs, expected.outputs)):
+        if len(values) != len(dtypes) or any(v.dtype is not d and v.dtype != d for v, d in zip(values, dtypes, strict=True)):
+            raise GraphError(
+                f"{node.op_type} has {role} {', '.join(map(str, dtypes)) or 'none'}, got {_shown(values)}",
+                where=f"node {node.name!r} of graph {graph.name!r}",
+                cause="an attribute or an edge was changed without the other",
+                remedy="set the attributes of the node (graph.set_attr), or insert a Cast",
+            )
+    reference = node.attrs.get("f") if node.op_type in _CALLS else None
+    if not isinstance(reference, FunctionReference):
+        return
+    function = graph.functions.get(reference.name)
+    if function is None:
+        raise GraphError(f"function {reference.name!r} is not in the library", where=f"node {node.name!r} of graph {graph.name!r}")
+    for role, values, own in (("arguments", node.inputs, function.body.inputs), ("results", node.outputs, function.body.outputs)):
+        if len(function.body) and [v.dtype for v in values] != [v.dtype for v in own]:
+            raise GraphError(
+                f"function {function.name!r} has {role} {_shown(own)}, and the call gives {_shown(values)}",
+                where=f"node {node.name!r} of graph {graph.name!r}",
+                cause="the function was changed and its call was not",
+                remedy="give the call the same inputs (graph.set_inputs) and outputs",
+            )
+
+
+def _shown(values: tuple[Value, ...]) -> str:
+    return ", ".join(f"{v.name} of {v.dtype}" for v in values[:8]) + (", ..." if len(values) > 8 else "") or "none"

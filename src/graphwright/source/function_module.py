@@ -1,0 +1,63 @@
+"""A graph that was read from a live function -> a SavedModel, with the variables that the function captures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import ArgumentError, GraphError
+from graphwright.ir.graph import Graph
+from graphwright.source.graph_def import to_graph_def
+from graphwright.source.package import Package
+from graphwright.source.rebuild import rebuild_concrete_function
+from graphwright.source.tensorflow_import import import_tensorflow
+
+
+def save_function(graph: Graph, package: Package, folder: Path) -> None:
+    """Save each signature of the graph as a function of a `tf.Module`.
+
+    Raises:
+        ArgumentError: TensorFlow cannot save it, because it captures something that is no variable, constant or tracked resource.
+        GraphError: an input of the graph is neither in the signature nor a capture.
+    """
+    tf = import_tensorflow()
+    module: Any = tf.Module(name=None)
+    function = package.keep_function
+    module.kept_variables = list(function.graph.variables)
+    module.kept_function = function
+    functions = {key: _rebuilt(graph, key, package) for key in graph.signatures}
+    try:
+        module.kept_signatures = list(functions.values())
+        tf.saved_model.save(module, str(folder), signatures=functions)
+    except (ValueError, TypeError, AssertionError, NotImplementedError, tf.errors.OpError) as error:
+        raise ArgumentError(
+            f"TensorFlow cannot save the function: {(str(error).splitlines() or [''])[0]}",
+            where=f"graph {graph.name!r}",
+            cause="it captures something that is not tracked, such as a table or a dataset",
+            remedy="save the object that owns it with tf.saved_model.save, and load that folder",
+        ) from error
+
+
+def _rebuilt(graph: Graph, key: str, package: Package) -> Any:
+    tf = import_tensorflow()
+    signature = graph.signatures[key]
+    arguments = [signature.inputs[name] for name in sorted(signature.inputs)]
+    captures = [(outer, value.name) for value, outer in package.captures.items() if graph.owns(value.producer)]
+    known = {*arguments, *package.captures}
+    for value in graph.inputs:
+        if value not in known:
+            raise GraphError(f"{value.name} is an input of the graph and not of the signature", where=f"signature {key!r}")
+    specs = {
+        name: tf.TensorSpec(value.shape, tf.as_dtype(value.dtype.number), name=name) for name, value in sorted(signature.inputs.items())
+    }
+    outputs = {name: signature.outputs[name] for name in sorted(signature.outputs)}
+    return rebuild_concrete_function(
+        to_graph_def(graph),
+        inputs=[v.name for v in arguments],
+        captures=captures,
+        outputs=[v.name for v in outputs.values()],
+        control_outputs=[n.name for n in graph.control_outputs],
+        structured_input_signature=((), specs),
+        structured_outputs={name: tf.TensorSpec(v.shape, tf.as_dtype(v.dtype.number)) for name, v in outputs.items()},
+        name=graph.name or key,
+    )

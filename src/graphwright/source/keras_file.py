@@ -1,0 +1,48 @@
+"""`.keras` archives: what is checked before Keras opens one."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from graphwright.errors import FileFormatError
+
+_HARMLESS_BYTES = 256 * 2**20
+_GREATEST_RATIO = 100
+_LARGEST_CONFIG_BYTES = 256 * 2**20
+
+
+def check_keras_archive(path: Path) -> None:
+    """Refuse an archive that would fill the disk or write outside of its folder.
+
+    Raises:
+        FileFormatError: it is no archive, or does such a thing.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise FileFormatError(
+            f"it is no .keras archive: {error}", where=str(path), cause="the file is damaged or cut off, or was written by Keras 2"
+        ) from error
+    names: set[str] = set()
+    for entry in entries:
+        parts = entry.filename.replace("\\", "/").split("/")
+        if entry.filename.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or (entry.external_attr >> 16) & 0o170000 == 0o120000:
+            raise FileFormatError(
+                f"the entry {entry.filename!r} leaves the archive", where=str(path), cause="the file was made to write to other folders"
+            )
+        if entry.filename in names:
+            raise FileFormatError(f"two entries are named {entry.filename!r}", where=str(path), cause="the file is damaged")
+        names.add(entry.filename)
+    total = sum(entry.file_size for entry in entries)
+    size = path.stat().st_size
+    config = next((e.file_size for e in entries if e.filename == "config.json"), None)
+    if (total > _HARMLESS_BYTES and total > _GREATEST_RATIO * size) or (config or 0) > _LARGEST_CONFIG_BYTES:
+        raise FileFormatError(
+            f"the archive of {size} bytes would unpack to {total} bytes",
+            where=str(path),
+            cause="it is a zip bomb: weights do not compress so",
+        )
+    if config is None:
+        raise FileFormatError("there is no config.json in the archive", where=str(path), cause="it is no .keras file")

@@ -1,0 +1,228 @@
+"""`load`: anything that holds a TensorFlow graph -> a `Graph` to edit and write again."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import ArgumentError, FileFormatError, GraphwrightError
+from graphwright.ir.graph import Graph
+from graphwright.ir.signature import Signature
+from graphwright.source.graph_def import from_graph_def
+from graphwright.source.keras_file import check_keras_archive
+from graphwright.source.meta_graph import read_meta_graph
+from graphwright.source.package import Package, TemporaryFolder
+from graphwright.source.protobuf_files import read_message
+from graphwright.source.saved_model import graph_rest, read_saved_model
+from graphwright.source.shape_inference import infer_output_shapes
+from graphwright.source.tensorflow_import import import_keras, import_tensorflow
+
+_DEFAULT_SIGNATURE = "serving_default"
+
+
+def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
+    """Read a graph of any origin, to edit it and write it again with `write`.
+
+    Args:
+        x: a path: to a `GraphDef` in binary (`.pb`) or as text (`.pbtxt`), a SavedModel folder of TF1 or TF2, a `.keras` or `.h5`
+            file. Or an object: a `GraphDef`, `MetaGraphDef`, `tf.Graph`, `ConcreteFunction`, `tf.function` with one trace, Keras model,
+            `tf.Module` that can be saved, or a `Graph`, which is returned as it is.
+        tags: which MetaGraph of a SavedModel; by default its only one, or the one tagged `serve`.
+
+    Returns:
+        The graph in the order of the file, with its library of functions, signatures and collections. Shapes are inferred by
+        TensorFlow when they are first asked for, and follow edits. Of a TF2 SavedModel it is the main graph, which calls the functions;
+        variables and assets stay in their folder until the graph is written. A function's graph has its arguments and captures as inputs.
+
+    Raises:
+        FileFormatError: a file is damaged, or something else.
+        GraphError: the graph breaks an invariant (a missing input or function, a wrong dtype, a cycle, a name taken twice).
+        UnsupportedError: an op type is not known, or the file is larger than a protobuf can be.
+        ArgumentError: there is no such file, or `x` is none of these.
+
+    >>> import tensorflow as tf
+    >>> function = tf.function(lambda x: {"y": x + x}).get_concrete_function(tf.TensorSpec([2], tf.float32, name="x"))
+    >>> graph = load(function)
+    >>> graph.signatures["serving_default"].inputs
+    {'x': <Value x:0 float32[2]>}
+    """
+    if isinstance(x, Graph):
+        return x
+    graph = _load_path(Path(x), tags) if isinstance(x, str | os.PathLike) else _load_object(x, tags)
+    _follow_shapes(graph)
+    return graph
+
+
+def _follow_shapes(graph: Graph) -> None:
+    for body in (graph, *(f.body for f in graph.functions.values())):
+        body.shape_rule = infer_output_shapes
+        body.refresh_shapes(node for node in body.nodes if any(v.last_shape is None for v in node.outputs))
+
+
+def _load_path(path: Path, tags: str | Iterable[str] | None) -> Graph:
+    if not path.exists():
+        raise ArgumentError(f"there is no file or folder {str(path)!r}", where="argument 'x'")
+    if path.is_dir():
+        return read_saved_model(path, tags)
+    if path.suffix in (".keras", ".h5", ".hdf5"):
+        return _load_keras_file(path)
+    if path.name in ("saved_model.pb", "saved_model.pbtxt"):
+        return read_saved_model(path.parent, tags)
+    graph_def: Any = import_tensorflow().compat.v1.GraphDef()
+    read_message(path, graph_def)
+    if not graph_def.node and not graph_def.library.function:
+        raise FileFormatError("the graph is empty", where=str(path), cause="the file is empty, or no GraphDef")
+    return _from_graph_def(graph_def, path.stem)
+
+
+def _from_graph_def(graph_def: Any, name: str) -> Graph:
+    graph = from_graph_def(graph_def, name=name, file_order=True)
+    rest = type(graph_def)()
+    for field, content in graph_def.ListFields():
+        if field.name == "library":
+            rest.library.gradient.extend(content.gradient)
+            rest.library.registered_gradients.extend(content.registered_gradients)
+        elif field.name in ("versions", "debug_info"):
+            getattr(rest, field.name).CopyFrom(content)
+        elif field.name == "version":
+            rest.version = content
+    graph.package = Package(graph_rest=graph_rest(rest))
+    return graph
+
+
+def _load_keras_file(path: Path) -> Graph:
+    if path.suffix == ".keras":
+        check_keras_archive(path)
+    keras = import_keras()
+    try:
+        model = keras.saving.load_model(path, compile=False)
+    except Exception as error:  # Keras raises anything for a damaged file
+        raise FileFormatError(
+            f"Keras cannot read it: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
+            where=str(path),
+            cause="it is damaged, or holds custom layers that are not registered",
+            remedy="load it yourself and hand in the model",
+        ) from error
+    return _load_keras_model(model)
+
+
+def _load_keras_model(model: Any) -> Graph:
+    keep = TemporaryFolder()
+    folder = keep.path / (model.name or "model")
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            model.export(folder, format="tf_saved_model", verbose=False)
+    except Exception as error:  # Keras raises anything
+        raise ArgumentError(
+            f"Keras cannot export the model: {(str(error).splitlines() or [''])[0]}",
+            where=f"model {model.name!r}",
+            remedy="build it (call it once), or export it yourself and hand in the folder",
+        ) from error
+    return read_saved_model(folder, None, keep=keep)
+
+
+def _load_object(x: Any, tags: str | Iterable[str] | None) -> Graph:
+    tf = import_tensorflow()
+    if isinstance(x, tf.compat.v1.GraphDef):
+        return _from_graph_def(x, "graph")
+    if isinstance(x, tf.compat.v1.MetaGraphDef):
+        graph = _from_graph_def(x.graph_def, "graph")
+        read_meta_graph(graph, x)
+        return graph
+    if hasattr(x, "structured_input_signature") and hasattr(x, "captured_inputs"):
+        return _load_function(x)
+    if hasattr(x, "get_concrete_function"):
+        return _load_function(_only_trace(x))
+    if isinstance(x, tf.Graph):
+        return _load_object(_export_meta_graph(x), tags)
+    if isinstance(x, import_keras().Model):
+        return _load_keras_model(x)
+    if isinstance(x, tf.Module):
+        return _load_module(x)
+    raise ArgumentError(
+        f"{type(x).__name__} holds no graph that can be read",
+        where="argument 'x'",
+        remedy="give a path, a GraphDef, a tf.Graph, a ConcreteFunction, a Keras model or a tf.Module",
+    )
+
+
+def _export_meta_graph(graph: Any) -> Any:
+    tf = import_tensorflow()
+    with graph.as_default():
+        meta_graph = tf.compat.v1.train.export_meta_graph(graph=graph)
+    meta_graph.graph_def.CopyFrom(graph.as_graph_def(add_shapes=True))
+    return meta_graph
+
+
+def _only_trace(function: Any) -> Any:
+    traces = function._list_all_concrete_functions() if hasattr(function, "_list_all_concrete_functions") else []
+    if len(traces) == 1:
+        return traces[0]
+    if not traces and getattr(function, "input_signature", None) is not None:
+        return function.get_concrete_function()
+    raise ArgumentError(
+        f"the function has {len(traces)} traces, and one is needed",
+        where="argument 'x'",
+        remedy="give function.get_concrete_function(tf.TensorSpec(...), ...)",
+    )
+
+
+def _load_module(module: Any) -> Graph:
+    tf = import_tensorflow()
+    keep = TemporaryFolder()
+    folder = keep.path / (module.name or "module")
+    try:
+        tf.saved_model.save(module, str(folder))
+    except Exception as error:  # TensorFlow raises anything
+        raise ArgumentError(
+            f"TensorFlow cannot save the module: {(str(error).splitlines() or [''])[0]}",
+            where=f"module {module.name!r}",
+            remedy="save it yourself with tf.saved_model.save and hand in the folder",
+        ) from error
+    return read_saved_model(folder, None, keep=keep)
+
+
+def _load_function(function: Any) -> Graph:
+    func_graph = function.graph
+    graph = _from_graph_def(func_graph.as_graph_def(add_shapes=True), str(func_graph.name))
+    try:
+        graph.inputs = [graph.value(t.name) for t in func_graph.inputs]
+        graph.outputs = [graph.value(t.name) for t in func_graph.outputs]
+        graph.control_outputs = [graph[op.name] for op in func_graph.control_outputs]
+    except GraphwrightError as error:
+        raise ArgumentError(f"the function is inconsistent: {error.what}", where=f"function {func_graph.name!r}") from error
+    captured = list(function.captured_inputs)
+    package = graph.package
+    if isinstance(package, Package):
+        first_capture = len(graph.inputs) - len(captured)
+        package.captures = dict(zip(graph.inputs[first_capture:], captured, strict=True))
+        package.keep_function = function
+        arguments = graph.inputs[:first_capture]
+        names = _argument_names(arguments)
+        graph.signatures[_DEFAULT_SIGNATURE] = Signature(
+            dict(zip(names, arguments, strict=True)), _named_outputs(func_graph, graph), "tensorflow/serving/predict"
+        )
+    return graph
+
+
+def _argument_names(arguments: Iterable[Any]) -> list[str]:
+    names: list[str] = []
+    for value in arguments:
+        given = value.producer.attrs.get("_user_specified_name")
+        stem = name = given.decode() if isinstance(given, bytes) else value.producer.name
+        k = 1
+        while name in names:
+            name, k = f"{stem}_{k}", k + 1
+        names.append(name)
+    return names
+
+
+def _named_outputs(func_graph: Any, graph: Graph) -> dict[str, Any]:
+    structured = func_graph.structured_outputs
+    if isinstance(structured, dict) and all(isinstance(k, str) for k in structured) and len(structured) == len(graph.outputs):
+        return dict(zip(sorted(structured), graph.outputs, strict=True))
+    return {f"output_{k}": value for k, value in enumerate(graph.outputs)}

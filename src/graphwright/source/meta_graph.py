@@ -1,0 +1,277 @@
+"""What a `MetaGraphDef` holds beside the graph: signatures, collections, the saver and asset files <-> the IR.
+
+Signatures and collections of the IR hold values and nodes, so that edits and renames carry them along. Three things of a
+`MetaGraphDef` that are no collections there are collections here, so that they follow and keep what they need alive:
+
+    graphwright:saver       its `SaverDef`
+    graphwright:assets      its asset files (the tensors that hold their paths)
+    graphwright:signatures  signatures that name nodes instead of tensors (`__saved_model_init_op`)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphwright.errors import FileFormatError, GraphError
+from graphwright.ir.dtypes import Shape
+from graphwright.ir.graph import Graph, Value
+from graphwright.ir.signature import Collection, NamedRefs, Signature
+from graphwright.source.attributes import shape_from_proto, shape_to_proto
+from graphwright.source.named_refs import find, message_class, parsed, read_refs, refs_bytes, write_refs
+
+SAVER = "graphwright:saver"
+ASSETS = "graphwright:assets"
+NODE_SIGNATURES = "graphwright:signatures"
+
+_LEGACY_ASSETS = "saved_model_assets"
+
+
+def _collection_messages() -> dict[str, Any]:
+    variable = message_class("framework.variable", "VariableDef")
+    return {
+        **dict.fromkeys(
+            ("variables", "trainable_variables", "local_variables", "model_variables", "moving_average_variables", "metric_variables"),
+            variable,
+        ),
+        "global_step": variable,
+        "cond_context": message_class("protobuf.control_flow", "CondContextDef"),
+        "while_context": message_class("protobuf.control_flow", "WhileContextDef"),
+        "savers": message_class("protobuf.saver", "SaverDef"),
+        "queue_runners": message_class("protobuf.queue_runner", "QueueRunnerDef"),
+    }
+
+
+def read_meta_graph(graph: Graph, meta_graph: Any) -> None:
+    """Set the signatures and collections of a graph that was read from `meta_graph.graph_def`.
+
+    Raises:
+        FileFormatError: a signature names a tensor that does not exist, a message cannot be parsed, or the path of an asset leaves its
+            folder.
+    """
+    _read_signatures(graph, meta_graph.signature_def)
+    messages = _collection_messages()
+    for key in sorted(meta_graph.collection_def):
+        graph.collections[key] = _read_collection(graph, key, meta_graph.collection_def[key], messages.get(key))
+    if meta_graph.HasField("saver_def"):
+        graph.collections[SAVER] = Collection("any", [read_refs(graph, meta_graph.saver_def)])
+    for asset in meta_graph.asset_file_def:
+        check_asset_path(asset.filename)
+    if meta_graph.asset_file_def:
+        graph.collections[ASSETS] = Collection("any", [read_refs(graph, asset) for asset in meta_graph.asset_file_def])
+
+
+def write_meta_graph(graph: Graph, meta_graph: Any) -> None:
+    """Write signatures, collections, saver and asset files of the graph into a `MetaGraphDef`, replacing what it has.
+
+    Raises:
+        GraphError: a signature holds a value that is not in the graph.
+    """
+    for name in ("signature_def", "collection_def", "saver_def", "asset_file_def"):
+        meta_graph.ClearField(name)
+    for key, signature in graph.signatures.items():
+        _write_signature(graph, key, signature, meta_graph.signature_def[key])
+    messages = _collection_messages()
+    for key, collection in graph.collections.items():
+        if key == SAVER:
+            for item in collection.items:
+                if is_whole(item, message_class("protobuf.saver", "SaverDef")):  # one whose nodes are gone would restore nothing
+                    write_refs(graph, item, meta_graph.saver_def)
+        elif key == ASSETS:
+            for item in collection.items:
+                write_refs(graph, item, meta_graph.asset_file_def.add())
+        elif key == NODE_SIGNATURES:
+            for item in collection.items:
+                read = message_class("protobuf.meta_graph", "MetaGraphDef").FromString(item.serialized)
+                meta_graph.signature_def[read.meta_info_def.meta_graph_version].CopyFrom(_node_signature(read, item))
+        else:
+            _write_collection(graph, key, collection, meta_graph.collection_def[key], messages.get(key))
+
+
+# Signatures
+
+
+def _read_signatures(graph: Graph, signature_defs: Any) -> None:
+    for key in sorted(signature_defs):
+        definition = signature_defs[key]
+        if any(":" not in info.name for info in definition.outputs.values() if info.WhichOneof("encoding") == "name"):
+            _keep_node_signature(graph, key, definition)
+            continue
+        signature = Signature({}, {}, definition.method_name, definition.SerializeToString(deterministic=True))
+        for role, infos, values in (("input", definition.inputs, signature.inputs), ("output", definition.outputs, signature.outputs)):
+            for name in sorted(infos):
+                for part, info_name in _tensor_names(infos[name]).items():
+                    value = find(graph, info_name)
+                    if not isinstance(value, Value):
+                        raise FileFormatError(
+                            f"{role} {name!r} is {info_name!r}, which does not exist",
+                            where=f"signature {key!r}",
+                            cause="the file is damaged",
+                        )
+                    values[name + part] = value
+                    if not part and value.shape is None:
+                        value.shape = shape_from_proto(infos[name].tensor_shape)
+        graph.signatures[key] = signature
+
+
+def _tensor_names(info: Any) -> dict[str, str]:
+    """The tensors of a `TensorInfo` by what is appended to its key: one, or those of a sparse or composite tensor."""
+    encoding = info.WhichOneof("encoding")
+    if encoding == "coo_sparse":
+        sparse = info.coo_sparse
+        return {
+            "/values": sparse.values_tensor_name,
+            "/indices": sparse.indices_tensor_name,
+            "/dense_shape": sparse.dense_shape_tensor_name,
+        }
+    if encoding == "composite_tensor":
+        return {f"/{k}": component.name for k, component in enumerate(info.composite_tensor.components)}
+    return {"": info.name}
+
+
+def _write_signature(graph: Graph, key: str, signature: Signature, definition: Any) -> None:
+    original = type(definition)()
+    if signature.extra:
+        original.ParseFromString(signature.extra)
+        definition.CopyFrom(original)
+    definition.method_name = signature.method_name
+    definition.inputs.clear()
+    definition.outputs.clear()
+    for values, old, new in (
+        (signature.inputs, original.inputs, definition.inputs),
+        (signature.outputs, original.outputs, definition.outputs),
+    ):
+        for name, value in values.items():
+            if not graph.owns(value.producer):
+                raise GraphError(f"{name!r} is {value.name}, which is not in the graph", where=f"signature {key!r}")
+            stem, slash, part = name.rpartition("/")
+            if slash and stem in old and f"/{part}" in _tensor_names(old[stem]):
+                if stem not in new:
+                    new[stem].CopyFrom(old[stem])
+                _set_part(new[stem], part, value)
+                continue
+            info = new[name]
+            if name in old:
+                info.CopyFrom(old[name])
+            _write_tensor_info(info, value)
+
+
+def _set_part(info: Any, part: str, value: Value) -> None:
+    if info.WhichOneof("encoding") == "coo_sparse":
+        setattr(info.coo_sparse, f"{part}_tensor_name", value.name)
+    else:
+        info.composite_tensor.components[int(part)].name = value.name
+
+
+def _write_tensor_info(info: Any, value: Value) -> None:
+    info.name = value.name
+    info.dtype = value.dtype.number
+    known: Shape = shape_from_proto(info.tensor_shape) if info.HasField("tensor_shape") else None
+    if not info.HasField("tensor_shape") or known != value.shape:
+        info.ClearField("tensor_shape")
+        info.tensor_shape.SetInParent()
+        shape_to_proto(value.shape, info.tensor_shape)
+
+
+def _keep_node_signature(graph: Graph, key: str, definition: Any) -> None:
+    """Signatures that name nodes are kept in a `MetaGraphDef` of their own, so that one message says key and content."""
+    kept = message_class("protobuf.meta_graph", "MetaGraphDef")()
+    kept.meta_info_def.meta_graph_version = key
+    kept.signature_def["0"].CopyFrom(definition)
+    item = NamedRefs(kept.SerializeToString(deterministic=True), {})
+    for role in ("inputs", "outputs"):
+        infos = getattr(definition, role)
+        for name in infos:
+            found = find(graph, infos[name].name)
+            if found is not None:
+                item.refs[f"{role}/{name}"] = found
+    graph.collections.setdefault(NODE_SIGNATURES, Collection("any")).items.append(item)
+
+
+def _node_signature(kept: Any, item: NamedRefs) -> Any:
+    definition = kept.signature_def["0"]
+    for path, held in item.refs.items():
+        role, _, name = path.partition("/")
+        getattr(definition, role)[name].name = held.name
+    return definition
+
+
+# Collections
+
+
+def _read_collection(graph: Graph, key: str, definition: Any, message: Any) -> Collection:
+    match definition.WhichOneof("kind"):
+        case "node_list":
+            return Collection("nodes", [find(graph, name) or name for name in definition.node_list.value])
+        case "int64_list":
+            return Collection("ints", list(definition.int64_list.value))
+        case "float_list":
+            return Collection("floats", list(definition.float_list.value))
+        case "any_list":
+            for item in definition.any_list.value if key == _LEGACY_ASSETS else ():
+                check_asset_path(parsed(message_class("protobuf.meta_graph", "AssetFileDef"), item.value, f"collection {key!r}").filename)
+            return Collection("any", [_read_any(graph, key, item) for item in definition.any_list.value])
+        case _:
+            items = list(definition.bytes_list.value)
+            if message is None:
+                return Collection("bytes", items)
+            return Collection("bytes", [read_refs(graph, parsed(message, item, f"collection {key!r}"), item) for item in items])
+
+
+def _read_any(graph: Graph, key: str, item: Any) -> bytes | NamedRefs:
+    if key != _LEGACY_ASSETS:
+        return item.SerializeToString(deterministic=True)
+    return read_refs(graph, parsed(message_class("protobuf.meta_graph", "AssetFileDef"), item.value, f"collection {key!r}"))
+
+
+def _write_collection(graph: Graph, key: str, collection: Collection, definition: Any, message: Any) -> None:
+    match collection.kind:
+        case "nodes":
+            definition.node_list.SetInParent()
+            definition.node_list.value.extend(item if isinstance(item, str) else item.name for item in collection.items)
+        case "ints":
+            definition.int64_list.SetInParent()
+            definition.int64_list.value.extend(collection.items)
+        case "floats":
+            definition.float_list.SetInParent()
+            definition.float_list.value.extend(collection.items)
+        case "any":
+            definition.any_list.SetInParent()
+            for item in collection.items:
+                target = definition.any_list.value.add()
+                if isinstance(item, NamedRefs):
+                    asset = message_class("protobuf.meta_graph", "AssetFileDef")()
+                    write_refs(graph, item, asset)
+                    target.Pack(asset)
+                else:
+                    target.ParseFromString(item)
+        case "bytes":
+            definition.bytes_list.SetInParent()
+            for item in collection.items:
+                if isinstance(item, NamedRefs):
+                    if message is None:
+                        raise GraphError(f"it is not known what its items are: {item!r:.80}", where=f"collection {key!r}")
+                    definition.bytes_list.value.append(refs_bytes(graph, item, message()))
+                else:
+                    definition.bytes_list.value.append(item)
+
+
+def is_whole(item: NamedRefs, kind: Any) -> bool:
+    """Whether each node that the message named is still there."""
+    message = parsed(kind, item.serialized, "a saver")
+    names = [message.filename_tensor_name, message.save_tensor_name, message.restore_op_name]
+    return len(item.refs) >= sum(bool(name) for name in names)
+
+
+def check_asset_path(filename: str) -> None:
+    """Refuse the path of an asset that would leave the folder of assets.
+
+    Raises:
+        FileFormatError: it would.
+    """
+    parts = filename.replace("\\", "/").split("/")
+    if not filename or filename.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or "\0" in filename:
+        raise FileFormatError(
+            f"the path {filename!r} of an asset leaves the folder of the SavedModel",
+            where="asset files",
+            cause="the file was made to reach other files, or is damaged",
+        )

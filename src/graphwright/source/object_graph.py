@@ -1,0 +1,292 @@
+"""The object graph of a TF2 SavedModel, kept in line with an edited graph.
+
+`tf.saved_model.load` serves a signature from the function that the object graph names (the *wrapper*), a session from the
+main graph. When a graph is written, both must say the same:
+
+- A function whose arguments or results changed gets its `SavedConcreteFunction` anew (dtypes, shapes, captured objects).
+- A signature whose nodes in the main graph are still one call of its wrapper keeps it. Any other gets a new wrapper, *outlined*
+  from the main graph: what lies between its inputs and outputs, where variables, tables, assets and large constants are captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import FileFormatError, GraphError
+from graphwright.ir.graph import Function, Graph, Node
+from graphwright.source.graph_def import write_function
+from graphwright.source.outline import outline_signature
+from graphwright.source.package import Package
+from graphwright.source.structured_values import (
+    fill_specs,
+    full_argument_spec,
+    keyword_signature,
+    positional_signature,
+    result_structure,
+    spec_count,
+)
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+
+
+def check_object_graph(meta_graph: Any, folder: Path) -> None:
+    """Refuse an object graph that points to nothing.
+
+    Raises:
+        FileFormatError: it names a function that is not in the library, or an object that does not exist.
+    """
+    if not meta_graph.HasField("object_graph_def"):
+        return
+    objects = meta_graph.object_graph_def
+    library = {f.signature.name for f in meta_graph.graph_def.library.function}
+    count = len(objects.nodes)
+    for name, function in objects.concrete_functions.items():
+        if name not in library:
+            raise _damaged(f"function {name!r} is not in the library", folder)
+        if any(not 0 <= k < count for k in function.bound_inputs):
+            raise _damaged(f"function {name!r} captures an object that does not exist", folder)
+    for k, node in enumerate(objects.nodes):
+        if any(not 0 <= child.node_id < count for child in (*node.children, *node.dependencies)):
+            raise _damaged(f"object {k} has a child that does not exist", folder)
+        if node.WhichOneof("kind") == "asset" and not 0 <= node.asset.asset_file_def_index < len(meta_graph.asset_file_def):
+            raise _damaged(f"object {k} is an asset that does not exist", folder)
+
+
+def _damaged(what: str, folder: Path) -> FileFormatError:
+    return FileFormatError(what, where=f"object graph of {str(folder)!r}", cause="the file is damaged")
+
+
+def note_objects(graph: Graph, objects: Any, package: Package) -> None:
+    """Note which values stand for which objects: arguments of functions, and what the main graph hands to them."""
+    bound = {name: list(function.bound_inputs) for name, function in objects.concrete_functions.items()}
+    for name, ids in bound.items():
+        if name in graph.functions:
+            inputs = graph.functions[name].body.inputs
+            package.object_ids.update(zip(inputs[len(inputs) - len(ids) :], ids, strict=len(inputs) >= len(ids)))
+    for node in graph.nodes:
+        called = _called(node)
+        ids = bound.get(called or "", [])
+        if ids and len(node.inputs) >= len(ids):
+            for value, k in zip(node.inputs[len(node.inputs) - len(ids) :], ids, strict=True):
+                package.object_ids.setdefault(value, k)
+    by_name = {o.variable.name: k for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable" and o.variable.name}
+    for node in graph.nodes:
+        shared = node.attrs.get("shared_name")
+        if node.op_type == "VarHandleOp" and isinstance(shared, bytes) and shared.decode("utf-8", "replace") in by_name:
+            package.object_ids.setdefault(node.outputs[0], by_name[shared.decode("utf-8", "replace")])
+
+
+def _called(node: Node) -> str | None:
+    reference = node.attrs.get("f") if node.op_type in _CALLS else None
+    return getattr(reference, "name", None)
+
+
+def update_object_graph(graph: Graph, meta_graph: Any, package: Package) -> None:
+    """Bring the object graph of a `MetaGraphDef`, whose graph and signatures are written, in line with them.
+
+    Raises:
+        GraphError: a signature reads something that no object stands for.
+    """
+    objects = meta_graph.object_graph_def
+    for name in list(objects.concrete_functions):
+        if name in graph.functions:
+            _update_function(graph.functions[name], objects.concrete_functions[name], package)
+        else:
+            _forget_function(objects, name)
+    _update_function_specs(objects)
+    signature_map = _signature_map(objects, needed=bool(graph.signatures))
+    if signature_map is None:
+        return
+    children = {child.local_name: child.node_id for child in signature_map.children}
+    for key in graph.signatures:
+        old = children.get(key)
+        name = objects.nodes[old].bare_concrete_function.concrete_function_name if old is not None else ""
+        if name in objects.concrete_functions and _is_wrapper(graph, key, name, objects.concrete_functions[name], package):
+            continue
+        children[key] = _add_wrapper(graph, key, meta_graph, package)
+        if name:
+            _drop_function_if_unused(meta_graph, name, old)
+    del signature_map.children[:]
+    for key, node_id in children.items():
+        if key in graph.signatures:
+            signature_map.children.add(node_id=node_id, local_name=key)
+
+
+# Functions
+
+
+def _bound(function: Function, known: Sequence[int], package: Package) -> list[int]:
+    """The objects behind the last arguments of a function."""
+    ids = [package.object_ids.get(value) for value in function.body.inputs]
+    if known and not any(k is not None for k in ids):
+        return list(known)[-len(ids) :] if ids else []
+    first = next((k for k, found in enumerate(ids) if found is not None), len(ids))
+    bound = [k for k in ids[first:] if k is not None]
+    if len(bound) != len(ids) - first:
+        raise GraphError(
+            "an argument that is no captured object comes after one that is",
+            where=f"function {function.name!r}, argument {function.body.inputs[first + ids[first:].index(None)].name}",
+            remedy="put new arguments before the captured ones in body.inputs",
+        )
+    return bound
+
+
+def _update_function(function: Function, saved: Any, package: Package) -> None:
+    bound = _bound(function, saved.bound_inputs, package)
+    if list(saved.bound_inputs) != bound:
+        del saved.bound_inputs[:]
+        saved.bound_inputs.extend(bound)
+    inputs = function.body.inputs
+    arguments = inputs[: len(inputs) - len(bound)]
+    names = [value.producer.name for value in arguments]
+    if spec_count(saved.canonicalized_input_signature) not in (len(arguments), None):
+        is_keywords = _is_keyword_signature(saved.canonicalized_input_signature)
+        fresh = keyword_signature(dict(zip(names, arguments, strict=True))) if is_keywords else positional_signature(arguments, names)
+        saved.canonicalized_input_signature.CopyFrom(fresh)
+    else:
+        fill_specs(saved.canonicalized_input_signature, arguments)
+    if spec_count(saved.output_signature) not in (len(function.body.outputs), None):
+        saved.output_signature.CopyFrom(result_structure({f"output_{k}": v for k, v in enumerate(function.body.outputs)}))
+    else:
+        fill_specs(saved.output_signature, function.body.outputs)
+
+
+def _is_keyword_signature(signature: Any) -> bool:
+    parts = signature.tuple_value.values
+    return len(parts) == 2 and not parts[0].tuple_value.values and bool(parts[1].dict_value.fields)
+
+
+def _forget_function(objects: Any, name: str) -> None:
+    """A function that was removed: what named it names it no longer."""
+    del objects.concrete_functions[name]
+    for node in objects.nodes:
+        kind = node.WhichOneof("kind")
+        if kind == "function" and name in node.function.concrete_functions:
+            node.function.concrete_functions.remove(name)
+        elif kind == "bare_concrete_function" and node.bare_concrete_function.concrete_function_name == name:
+            _make_plain(node)
+
+
+def _make_plain(node: Any) -> None:
+    """An object without behavior, where one must stay so that the numbers of the others hold."""
+    node.Clear()
+    node.user_object.identifier = "_generic_user_object"
+    node.user_object.version.producer = node.user_object.version.min_consumer = 1
+
+
+def _update_function_specs(objects: Any) -> None:
+    """The `input_signature` of a `tf.function` with one trace says what that trace takes."""
+    for node in objects.nodes:
+        kind = node.WhichOneof("kind")
+        if kind != "function" or len(node.function.concrete_functions) != 1:
+            continue
+        saved = objects.concrete_functions[node.function.concrete_functions[0]]
+        wanted = node.function.function_spec.input_signature
+        if wanted.WhichOneof("kind") == "tuple_value" and wanted.tuple_value.values:
+            parts = saved.canonicalized_input_signature.tuple_value.values
+            if len(parts) == 2 and len(parts[0].tuple_value.values) == len(wanted.tuple_value.values):
+                for target, source in zip(wanted.tuple_value.values, parts[0].tuple_value.values, strict=True):
+                    if target.WhichOneof("kind") == "tensor_spec_value" and source.WhichOneof("kind") == "tensor_spec_value":
+                        name = target.tensor_spec_value.name
+                        target.CopyFrom(source)
+                        target.tensor_spec_value.name = name
+            else:
+                wanted.Clear()
+                wanted.none_value.SetInParent()
+
+
+# Signatures
+
+
+def _signature_map(objects: Any, *, needed: bool) -> Any:
+    for node in objects.nodes:
+        if node.WhichOneof("kind") == "user_object" and node.user_object.identifier == "signature_map":
+            return node
+    if not needed:
+        return None
+    objects.nodes[0].children.add(node_id=len(objects.nodes), local_name="signatures")
+    node = objects.nodes.add()
+    node.user_object.identifier = "signature_map"
+    node.user_object.version.producer = node.user_object.version.min_consumer = 1
+    return node
+
+
+def _is_wrapper(graph: Graph, key: str, name: str, saved: Any, package: Package) -> bool:
+    """Whether the signature's part of the main graph is one call of this function, with its arguments and results in their places."""
+    signature = graph.signatures[key]
+    parts = saved.canonicalized_input_signature.tuple_value.values
+    if len(parts) != 2 or sorted(parts[1].dict_value.fields) != sorted(signature.inputs):
+        return False
+    if sorted(saved.output_signature.dict_value.fields) != sorted(signature.outputs):
+        return False
+    calls = {value.producer for value in signature.outputs.values()}
+    if len(calls) != 1:
+        return False
+    (call,) = calls
+    if _called(call) != name or call.control_inputs:
+        return False
+    arguments = [signature.inputs[k] for k in sorted(signature.inputs)]
+    results = [signature.outputs[k] for k in sorted(signature.outputs)]
+    captured = [package.object_ids.get(value) for value in call.inputs[len(arguments) :]]
+    return list(call.inputs[: len(arguments)]) == arguments and list(call.outputs) == results and captured == list(saved.bound_inputs)
+
+
+def _add_wrapper(graph: Graph, key: str, meta_graph: Any, package: Package) -> int:
+    objects = meta_graph.object_graph_def
+    taken = {f.signature.name for f in meta_graph.graph_def.library.function}
+    stem = "".join(c if c.isalnum() and c.isascii() else "_" for c in key)
+    k = 0
+    while (name := f"__inference_signature_wrapper_{stem}_{k}") in taken:
+        k += 1
+    signature = graph.signatures[key]
+    outlined = outline_signature(graph, key, name, package.object_ids)
+    write_function(outlined.function, meta_graph.graph_def.library.function.add())
+    saved = objects.concrete_functions[name]
+    saved.bound_inputs.extend(
+        _object_of_constant(objects, captured.producer.name) if (known := package.object_ids.get(captured)) is None else known
+        for captured in outlined.captures
+    )
+    saved.canonicalized_input_signature.CopyFrom(keyword_signature(signature.inputs))
+    saved.output_signature.CopyFrom(result_structure(signature.outputs))
+    node = objects.nodes.add()
+    bare = node.bare_concrete_function
+    bare.concrete_function_name = name
+    bare.argument_keywords.extend(sorted(signature.inputs))
+    bare.allowed_positional_arguments = len(signature.inputs) if len(signature.inputs) == 1 else 0
+    bare.function_spec.fullargspec.CopyFrom(full_argument_spec(sorted(signature.inputs)))
+    bare.function_spec.input_signature.none_value.SetInParent()
+    return len(objects.nodes) - 1
+
+
+def _object_of_constant(objects: Any, name: str) -> int:
+    for k, node in enumerate(objects.nodes):
+        if node.WhichOneof("kind") == "constant" and node.constant.operation == name:
+            return k
+    node = objects.nodes.add()
+    node.constant.operation = name
+    node.registered_name = "tf.TrackableConstant"
+    return len(objects.nodes) - 1
+
+
+def _drop_function_if_unused(meta_graph: Any, name: str, node_id: int | None) -> None:
+    """Take away the wrapper of a signature that has another one now, unless something else uses it."""
+    objects = meta_graph.object_graph_def
+    users = [k for k, node in enumerate(objects.nodes) if node.WhichOneof("kind") == "bare_concrete_function"
+             and node.bare_concrete_function.concrete_function_name == name]  # fmt: skip
+    users += [
+        k for k, node in enumerate(objects.nodes) if node.WhichOneof("kind") == "function" and name in node.function.concrete_functions
+    ]
+    if users != [node_id]:
+        return
+    library = meta_graph.graph_def.library.function
+    nodes = (*meta_graph.graph_def.node, *(n for f in library for n in f.node_def))
+    if any(value.func.name == name for n in nodes if n.op in _CALLS for value in n.attr.values()):
+        return
+    _make_plain(objects.nodes[node_id])
+    del objects.concrete_functions[name]
+    for k, function in enumerate(library):
+        if function.signature.name == name:
+            del library[k]
+            break

@@ -1,0 +1,139 @@
+"""Part of a graph as a function: what lies between the inputs and outputs of a signature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphwright.errors import GraphError
+from graphwright.ir.attributes import Attribute, SerializedAttribute
+from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.traits import is_back_edge
+from graphwright.ir.walk import topological_order
+
+_LARGE_BYTES = 1024  # a constant above this is captured, not copied into the function
+_MAKES_STATE = ("VarHandleOp", "Variable", "VariableV2", "TemporaryVariable")
+_MAKES_TABLE = "HashTable"
+
+
+@dataclass(frozen=True, slots=True)
+class Outlined:
+    """A function made of a part of a graph.
+
+    Attributes:
+        function: its first arguments are the inputs of the signature by sorted key, then come the captures.
+        captures: the values of the graph that are handed to it.
+    """
+
+    function: Function
+    captures: tuple[Value, ...]
+
+
+def outline_signature(graph: Graph, key: str, name: str, object_ids: Mapping[Value, int]) -> Outlined:
+    """Make a function of what lies between the inputs and outputs of a signature. The graph is not changed.
+
+    Args:
+        graph: holds the signature.
+        key: of the signature.
+        name: of the function.
+        object_ids: values that stand for objects of the SavedModel; these are captured.
+
+    Raises:
+        GraphError: the outputs need a placeholder that is no input, or a variable or table that no object stands for.
+    """
+    signature = graph.signatures[key]
+    inputs = {signature.inputs[k]: k for k in sorted(signature.inputs)}
+    needed, captures = _needed(graph, key, set(inputs), object_ids)
+    body = Graph(name, functions=graph.functions, versions=graph.versions)
+    value_of: dict[Value, Value] = {}
+    for value in (*inputs, *captures):
+        argument = _identifier(inputs.get(value, value.producer.name))
+        attrs: dict[str, Attribute] = {"T": value.dtype, "index": len(value_of)}
+        if value in inputs:
+            attrs["_user_specified_name"] = inputs[value].encode()
+        made = body.add_node("_Arg", body.unique_name(argument), attrs=attrs, output_types=[(value.dtype, value.shape)])
+        value_of[value] = made.outputs[0]
+    body.inputs = list(value_of.values())
+    node_of: dict[Node, Node] = {}
+    late: list[tuple[Node, int, Value]] = []
+    for node in topological_order(graph):
+        if node not in needed:
+            continue
+        back = [k for k, v in enumerate(node.inputs) if is_back_edge(v, node)]
+        first = next((v for v in node.inputs if not is_back_edge(v, node)), None)
+        made = body.add_node(
+            node.op_type,
+            body.unique_name(node.name),
+            inputs=[value_of[first if k in back and first is not None else v] for k, v in enumerate(node.inputs)],
+            control_inputs=[node_of[c] for c in node.control_inputs if c in node_of],
+            attrs=_attributes(node),
+            output_types=[(v.dtype, v.shape) for v in node.outputs],
+            device=node.device,
+            extra=node.extra,
+        )
+        node_of[node] = made
+        for old, new in zip(node.outputs, made.outputs, strict=True):
+            value_of.setdefault(old, new)
+        late += [(made, k, node.inputs[k]) for k in back]
+    for made, k, value in late:
+        body.replace_input(made, k, value_of[value])
+    body.outputs = [value_of[signature.outputs[k]] for k in sorted(signature.outputs)]
+    body.control_outputs = [made for node, made in node_of.items() if _has_effects(node)]
+    return Outlined(Function(name, body), captures)
+
+
+def _needed(graph: Graph, key: str, inputs: set[Value], object_ids: Mapping[Value, int]) -> tuple[set[Node], tuple[Value, ...]]:
+    signature = graph.signatures[key]
+    needed: set[Node] = set()
+    captures: dict[Value, None] = {}
+    stack: list[Value | Node] = [signature.outputs[k] for k in sorted(signature.outputs, reverse=True)]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Value):
+            if item in inputs:
+                continue
+            if item in object_ids or _is_large(item.producer):
+                captures[item] = None
+                continue
+            item = item.producer
+        if item in needed or (item.op_type == "Const" and item.attrs and _is_large(item)):
+            continue
+        _check_possible(item, key)
+        needed.add(item)
+        stack += [*item.inputs, *item.control_inputs]
+    return needed, tuple(captures)
+
+
+def _check_possible(node: Node, key: str) -> None:
+    where = f"signature {key!r}, node {node.name!r}"
+    if node.op_type in ("Placeholder", "PlaceholderV2"):
+        raise GraphError(
+            f"the outputs need {node.name!r}, which is no input of the signature",
+            where=where,
+            remedy=f"add it to graph.signatures[{key!r}].inputs, or replace what it feeds",
+        )
+    if node.op_type in _MAKES_STATE or (_MAKES_TABLE in node.op_type and any(v.dtype.name == "resource" for v in node.outputs)):
+        raise GraphError(
+            f"{node.op_type} {node.name!r} has no object in the SavedModel that would hold its content",
+            where=where,
+            cause="it was added to the graph, or comes from another model",
+            remedy="make it a constant before it is added (freeze the other model)",
+        )
+
+
+def _is_large(node: Node) -> bool:
+    value = node.attrs.get("value")
+    return node.op_type == "Const" and isinstance(value, SerializedAttribute) and len(value.data) > _LARGE_BYTES
+
+
+def _has_effects(node: Node) -> bool:
+    return node.op_type.startswith(("Assign", "Print", "Assert", "ResourceScatter")) or node.op_type == "StatefulPartitionedCall"
+
+
+def _attributes(node: Node) -> dict[str, Attribute]:
+    return {key: attribute for key, attribute in node.attrs.items() if key != "_class"}
+
+
+def _identifier(name: str) -> str:
+    text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name.lower()).strip("_") or "value"
+    return text if text[0].isalpha() else f"value_{text}"

@@ -1,0 +1,95 @@
+"""Protobuf files of any origin: read with a clear error where they are damaged, too large, or something else."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import FileFormatError, UnsupportedError
+
+PROTOBUF_LIMIT_BYTES = 2**31 - 1
+_DEEPEST_TEXT = 100  # as in the binary format; deeper nesting would exhaust the parser's stack
+
+
+def read_message(path: Path, message: Any) -> Any:
+    """Fill a message from a `.pb` file, or from text where the file is a `.pbtxt`.
+
+    Raises:
+        FileFormatError: it holds no such message, or more than protobuf can read.
+    """
+    size = path.stat().st_size
+    kind = type(message).__name__
+    if size > PROTOBUF_LIMIT_BYTES:
+        raise FileFormatError(
+            f"the file has {size} bytes, and protobuf reads at most {PROTOBUF_LIMIT_BYTES}",
+            where=str(path),
+            cause="weights are constants of the graph",
+            remedy="export the model with variables (tf.saved_model.save), which are kept outside of the graph",
+        )
+    return parse_message(path.read_bytes(), message, str(path), text=path.suffix in (".pbtxt", ".txt"), kind=kind)
+
+
+def parse_message(data: bytes, message: Any, where: str, *, text: bool = False, kind: str = "") -> Any:
+    """Fill a message from bytes.
+
+    Raises:
+        FileFormatError: they hold no such message.
+    """
+    text_format: Any = importlib.import_module("google.protobuf.text_format")
+    decode_error: Any = importlib.import_module("google.protobuf.message").DecodeError
+    try:
+        if text:
+            content = data.decode("utf-8")
+            _check_depth(content, where)
+            text_format.Parse(content, message)
+        else:
+            message.ParseFromString(data)
+    except (decode_error, text_format.ParseError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(
+            f"it is no {kind or type(message).__name__}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            where=where,
+            cause="the file is damaged or cut off, or is something else",
+            remedy="give a GraphDef (.pb, .pbtxt), a SavedModel folder or a .keras file",
+        ) from error
+    return message
+
+
+def _check_depth(content: str, where: str) -> None:
+    depth = 0
+    for mark in re.findall(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|[{}<>]', content):
+        if mark in "{<":
+            depth += 1
+        elif mark in "}>":
+            depth -= 1
+        if depth > _DEEPEST_TEXT:
+            raise FileFormatError(f"messages are nested more than {_DEEPEST_TEXT} deep", where=where, cause="the file was made to do harm")
+
+
+def serialize(message: Any, what: str) -> bytes:
+    """The bytes of a message.
+
+    Raises:
+        UnsupportedError: it is larger than protobuf can write.
+    """
+    encode_error: Any = importlib.import_module("google.protobuf.message").EncodeError
+    try:
+        data = message.SerializeToString(deterministic=True)
+    except (encode_error, ValueError) as error:
+        raise too_large(what) from error
+    if len(data) > PROTOBUF_LIMIT_BYTES:
+        raise too_large(what)
+    return data
+
+
+def too_large(what: str) -> UnsupportedError:
+    """The error for more than 2 GB."""
+    return UnsupportedError(
+        f"the graph is larger than the {PROTOBUF_LIMIT_BYTES} bytes that a protobuf can hold",
+        where=what,
+        cause="weights are constants of the graph; TensorFlow itself cannot read or write more",
+        remedy="keep the weights in variables, which a SavedModel holds outside of the graph",
+    )

@@ -1,0 +1,217 @@
+"""SavedModel folders <-> `ir.Graph`, at the level of `saved_model.pb`, so that nothing is lost.
+
+The variables and assets are not read: they are copied when the graph is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import ArgumentError, FileFormatError, UnsupportedError
+from graphwright.ir.graph import Graph
+from graphwright.source.graph_def import from_graph_def, to_graph_def
+from graphwright.source.meta_graph import read_meta_graph, write_meta_graph
+from graphwright.source.named_refs import message_class
+from graphwright.source.object_graph import check_object_graph, note_objects, update_object_graph
+from graphwright.source.package import Package
+from graphwright.source.protobuf_files import read_message, serialize
+
+_GRAPH_FILES = frozenset({"saved_model.pb", "saved_model.pbtxt", "saved_model.cpb", "fingerprint.pb"})
+_SCHEMA_VERSION = 1
+
+
+def read_saved_model(folder: Path, tags: Iterable[str] | None, *, keep: Any = None) -> Graph:
+    """Read one MetaGraph of a SavedModel.
+
+    Args:
+        folder: of the SavedModel.
+        tags: of the MetaGraph; by default the only one, or the one tagged `serve`.
+        keep: is kept alive with the graph, for a temporary folder.
+
+    Raises:
+        FileFormatError: there is no SavedModel in the folder, or it is damaged.
+        ArgumentError: no MetaGraph has these tags, or several do.
+        GraphError: its graph breaks an invariant.
+    """
+    saved_model = _parse(folder)
+    index = _choose(saved_model, tags, folder)
+    meta_graph = saved_model.meta_graphs[index]
+    check_object_graph(meta_graph, folder)
+    graph = from_graph_def(meta_graph.graph_def, name=folder.name, file_order=True)
+    read_meta_graph(graph, meta_graph)
+    digest = graph_digest(meta_graph)
+    rest = graph_rest(meta_graph.graph_def)
+    for name in ("graph_def", "signature_def", "collection_def", "saver_def", "asset_file_def"):
+        meta_graph.ClearField(name)
+    graph.package = package = Package(
+        graph_rest=rest,
+        graph_digest=digest,
+        saved_model=saved_model.SerializeToString(deterministic=True),
+        meta_graph=index,
+        folder=folder.absolute(),
+        keep=keep,
+    )
+    if meta_graph.HasField("object_graph_def"):
+        note_objects(graph, meta_graph.object_graph_def, package)
+    return graph
+
+
+def graph_rest(graph_def: Any) -> bytes:
+    """The fields of a `GraphDef` that the IR does not hold, serialized. The message is emptied on the way."""
+    graph_def.ClearField("node")
+    if graph_def.HasField("library"):
+        graph_def.library.ClearField("function")
+    if graph_def.HasField("versions"):
+        graph_def.versions.ClearField("producer")
+        graph_def.versions.ClearField("min_consumer")
+    return graph_def.SerializeToString(deterministic=True)
+
+
+def graph_digest(meta_graph: Any) -> bytes:
+    """Tells whether two MetaGraphs have the same graph and signatures, shapes in the signatures aside."""
+    digest = hashlib.blake2b(meta_graph.graph_def.SerializeToString(deterministic=True), digest_size=16)
+    for key in sorted(meta_graph.signature_def):
+        signature = meta_graph.signature_def[key]
+        names = [sorted((k, info.name) for k, info in infos.items()) for infos in (signature.inputs, signature.outputs)]
+        digest.update(repr((key, names)).encode())
+    return digest.digest()
+
+
+def write_saved_model(graph: Graph, folder: Path) -> None:
+    """Write a SavedModel into an empty folder.
+
+    Raises:
+        ArgumentError: the graph has no signatures.
+        GraphError: what a signature calls cannot be written into the object graph; the message says why.
+        UnsupportedError: the graph is larger than a protobuf can hold.
+    """
+    package = graph.package if isinstance(graph.package, Package) else Package()
+    if not graph.signatures and not package.saved_model:
+        raise ArgumentError(
+            "a SavedModel needs a signature, and the graph has none",
+            where=f"graph {graph.name!r}",
+            remedy='set graph.signatures["serving_default"], or write to a file that ends in .pb',
+        )
+    saved_model = _filled(graph, package)
+    if package.folder is not None:
+        _copy_around(package.folder, folder)
+    (folder / "saved_model.pb").write_bytes(serialize(saved_model, f"graph {graph.name!r}"))
+    _write_fingerprint(folder)
+
+
+def _filled(graph: Graph, package: Package) -> Any:
+    saved_model: Any = message_class("protobuf.saved_model", "SavedModel")()
+    if package.saved_model:
+        saved_model.ParseFromString(package.saved_model)
+        meta_graph = saved_model.meta_graphs[package.meta_graph]
+    else:
+        saved_model.saved_model_schema_version = _SCHEMA_VERSION
+        meta_graph = saved_model.meta_graphs.add()
+        meta_graph.meta_info_def.tags.append("serve")
+    fill_graph_def(graph, package, meta_graph.graph_def)
+    stale, graph.stale = graph.stale, {}  # to compare with what was read, no shape needs to be inferred
+    write_meta_graph(graph, meta_graph)
+    graph.stale = stale
+    if package.graph_digest and graph_digest(meta_graph) == package.graph_digest:
+        return saved_model
+    graph.settle_shapes()
+    write_meta_graph(graph, meta_graph)
+    info = meta_graph.meta_info_def
+    info.ClearField("stripped_op_list")
+    for name in [n for n in info.function_aliases if n not in graph.functions]:
+        del info.function_aliases[name]
+    if meta_graph.HasField("object_graph_def"):
+        update_object_graph(graph, meta_graph, package)
+    return saved_model
+
+
+def fill_graph_def(graph: Graph, package: Package, graph_def: Any) -> None:
+    """Write the graph and all of its functions, with what was kept of the file that it comes from."""
+    graph_def.ParseFromString(package.graph_rest)
+    for name in ("gradient", "registered_gradients") if graph_def.HasField("library") else ():
+        entries = getattr(graph_def.library, name)
+        kept = [e.SerializeToString(deterministic=True) for e in entries if e.gradient_func in graph.functions or not e.gradient_func]
+        if len(kept) != len(entries):  # those of functions that were removed
+            del entries[:]
+            for data in kept:
+                entries.add().ParseFromString(data)
+    to_graph_def(graph, every_function=True, into=graph_def)
+
+
+def _parse(folder: Path) -> Any:
+    message: Any = message_class("protobuf.saved_model", "SavedModel")()
+    for name in ("saved_model.pb", "saved_model.pbtxt"):
+        if (folder / name).is_file():
+            read_message(folder / name, message)
+            if not message.meta_graphs:
+                raise FileFormatError("the SavedModel holds no graph", where=str(folder / name), cause="the file is damaged or cut off")
+            return message
+    if (folder / "saved_model.cpb").is_file():
+        raise UnsupportedError(
+            "the SavedModel is kept in chunks (saved_model.cpb), because its graph is larger than 2 GB",
+            where=str(folder),
+            remedy="keep the weights in variables, and save it again",
+        )
+    raise FileFormatError(
+        "there is no saved_model.pb in the folder", where=str(folder), remedy="give the folder that tf.saved_model.save wrote"
+    )
+
+
+def _choose(saved_model: Any, tags: Iterable[str] | None, folder: Path) -> int:
+    listed = [sorted(m.meta_info_def.tags) for m in saved_model.meta_graphs]
+    if tags is None:
+        if len(listed) == 1:
+            return 0
+        wanted = ["serve"]
+    else:
+        wanted = sorted([tags] if isinstance(tags, str) else tags)
+    found = [k for k, have in enumerate(listed) if have == wanted]
+    if len(found) != 1:
+        raise ArgumentError(
+            f"{len(found)} MetaGraphs have the tags {wanted}",
+            where=str(folder),
+            remedy=f"give tags=, one of {', '.join(map(str, listed[:10]))}",
+        )
+    return found[0]
+
+
+def _copy_around(source: Path, target: Path) -> None:
+    """Copy variables, assets and whatever else lies beside the graph."""
+    if not source.is_dir():
+        raise FileFormatError(
+            "the folder that the graph was read from is gone; its variables and assets are needed to write it",
+            where=str(source),
+            remedy="keep the folder until the graph is written",
+        )
+    root = source.resolve()
+    for entry in sorted(source.rglob("*")):
+        relative = entry.relative_to(source)
+        if len(relative.parts) == 1 and relative.name in _GRAPH_FILES:
+            continue
+        if entry.is_symlink() and not entry.resolve().is_relative_to(root):
+            raise FileFormatError(
+                f"{str(relative)!r} is a link that leaves the folder of the SavedModel",
+                where=str(source),
+                cause="the folder was made to reach other files",
+                remedy="replace the link by what it points to",
+            )
+        if entry.is_dir():
+            (target / relative).mkdir(parents=True, exist_ok=True)
+        elif entry.is_file():
+            (target / relative).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(entry, target / relative)
+    (target / "variables").mkdir(exist_ok=True)
+
+
+def _write_fingerprint(folder: Path) -> None:
+    # Private: there is no public writer. TensorFlow serves a SavedModel without a fingerprint too.
+    try:
+        fingerprints: Any = importlib.import_module("tensorflow.python.saved_model.fingerprinting_utils")
+        fingerprints.write_fingerprint(str(folder))
+    except (ImportError, AttributeError, ValueError):
+        return

@@ -1,0 +1,147 @@
+"""The shape rule of loaded graphs: TensorFlow's own inference, asked once for all nodes that an edit touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphwright.errors import GraphError
+from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.dtypes import Shape
+from graphwright.ir.graph import Node, Value
+from graphwright.ir.traits import called_functions, is_back_edge
+from graphwright.source.attributes import shape_to_proto
+from graphwright.source.graph_def import graph_edge, write_function, write_node
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_BORDER = "graphwright_border_"
+_MOST_BEHIND = 10_000
+_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "_Arg", "NextIteration", "Enter", "Merge"})
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+
+
+def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
+    """The output shapes of each node.
+
+    The nodes are imported once, with placeholders for what they read from outside. Where TensorFlow cannot tell the shape of
+    a call's results, those of the function's body count.
+
+    Args:
+        nodes: of one graph, in topological order; inputs from outside the list count as known.
+
+    Raises:
+        GraphError: TensorFlow refuses a node.
+
+    >>> from graphwright.ir.graph import DTYPES, Graph
+    >>> g = Graph()
+    >>> f = DTYPES["float32"]
+    >>> x = g.add_node("Placeholder", "x", attrs={"dtype": f}, output_types=[(f, (None, 3))])
+    >>> y = g.add_node("Relu", "y", inputs=[x.outputs[0]], attrs={"T": f}, output_types=[(f, None)])
+    >>> infer_output_shapes([y])
+    [[(None, 3)]]
+    """
+    if not nodes:
+        return []
+    tf = import_tensorflow()
+    graph_def: Any = tf.compat.v1.GraphDef()
+    graph_def.versions.producer = nodes[0].graph.versions[0] or tf.version.GRAPH_DEF_VERSION
+    border: dict[Value, str] = {}
+    inside = {*nodes, *_behind_shapes(nodes)}
+
+    def edge(value: Value) -> str:
+        if value.producer in inside:
+            return graph_edge(value)
+        if value not in border:
+            border[value] = f"{_BORDER}{len(border)}"
+        return border[value]
+
+    called: dict[str, None] = {}
+    for node in inside if len(inside) > len(nodes) else nodes:
+        node_def = graph_def.node.add()
+        if node.op_type == "_Arg":
+            _write_placeholder(node_def, node.outputs[0], node.name)
+            continue
+        write_node(node, node_def, edge)
+        _without_outside(node_def, inside, node)
+        called.update(dict.fromkeys(_functions_of(node)))
+    for value, name in border.items():
+        _write_placeholder(graph_def.node.add(), value, name)
+    _write_functions(nodes[0], called, graph_def)
+    graph: Any = tf.Graph()
+    try:
+        with graph.as_default():
+            tf.graph_util.import_graph_def(graph_def, name="")
+    except (ValueError, TypeError, tf.errors.OpError) as error:
+        raise GraphError(
+            f"TensorFlow refuses the graph: {(str(error).splitlines() or [''])[0]}",
+            where=f"graph {nodes[0].graph.name!r}",
+            cause="after an edit, shapes or attributes do not fit together",
+        ) from error
+    operation: Any = graph.get_operation_by_name
+    return [[_shape(tensor, value) for tensor, value in zip(operation(n.name).outputs, n.outputs, strict=True)] for n in nodes]
+
+
+def _behind_shapes(nodes: Sequence[Node]) -> set[Node]:
+    """Nodes from outside whose values shapes depend on: constants, variables, and what computes lengths from shapes."""
+    found: set[Node] = set()
+    known = set(nodes)
+    stack = [value for node in nodes for value in node.inputs]
+    while stack and len(found) < _MOST_BEHIND:
+        value = stack.pop()
+        node = value.producer
+        if node in known or node in found or node.op_type in _PLACEHOLDERS:
+            continue
+        is_length = value.dtype.name in ("int32", "int64") and node.op_type not in _CALLS
+        if node.op_type in ("Const", "VarHandleOp") or is_length:
+            found.add(node)
+            stack += node.inputs
+    return found
+
+
+def _shape(tensor: Any, value: Value) -> Shape:
+    if tensor.shape.rank is not None:
+        return tuple(tensor.shape.as_list())
+    node = value.producer
+    reference = node.attrs.get("f") if node.op_type in _CALLS else None
+    if isinstance(reference, FunctionReference) and reference.name in node.graph.functions:
+        results = node.graph.functions[reference.name].body.outputs
+        if value.index < len(results):
+            return results[value.index].shape
+    return None
+
+
+def _write_placeholder(node_def: Any, value: Value, name: str) -> None:
+    node_def.name = name
+    node_def.op = "Placeholder"
+    node_def.attr["dtype"].type = value.dtype.number
+    shape_to_proto(value.last_shape, node_def.attr["shape"].shape)
+
+
+def _without_outside(node_def: Any, inside: set[Node], node: Node) -> None:
+    """Control edges and constraints on devices say nothing of shapes, and may name what is not imported."""
+    kept = [text for text in node_def.input if not text.startswith("^")]
+    for k, value in enumerate(node.inputs):
+        if is_back_edge(value, node) and value.producer not in inside:
+            kept[k] = kept[1 - k] if len(kept) == 2 else kept[0]
+    del node_def.input[:]
+    node_def.input.extend(kept)
+    node_def.device = ""
+    for key in ("_class", "_output_shapes"):
+        if key in node_def.attr:
+            del node_def.attr[key]
+
+
+def _functions_of(node: Node) -> list[str]:
+    return [*([node.op_type] if node.op_type in node.graph.functions else []), *called_functions(node)]
+
+
+def _write_functions(node: Node, called: dict[str, None], graph_def: Any) -> None:
+    library = node.graph.functions
+    names = list(called)
+    for name in names:
+        if name not in library:
+            continue
+        write_function(library[name], graph_def.library.function.add())
+        for inner in library[name].body.nodes:
+            names += [n for n in _functions_of(inner) if n not in called]
+            called.update(dict.fromkeys(_functions_of(inner)))

@@ -1,0 +1,119 @@
+"""`write`: a `Graph` -> a file or folder that TensorFlow serves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import ArgumentError
+from graphwright.ir.graph import Graph
+from graphwright.source.check_types import check_types
+from graphwright.source.function_module import save_function
+from graphwright.source.package import Package
+from graphwright.source.protobuf_files import serialize, too_large
+from graphwright.source.saved_model import fill_graph_def, write_saved_model
+from graphwright.source.tensorflow_import import import_tensorflow
+
+
+def write(graph: Graph, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write a graph as its path says: `.pb` a `GraphDef`, `.pbtxt` one as text, anything else a SavedModel folder.
+
+    A SavedModel gets the signatures and collections of the graph, and the variables and assets of the one that it was read from.
+    `tf.saved_model.load` and a session (`saved_model_cli run`) serve the same: the object graph follows the edits.
+    It is written under another name beside the target and renamed when it is complete.
+
+    Args:
+        graph: is not changed.
+        path: of the file or folder.
+        overwrite: replace what is there.
+
+    Raises:
+        ArgumentError: there is something already, or a SavedModel is asked for and the graph has no signature.
+        GraphError: the dtypes of an edge do not fit, or a signature needs something that the SavedModel does not hold.
+        UnsupportedError: the graph is larger than a protobuf can hold.
+
+    >>> import tempfile, tensorflow as tf
+    >>> from graphwright.source.load import load
+    >>> graph = load(tf.function(lambda x: {"y": x + x}).get_concrete_function(tf.TensorSpec([2], tf.float32, name="x")))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(graph, folder + "/model")
+    ...     served = tf.saved_model.load(folder + "/model")
+    ...     served.signatures["serving_default"](x=tf.constant([1.0, 2.0]))["y"].numpy().tolist()
+    [2.0, 4.0]
+    """
+    target = Path(path)
+    if (target.exists() or target.is_symlink()) and not overwrite:
+        raise ArgumentError(f"there is something at {str(target)!r} already", where="argument 'path'", remedy="give overwrite=True")
+    if not target.absolute().parent.is_dir():
+        raise ArgumentError(f"there is no folder {str(target.absolute().parent)!r}", where="argument 'path'")
+    check_types(graph)
+    is_file = target.suffix in (".pb", ".pbtxt")
+    if target.is_dir() == is_file and target.exists():
+        raise ArgumentError(
+            f"{str(target)!r} is a {'folder' if is_file else 'file'}",
+            where="argument 'path'",
+            remedy="give another name, or remove it first",
+        )
+    if is_file:
+        content = _graph_file(graph, text=target.suffix == ".pbtxt")
+        _replace(target, lambda temporary: _write_bytes(temporary, content))
+    elif isinstance(graph.package, Package) and graph.package.keep_function is not None:
+        package = graph.package
+        _replace(target, lambda temporary: save_function(graph, package, temporary))
+    else:
+        _replace(target, lambda temporary: write_saved_model(graph, temporary))
+
+
+def _graph_file(graph: Graph, *, text: bool) -> bytes:
+    graph_def: Any = import_tensorflow().compat.v1.GraphDef()
+    package = graph.package if isinstance(graph.package, Package) else Package()
+    try:
+        fill_graph_def(graph, package, graph_def)
+    except (MemoryError, OverflowError) as error:
+        raise too_large(f"graph {graph.name!r}") from error
+    if not text:
+        return serialize(graph_def, f"graph {graph.name!r}")
+    from google.protobuf import text_format
+
+    return str(text_format.MessageToString(graph_def)).encode()
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    path.rmdir()
+    path.write_bytes(content)
+
+
+def _replace(target: Path, fill: Callable[[Path], None]) -> None:
+    """Fill an empty folder beside the target (or a file in its place), then put it where the target is."""
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
+    with _removed_on_error(temporary):
+        fill(temporary)
+        temporary.chmod(0o755 if temporary.is_dir() else 0o644)
+        if not target.is_dir() or target.is_symlink():
+            temporary.replace(target)
+            return
+        old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
+        target.replace(old)
+        try:
+            temporary.replace(target)
+        except OSError:
+            old.replace(target)
+            raise
+        shutil.rmtree(old)
+
+
+@contextlib.contextmanager
+def _removed_on_error(path: Path) -> Generator[None]:
+    try:
+        yield
+    except BaseException:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,230 @@
+"""An edited SavedModel is served by `tf.saved_model.load` and by a session, with the same answers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from graphwright.errors import GraphError
+from graphwright.ir.constants import constant_types, tensor_attribute
+from graphwright.ir.graph import DTYPES, Graph, Node, Value
+from graphwright.ir.signature import Signature
+from graphwright.ir.verify import verify
+from graphwright.source.load import load
+from graphwright.source.write import write
+from tests.corpus.graphs import CORPUS
+from tests.corpus.serving import by_loading, by_session
+
+FLOAT, STRING = DTYPES["float32"], DTYPES["string"]
+
+
+class Model(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = tf.Variable([[1.0, 2.0], [3.0, 4.0]], name="weight")
+        self.table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a", "b"], [1.0, 2.0]), -1.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], name="x"), tf.TensorSpec([None], tf.string, name="word")])
+    def call(self, x, word):
+        return {"y": x @ self.weight, "number": self.table.lookup(word)}
+
+
+X, WORD = np.array([[1.0, -1.0]], np.float32), np.array([b"b", b"?"])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "model"
+    module = Model()
+    tf.saved_model.save(module, str(folder), signatures=module.call)
+    return folder
+
+
+def served(path: Path, **feeds: Any) -> dict[str, Any]:
+    ours = by_loading(path, {"serving_default": feeds})["serving_default"]
+    theirs = by_session(path, {"serving_default": feeds})["serving_default"]
+    assert {k: v.tolist() for k, v in ours.items()} == {k: np.asarray(v).tolist() for k, v in theirs.items()}
+    return {k: v.tolist() for k, v in ours.items()}
+
+
+def constant(graph: Graph, name: str, array: Any) -> Value:
+    array = np.asarray(array)
+    attrs = {"value": tensor_attribute(array), "dtype": DTYPES[str(array.dtype)]}
+    return graph.add_node("Const", graph.unique_name(name), attrs=attrs, output_types=[constant_types(array)]).outputs[0]
+
+
+def unary(graph: Graph, op_type: str, value: Value, **attrs: Any) -> Node:
+    return graph.add_node(
+        op_type, graph.unique_name(op_type), inputs=[value], attrs={"T": value.dtype, **attrs}, output_types=[(value.dtype, value.shape)]
+    )
+
+
+def test_a_value_inserted_behind_the_call(model, tmp_path):
+    graph = load(model)
+    signature = graph.signatures["serving_default"]
+    y = signature.outputs["y"]
+    signature.outputs["y"] = unary(graph, "Neg", y).outputs[0]
+    write(graph, tmp_path / "edited")
+    assert served(tmp_path / "edited", x=X, word=WORD) == {"y": [[2.0, 2.0]], "number": [2.0, -1.0]}
+    again = load(tmp_path / "edited")
+    verify(again)
+    write(again, tmp_path / "again")
+    assert served(tmp_path / "again", x=X, word=WORD) == {"y": [[2.0, 2.0]], "number": [2.0, -1.0]}
+    assert (tmp_path / "again" / "saved_model.pb").read_bytes() == (tmp_path / "edited" / "saved_model.pb").read_bytes()
+
+
+def test_an_input_of_another_dtype_and_shape(model, tmp_path):
+    graph = load(model)
+    signature = graph.signatures["serving_default"]
+    old = signature.inputs["x"]
+    text = graph.add_node("Placeholder", "text", attrs={"dtype": STRING}, output_types=[(STRING, (None,))]).outputs[0]
+    numbers = graph.add_node(
+        "StringToNumber", "numbers", inputs=[text], attrs={"out_type": FLOAT}, output_types=[(FLOAT, (None,))]
+    ).outputs[0]
+    shape = constant(graph, "shape", np.array([-1, 2], np.int32))
+    pairs = graph.add_node(
+        "Reshape", "pairs", inputs=[numbers, shape], attrs={"T": FLOAT, "Tshape": DTYPES["int32"]}, output_types=[(FLOAT, None)]
+    ).outputs[0]
+    signature.inputs["x"] = text
+    graph.replace_uses(old, pairs)
+    name = old.producer.name
+    graph.remove_node(old.producer)
+    graph.rename(text.producer, name)
+    assert pairs.shape == (None, 2)
+    write(graph, tmp_path / "edited")
+    assert served(tmp_path / "edited", x=np.array([b"1", b"-1"]), word=WORD) == {"y": [[-2.0, -2.0]], "number": [2.0, -1.0]}
+    spec = tf.saved_model.load(str(tmp_path / "edited")).signatures["serving_default"].structured_input_signature[1]["x"]
+    assert (spec.dtype, spec.shape.as_list()) == (tf.string, [None])
+
+
+def test_inputs_and_outputs_renamed_and_dropped(model, tmp_path):
+    graph = load(model)
+    signature = graph.signatures["serving_default"]
+    signature.inputs["pixels"] = signature.inputs.pop("x")
+    signature.outputs["result"] = signature.outputs.pop("y")
+    write(graph, tmp_path / "edited")
+    assert served(tmp_path / "edited", pixels=X, word=WORD) == {"result": [[-2.0, -2.0]], "number": [2.0, -1.0]}
+
+
+def test_signatures_added_and_removed(model, tmp_path):
+    graph = load(model)
+    old = graph.signatures["serving_default"]
+    graph.signatures["positive"] = Signature(dict(old.inputs), {"y": unary(graph, "Relu", old.outputs["y"]).outputs[0]}, old.method_name)
+    graph.signatures["twice"] = graph.signatures.pop("serving_default")
+    write(graph, tmp_path / "edited")
+    loaded = tf.saved_model.load(str(tmp_path / "edited"))
+    assert sorted(loaded.signatures) == ["positive", "twice"]
+    feeds = {"x": X, "word": WORD}
+    answers = by_loading(tmp_path / "edited", {"positive": feeds, "twice": feeds})
+    assert answers["positive"]["y"].tolist() == [[0.0, 0.0]]
+    assert answers["twice"]["y"].tolist() == [[-2.0, -2.0]]
+
+
+def test_the_body_of_a_function(model, tmp_path):
+    graph = load(model)
+    (body,) = [f.body for f in graph.functions.values() if any(n.op_type == "MatMul" for n in f.body)]
+    matmul = next(n for n in body if n.op_type == "MatMul")
+    body.replace_uses(matmul.outputs[0], unary(body, "Neg", matmul.outputs[0]).outputs[0], keep=[n for n in body if n.op_type == "Neg"])
+    write(graph, tmp_path / "edited")
+    assert served(tmp_path / "edited", x=X, word=WORD)["y"] == [[2.0, 2.0]]
+    loaded = tf.saved_model.load(str(tmp_path / "edited"))
+    assert loaded.call(X, WORD)["y"].numpy().tolist() == [[2.0, 2.0]]
+
+
+def test_a_captured_variable_made_a_constant(model, tmp_path):
+    """The function loses an argument, its call an input, the object graph a captured object."""
+    graph = load(model)
+    for function in graph.functions.values():
+        body = function.body
+        for read in [n for n in body if n.op_type == "ReadVariableOp"]:
+            body.replace_uses(read.outputs[0], constant(body, "frozen", np.array([[2.0, 0.0], [0.0, 2.0]], np.float32)))
+            body.remove_node(read)
+    _drop_unread_arguments(graph)
+    write(graph, tmp_path / "edited")
+    assert served(tmp_path / "edited", x=X, word=WORD)["y"] == [[2.0, -2.0]]
+    assert tf.saved_model.load(str(tmp_path / "edited")).call(X, WORD)["y"].numpy().tolist() == [[2.0, -2.0]]
+
+
+def _drop_unread_arguments(graph: Graph) -> None:
+    for _ in range(3):
+        for function in list(graph.functions.values()):
+            inputs = function.body.inputs
+            dead = {k for k, v in enumerate(inputs) if not v.uses and v.dtype.name == "resource"}
+            if not dead or "save" in function.name or "restore" in function.name:
+                continue
+            function.body.inputs = [v for k, v in enumerate(inputs) if k not in dead]
+            for body in (graph, *(f.body for f in graph.functions.values())):
+                for node in body:
+                    if getattr(node.attrs.get("f"), "name", "") == function.name:
+                        body.set_inputs(node, [v for k, v in enumerate(node.inputs) if k not in dead])
+
+
+def test_a_function_whose_call_was_forgotten(model, tmp_path):
+    graph = load(model)
+    (body,) = [f.body for f in graph.functions.values() if any(n.op_type == "MatMul" for n in f.body)]
+    body.inputs = body.inputs[:-1]
+    with pytest.raises(GraphError, match="has arguments"):
+        write(graph, tmp_path / "edited")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_no_object_stands_for(model, tmp_path):
+    graph = load(model)
+    signature = graph.signatures["serving_default"]
+    handle = graph.add_node(
+        "VarHandleOp", "new", attrs={"dtype": FLOAT, "shared_name": b"new"}, output_types=[(DTYPES["resource"], ())]
+    ).outputs[0]
+    read = graph.add_node("ReadVariableOp", "read", inputs=[handle], attrs={"dtype": FLOAT}, output_types=[(FLOAT, None)])
+    signature.outputs["new"] = read.outputs[0]
+    with pytest.raises(GraphError, match="has no object in the SavedModel"):
+        write(graph, tmp_path / "edited")
+    signature.outputs["new"] = graph.add_node("Placeholder", "free", attrs={"dtype": FLOAT}, output_types=[(FLOAT, ())]).outputs[0]
+    with pytest.raises(GraphError, match="is no input of the signature"):
+        write(graph, tmp_path / "edited")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_large_constant_is_captured(model, tmp_path):
+    graph = load(model)
+    signature = graph.signatures["serving_default"]
+    weights = constant(graph, "weights", np.full((2, 500), 0.5, np.float32))
+    signature.outputs["y"] = graph.add_node(
+        "MatMul", "wide", inputs=[signature.outputs["y"], weights], attrs={"T": FLOAT}, output_types=[(FLOAT, None)]
+    ).outputs[0]
+    write(graph, tmp_path / "edited")
+    assert served(tmp_path / "edited", x=X, word=WORD)["y"] == [[-2.0] * 500]
+    assert (tmp_path / "edited" / "saved_model.pb").stat().st_size < 4000 + (model / "saved_model.pb").stat().st_size + weights.nbytes * 1.5
+
+
+@pytest.mark.parametrize("name", ["tf1_loop", "tf1_variables"])
+def test_names_in_collections_follow(name, tmp_path):
+    case = CORPUS[name](tmp_path)
+    graph = load(case.path)
+    for node in graph.nodes:
+        graph.rename(node, f"renamed/{node.name}")
+    write(graph, tmp_path / "edited")
+    before = by_session(case.path, case.feeds)["serving_default"]
+    after = by_session(tmp_path / "edited", case.feeds)["serving_default"]
+    assert {k: v.tolist() for k, v in after.items()} == {k: v.tolist() for k, v in before.items()}
+    with tf.Graph().as_default() as served_graph, tf.compat.v1.Session() as session:
+        tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path / "edited"))
+        assert all(v.name.startswith("renamed/") for v in tf.compat.v1.global_variables())
+        assert served_graph.get_collection("while_context") or name != "tf1_loop"
+
+
+def test_saved_model_cli(model, tmp_path):
+    graph = load(model)
+    signature = graph.signatures["serving_default"]
+    signature.outputs["y"] = unary(graph, "Neg", signature.outputs["y"]).outputs[0]
+    write(graph, tmp_path / "edited")
+    program = "from tensorflow.python.tools.saved_model_cli import main; main()"
+    command = [sys.executable, "-c", program, "run", "--dir", str(tmp_path / "edited"), "--tag_set", "serve"]
+    command += ["--signature_def", "serving_default", "--input_exprs", "x=np.ones((1,2),np.float32);word=np.array([b'a'])"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "[[-4. -6.]]" in output
