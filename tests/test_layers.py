@@ -19,11 +19,15 @@ TABLE: dict[str, frozenset[str]] = {
     "analyze": frozenset({"errors", "ir", "plan.model"}),
     "transform": frozenset({"errors", "ir", "analyze", "plan.model"}),
     "source": frozenset({"errors", "ir"}),
+    "editor": frozenset({"errors", "ir", "transform", "source"}),
     "run": frozenset({"errors", "ir", "source", "analyze"}),
     "report": frozenset({"errors", "ir", "analyze", "plan.model"}),
     "train": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report"}),
     "inspection": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train"}),
-    "cli": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "inspection", "__init__"}),
+    "edit_commands": frozenset({"errors", "ir", "source", "transform", "report"}),
+    "cli": frozenset(
+        {"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "inspection", "edit_commands", "__init__"}
+    ),
     "__main__": frozenset({"cli"}),
     "__init__": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "inspection"}),
 }

@@ -1,0 +1,139 @@
+"""Collections and signatures of the IR: who is in which, and the protobufs that they are read from and written to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import Any
+
+from graphwright.errors import GraphError
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.signature import Collection, CollectionKind, NamedRefs
+from graphwright.source.meta_graph import read_meta_graph, write_meta_graph
+from graphwright.source.named_refs import message_class, read_refs, write_refs
+from graphwright.source.tensorflow_import import import_tensorflow
+
+VARIABLE_FIELDS = ("variable_name", "initial_value_name", "initializer_name", "snapshot_name")
+_OWN = "graphwright:"  # collections under which the loader keeps what is no collection in the file
+
+
+def keys(graph: Graph) -> list[str]:
+    """The names of the collections."""
+    return [name for name in graph.collections if not name.startswith(_OWN)]
+
+
+def names_of(graph: Graph, item: object) -> frozenset[str]:
+    """The collections that hold an item."""
+    return frozenset(name for name in keys(graph) if any(other is item for other in graph.collections[name].items))
+
+
+def add_item(graph: Graph, name: str, item: object) -> None:
+    """Add a node, value or variable to a collection, which is made when it does not exist.
+
+    Raises:
+        GraphError: the collection holds things of another kind.
+    """
+    kind: CollectionKind = "nodes" if isinstance(item, Node | Value) else "bytes"
+    collection = graph.collections.get(name)
+    if collection is None:
+        collection = graph.collections[name] = Collection(kind)
+    if collection.kind != kind:
+        raise GraphError(f"Collection name '{name}' maps to multiple collection types: {collection.kind}, {kind}")
+    collection.items.append(item)
+
+
+def remove_item(graph: Graph, item: object) -> None:
+    """Take an item out of every collection; one that becomes empty is removed."""
+    for name in names_of(graph, item):
+        items = graph.collections[name].items
+        items[:] = [other for other in items if other is not item]
+        if not items:
+            del graph.collections[name]
+
+
+def check_one_type(name: str, items: Iterable[object]) -> None:
+    """Raise when nodes and tensors are mixed.
+
+    Raises:
+        TypeError: they are.
+    """
+    if {type(item) for item in items} >= {Node, Value}:
+        raise TypeError(f"Node collections cannot be Nodes and Tensors for: {name}")
+
+
+def is_variable(item: object) -> bool:
+    """Whether an item of a collection stands for a `VariableDef`."""
+    return isinstance(item, NamedRefs) and "initializer_name" in item.refs
+
+
+def variable_item(graph: Graph, variable_def: Any) -> NamedRefs:
+    """The item that stands for a `VariableDef`, serialized or not."""
+    if isinstance(variable_def, bytes):
+        variable_def = message_class("framework.variable", "VariableDef").FromString(variable_def)
+    return read_refs(graph, variable_def)
+
+
+def variable_def(graph: Graph, item: NamedRefs) -> Any:
+    """The `VariableDef` of an item, with the current names."""
+    proto = message_class("framework.variable", "VariableDef")()
+    write_refs(graph, item, proto)
+    return proto
+
+
+def read(graph: Graph, *, collections: Any = None, signatures: Any = None) -> None:
+    """Add collections (`CollectionDef` by name) and signatures (`SignatureDef` by name) to the graph.
+
+    Raises:
+        FileFormatError: a signature names a tensor that does not exist.
+    """
+    meta_graph = meta_graph_class()()
+    for name, definition in (collections or {}).items():
+        meta_graph.collection_def[name].CopyFrom(definition)
+    for name, definition in (signatures or {}).items():
+        meta_graph.signature_def[name].CopyFrom(definition)
+    read_meta_graph(graph, meta_graph)
+
+
+def written(graph: Graph) -> Any:
+    """A `MetaGraphDef` with the collections and signatures, and without the graph."""
+    meta_graph = meta_graph_class()()
+    write_meta_graph(graph, meta_graph)
+    return meta_graph
+
+
+def meta_graph_class() -> Any:
+    """The class `MetaGraphDef`."""
+    return import_tensorflow().compat.v1.MetaGraphDef
+
+
+class Signatures(MutableMapping[str, Any]):
+    """The signatures of a graph as `SignatureDef` by name.
+
+    What is read is a copy with the names of now; to change a signature, assign it.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def __getitem__(self, name: str) -> Any:
+        """A copy of the signature."""
+        return self._written()[name]
+
+    def __setitem__(self, name: str, definition: Any) -> None:
+        """Add or replace a signature; the tensors it names must exist."""
+        read(self._graph, signatures={name: definition})
+
+    def __delitem__(self, name: str) -> None:
+        """Remove a signature."""
+        del self._graph.signatures[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        return iter(self._written())
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._written())
+
+    def _written(self) -> dict[str, Any]:
+        definitions = written(self._graph).signature_def
+        return {name: definitions[name] for name in sorted(definitions)}

@@ -1,0 +1,133 @@
+"""Detaching, connecting and bypassing parts of a graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphwright.editor.making import make_placeholder_from_tensor
+from graphwright.editor.reroute import remove_control_inputs, reroute_inputs, reroute_ts, swap_inputs, swap_outputs
+from graphwright.editor.select import check_cios
+from graphwright.editor.subgraph import SubGraphView, make_view
+from graphwright.editor.tensor import Tensor
+from graphwright.editor.util import ControlOutputs, check_graphs
+
+
+def detach_control_inputs(sgv: Any) -> None:
+    """Let the nodes of a view wait for no node outside of it.
+
+    Args:
+        sgv: a view, or what `make_view` takes.
+    """
+    view = make_view(sgv)
+    members = set(view.ops)
+    for op in view.ops:
+        outside = [cop for cop in op.control_inputs if cop not in members]
+        if outside:
+            remove_control_inputs(op, outside)
+
+
+def detach_control_outputs(sgv: Any, control_outputs: ControlOutputs) -> None:
+    """Let no node outside of a view wait for one inside.
+
+    Raises:
+        TypeError: `control_outputs` is no `ControlOutputs`.
+    """
+    if not isinstance(control_outputs, ControlOutputs):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"Expected a gde.ControlOutputs, got: {type(control_outputs)}")
+    view = make_view(sgv)
+    members = set(view.ops)
+    for op in view.ops:
+        for waiting in control_outputs.get(op):
+            if waiting not in members:
+                remove_control_inputs(waiting, op)
+
+
+def detach_inputs(sgv: Any, control_inputs: bool = False) -> tuple[SubGraphView, list[Tensor]]:
+    """Let the nodes of a view read placeholders instead of its inputs. A view that is given is changed to show it.
+
+    Args:
+        sgv: a view, or what `make_view` takes.
+        control_inputs: whether to remove control edges from outside too.
+
+    Returns:
+        The view and the placeholders.
+    """
+    view = make_view(sgv)
+    placeholders = [make_placeholder_from_tensor(view.graph, t).output(0) for t in view.inputs]
+    swap_inputs(view, placeholders)
+    if control_inputs:
+        detach_control_inputs(view)
+    return view, placeholders
+
+
+def detach_outputs(sgv: Any, control_outputs: ControlOutputs | None = None) -> tuple[SubGraphView, list[Tensor]]:
+    """Let what reads the outputs of a view read placeholders instead.
+
+    Args:
+        sgv: a view, or what `make_view` takes.
+        control_outputs: given, control edges to the outside are removed too.
+
+    Returns:
+        A view with the outputs that were read, and the placeholders.
+    """
+    view = make_view(sgv)
+    view = view.remap_outputs(k for k, t in enumerate(view.outputs) if t.ir.uses)
+    readers = SubGraphView(view.consumers())
+    outputs = set(view.outputs)
+    read = [t for t in readers.inputs if t in outputs]
+    view = view.remap_outputs(read)
+    placeholders = [make_placeholder_from_tensor(readers.graph, t).output(0) for t in read]
+    swap_outputs(view, placeholders)
+    if control_outputs is not None:
+        detach_control_outputs(view, control_outputs)
+    return view, placeholders
+
+
+def detach(
+    sgv: Any, control_inputs: bool = False, control_outputs: ControlOutputs | None = None, control_ios: ControlOutputs | None = None
+) -> tuple[SubGraphView, list[Tensor], list[Tensor]]:
+    """`detach_inputs` and `detach_outputs`; `control_ios` stands for both kinds of control edges.
+
+    Returns:
+        The view, the placeholders before it and those behind it.
+    """
+    control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
+    view = make_view(sgv)
+    _, before = detach_inputs(view, control_inputs)
+    _, behind = detach_outputs(view, control_outputs)
+    return view, before, behind
+
+
+def connect(sgv0: Any, sgv1: Any, disconnect_first: bool = False) -> tuple[SubGraphView, SubGraphView]:
+    """Let the nodes of `sgv1` read the outputs of `sgv0` instead of their inputs.
+
+    Args:
+        sgv0: a view, or what `make_view` takes.
+        sgv1: the same, with as many inputs as `sgv0` has outputs.
+        disconnect_first: whether what read the outputs of `sgv0` no longer does.
+
+    Raises:
+        ValueError: outputs and inputs do not fit, or the views are of different graphs.
+    """
+    view0, view1 = make_view(sgv0), make_view(sgv1)
+    check_graphs(view0, view1)
+    if disconnect_first:
+        detach_outputs(view0)
+    reroute_inputs(SubGraphView(passthrough_ts=list(view0.outputs)), view1)
+    return view0, view1
+
+
+def bypass(sgv: Any) -> tuple[SubGraphView, list[Tensor]]:
+    """Let what reads the outputs of a view read its inputs, which the view then no longer reads.
+
+    Returns:
+        The view and the placeholders that it reads now.
+
+    Raises:
+        ValueError: inputs and outputs do not fit.
+    """
+    view = make_view(sgv)
+    inputs = list(view.inputs)
+    view, placeholders = detach_inputs(view)
+    reroute_ts(inputs, view.outputs)
+    return view, placeholders

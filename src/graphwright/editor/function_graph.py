@@ -1,0 +1,77 @@
+"""`FunctionGraph`: the view of the body of a function in the library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphwright.editor import node_protocol
+from graphwright.editor.base_graph import BaseGraph
+from graphwright.editor.inference import follow_shapes
+from graphwright.ir.graph import Function, Value
+from graphwright.source.attributes import shape_to_proto
+from graphwright.source.graph_def import to_graph_def, write_function
+from graphwright.source.tensorflow_import import import_tensorflow
+
+if TYPE_CHECKING:
+    from graphwright.editor.graph import Graph
+    from graphwright.editor.node import Node
+
+
+class FunctionGraph(BaseGraph):
+    """The body of a function; edits of it are written with the graph. Get it from `Graph.get_function_graph_by_name`."""
+
+    def __init__(self, function: Function, parent_graph: Graph) -> None:
+        super().__init__(function.body, function.name)
+        self._function = function
+        self._parent = parent_graph
+        follow_shapes(function.body, anew=True)
+
+    @property
+    def parent_graph(self) -> Graph:
+        """The graph whose library holds the function."""
+        return self._parent
+
+    @property
+    def input_nodes(self) -> list[Node]:
+        """The nodes that stand for the arguments, of op type `_Arg`."""
+        return [self.view_of(v.producer) for v in self._ir.inputs]
+
+    @property
+    def output_nodes(self) -> list[Node]:
+        """The nodes that make the results."""
+        return [self.view_of(v.producer) for v in self._ir.outputs]
+
+    def to_function_graph_def(self, add_shapes: bool = True) -> Any:
+        """The function as a `FunctionDef`.
+
+        Args:
+            add_shapes: whether to write the shapes of outputs as attribute `_output_shapes`.
+        """
+        self.settle_removals()
+        result = import_tensorflow().compat.v1.GraphDef().library.function.add()
+        write_function(self._function, result)
+        if add_shapes:
+            for node_def in result.node_def:
+                node_protocol.write_shapes(self._ir[node_def.name], node_def)
+        return result
+
+    def to_tf_function_graph(self) -> Any:
+        """The body as a fresh `tf.Graph`, with a placeholder per argument."""
+        self.settle_removals()
+        tf = import_tensorflow()
+        graph_def = to_graph_def(self._ir)
+        for node_def in graph_def.node:
+            if node_def.op == "_Arg":
+                _make_placeholder(node_def, self._ir[node_def.name].outputs[0])
+        result = tf.Graph()
+        with result.as_default():
+            tf.import_graph_def(graph_def, name="")
+        return result
+
+
+def _make_placeholder(node_def: Any, value: Value) -> None:
+    node_def.op = "Placeholder"
+    for key in list(node_def.attr):
+        del node_def.attr[key]
+    node_def.attr["dtype"].type = value.dtype.number
+    shape_to_proto(value.shape, node_def.attr["shape"].shape)

@@ -1,0 +1,104 @@
+"""Dtypes and shapes of outputs, as TensorFlow infers them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from graphwright.errors import GraphwrightError
+from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.walk import order_of
+from graphwright.source.op_registry import op_definition
+from graphwright.source.op_types import OpTypes
+from graphwright.source.shape_inference import infer_output_shapes
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_TYPES = OpTypes({})
+
+
+def output_dtypes(node: Node) -> list[DType]:
+    """The dtypes of the outputs, from the op type and the attributes.
+
+    Raises:
+        UnsupportedError: the op type is neither registered nor a function of the library.
+        GraphError: an attribute that says a dtype or a number is missing.
+    """
+    if node.op_type in node.graph.functions:
+        return [v.dtype for v in node.graph.functions[node.op_type].body.outputs]
+    return list(_TYPES.types_of(node.op_type, node.attrs, node.name).outputs)
+
+
+def takes_reference(node: Node) -> bool:
+    """Whether the op changes what its first input refers to. Such an input cannot be inferred for, and is what the op returns."""
+    definition = op_definition(node.op_type)
+    return definition is not None and any(argument.is_ref for argument in definition.input_arg)
+
+
+def lenient_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
+    """The shape rule of edited graphs: nodes that TensorFlow refuses, for example because they are not complete yet, keep their shapes.
+
+    Args:
+        nodes: in topological order.
+    """
+    ready = [node for node in nodes if node.outputs and not takes_reference(node)]
+    found = _inferred(ready)
+    answers: list[Sequence[Shape]] = []
+    for node in nodes:
+        if node in found:
+            answers.append(found[node])
+        elif node.inputs and takes_reference(node):
+            answers.append([node.inputs[0].last_shape for _ in node.outputs])
+        else:
+            answers.append([value.last_shape for value in node.outputs])
+    return answers
+
+
+def _inferred(nodes: Sequence[Node]) -> dict[Node, Sequence[Shape]]:
+    """The shapes of the nodes that TensorFlow takes: of all at once where that works, else of halves."""
+    if not nodes:
+        return {}
+    try:
+        return dict(zip(nodes, infer_output_shapes(nodes), strict=True))
+    except (GraphwrightError, ValueError, KeyError):
+        middle = len(nodes) // 2
+        return _inferred(nodes[:middle]) | _inferred(nodes[middle:]) if middle else {}
+
+
+def follow_shapes(graph: Graph, *, anew: bool) -> None:
+    """Let the shapes follow edits.
+
+    Args:
+        graph: is given a rule for shapes.
+        anew: whether to infer unknown shapes, when one is first read.
+    """
+    graph.shape_rule = lenient_shapes
+    if anew:
+        graph.refresh_shapes(node for node in graph.nodes if any(v.last_shape is None for v in node.outputs))
+
+
+def infer_graph(graph: Graph, nodes: Iterable[Node]) -> None:
+    """Set the shapes of the nodes' outputs to what TensorFlow infers.
+
+    Raises:
+        GraphError: TensorFlow refuses a node; no shape is changed then.
+    """
+    graph.settle_shapes()
+    order = [node for node in order_of(nodes) if node.outputs]
+    plain = [node for node in order if not takes_reference(node)]
+    shapes = dict(zip(plain, infer_output_shapes(plain), strict=True))
+    for node in order:
+        known = shapes.get(node) or [node.inputs[0].shape if node.inputs else None for _ in node.outputs]
+        for value, shape in zip(node.outputs, known, strict=True):
+            if value.last_shape != shape:
+                value.shape = shape
+    graph.stale = {}
+
+
+def copy_shapes(tf_graph: Any, graph: Graph) -> None:
+    """Take the shapes from a `tf.Graph` with the same nodes."""
+    tf = import_tensorflow()
+    for op in tf_graph.get_operations():
+        for value, tensor in zip(graph[op.name].outputs, op.outputs, strict=False):
+            shape = tf.TensorShape(tensor.shape)
+            value.shape = None if shape.rank is None else tuple(shape.as_list())

@@ -1,0 +1,304 @@
+"""`Node`: the view of an `ir.Node`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any
+
+from graphwright.editor import node_protocol
+from graphwright.editor.inference import infer_graph, output_dtypes
+from graphwright.editor.tensor import Tensor
+from graphwright.editor.values import to_python, type_pairs
+from graphwright.errors import GraphError
+from graphwright.ir import graph as ir
+
+if TYPE_CHECKING:
+    from graphwright.editor.base_graph import BaseGraph
+
+
+class Node:
+    """One operation. Get it from a `Graph`; two views of the same node are equal."""
+
+    __slots__ = ("__weakref__", "_graph", "_ir")
+
+    def __init__(self, graph: BaseGraph, node: ir.Node) -> None:
+        self._graph = graph
+        self._ir = node
+
+    @property
+    def ir(self) -> ir.Node:
+        """The node of the IR that this is a view of."""
+        return self._ir
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Node) and other._ir is self._ir)
+
+    def __hash__(self) -> int:
+        return hash(self._ir)
+
+    def __repr__(self) -> str:
+        return f"Node[{self.name}]"
+
+    # What it is
+
+    @property
+    def name(self) -> str:
+        """Unique in its graph; change it with `Graph.rename_node`."""
+        return self._graph.name_of(self._ir)
+
+    @property
+    def op_type(self) -> str:
+        """The op type."""
+        return self._ir.op_type
+
+    @property
+    def type(self) -> str:
+        """The same as `op_type`, for code that was written for `tf.Operation`."""
+        return self._ir.op_type
+
+    def change_op_type(self, new_op_type: str) -> None:
+        """Change the op type. Shapes and dtypes of the outputs stay; `infer_outputs` finds them anew."""
+        self._graph.increment_version_counter()
+        self._ir.op_type = new_op_type
+
+    @property
+    def graph(self) -> Any:
+        """The `gde.Graph` that holds it, or None once it was removed."""
+        return self._graph if self._graph.holds(self._ir) else None
+
+    @property
+    def id_in_graph(self) -> int:
+        """A number by which nodes can be sorted in the order of the graph."""
+        return self._graph.id_of(self._ir)
+
+    @property
+    def device(self) -> str:
+        """Where it is to be placed; empty for anywhere."""
+        return self._ir.device
+
+    @device.setter
+    def device(self, value: str) -> None:
+        self._graph.increment_version_counter()
+        self._ir.device = value or ""
+
+    # Data edges
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The tensors it makes; none yet where neither `infer_outputs` nor `set_outputs_from_pairs` was called."""
+        return tuple(self._graph.view_of_value(v) for v in self._ir.outputs)
+
+    def output(self, index: int) -> Tensor:
+        """One of the tensors it makes."""
+        return self._graph.view_of_value(self._ir.outputs[index])
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors it reads."""
+        return tuple(self._graph.view_of_value(v) for v in self._ir.inputs)
+
+    def replace_input(self, index: int, new_input: Tensor) -> None:
+        """Let one data input read another tensor, of any dtype; the outputs stay as they are.
+
+        Raises:
+            IndexError: there is no such input.
+            ValueError: the tensor is in another graph.
+        """
+        if not 0 <= index < len(self._ir.inputs):
+            raise IndexError(f"Received input index {index}, but node {self.name} has {len(self._ir.inputs)} inputs")
+        values = list(self._ir.inputs)
+        values[index] = new_input.ir
+        self._graph.increment_version_counter()
+        self._ir.graph.set_inputs(self._ir, values)
+
+    def set_inputs(self, new_inputs: Iterable[Tensor]) -> None:
+        """Set all data inputs at once.
+
+        Raises:
+            ValueError: a tensor is in another graph.
+        """
+        new_inputs = list(new_inputs)
+        for t in new_inputs:
+            if t.graph is not self.graph:
+                raise ValueError(f"Tensor {t.name} points to graph {t.graph}, but node {self.name} is in graph {self.graph}")
+        self._graph.increment_version_counter()
+        self._ir.graph.set_inputs(self._ir, [t.ir for t in new_inputs])
+
+    def set_inputs_from_strings(self, new_inputs: Iterable[str], set_control_inputs: bool = True) -> None:
+        """Set all data inputs, and the control inputs too, from strings as they stand in a `NodeDef`.
+
+        Raises:
+            ValueError: a string names nothing in the graph.
+        """
+        new_inputs = list(new_inputs)
+        values = [self._graph.get_tensor_by_name(text).ir for text in new_inputs if not text.startswith("^")]
+        controls = [self._graph.get_node_by_name(text[1:]) for text in new_inputs if text.startswith("^")]
+        self._graph.increment_version_counter()
+        self._ir.graph.set_inputs(self._ir, values)
+        if set_control_inputs:
+            self.set_control_inputs(controls)
+
+    def set_outputs_from_pairs(self, new_outputs: Sequence[tuple[Any, Any]]) -> None:
+        """Set dtype and shape of each output. What they are is not stored in a GraphDef; TensorFlow finds them anew.
+
+        Raises:
+            NotImplementedError: the node has another number of outputs already.
+        """
+        if self._ir.outputs and len(new_outputs) != len(self._ir.outputs):
+            raise NotImplementedError(
+                f"Attempted to change number of output tensors on node {self.name} from {len(self._ir.outputs)} to {len(new_outputs)}"
+            )
+        types = type_pairs(new_outputs)
+        self._graph.increment_version_counter()
+        node_protocol.set_output_types(self._ir, types)
+
+    def infer_outputs(self) -> None:
+        """Let TensorFlow tell number, dtypes and shapes of the outputs from the op type, attributes and inputs.
+
+        Raises:
+            UnsupportedError: the op type is not known.
+            GraphError: TensorFlow refuses the node, or the node would get fewer outputs than it has.
+        """
+        node = self._ir
+        dtypes = output_dtypes(node)
+        if len(dtypes) < len(node.outputs):
+            raise GraphError(f"{self.name!r} has {len(node.outputs)} outputs, and would now have {len(dtypes)}")
+        self._graph.increment_version_counter()
+        fresh = [node.graph.add_output(node, dtype, None) for dtype in dtypes[len(node.outputs) :]]
+        for value, dtype in zip(node.outputs, dtypes, strict=True):
+            value.dtype = dtype
+        try:
+            infer_graph(node.graph, [node])
+        except GraphError:
+            for value in reversed(fresh):
+                node.graph.remove_output(value)
+            raise
+
+    # Control edges
+
+    @property
+    def control_inputs(self) -> tuple[Node, ...]:
+        """The nodes that must have run before it."""
+        return tuple(self._graph.view_of(n) for n in self._ir.control_inputs)
+
+    @property
+    def control_outputs(self) -> tuple[Node, ...]:
+        """The nodes that wait for it."""
+        return tuple(self._graph.view_of(n) for n in self._ir.control_consumers)
+
+    def set_control_inputs(self, new_control_inputs: Iterable[Node]) -> None:
+        """Set all control inputs at once.
+
+        Raises:
+            ValueError: a node is in another graph, or is this node itself.
+        """
+        wanted = dict.fromkeys(n.ir for n in new_control_inputs)
+        graph = self._ir.graph
+        for control in wanted:
+            if not graph.owns(control) or control is self._ir:
+                raise ValueError(f"{control.name} cannot be a control input of {self.name}")
+        self._graph.increment_version_counter()
+        for control in self._ir.control_inputs:
+            graph.remove_control_input(self._ir, control)
+        for control in wanted:
+            graph.add_control_input(self._ir, control)
+
+    # Attributes
+
+    def get_attr(self, key: str) -> Any:
+        """The value of an attribute in Python's and TensorFlow's types, a tensor as a NumPy array, a list as a list.
+
+        Raises:
+            ValueError: there is no such attribute.
+        """
+        if key not in self._ir.attrs:
+            raise ValueError(f"Node {self} does not have an attribute under key '{key}'")
+        return to_python(self._ir.attrs[key])
+
+    def has_attr(self, key: str) -> bool:
+        """Whether there is an attribute with this name."""
+        return key in self._ir.attrs
+
+    def get_attr_keys(self) -> tuple[str, ...]:
+        """The names of all attributes, without those that have words of their own (colocation groups, output shapes)."""
+        return tuple(key for key in self._ir.attrs if key not in node_protocol.SPECIAL_ATTRS)
+
+    def add_attr(self, key: str, value: Any, validate_colocation_groups: bool = False) -> None:
+        """Add an attribute. `_class` sets the colocation groups, `_output_shapes` the shapes of the outputs.
+
+        Raises:
+            ValueError: it is there already, or the value cannot be an attribute.
+        """
+        self._graph.increment_version_counter()
+        node_protocol.add_attr(self._ir, key, value, validate_colocation_groups)
+
+    def replace_attr(self, key: str, value: Any, validate_colocation_groups: bool = False) -> None:
+        """Replace an attribute that is there.
+
+        Raises:
+            ValueError: it is not there, or the value cannot be an attribute.
+        """
+        self._graph.increment_version_counter()
+        node_protocol.replace_attr(self._ir, key, value, validate_colocation_groups)
+
+    def clear_attrs(self) -> None:
+        """Remove all attributes."""
+        self._graph.increment_version_counter()
+        for key in [k for k in self._ir.attrs if k not in node_protocol.SPECIAL_ATTRS]:
+            self._ir.graph.set_attr(self._ir, key, None)
+
+    @property
+    def colocation_groups(self) -> tuple[str, ...]:
+        """Names of the nodes that it must share a device with, without `loc:@`."""
+        return node_protocol.colocation_groups(self._ir)
+
+    @colocation_groups.setter
+    def colocation_groups(self, value: Iterable[str]) -> None:
+        value = list(value)
+        node_protocol.check_heads(self._ir, value)
+        self._graph.increment_version_counter()
+        node_protocol.set_colocation_groups(self._ir, value)
+
+    def add_colocation_group(self, head_node_name: str, validate: bool = True) -> None:
+        """Let it share a device with another node.
+
+        Raises:
+            ValueError: it does so already, or there is no such node.
+        """
+        groups = self.colocation_groups
+        if head_node_name in groups:
+            raise ValueError(f"Already have colocation group with '{head_node_name}'")
+        if validate:
+            node_protocol.check_heads(self._ir, [head_node_name])
+        self._graph.increment_version_counter()
+        node_protocol.set_colocation_groups(self._ir, [*groups, head_node_name])
+
+    def to_node_def(self, target: Any = None, add_shapes: bool = True) -> Any:
+        """The node as a `NodeDef`; later changes on either side are not seen on the other.
+
+        Args:
+            target: an empty `NodeDef` to fill.
+            add_shapes: whether to write the shapes of the outputs as attribute `_output_shapes`.
+        """
+        return node_protocol.to_node_def(self._ir, target, add_shapes)
+
+    @property
+    def node_def(self) -> Any:
+        """A copy of the node as a `NodeDef`, for code that was written for `tf.Operation`."""
+        return self.to_node_def(add_shapes=False)
+
+    # Collections
+
+    @property
+    def collection_names(self) -> AbstractSet[str]:
+        """The collections that it is in."""
+        return self._graph.collection_names_of(self._ir)
+
+    def add_to_collection(self, collection_name: str) -> None:
+        """Add it to a collection; adding it again changes nothing."""
+        self._graph.add_item_to_collection(collection_name, self._ir)
+
+    def remove_from_collections(self) -> None:
+        """Take it out of every collection."""
+        self._graph.remove_item_from_collections(self._ir)

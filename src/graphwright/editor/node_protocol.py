@@ -1,0 +1,143 @@
+"""`NodeDef` and attributes of a node: the two attributes with words of their own, and the protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from graphwright.editor.values import from_python, to_attr_value
+from graphwright.errors import ArgumentError, GraphError
+from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.graph import Node
+from graphwright.source.attributes import shape_from_proto, shape_to_proto, write_attr_value
+from graphwright.source.tensorflow_import import import_tensorflow
+
+COLOCATION = "_class"
+SHAPES = "_output_shapes"
+SPECIAL_ATTRS = (COLOCATION, SHAPES)
+_PREFIX = "loc:@"
+
+
+def add_attr(node: Node, key: str, value: Any, validate_groups: bool) -> None:
+    """Add an attribute.
+
+    Raises:
+        ArgumentError: it is there already, or the value cannot be an attribute.
+    """
+    if key == SHAPES:
+        _set_shapes(node, value)
+        return
+    if key in node.attrs:
+        raise ArgumentError(f"Already have an attribute called '{key}'", where=f"node {node.name!r}", remedy="use replace_attr")
+    _set(node, key, value, validate_groups)
+
+
+def replace_attr(node: Node, key: str, value: Any, validate_groups: bool) -> None:
+    """Replace an attribute.
+
+    Raises:
+        ArgumentError: it is not there, or the value cannot be an attribute.
+    """
+    if key == SHAPES:
+        _set_shapes(node, value)
+        return
+    if key not in node.attrs:
+        raise ArgumentError(f"Node {node.name} has no attribute called '{key}'", remedy="use add_attr")
+    _set(node, key, value, validate_groups)
+
+
+def _set(node: Node, key: str, value: Any, validate_groups: bool) -> None:
+    if key != COLOCATION:
+        node.graph.set_attr(node, key, from_python(value))
+        return
+    names = _group_names(value)
+    if validate_groups:
+        check_heads(node, names)
+    set_colocation_groups(node, names)
+
+
+def colocation_groups(node: Node) -> tuple[str, ...]:
+    """The names in the attribute `_class`, without their prefix."""
+    groups = node.attrs.get(COLOCATION, ())
+    texts = [g.decode() for g in groups if isinstance(g, bytes)] if isinstance(groups, tuple) else []
+    return tuple(text.removeprefix(_PREFIX) for text in texts if text.startswith(_PREFIX))
+
+
+def set_colocation_groups(node: Node, names: Sequence[str]) -> None:
+    """Write the attribute `_class`."""
+    node.graph.set_attr(node, COLOCATION, tuple(f"{_PREFIX}{name}".encode() for name in names) or None)
+
+
+def check_heads(node: Node, names: Iterable[str]) -> None:
+    """Raise unless the nodes exist."""
+    for name in names:
+        if name not in node.graph:
+            raise GraphError(f"Graph does not contain a node with name '{name}'", where=f"colocation groups of {node.name!r}")
+
+
+def _group_names(value: Any) -> list[str]:
+    if not isinstance(value, list | tuple):
+        value = [item.decode() for item in to_attr_value(value).list.s]
+    names: list[str] = []
+    for item in value:  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(item, str) or not item.startswith(_PREFIX):
+            raise ArgumentError(f"a colocation group starts with '{_PREFIX}', got {item!r}", where=f"attribute {COLOCATION!r}")
+        names.append(item.removeprefix(_PREFIX))
+    return names
+
+
+def _set_shapes(node: Node, value: Any) -> None:
+    proto: Any = import_tensorflow().compat.v1.AttrValue
+    if not isinstance(value, proto):
+        raise ArgumentError(f"attribute {SHAPES!r} takes an AttrValue, got {type(value).__name__}")
+    shapes: list[Shape] = [shape_from_proto(s) for s in to_attr_value(value).list.shape]
+    if not node.outputs:
+        return  # without dtypes there are no outputs yet; `infer_outputs` finds both
+    if len(shapes) != len(node.outputs):
+        raise ArgumentError(f"{len(shapes)} shapes for {len(node.outputs)} outputs", where=f"node {node.name!r}")
+    set_output_types(node, [(v.dtype, s) for v, s in zip(node.outputs, shapes, strict=True)])
+
+
+def set_output_types(node: Node, types: Sequence[tuple[DType, Shape]]) -> None:
+    """Set dtype and shape of the outputs in place; more of them may follow those that are there."""
+    for value, (dtype, shape) in zip(node.outputs, types, strict=False):
+        value.dtype = dtype
+        value.shape = shape
+    for dtype, shape in types[len(node.outputs) :]:
+        node.graph.add_output(node, dtype, shape)
+
+
+def to_node_def(node: Node, target: Any, add_shapes: bool) -> Any:
+    """Write a node into a `NodeDef`."""
+    target = import_tensorflow().compat.v1.NodeDef() if target is None else target
+    if node.extra:
+        target.ParseFromString(node.extra)
+    target.name = node.name
+    target.op = node.op_type
+    target.device = node.device
+    target.input.extend(v.producer.name if v.index == 0 else v.name for v in node.inputs)
+    target.input.extend(f"^{n.name}" for n in node.control_inputs)
+    for key, attribute in node.attrs.items():
+        if key != SHAPES:
+            write_attr_value(attribute, target.attr[key])
+    if add_shapes:
+        write_shapes(node, target)
+    return target
+
+
+def write_shapes(node: Node, target: Any) -> None:
+    """Write the shapes of the outputs into a `NodeDef`."""
+    if not node.outputs:
+        return
+    target.attr[SHAPES].Clear()
+    for value in node.outputs:
+        shape_to_proto(value.shape, target.attr[SHAPES].list.shape.add())
+
+
+def extra_of(node_def: Any) -> bytes:
+    """What a `NodeDef` says beyond name, op, inputs, device and attributes, serialized."""
+    rest = type(node_def)()
+    rest.CopyFrom(node_def)
+    for name in ("name", "op", "input", "device", "attr"):
+        rest.ClearField(name)
+    return rest.SerializeToString(deterministic=True)

@@ -1,0 +1,416 @@
+"""Selecting nodes and tensors: filters, walks, boundaries, and lists of regular expressions. All answers are lists in a fixed order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from graphwright.editor.base_graph import BaseGraph
+from graphwright.editor.node import Node
+from graphwright.editor.tensor import Tensor
+from graphwright.editor.tree_expr import TreeExpr as TreeExpr
+from graphwright.editor.tree_expr import can_be_regex as can_be_regex
+from graphwright.editor.tree_expr import make_regex as make_regex
+from graphwright.editor.util import ControlOutputs, concatenate_unique, get_consuming_ops, is_iterable, make_list_of_op, make_list_of_t
+from graphwright.ir import graph as ir
+from graphwright.ir.select import walk_backward, walk_forward
+
+
+def _get_input_ts(ops: Any) -> list[Tensor]:
+    return list(dict.fromkeys(t for op in make_list_of_op(ops) for t in op.inputs))
+
+
+def _get_output_ts(ops: Any) -> list[Tensor]:
+    return [t for op in make_list_of_op(ops) for t in op.outputs]
+
+
+def filter_ts(ops: Any, positive_filter: Callable[[Tensor], Any] | bool) -> list[Tensor]:
+    """The tensors that the nodes read or make and of which the filter is true.
+
+    Args:
+        ops: a graph, nodes, or a node.
+        positive_filter: a predicate, or True for all tensors.
+
+    Raises:
+        TypeError: `ops` is something else.
+    """
+    ts = concatenate_unique(_get_input_ts(ops), _get_output_ts(ops))
+    return ts if positive_filter is True or not callable(positive_filter) else [t for t in ts if positive_filter(t)]
+
+
+def filter_ts_from_regex(ops: Any, regex: Any) -> list[Tensor]:
+    """The tensors that the nodes read or make and in whose name, such as `a/b:0`, the expression is found.
+
+    Raises:
+        TypeError: `ops` is no graph and holds something else than nodes.
+    """
+    expression = make_regex(regex)
+    return filter_ts(ops, lambda t: expression.search(t.name))
+
+
+def filter_ops(ops: Any, positive_filter: Callable[[Node], Any] | bool) -> list[Node]:
+    """The nodes of which the filter is true; all of them if it is `True`.
+
+    Raises:
+        TypeError: `ops` is no graph and holds something else than nodes.
+    """
+    nodes = make_list_of_op(ops)
+    return nodes if positive_filter is True or not callable(positive_filter) else [op for op in nodes if positive_filter(op)]
+
+
+def filter_ops_by_optype(ops: Any, op_types: str | Iterable[str]) -> list[Node]:
+    """The nodes with one of the op types.
+
+    Raises:
+        TypeError: `ops` is no graph and holds something else than nodes.
+    """
+    types = {op_types} if isinstance(op_types, str) else set(op_types)
+    return filter_ops(ops, lambda op: op.op_type in types)
+
+
+def filter_ops_from_regex(ops: Any, regex: Any) -> list[Node]:
+    """The nodes in whose name the expression is found.
+
+    Raises:
+        TypeError: `ops` is no graph and holds something else than nodes.
+    """
+    expression = make_regex(regex)
+    return filter_ops(ops, lambda op: expression.search(op.name))
+
+
+def get_name_scope_ops(ops: Any, scope: str) -> list[Node]:
+    """The node with the name of the scope, and those below it. The scope is a regular expression, as it always was.
+
+    Raises:
+        TypeError: `ops` is no graph and holds something else than nodes.
+    """
+    return filter_ops_from_regex(ops, f"^{scope.removesuffix('/')}(/.*)?$")
+
+
+def check_cios(
+    control_inputs: bool = False, control_outputs: ControlOutputs | None = None, control_ios: ControlOutputs | None = None
+) -> tuple[bool, ControlOutputs | None]:
+    """Which control edges to follow: `control_ios` stands for both.
+
+    Returns:
+        Whether control inputs are followed, and the object that knows the control outputs, or None.
+
+    Raises:
+        TypeError: what is given is no `ControlOutputs`.
+        ValueError: `control_outputs` and `control_ios` are given.
+    """
+    for given in (control_outputs, control_ios):
+        if given is not None and not isinstance(given, ControlOutputs):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"Expected a gde.ControlOutputs, got: {type(given)}")
+    if control_ios is None:
+        return control_inputs, control_outputs
+    if control_outputs is not None:
+        raise ValueError("control_outputs should be None when using control_ios.")
+    return True, control_ios
+
+
+def get_ops_ios(
+    ops: Any, control_inputs: bool = False, control_outputs: ControlOutputs | None = None, control_ios: ControlOutputs | None = None
+) -> list[Node]:
+    """The nodes next to the given ones: those that they read, and those that read them.
+
+    Args:
+        ops: a graph, nodes, or a node.
+        control_inputs: whether to count the nodes that they wait for.
+        control_outputs: given, the nodes that wait for them count too.
+        control_ios: stands for both.
+
+    Raises:
+        TypeError: `ops` is something else.
+    """
+    control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
+    found: dict[Node, None] = {}
+    for op in make_list_of_op(ops):
+        found.update(dict.fromkeys(_neighbors(op, control_inputs, control_outputs)))
+    return list(found)
+
+
+def _neighbors(op: Node, control_inputs: bool, control_outputs: ControlOutputs | None) -> list[Node]:
+    found = [t.op for t in op.inputs]
+    found += [consumer for t in op.outputs for consumer in t.consumers()]
+    if control_outputs is not None:
+        found += control_outputs.get(op)
+    if control_inputs:
+        found += op.control_inputs
+    return found
+
+
+def compute_boundary_ts(ops: Any) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """What goes into a set of nodes, what comes out, and what stays inside.
+
+    A tensor that is read inside and outside comes out and is inside too.
+
+    Returns:
+        Tensors that are read and made outside; tensors that are made and not only read inside; tensors that are made and read inside.
+
+    Raises:
+        TypeError: `ops` is no graph and holds something else than nodes.
+    """
+    nodes = make_list_of_op(ops)
+    members = frozenset(nodes)
+    input_ts = _get_input_ts(nodes)
+    inside = [t for t in input_ts if t.node in members]
+    outputs = [t for t in _get_output_ts(nodes) if not t.ir.uses or not members.issuperset(t.consumers())]
+    return [t for t in input_ts if t.node not in members], outputs, inside
+
+
+def get_within_boundary_ops(
+    ops: Any,
+    seed_ops: Any,
+    boundary_ops: Any = (),
+    inclusive: bool = True,
+    control_inputs: bool = False,
+    control_outputs: ControlOutputs | None = None,
+    control_ios: ControlOutputs | None = None,
+) -> list[Node]:
+    """The nodes among `ops` that are reached from the seeds, in either direction, without passing the boundary.
+
+    Args:
+        ops: a graph, nodes, or a node.
+        seed_ops: where to start.
+        boundary_ops: where to stop.
+        inclusive: whether nodes of the boundary that were reached are part of the answer.
+        control_inputs: whether to follow control edges backward.
+        control_outputs: given, control edges are followed forward.
+        control_ios: stands for both.
+
+    Raises:
+        TypeError: something else than nodes is given.
+        ValueError: a seed is in the boundary.
+    """
+    control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
+    candidates = make_list_of_op(ops)
+    wave = make_list_of_op(seed_ops, allow_graph=False)
+    fence = set(make_list_of_op(boundary_ops))
+    found = set(wave)
+    if fence & found:
+        raise ValueError("Boundary is intersecting with the seeds.")
+    while wave:
+        reached = {n for op in wave for n in _neighbors(op, control_inputs, control_outputs)} - found
+        wave = [n for n in reached if n not in fence]
+        found.update(reached if inclusive else wave)
+    return [op for op in candidates if op in found]
+
+
+def get_forward_walk_ops(
+    seed_ops: Any,
+    inclusive: bool = True,
+    within_ops: Any = None,
+    within_ops_fn: Callable[[Node], Any] | None = None,
+    stop_at_ts: Any = (),
+    control_outputs: ControlOutputs | None = None,
+) -> list[Node]:
+    """The nodes ahead of the seeds.
+
+    Args:
+        seed_ops: nodes to start from, or tensors, which stand for the nodes that read them.
+        inclusive: whether the seeds are part of the answer.
+        within_ops: nodes outside of these are left out, seeds too.
+        within_ops_fn: nodes of which this is false are not entered.
+        stop_at_ts: tensors that are not followed.
+        control_outputs: given, control edges are followed.
+
+    Raises:
+        TypeError: something else than nodes or tensors is given.
+    """
+    _, control_outputs = check_cios(False, control_outputs)
+    seeds = _seeds(seed_ops, get_consuming_ops)
+    if not seeds:
+        return []
+    graph = _graph_of(seeds)
+    within, inside = _within(within_ops, within_ops_fn, graph)
+    found = walk_forward(
+        [op.ir for op in seeds if within is None or op.ir in within],
+        inclusive=inclusive,
+        within=inside,
+        stop_at=[t.ir for t in make_list_of_t(stop_at_ts)],
+        control=control_outputs is not None,
+    )
+    return [graph.view_of(n) for n in found]
+
+
+def get_backward_walk_ops(
+    seed_ops: Any,
+    inclusive: bool = True,
+    within_ops: Any = None,
+    within_ops_fn: Callable[[Node], Any] | None = None,
+    stop_at_ts: Any = (),
+    control_inputs: bool = False,
+) -> list[Node]:
+    """The nodes behind the seeds; tensors stand for the nodes that make them, the other arguments are those of `get_forward_walk_ops`.
+
+    Raises:
+        TypeError: something else than nodes or tensors is given.
+    """
+    seeds = _seeds(seed_ops, lambda ts: [t.node for t in ts])
+    if not seeds:
+        return []
+    graph = _graph_of(seeds)
+    within, inside = _within(within_ops, within_ops_fn, graph)
+    found = walk_backward(
+        [op.ir for op in seeds if within is None or op.ir in within],
+        inclusive=inclusive,
+        within=inside,
+        stop_at=[t.ir for t in make_list_of_t(stop_at_ts)],
+        control=control_inputs,
+    )
+    return [graph.view_of(n) for n in found]
+
+
+def _seeds(seed_ops: Any, of_tensors: Callable[[list[Tensor]], list[Node]]) -> list[Node]:
+    seeds: list[Any] = list(seed_ops) if is_iterable(seed_ops) else [seed_ops]
+    if seeds and isinstance(seeds[0], Tensor):
+        return of_tensors(make_list_of_t(seeds, allow_graph=False))
+    return make_list_of_op(seeds, allow_graph=False)
+
+
+def _graph_of(seeds: list[Node]) -> BaseGraph:
+    graph = seeds[0].graph
+    if graph is None:
+        raise ValueError(f"{seeds[0]} was removed from its graph")
+    return graph
+
+
+def _within(
+    ops: Any, predicate: Callable[[Node], Any] | None, graph: BaseGraph
+) -> tuple[frozenset[ir.Node] | None, Callable[[ir.Node], bool]]:
+    """The members, or None for all nodes; and the predicate for nodes that a walk comes to."""
+    members = frozenset(op.ir for op in make_list_of_op(ops, allow_graph=False)) if ops else None
+
+    def inside(node: ir.Node) -> bool:
+        return (members is None or node in members) and (predicate is None or bool(predicate(graph.view_of(node))))
+
+    return members, inside
+
+
+def get_walks_intersection_ops(
+    forward_seed_ops: Any,
+    backward_seed_ops: Any,
+    forward_inclusive: bool = True,
+    backward_inclusive: bool = True,
+    within_ops: Any = None,
+    within_ops_fn: Callable[[Node], Any] | None = None,
+    control_inputs: bool = False,
+    control_outputs: ControlOutputs | None = None,
+    control_ios: ControlOutputs | None = None,
+) -> list[Node]:
+    """What is ahead of some nodes and behind others; the arguments are those of the walks.
+
+    Raises:
+        TypeError: something else than nodes or tensors is given.
+    """
+    control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
+    ahead = get_forward_walk_ops(forward_seed_ops, forward_inclusive, within_ops, within_ops_fn, control_outputs=control_outputs)
+    behind = set(get_backward_walk_ops(backward_seed_ops, backward_inclusive, within_ops, within_ops_fn, control_inputs=control_inputs))
+    return [op for op in ahead if op in behind]
+
+
+def get_walks_union_ops(
+    forward_seed_ops: Any,
+    backward_seed_ops: Any,
+    forward_inclusive: bool = True,
+    backward_inclusive: bool = True,
+    within_ops: Any = None,
+    within_ops_fn: Callable[[Node], Any] | None = None,
+    control_inputs: bool = False,
+    control_outputs: ControlOutputs | None = None,
+    control_ios: ControlOutputs | None = None,
+) -> list[Node]:
+    """What is ahead of some nodes, then what is behind others, each node once; the arguments are those of the walks.
+
+    Raises:
+        TypeError: something else than nodes or tensors is given.
+    """
+    control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
+    ahead = get_forward_walk_ops(forward_seed_ops, forward_inclusive, within_ops, within_ops_fn, control_outputs=control_outputs)
+    behind = get_backward_walk_ops(backward_seed_ops, backward_inclusive, within_ops, within_ops_fn, control_inputs=control_inputs)
+    return concatenate_unique(ahead, behind)
+
+
+def select_ops(*args: Any, **kwargs: Any) -> list[Node]:
+    r"""Nodes from regular expressions and lists of nodes; tensors are left out.
+
+    Args:
+        args: expressions that are searched for in the names of nodes (those that start with `(?#ts)` are for tensors, and left out),
+            nodes, tensors, and iterables of these.
+        kwargs: `graph`, which expressions need; `positive_filter`, a predicate; `restrict_ops_regex=True` to take only expressions
+            that start with `(?#ops)`.
+
+    Raises:
+        TypeError: the graph or another argument is of another type.
+        ValueError: an argument is not known, or an expression is given without a graph.
+
+    >>> import tensorflow as tf
+    >>> from graphwright.editor.graph import Graph
+    >>> with tf.Graph().as_default() as tf_graph:
+    ...     _ = tf.identity(tf.constant(1.0, name="a"), name="foo/b")
+    >>> select_ops("^foo/", graph=Graph(tf_graph))
+    [Node[foo/b]]
+    """
+    graph, positive_filter, restricted = _options(kwargs, "restrict_ops_regex", "restrict_ts_regex")
+    found: dict[Node, None] = {}
+    for arg in args:
+        nodes = _from_regex(arg, graph, "(?#ts)", "(?#ops)" if restricted else "", filter_ops_from_regex)
+        nodes = make_list_of_op(arg, ignore_ts=True) if nodes is None else nodes
+        found.update((op, None) for op in nodes if positive_filter is None or positive_filter(op))
+    return list(found)
+
+
+def select_ts(*args: Any, **kwargs: Any) -> list[Tensor]:
+    """Tensors from regular expressions and lists of tensors; nodes are left out.
+
+    Args:
+        args: expressions that are searched for in the names of tensors (those that start with `(?#ops)` are for nodes, and left out),
+            tensors, nodes, and iterables of these.
+        kwargs: `graph`, which expressions need; `positive_filter`, a predicate; `restrict_ts_regex=True` to take only expressions
+            that start with `(?#ts)`.
+
+    Raises:
+        TypeError: the graph or another argument is of another type.
+        ValueError: an argument is not known, or an expression is given without a graph.
+    """
+    graph, positive_filter, restricted = _options(kwargs, "restrict_ts_regex", "restrict_ops_regex")
+    found: dict[Tensor, None] = {}
+    for arg in args:
+        ts = _from_regex(arg, graph, "(?#ops)", "(?#ts)" if restricted else "", filter_ts_from_regex)
+        ts = make_list_of_t(arg, ignore_ops=True) if ts is None else ts
+        found.update((t, None) for t in ts if positive_filter is None or positive_filter(t))
+    return list(found)
+
+
+def select_ops_and_ts(*args: Any, **kwargs: Any) -> tuple[list[Node], list[Tensor]]:
+    """Nodes and tensors; only expressions that start with `(?#ts)` are for tensors. See `select_ops` and `select_ts`.
+
+    Raises:
+        TypeError: the graph or another argument is of another type.
+        ValueError: an argument is not known, or an expression is given without a graph.
+    """
+    return select_ops(*args, restrict_ops_regex=False, **kwargs), select_ts(*args, restrict_ts_regex=True, **kwargs)
+
+
+def _options(kwargs: dict[str, Any], restrict: str, ignored: str) -> tuple[Any, Callable[[Any], Any] | None, bool]:
+    unknown = set(kwargs) - {"graph", "positive_filter", restrict, ignored}
+    if unknown:
+        raise ValueError(f"Wrong keywords argument: {', '.join(sorted(unknown))}.")
+    graph = kwargs.get("graph")
+    if graph is not None and not isinstance(graph, BaseGraph):
+        raise TypeError(f"Expected a gde.Graph, got: {type(graph)}")
+    return graph, kwargs.get("positive_filter"), bool(kwargs.get(restrict))
+
+
+def _from_regex(arg: Any, graph: Any, other_mark: str, own_mark: str, query: Callable[[Any, re.Pattern[str]], list[Any]]) -> Any:
+    """What an expression finds; None where the argument is none."""
+    if not can_be_regex(arg):
+        return None
+    if graph is None:
+        raise ValueError("Use the keyword argument 'graph' to use regex.")
+    expression = make_regex(arg)
+    if expression.pattern.startswith(other_mark) or not expression.pattern.startswith(own_mark):
+        return []
+    return query(graph, expression)

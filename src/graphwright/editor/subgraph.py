@@ -1,0 +1,269 @@
+"""`SubGraphView`: some nodes of a graph, with lists of inputs and outputs that can be remapped like the arguments of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from graphwright.editor.base_graph import BaseGraph
+from graphwright.editor.node import Node
+from graphwright.editor.select import compute_boundary_ts, get_name_scope_ops, get_walks_union_ops, select_ops_and_ts
+from graphwright.editor.tensor import Tensor
+from graphwright.editor.util import ListView, concatenate_unique, get_unique_graph, make_list_of_op, make_list_of_t
+
+
+class SubGraphView:
+    """A view of some nodes. It changes nothing in the graph, and does not follow later edits of it.
+
+    A tensor is *passthrough* when it is neither read nor made by the nodes; it is an input and an output at once.
+
+    Args:
+        inside_ops: a graph, nodes, or a node.
+        passthrough_ts: tensors; those that the nodes read or make are left out.
+
+    Raises:
+        TypeError: something else is given.
+        ValueError: the nodes and tensors are in different graphs.
+    """
+
+    def __init__(self, inside_ops: Any = (), passthrough_ts: Any = ()) -> None:
+        ops = make_list_of_op(inside_ops)
+        through = make_list_of_t(passthrough_ts)
+        self._graph: Any = get_unique_graph([*ops, *through], none_if_empty=True)
+        self._ops = ops
+        inputs, outputs, inside = compute_boundary_ts(ops)
+        known = {*inputs, *outputs, *inside}
+        self._passthrough_ts = [t for t in through if t not in known]
+        self._input_ts = inputs + self._passthrough_ts
+        self._output_ts = outputs + self._passthrough_ts
+
+    def __copy__(self) -> Self:
+        result = self.__class__.__new__(self.__class__)
+        result.assign_from(self)
+        return result
+
+    def copy(self) -> Self:
+        """Another view of the same."""
+        return self.__copy__()
+
+    def assign_from(self, other: SubGraphView) -> None:
+        """Become a view of what the other is a view of.
+
+        Raises:
+            TypeError: the other is no view.
+        """
+        if not isinstance(other, SubGraphView):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"Expected SubGraphView, got: {type(other)}")
+        self.assign(other.graph, other.ops, list(other.inputs), list(other.outputs), list(other.passthroughs))
+
+    def assign(self, graph: Any, ops: list[Node], inputs: list[Tensor], outputs: list[Tensor], passthroughs: list[Tensor]) -> None:
+        """Set everything; for the words that change a view in place."""
+        self._graph = graph
+        self._ops = list(ops)
+        self._input_ts = inputs
+        self._output_ts = outputs
+        self._passthrough_ts = passthroughs
+
+    # What it shows
+
+    @property
+    def graph(self) -> Any:
+        """The graph, or None where the view is empty."""
+        return self._graph
+
+    @property
+    def ops(self) -> list[Node]:
+        """The nodes."""
+        return self._ops
+
+    def op(self, op_id: int) -> Node:
+        """A node by its place."""
+        return self._ops[op_id]
+
+    @property
+    def inputs(self) -> ListView[Tensor]:
+        """The inputs."""
+        return ListView(self._input_ts)
+
+    @property
+    def outputs(self) -> ListView[Tensor]:
+        """The outputs."""
+        return ListView(self._output_ts)
+
+    @property
+    def passthroughs(self) -> ListView[Tensor]:
+        """The tensors that go straight from input to output."""
+        return ListView(self._passthrough_ts)
+
+    @property
+    def connected_inputs(self) -> list[Tensor]:
+        """The inputs that the nodes read."""
+        through = set(self._passthrough_ts)
+        return [t for t in self._input_ts if t not in through]
+
+    @property
+    def connected_outputs(self) -> list[Tensor]:
+        """The outputs that the nodes make."""
+        through = set(self._passthrough_ts)
+        return [t for t in self._output_ts if t not in through]
+
+    def is_passthrough(self, t: Tensor) -> bool:
+        """Whether a tensor goes straight from input to output."""
+        return t in self._passthrough_ts
+
+    def __bool__(self) -> bool:
+        return self._graph is not None
+
+    def __str__(self) -> str:
+        if not self:
+            return "SubGraphView: empty"
+        through = set(self._passthrough_ts)
+        lines = [f"SubGraphView (graphid={id(self._graph)}):"]
+        for title, things in (("ops", self._ops), ("inputs", self._input_ts), ("outputs", self._output_ts)):
+            lines.append(f"** {title}[{len(things)}]:" if things else f"** {title}: empty")
+            lines += [f"  {thing.name}{' *' if thing in through else ''}" for thing in things]
+        return "\n".join(lines) + "\n"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        return None
+
+    def find_op_by_name(self, op_name: str) -> Node:
+        """The node with this name.
+
+        Raises:
+            ValueError: it is not in the view.
+        """
+        found = next((op for op in self._ops if op.name == op_name), None)
+        if found is None:
+            raise ValueError(f"{op_name} not in subgraph.")
+        return found
+
+    def input_index(self, t: Tensor) -> int:
+        """The place of a tensor among the inputs.
+
+        Raises:
+            ValueError: it is no input.
+        """
+        if t not in self._input_ts:
+            raise ValueError(f"Can't find {t.name} in inputs of the subgraph.")
+        return self._input_ts.index(t)
+
+    def output_index(self, t: Tensor) -> int:
+        """The place of a tensor among the outputs.
+
+        Raises:
+            ValueError: it is no output.
+        """
+        if t not in self._output_ts:
+            raise ValueError(f"Can't find {t.name} in outputs of the subgraph.")
+        return self._output_ts.index(t)
+
+    def consumers(self) -> list[Node]:
+        """The nodes outside that read an output, each once."""
+        members = set(self._ops)
+        return list(dict.fromkeys(op for t in self._output_ts for op in t.consumers() if op not in members))
+
+    # Other views of the same nodes
+
+    def remap_inputs(self, new_input_indices: Iterable[int | Tensor]) -> Self:
+        """A view with these inputs, in this order: places among the present ones, or the tensors themselves, each at most once.
+
+        Raises:
+            ValueError: one is no input, or is named twice.
+        """
+        result = self.copy()
+        result._input_ts = _picked(new_input_indices, self._input_ts, repetition=False)
+        return result
+
+    def remap_outputs(self, new_output_indices: Iterable[int | Tensor]) -> Self:
+        """A view with these outputs, in this order: places among the present ones, or the tensors themselves.
+
+        Raises:
+            ValueError: one is no output.
+        """
+        result = self.copy()
+        result._output_ts = _picked(new_output_indices, self._output_ts, repetition=True)
+        return result
+
+    def remap(
+        self, new_input_indices: Iterable[int | Tensor] | None = None, new_output_indices: Iterable[int | Tensor] | None = None
+    ) -> Self:
+        """`remap_inputs` and `remap_outputs` at once.
+
+        Raises:
+            ValueError: as these.
+        """
+        result = self.copy() if new_input_indices is None else self.remap_inputs(new_input_indices)
+        return result if new_output_indices is None else result.remap_outputs(new_output_indices)
+
+    def remap_default(self, remove_input_map: bool = True, remove_output_map: bool = True) -> Self:
+        """A view with all inputs, or all outputs, that the nodes have now."""
+        result = self.copy()
+        inputs, outputs, _ = compute_boundary_ts(self._ops)
+        if remove_input_map:
+            result._input_ts = inputs + self._passthrough_ts
+        if remove_output_map:
+            result._output_ts = outputs + self._passthrough_ts
+        return result
+
+    def remap_outputs_make_unique(self) -> Self:
+        """A view with each output once."""
+        result = self.copy()
+        result._output_ts = concatenate_unique([], self._output_ts)
+        return result
+
+    def remap_outputs_to_consumers(self) -> Self:
+        """A view with each output as often as nodes read it."""
+        result = self.copy()
+        result._output_ts = [t for t in dict.fromkeys(self._output_ts) for _ in t.consumers()]
+        return result
+
+    def remove_unused_ops(self, control_inputs: bool = True) -> Self:
+        """A view without the nodes that no input reaches and no output needs."""
+        used = set(get_walks_union_ops(self.connected_inputs, self.connected_outputs, within_ops=self._ops, control_inputs=control_inputs))
+        result = self.copy()
+        result._ops = [op for op in self._ops if op in used]
+        return result
+
+
+def _picked(indices: Iterable[int | Tensor], ts: list[Tensor], repetition: bool) -> list[Tensor]:
+    places = [i if isinstance(i, int) else ts.index(i) for i in indices]
+    for place in places:
+        if not 0 <= place < len(ts):
+            raise ValueError(f"Out of [0, {len(ts)}[ range: {place}")
+    if not repetition and len(set(places)) != len(places):
+        raise ValueError(f"Found repetition in mapping: {places}")
+    return [ts[place] for place in places]
+
+
+def make_view(*args: Any, **kwargs: Any) -> SubGraphView:
+    """A view of what `select_ops_and_ts` finds; a view stays as it is. Also known as `sgv`.
+
+    Args:
+        args: regular expressions, nodes, tensors, iterables of these, or one view.
+        kwargs: `graph`, which expressions need, and which the result must be in.
+
+    Raises:
+        TypeError: an argument is of another type.
+        ValueError: the result is in another graph.
+    """
+    graph = kwargs.get("graph")
+    if len(args) == 1 and isinstance(args[0], SubGraphView):
+        view = args[0]
+    else:
+        ops, ts = select_ops_and_ts(*args, **kwargs)
+        view = SubGraphView(ops, ts)
+    if graph is not None and not isinstance(graph, BaseGraph):
+        raise TypeError(f"Expected a gde.Graph, got: {type(graph)}")
+    if graph is not None and view.graph is not None and view.graph is not graph:
+        raise ValueError("Graph mismatch.")
+    return view
+
+
+def make_view_from_scope(scope: str, graph: BaseGraph) -> SubGraphView:
+    """A view of the nodes in a name scope. Also known as `sgv_scope`."""
+    return SubGraphView(get_name_scope_ops(graph, scope))

@@ -1,0 +1,107 @@
+"""`Tensor`: the view of an `ir.Value`."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any
+
+from graphwright.editor.values import to_ir_dtype, to_ir_shape, to_tf_dtype, to_tf_shape
+from graphwright.ir import graph as ir
+
+if TYPE_CHECKING:
+    from graphwright.editor.base_graph import BaseGraph
+    from graphwright.editor.node import Node
+
+
+class Tensor:
+    """One output of a node. Get it from a `Node` or a `Graph`; two views of the same value are equal."""
+
+    __slots__ = ("__weakref__", "_graph", "_ir")
+
+    def __init__(self, graph: BaseGraph, value: ir.Value) -> None:
+        self._graph = graph
+        self._ir = value
+
+    @property
+    def ir(self) -> ir.Value:
+        """The value of the IR that this is a view of."""
+        return self._ir
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Tensor) and other._ir is self._ir)
+
+    def __hash__(self) -> int:
+        return hash(self._ir)
+
+    def __str__(self) -> str:
+        return f"Tensor '{self.name}' (dtype {self.dtype}, shape {self.shape})"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    @property
+    def node(self) -> Node:
+        """The node that makes it."""
+        return self._graph.view_of(self._ir.producer)
+
+    @property
+    def op(self) -> Node:
+        """The same as `node`, for code that was written for `tf.Tensor`."""
+        return self.node
+
+    @property
+    def graph(self) -> BaseGraph | None:
+        """The graph of its node, or None once the node was removed."""
+        return self.node.graph
+
+    @property
+    def value_index(self) -> int:
+        """Which output of its node it is."""
+        return self._ir.index
+
+    @property
+    def name(self) -> str:
+        """`node:index`."""
+        return f"{self.node.name}:{self._ir.index}"
+
+    @property
+    def device(self) -> str:
+        """The device of its node."""
+        return self._ir.producer.device
+
+    @property
+    def dtype(self) -> Any:
+        """The `tf.DType`; a reference type counts as its base."""
+        return to_tf_dtype(self._ir.dtype)
+
+    @dtype.setter
+    def dtype(self, dtype: Any) -> None:
+        self._graph.increment_version_counter()
+        self._ir.dtype = to_ir_dtype(dtype)
+
+    @property
+    def shape(self) -> Any:
+        """The `tf.TensorShape`."""
+        return to_tf_shape(self._ir.shape)
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        self._graph.increment_version_counter()
+        self._ir.shape = to_ir_shape(shape)
+
+    def get_shape(self) -> Any:
+        """The same as `shape`, for code that was written for `tf.Tensor`."""
+        return self.shape
+
+    def consumers(self) -> list[Node]:
+        """The nodes that read it, each once, in time linear in their number."""
+        return [self._graph.view_of(node) for node in self._ir.consumers]
+
+    @property
+    def collection_names(self) -> AbstractSet[str]:
+        """The collections that it is in."""
+        return self._graph.collection_names_of(self._ir)
+
+    def add_to_collection(self, collection_name: str) -> None:
+        """Add it to a collection; adding it again changes nothing."""
+        self._graph.add_item_to_collection(collection_name, self._ir)

@@ -1,0 +1,294 @@
+"""Copying a part of a graph, with handlers that may change it on the way; copies with other inputs, and `graph_replace`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from graphwright.editor import node_protocol
+from graphwright.editor.graph import Graph
+from graphwright.editor.making import make_placeholder_from_tensor, scope_finalize
+from graphwright.editor.node import Node
+from graphwright.editor.select import get_walks_intersection_ops
+from graphwright.editor.subgraph import SubGraphView, make_view
+from graphwright.editor.tensor import Tensor
+from graphwright.editor.transform_info import TmpInfo, TransformerInfo
+from graphwright.editor.util import ControlOutputs, flatten_tree, get_unique_graph
+from graphwright.ir.walk import order_of
+
+# Handlers
+
+
+def replace_t_with_placeholder_handler(info: TmpInfo, t: Tensor) -> Tensor:
+    """A placeholder in the destination instead of the tensor."""
+    return make_placeholder_from_tensor(info.graph_, t, scope=info.scope_).output(0)
+
+
+def keep_t_if_possible_handler(info: TmpInfo, t: Tensor) -> Tensor:
+    """The tensor itself when source and destination are one graph, else a placeholder."""
+    return t if info.graph is info.graph_ else replace_t_with_placeholder_handler(info, t)
+
+
+def assign_renamed_collections_handler(info: TmpInfo, elem: Any, elem_: Any) -> None:
+    """Add the copy to the collections of the original. Those that TensorFlow does not know get the scope of the destination."""
+    for name in info.collection_names_of(elem):
+        elem_.add_to_collection(name if name in info.known_collections else info.new_name(name))
+
+
+def transform_op_if_inside_handler(info: TmpInfo, op: Node, keep_if_possible: bool = True) -> Node | None:
+    """The copy of a node; of one that is not copied, the node itself when source and destination are one graph, else None."""
+    if op in info.ops:
+        return info.transformed_ops[op]
+    return op if keep_if_possible and info.graph is info.graph_ else None
+
+
+def copy_op_handler(
+    info: TmpInfo,
+    op: Node,
+    new_inputs: Iterable[Tensor],
+    copy_shape_and_dtype: bool = False,
+    nodedef_fn: Callable[[Any], Any] | None = None,
+) -> tuple[Node, tuple[Tensor, ...]]:
+    """Copy one node.
+
+    Args:
+        info: of the transformation.
+        op: the original.
+        new_inputs: what the copy reads, in the destination.
+        copy_shape_and_dtype: whether the outputs are typed as those of the original, without asking TensorFlow. Where the inputs have the
+            same shapes as those of the original, this is done anyway.
+        nodedef_fn: may change the `NodeDef` before the copy is made of it, or return another one.
+
+    Returns:
+        The copy and its outputs.
+    """
+    new_inputs = list(new_inputs)
+    node_def = op.to_node_def(add_shapes=False)
+    node_def.name = info.graph_.unique_name(info.new_name(op.name))
+    groups = op.colocation_groups
+    if groups:
+        del node_def.attr[node_protocol.COLOCATION]
+        for name in groups:
+            node_def.attr[node_protocol.COLOCATION].list.s.append(f"loc:@{info.new_group(name)}".encode())
+    if nodedef_fn is not None:
+        node_def = nodedef_fn(node_def)
+    copied = info.graph_.add_node_from_node_def(node_def)
+    copied.set_inputs(new_inputs)
+    same = nodedef_fn is None and all(new.ir.shape == old.ir.shape for new, old in zip(new_inputs, op.inputs, strict=True))
+    if copy_shape_and_dtype or same:
+        node_protocol.set_output_types(copied.ir, [(v.dtype, v.shape) for v in op.ir.outputs])
+    else:
+        copied.infer_outputs()
+    return copied, copied.outputs
+
+
+class Transformer:
+    """Copies a part of a graph; what happens on the way is decided by handlers, which can be assigned.
+
+    Attributes:
+        transform_op_handler: `(info, op, new_inputs) -> (op_, outputs_)`; by default a copy.
+        transform_control_input_handler: `(info, op) -> op_ or None`; by default copies wait for copies.
+        assign_collections_handler: `(info, elem, elem_)`; by default copies are in the same collections.
+        transform_external_input_handler: `(info, t) -> t_` for the inputs of the view; by default placeholders.
+        transform_external_hidden_input_handler: `(info, t) -> t_` for what is read from outside without being an input of the view.
+        transform_original_op_handler: kept for code that assigns it; a GraphDef does not know original ops.
+    """
+
+    def __init__(self) -> None:
+        self.transform_op_handler: Callable[..., Any] = copy_op_handler
+        self.transform_control_input_handler: Callable[..., Any] = transform_op_if_inside_handler
+        self.assign_collections_handler: Callable[..., Any] = assign_renamed_collections_handler
+        self.transform_external_input_handler: Callable[..., Any] = replace_t_with_placeholder_handler
+        self.transform_external_hidden_input_handler: Callable[..., Any] = keep_t_if_possible_handler
+        self.transform_original_op_handler: Callable[..., Any] = transform_op_if_inside_handler
+
+    def __call__(
+        self, sgv: Any, dst_graph: Graph, dst_scope: str, src_scope: str = "", reuse_dst_scope: bool = False
+    ) -> tuple[SubGraphView, TransformerInfo]:
+        """Copy.
+
+        Args:
+            sgv: a view, or what `make_view` takes.
+            dst_graph: where to.
+            dst_scope: where to in that graph.
+            src_scope: what is taken off the names, which must start with it.
+            reuse_dst_scope: whether the scope may exist; by default it then gets a suffix.
+
+        Returns:
+            A view of the copy, and what became of what.
+
+        Raises:
+            TypeError: `dst_graph` is no graph.
+            ValueError: a name does not start with `src_scope`, or a handler returned the node that it was given.
+        """
+        view = make_view(sgv)
+        _check_destination(dst_graph)
+        src_scope, dst_scope = scope_finalize(src_scope), scope_finalize(dst_scope)
+        if dst_scope and not reuse_dst_scope:
+            dst_scope = f"{_free_scope(dst_graph, dst_scope[:-1])}/"
+        info = TmpInfo(view, dst_graph, dst_scope, src_scope)
+        info.library()
+        self._copy_ops(info)
+        self._finalize_cycles(info)
+        self._connect_control_inputs(info)
+        return self._view_of_copy(info, view), TransformerInfo(info)
+
+    def _copy_ops(self, info: TmpInfo) -> None:
+        for node in order_of(op.ir for op in info.sgv.ops):
+            op = info.graph.view_of(node)
+            new_inputs = [self._transformed_t(info, t, op) for t in op.inputs]
+            copied, outputs = self.transform_op_handler(info, op, new_inputs)
+            if copied is op:
+                raise ValueError("In-place transformation not allowed.")
+            info.transformed_ops[op] = copied
+            self.assign_collections_handler(info, op, copied)
+            for t, t_ in zip(op.outputs, outputs, strict=False):
+                info.transformed_ts[t] = t_
+                self.assign_collections_handler(info, t, t_)
+
+    def _transformed_t(self, info: TmpInfo, t: Tensor, consumer: Node) -> Tensor:
+        if t in info.transformed_ts:
+            return info.transformed_ts[t]
+        if t in info.sgv_inputs_set:
+            found = self.transform_external_input_handler(info, t)
+        elif t.node in info.ops:
+            # The back edge of a loop: until it is copied, the copy reads something of the same dtype.
+            temporary = info.transformed_ts.get(consumer.inputs[0])
+            if temporary is None:
+                temporary = make_placeholder_from_tensor(info.graph_, t, scope=info.scope_, prefix="geph_tmp").output(0)
+                info.temporary_nodes.append(temporary.node)
+            info.tmp_cyclic_ts.append((t, consumer))
+            return temporary
+        else:
+            found = self.transform_external_hidden_input_handler(info, t)
+        found = found.output(0) if isinstance(found, Node) else found
+        if info.graph_ is not info.graph:
+            info.transformed_ts[t] = found  # one placeholder for all that read it
+        return found
+
+    def _finalize_cycles(self, info: TmpInfo) -> None:
+        for t, consumer in info.tmp_cyclic_ts:
+            places = [k for k, value in enumerate(consumer.inputs) if value == t]
+            for place in places:
+                info.transformed_ops[consumer].replace_input(place, info.transformed_ts[t])
+        for node in info.temporary_nodes:
+            info.graph_.remove_node_by_name(node.name)
+
+    def _connect_control_inputs(self, info: TmpInfo) -> None:
+        for op in info.sgv.ops:
+            found = [self.transform_control_input_handler(info, control) for control in op.control_inputs]
+            info.transformed_ops[op].set_control_inputs(control for control in found if control is not None)
+
+    def _view_of_copy(self, info: TmpInfo, view: SubGraphView) -> SubGraphView:
+        """A view of the copies, with inputs and outputs in the order of the original."""
+        copy_view = SubGraphView(list(info.transformed_ops.values()))
+        inputs = [info.transformed_ts[t] for t in view.inputs if t in info.transformed_ts]
+        outputs = [info.transformed_ts[t] for t in view.outputs if t in info.transformed_ts]
+        known_inputs, known_outputs = set(copy_view.inputs), set(copy_view.outputs)
+        return copy_view.remap(dict.fromkeys(t for t in inputs if t in known_inputs), [t for t in outputs if t in known_outputs])
+
+
+def _check_destination(graph: Any) -> None:
+    if not isinstance(graph, Graph):
+        raise TypeError(f"Expected a gde.Graph, got: {type(graph)}")
+
+
+def _free_scope(graph: Graph, scope: str) -> str:
+    """The scope, or with the first suffix under which there is no node."""
+    names = graph.node_names
+    scopes = {name[:k] for name in names for k, letter in enumerate(name) if letter == "/"}
+    candidate, k = scope, 0
+    while candidate in names or candidate in scopes:
+        k += 1
+        candidate = f"{scope}_{k}"
+    return candidate
+
+
+# Words
+
+
+def copy(
+    sgv: Any, dst_graph: Graph | None = None, dst_scope: str = "", src_scope: str = "", reuse_dst_scope: bool = False
+) -> tuple[SubGraphView, TransformerInfo]:
+    """Copy a part of a graph; what it reads from outside becomes placeholders. The arguments are those of `Transformer.__call__`.
+
+    Args:
+        dst_graph: by default the graph itself.
+
+    Raises:
+        TypeError: `dst_graph` is no graph.
+    """
+    view = make_view(sgv)
+    destination = view.graph if dst_graph is None else dst_graph
+    _check_destination(destination)
+    return Transformer()(view, destination, dst_scope, src_scope, reuse_dst_scope=reuse_dst_scope)
+
+
+def copy_with_input_replacements(
+    sgv: Any,
+    replacement_ts: Mapping[Tensor, Tensor],
+    dst_graph: Graph | None = None,
+    dst_scope: str = "",
+    src_scope: str = "",
+    reuse_dst_scope: bool = False,
+) -> tuple[SubGraphView, TransformerInfo]:
+    """Copy a part of a graph; inputs of it are replaced, the others are kept where that is possible.
+
+    Args:
+        sgv: a view, or what `make_view` takes.
+        replacement_ts: what to read instead of an input.
+
+    Raises:
+        TypeError: `dst_graph` is no graph.
+    """
+    view = make_view(sgv)
+    destination = view.graph if dst_graph is None else dst_graph
+    _check_destination(destination)
+    copier = Transformer()
+
+    def replace(info: TmpInfo, t: Tensor) -> Tensor:
+        return replacement_ts[t] if t in replacement_ts else keep_t_if_possible_handler(info, t)
+
+    copier.transform_external_input_handler = replace
+    return copier(view, destination, dst_scope, src_scope, reuse_dst_scope=reuse_dst_scope)
+
+
+def graph_replace(
+    target_ts: Any, replacement_ts: Mapping[Tensor, Tensor], dst_scope: str = "", src_scope: str = "", reuse_dst_scope: bool = False
+) -> Any:
+    """Compute the targets from other tensors: what lies between is copied.
+
+    Loops of TF1 and nodes that must share a device are copied as a whole.
+
+    Args:
+        target_ts: a tensor, or nested dictionaries and iterables of tensors.
+        replacement_ts: what to read instead of what.
+
+    Returns:
+        The tensors that are computed now, in the structure of `target_ts`; a target that depends on nothing replaced stays as it is.
+
+    Raises:
+        ValueError: no target depends on what is replaced.
+    """
+    targets = flatten_tree(target_ts)
+    graph = get_unique_graph(targets, check_types=(Tensor,))
+    ops = get_walks_intersection_ops(list(replacement_ts), targets, control_ios=ControlOutputs(graph))
+    if not ops:
+        raise ValueError("Targets and replacements are not connected!")
+    _, info = copy_with_input_replacements(_completed(ops, graph), replacement_ts, None, dst_scope, src_scope, reuse_dst_scope)
+    return info.transformed(target_ts, lambda original: original)
+
+
+def _completed(ops: list[Node], graph: Graph) -> list[Node]:
+    """The nodes, with the rest of the loops they are in and the nodes that share a device with them."""
+    found = dict.fromkeys(ops)
+    for frame in dict.fromkeys(name for op in ops for name in graph.node_to_frame_names(op)):
+        found.update(dict.fromkeys(graph.frame_name_to_nodes(frame)))
+    groups = [group for group in graph.colocation_groups.values() if len(group) > 1]
+    size = 0
+    while size != len(found):  # groups may overlap
+        size = len(found)
+        for group in groups:
+            if not group.isdisjoint(found):
+                found.update(dict.fromkeys(group))
+    return list(found)

@@ -1,0 +1,169 @@
+"""What a `Transformer` knows while it works, and what it tells afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphwright.editor import collecting
+from graphwright.editor.graph import Graph
+from graphwright.editor.node import Node
+from graphwright.editor.subgraph import SubGraphView
+from graphwright.editor.tensor import Tensor
+from graphwright.editor.util import ControlOutputs, get_predefined_collection_names, transform_tree
+from graphwright.errors import GraphError
+from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.graph import Node as IrNode
+from graphwright.ir.graph import Value
+
+
+class TmpInfo:
+    """What handlers are given. Names that end in `_` are of the destination.
+
+    Attributes:
+        sgv: the view that is copied.
+        graph: its graph.
+        scope: what is taken off names.
+        graph_: the destination.
+        scope_: what is put before names.
+        ops: the nodes that are copied.
+        transformed_ops: the copy of each node so far.
+        transformed_ts: what became of each tensor so far.
+        collections: the items of each collection of the source.
+    """
+
+    def __init__(self, sgv: SubGraphView, dst_graph: Graph, dst_scope: str, src_scope: str) -> None:
+        self.sgv = sgv
+        self.graph: Any = sgv.graph
+        self.scope = src_scope
+        self.graph_ = dst_graph
+        self.scope_ = dst_scope
+        self.sgv_inputs_set = frozenset(sgv.inputs)
+        self.ops = frozenset(sgv.ops)
+        self.control_outputs = ControlOutputs(sgv.graph)
+        self.transformed_ops: dict[Node, Node] = {}
+        self.transformed_ts: dict[Tensor, Tensor] = {}
+        self.tmp_cyclic_ts: list[tuple[Tensor, Node]] = []
+        self.temporary_nodes: list[Node] = []
+        self.known_collections = frozenset(get_predefined_collection_names())
+        self._names_by_item: dict[object, list[str]] = {}
+        source = self.graph.ir
+        for name in collecting.keys(source):
+            for item in source.collections[name].items:
+                if isinstance(item, IrNode | Value):
+                    self._names_by_item.setdefault(item, []).append(name)
+
+    @property
+    def collections(self) -> dict[str, Any]:
+        """The items of each collection of the source."""
+        return {name: self.graph.get_collection_by_name(name) for name in self.graph.get_all_collection_keys()}
+
+    def collection_names_of(self, elem: Any) -> list[str]:
+        """The collections of the source that hold a node or tensor."""
+        return self._names_by_item.get(elem.ir, [])
+
+    def new_name(self, name: str) -> str:
+        """The name in the destination.
+
+        Raises:
+            ValueError: it does not start with the source scope.
+        """
+        if not name.startswith(self.scope):
+            raise ValueError(f"{name} does not belong to source scope: {self.scope}.")
+        return self.scope_ + name.removeprefix(self.scope)
+
+    def new_group(self, name: str) -> str:
+        """The node that a copy shares a device with, where the original did so with `name`: the copy, if there is one."""
+        head = self.graph.get_node_by_name(name) if self.graph.contains_node(name) else None
+        if head in self.transformed_ops:
+            return self.transformed_ops[head].name
+        return self.new_name(name) if head in self.ops or self.graph is not self.graph_ else name
+
+    def library(self) -> None:
+        """Take the functions that the nodes call over into the destination.
+
+        Raises:
+            GraphError: it has another function of the same name.
+        """
+        source, target = self.graph.ir.functions, self.graph_.ir.functions
+        if source is target:
+            return
+        names = [name for op in self.ops for name in _called(op.ir)]
+        while names:
+            name = names.pop()
+            if name not in source or target.get(name) is source[name]:
+                continue
+            if name in target:
+                raise GraphError(f"function {name!r} is in both graphs", where="graph_.functions", remedy="rename one of them")
+            target[name] = source[name]
+            names += [called for node in source[name].body for called in _called(node)]
+
+
+def _called(node: IrNode) -> list[str]:
+    found = [node.op_type]
+    for attribute in node.attrs.values():
+        items = attribute if isinstance(attribute, tuple) else (attribute,)
+        found += [item.name for item in items if isinstance(item, FunctionReference)]
+    return found
+
+
+class TransformerInfo:
+    """What became of what."""
+
+    def __init__(self, info: TmpInfo) -> None:
+        self._graph = info.graph
+        self._graph_ = info.graph_
+        self._scope = info.scope
+        self._scope_ = info.scope_
+        self._transformed_ops = info.transformed_ops
+        self._transformed_ts = info.transformed_ts
+        self._original_of: dict[Any, Any] = {}
+        for mapping in (info.transformed_ops, info.transformed_ts):
+            for original, transformed in mapping.items():
+                self._original_of.setdefault(transformed, original)
+
+    def transformed(self, original: Any, missing_fn: Callable[[Any], Any] | None = None) -> Any:
+        """The copy of a node or tensor, or of each in nested dictionaries and iterables.
+
+        Args:
+            original: nodes and tensors of the source.
+            missing_fn: gives the answer where there is no copy; by default that is None.
+
+        Raises:
+            TypeError: something is neither a node nor a tensor.
+        """
+        return transform_tree(original, lambda top: self._look_up(self._map_of(top), top, missing_fn))
+
+    def original(self, transformed: Any, missing_fn: Callable[[Any], Any] | None = None) -> Any:
+        """The node or tensor that was copied, the other way round.
+
+        Raises:
+            TypeError: something is neither a node nor a tensor.
+        """
+        return transform_tree(
+            transformed, lambda top: self._look_up(self._original_of if self._map_of(top) is not None else {}, top, missing_fn)
+        )
+
+    def _map_of(self, top: Any) -> Any:
+        if isinstance(top, Node):
+            return self._transformed_ops
+        if isinstance(top, Tensor):
+            return self._transformed_ts
+        raise TypeError(f"Expected a gde.Tensor or a gde.Node, got a {type(top)}")
+
+    def _look_up(self, mapping: Any, top: Any, missing_fn: Callable[[Any], Any] | None) -> Any:
+        if top in mapping:
+            return mapping[top]
+        return None if missing_fn is None else missing_fn(top)
+
+    def __str__(self) -> str:
+        lines = ["Transform result info:"]
+        if self._graph is self._graph_:
+            lines.append(f"  Within graph[{id(self._graph)}]{'' if self._scope_ else ' IN-PLACE'}")
+        else:
+            lines.append(f"  graph[{id(self._graph)}] => graph[{id(self._graph_)}]")
+        lines += [f"  Relative to source scope: {self._scope}"] if self._scope else []
+        lines += [f"  Scope destination: {self._scope_}"] if self._scope_ else []
+        lines.append("Operations mapping:")
+        lines += [f"  {op.name} => {op_.name}" for op, op_ in self._transformed_ops.items()]
+        return "\n".join(lines) + "\n"

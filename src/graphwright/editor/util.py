@@ -1,0 +1,296 @@
+"""What the words share: lists of nodes and tensors, names of scopes and placeholders, and nodes that are often made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from graphwright.editor import collecting
+from graphwright.editor.base_graph import BaseGraph
+from graphwright.editor.making import make_const as make_const
+from graphwright.editor.making import make_identity as make_identity
+from graphwright.editor.making import make_placeholder as make_placeholder
+from graphwright.editor.making import make_placeholder_from_dtype_and_shape as make_placeholder_from_dtype_and_shape
+from graphwright.editor.making import make_placeholder_from_tensor as make_placeholder_from_tensor
+from graphwright.editor.making import make_simple_binary_op as make_simple_binary_op
+from graphwright.editor.making import placeholder_name as placeholder_name
+from graphwright.editor.making import scope_basename as scope_basename
+from graphwright.editor.making import scope_dirname as scope_dirname
+from graphwright.editor.making import scope_finalize as scope_finalize
+from graphwright.editor.node import Node
+from graphwright.editor.tensor import Tensor
+from graphwright.editor.values import from_attr_value_proto, to_attr_value
+from graphwright.source.tensorflow_import import import_tensorflow
+
+if TYPE_CHECKING:
+    from graphwright.editor.graph import Graph
+
+T = TypeVar("T")
+
+python_type_to_attr_value = to_attr_value
+attr_value_to_python_type = from_attr_value_proto
+
+
+def concatenate_unique(la: list[T], lb: Iterable[T]) -> list[T]:
+    """Append to `la`, in place, what of `lb` is not in it yet.
+
+    >>> concatenate_unique([1, 2], [2, 3])
+    [1, 2, 3]
+    """
+    known = set(la)
+    for item in lb:
+        if item not in known:
+            la.append(item)
+            known.add(item)
+    return la
+
+
+class ListView(Sequence[T]):
+    """A list that cannot be changed.
+
+    Raises:
+        TypeError: it is made of something other than a list.
+    """
+
+    def __init__(self, list_: list[T]) -> None:
+        if not isinstance(list_, list):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"Expected a list, got: {type(list_)}.")
+        self._list = list_
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._list)
+
+    def __len__(self) -> int:
+        return len(self._list)
+
+    def __bool__(self) -> bool:
+        return bool(self._list)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._list[i]
+
+    def __add__(self, other: Iterable[T]) -> list[T]:
+        return [*self._list, *other]
+
+    def __str__(self) -> str:
+        return f"ListView[{self._list}]"
+
+
+def is_iterable(obj: object) -> bool:
+    """Whether the object can be iterated; nodes, tensors and graphs count as single things."""
+    return isinstance(obj, Iterable) and not isinstance(obj, Node | Tensor | BaseGraph)
+
+
+def flatten_tree(tree: Any, leaves: list[Any] | None = None) -> list[Any]:
+    """The leaves of nested dictionaries and iterables, appended to `leaves`.
+
+    >>> flatten_tree({"a": [1, (2, 3)], "b": 4})
+    [1, 2, 3, 4]
+    """
+    leaves = [] if leaves is None else leaves
+    if isinstance(tree, Mapping):
+        for child in tree.values():  # pyright: ignore[reportUnknownVariableType]
+            flatten_tree(child, leaves)
+    elif is_iterable(tree) and not isinstance(tree, str):
+        for child in tree:
+            flatten_tree(child, leaves)
+    else:
+        leaves.append(tree)
+    return leaves
+
+
+def transform_tree(tree: Any, fn: Callable[[Any], Any], iterable_type: type = tuple) -> Any:
+    """Apply a function to each leaf; the result has the structure of the tree.
+
+    >>> transform_tree({"a": [1, (2, 3)]}, lambda x: -x)
+    {'a': [-1, (-2, -3)]}
+    """
+    if isinstance(tree, dict):
+        kind: Any = type(tree)  # pyright: ignore[reportUnknownVariableType]
+        return kind((key, transform_tree(child, fn, iterable_type)) for key, child in tree.items())  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(tree, tuple):
+        children = [transform_tree(child, fn, iterable_type) for child in tree]  # pyright: ignore[reportUnknownVariableType]
+        kind = type(tree)  # pyright: ignore[reportUnknownVariableType]
+        return kind(*children) if hasattr(kind, "_fields") else kind(children)
+    if isinstance(tree, str) or not is_iterable(tree):
+        return fn(tree)
+    kind = type(tree) if isinstance(tree, list) else iterable_type  # pyright: ignore[reportUnknownVariableType]
+    return kind(transform_tree(child, fn, iterable_type) for child in tree)
+
+
+def check_graphs(*args: Any) -> None:
+    """Check that all things that have a graph have the same.
+
+    Raises:
+        ValueError: they do not.
+    """
+    graph: Any = None
+    for i, item in enumerate(args):
+        if graph is None:
+            graph = item.graph
+        elif item.graph is not None and item.graph is not graph:
+            raise ValueError(f"Argument[{i}]: Wrong graph!")
+
+
+def get_unique_graph(tops: Any, check_types: Any = None, none_if_empty: bool = False) -> Any:
+    """The one graph that all nodes and tensors belong to.
+
+    Raises:
+        TypeError: `tops` is not iterable, or holds something of another type.
+        ValueError: there are several graphs, or none.
+    """
+    if isinstance(tops, BaseGraph):
+        return tops
+    if not is_iterable(tops):
+        raise TypeError(f"{type(tops)} is not iterable")
+    types = (Node, Tensor) if check_types is None else tuple(check_types) if is_iterable(check_types) else (check_types,)
+    graph: Any = None
+    for top in tops:
+        if not isinstance(top, types):
+            raise TypeError(f"Expected a type in ({', '.join(t.__name__ for t in types)}), got: {type(top)}")
+        if graph is None:
+            graph = top.graph
+        elif graph is not top.graph:
+            raise ValueError(f"Operation {top} does not belong to given graph")
+    if graph is None and not none_if_empty:
+        raise ValueError("Can't find the unique graph of an empty list")
+    return graph
+
+
+def make_list_of_op(ops: Any, check_graph: bool = True, allow_graph: bool = True, ignore_ts: bool = False) -> list[Node]:
+    """The nodes in a graph, an iterable, or a single node.
+
+    Args:
+        check_graph: whether to check that all are in one graph.
+        allow_graph: whether a graph may be given.
+        ignore_ts: whether tensors are left out rather than refused.
+
+    Raises:
+        TypeError: something else is given.
+        ValueError: the nodes are in different graphs.
+    """
+    return _make_list(ops, Node, check_graph, allow_graph, ignore_ts, lambda graph: graph.nodes)
+
+
+def make_list_of_t(ts: Any, check_graph: bool = True, allow_graph: bool = True, ignore_ops: bool = False) -> list[Tensor]:
+    """The tensors of a graph, in an iterable, or a single tensor; the arguments are those of `make_list_of_op`.
+
+    Raises:
+        TypeError: something else is given.
+        ValueError: the tensors are in different graphs.
+    """
+    return _make_list(ts, Tensor, check_graph, allow_graph, ignore_ops, lambda graph: graph.tensors)
+
+
+def _make_list(things: Any, kind: type[T], check: bool, allow_graph: bool, ignore: bool, of_graph: Callable[[Any], Iterable[T]]) -> list[T]:
+    if isinstance(things, BaseGraph):
+        if not allow_graph:
+            raise TypeError("allow_graph is False: cannot convert a gde.Graph.")
+        return list(of_graph(things))
+    found: list[Any] = list(things) if is_iterable(things) else [things]
+    if found and check:
+        get_unique_graph(found, check_types=None if ignore else kind)
+    return [thing for thing in found if isinstance(thing, kind)]
+
+
+def get_tensors(graph: Graph) -> list[Tensor]:
+    """All tensors of a graph.
+
+    Raises:
+        TypeError: it is no graph.
+    """
+    if not isinstance(graph, BaseGraph):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"Expected a graph, got: {type(graph)}")
+    return graph.tensors
+
+
+def get_generating_ops(ts: Any) -> list[Node]:
+    """The node of each tensor.
+
+    Raises:
+        TypeError: something else than tensors is given.
+    """
+    return [t.node for t in make_list_of_t(ts, allow_graph=False)]
+
+
+def get_consuming_ops(ts: Any) -> list[Node]:
+    """The nodes that read the tensors, each once.
+
+    Raises:
+        TypeError: something else than tensors is given.
+    """
+    return list(dict.fromkeys(op for t in make_list_of_t(ts, allow_graph=False) for op in t.consumers()))
+
+
+class ControlOutputs:
+    """Which nodes wait for which. The answers are always those of now.
+
+    Raises:
+        TypeError: it is made of something else than a graph.
+    """
+
+    def __init__(self, g: Graph) -> None:
+        if not isinstance(g, BaseGraph):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"Expected a gde.Graph, got: {type(g)}")
+        self._graph = g
+
+    def update(self) -> ControlOutputs:
+        """Does nothing: the answers are never out of date."""
+        return self
+
+    def get_all(self) -> dict[Node, list[Node]]:
+        """The nodes that wait, by the node that they wait for."""
+        return {node: list(node.control_outputs) for node in self._graph.nodes if node.ir.control_consumers}
+
+    def get(self, op: Node) -> tuple[Node, ...]:
+        """The nodes that wait for a node."""
+        return op.control_outputs
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        return self._graph
+
+
+def get_predefined_collection_names() -> list[str]:
+    """The names in `tf.compat.v1.GraphKeys`."""
+    graph_keys = import_tensorflow().compat.v1.GraphKeys
+    return [getattr(graph_keys, key) for key in dir(graph_keys) if not key.startswith("_")]
+
+
+def find_corresponding_elem(target: Any, dst_graph: Graph, dst_scope: str = "", src_scope: str = "") -> Any:
+    """The node or tensor of another graph whose name is that of `target` with another scope.
+
+    Raises:
+        TypeError: the target is neither.
+        ValueError: its name does not start with `src_scope`, or there is no counterpart.
+    """
+    if not isinstance(target, Node | Tensor):
+        raise TypeError(f"Expected gde.Tensor or gde.Node, got: {type(target)}")
+    scope = scope_finalize(src_scope)
+    if not target.name.startswith(scope):
+        raise ValueError(f"{target.name} does not start with {scope}")
+    name = scope_finalize(dst_scope) + target.name.removeprefix(scope)
+    return dst_graph.get_tensor_by_name(name) if isinstance(target, Tensor) else dst_graph.get_node_by_name(name)
+
+
+def find_corresponding(targets: Any, dst_graph: Graph, dst_scope: str = "", src_scope: str = "") -> Any:
+    """`find_corresponding_elem` of each leaf of nested dictionaries and iterables."""
+    return transform_tree(targets, lambda top: find_corresponding_elem(top, dst_graph, dst_scope, src_scope))
+
+
+def load_variables_to_tf_graph(g: Graph) -> None:
+    """Make `tf.Variable` objects of the variables of a graph whose nodes are in the default `tf.Graph`, with their collections."""
+    if not g.variable_names:
+        return
+    tf = import_tensorflow()
+    meta_graph = collecting.meta_graph_class()()
+    definitions = collecting.written(g.ir).collection_def
+    for name in g.get_all_collection_keys():
+        if any(collecting.is_variable(item) for item in g.ir.collections[name].items):
+            meta_graph.collection_def[name].CopyFrom(definitions[name])
+    # With names of its own for a saver, TensorFlow adds no nodes for one.
+    meta_graph.saver_def.filename_tensor_name = "unused"
+    meta_graph.saver_def.save_tensor_name = "unused"
+    meta_graph.saver_def.restore_op_name = "unused"
+    tf.compat.v1.train.import_meta_graph(meta_graph)

@@ -1,0 +1,152 @@
+"""`Variable`: the view of a `VariableDef` in a collection. What it names are nodes and values, so that renames follow."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any
+
+from graphwright.editor import collecting
+from graphwright.ir.signature import NamedRefs
+
+if TYPE_CHECKING:
+    from graphwright.editor.base_graph import BaseGraph
+
+
+class Variable:
+    """A variable of a TF1 graph. Get it from `Graph.add_variable` or `Graph.get_variable_by_name`.
+
+    Raises:
+        ValueError: the graph passes on a saver, to which nothing can be added.
+    """
+
+    __slots__ = ("_graph", "_item")
+
+    def __init__(self, g: BaseGraph) -> None:
+        if g.has_passthrough_saver:
+            raise ValueError(f"Attempted to add a variable to Graph '{g.name}', which has an immutable serialized tf.Saver object.")
+        self._graph = g
+        self._item = NamedRefs(b"", {})
+
+    @classmethod
+    def of_item(cls, graph: BaseGraph, item: NamedRefs) -> Variable:
+        """The view of an item that is in a collection."""
+        view = cls.__new__(cls)
+        view._graph = graph
+        view._item = item
+        return view
+
+    @property
+    def item(self) -> NamedRefs:
+        """The item of the IR that this is a view of."""
+        return self._item
+
+    def __str__(self) -> str:
+        return f"Var[{self.name}]"
+
+    def __repr__(self) -> str:
+        return (
+            f"Var[name={self.name}, init={self.initializer_name}, val={self.initial_value_name}, "
+            f"snap={self.snapshot_name}, t={self.trainable}]"
+        )
+
+    @property
+    def graph(self) -> BaseGraph:
+        """The graph it belongs to."""
+        return self._graph
+
+    def _field(self, field: str) -> str:
+        return str(getattr(self.to_proto(), field))
+
+    @property
+    def name(self) -> str:
+        """Its name, as a tensor: `w:0`."""
+        return self._field("variable_name")
+
+    @name.setter
+    def name(self, value: str) -> None:
+        proto = self.to_proto()
+        proto.variable_name = value
+        fresh = collecting.variable_item(self._graph.ir, proto)
+        self._item.serialized, self._item.refs = fresh.serialized, fresh.refs
+
+    @property
+    def initial_value_name(self) -> str:
+        """The tensor that it starts with."""
+        return self._field("initial_value_name")
+
+    @property
+    def initializer_name(self) -> str:
+        """The node that sets it to that."""
+        return self._field("initializer_name")
+
+    @property
+    def snapshot_name(self) -> str:
+        """The tensor that is read where its value is wanted."""
+        return self._field("snapshot_name")
+
+    @property
+    def trainable(self) -> bool:
+        """Whether optimizers change it."""
+        return bool(self.to_proto().trainable)
+
+    def is_same_variable(self, other: Variable) -> bool:
+        """Whether both say the same, graph and collections aside."""
+        fields = (*collecting.VARIABLE_FIELDS, "trainable")
+        mine, others = self.to_proto(), other.to_proto()
+        return all(getattr(mine, field) == getattr(others, field) for field in fields)
+
+    def from_proto(self, variable_def: Any, validate: bool = True, allow_duplicates: bool = False) -> None:
+        """Take everything from a `VariableDef`, serialized or not.
+
+        Args:
+            validate: whether to check the names in it.
+            allow_duplicates: whether an equal variable of the same name may exist.
+
+        Raises:
+            ValueError: a check fails.
+        """
+        before = self._item
+        self._item = collecting.variable_item(self._graph.ir, variable_def)
+        try:
+            if validate:
+                self.validate(allow_duplicates)
+        except ValueError:
+            self._item = before
+            raise
+
+    def to_proto(self) -> Any:
+        """A `VariableDef` with the current names, everything that it was read from included."""
+        return collecting.variable_def(self._graph.ir, self._item)
+
+    def validate(self, allow_duplicate: bool = False) -> None:
+        """Check that everything it names exists, and that no other variable has its name.
+
+        Raises:
+            ValueError: a check fails.
+        """
+        other = self._graph.variables.get(self.name)
+        if other is not None and other is not self:
+            if not self.is_same_variable(other):
+                raise ValueError(f"Existing '{self.name}' in graph conflicts with this one ({self!r} != {other!r})")
+            if not allow_duplicate:
+                raise ValueError(f"Graph already has a variable called '{self.name}'")
+        if not self._graph.contains_node(self.initializer_name):
+            raise ValueError(f"Initializer name '{self.initializer_name}' does not correspond to any node in graph")
+        for kind in ("initial_value_name", "snapshot_name"):
+            if self._field(kind):
+                self._graph.get_tensor_by_name(self._field(kind), f"Invalid {kind.replace('_', ' ')} '{{}}': {{}}")
+
+    @property
+    def collection_names(self) -> AbstractSet[str]:
+        """The collections that it is in."""
+        return self._graph.collection_names_of(self._item)
+
+    def add_to_collection(self, collection_name: str) -> None:
+        """Add it to a collection.
+
+        Raises:
+            ValueError: it is there already.
+        """
+        if collection_name in self.collection_names:
+            raise ValueError(f"Variable '{self.name}' already in collection '{collection_name}'")
+        self._graph.add_item_to_collection(collection_name, self._item)
