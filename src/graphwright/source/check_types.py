@@ -22,7 +22,7 @@ def check_types(graph: Graph) -> None:
     for body in (graph, *(f.body for f in graph.functions.values())):
         arguments = {value.producer for value in body.inputs}
         for node in body.nodes:
-            if body is graph or node not in arguments:
+            if body is graph or (node not in arguments and node.op_type != "_Arg"):
                 _check(node, types, body)
 
 

@@ -212,7 +212,9 @@ def write_function(function: Function, definition: Any) -> None:
     _write_arguments(signature.input_arg, body.inputs, [v.producer.name for v in body.inputs])
     _write_arguments(signature.output_arg, body.outputs, results)
     for node in body:
-        if node not in edges.arguments:
+        if node.op_type == "_Arg" and node not in edges.arguments:
+            _check_dropped(node, function.name)
+        elif node not in edges.arguments:
             write_node(node, definition.node_def.add(), edges.name_of)
     definition.ret.clear()
     for name, place in zip(results, places, strict=True):
@@ -223,6 +225,15 @@ def write_function(function: Function, definition: Any) -> None:
         for node in body.control_outputs:
             signature.control_output.append(node.name)
             definition.control_ret[node.name] = node.name
+
+
+def _check_dropped(argument: Node, name: str) -> None:
+    if argument.control_consumers or any(value.uses for value in argument.outputs):
+        raise GraphError(
+            f"argument {argument.name!r} is read and is not in body.inputs",
+            where=f"function {name!r}",
+            remedy="put it into body.inputs, or replace its uses",
+        )
 
 
 def _result_names(definition: Any, places: Sequence[str], producers: Sequence[str]) -> list[str]:

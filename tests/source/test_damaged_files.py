@@ -1,0 +1,240 @@
+"""Damaged and hostile files give an error that says where and why; nothing crashes, hangs, or fills memory or disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from graphwright.errors import ArgumentError, FileFormatError, GraphError, UnsupportedError
+from graphwright.source import protobuf_files
+from graphwright.source.load import load
+from graphwright.source.write import write
+from tests.corpus.graphs import CORPUS
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def fuzz(first: int, count: int) -> str:
+    path = os.pathsep.join([*sys.path, str(ROOT)])
+    command = [sys.executable, "-m", "tests.source.fuzz", str(first), str(count)]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_mutated_files():
+    assert "tried 300: " in fuzz(0, 300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1_000, 7_000, 1_000))
+def test_many_mutated_files(first):
+    assert "tried 1000: " in fuzz(first, 1_000)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100])
+def test_a_file_cut_off(size, tmp_path):
+    case = CORPUS["module_with_several_signatures"](tmp_path)
+    file = case.path / "saved_model.pb"
+    file.write_bytes(file.read_bytes()[:size])
+    with pytest.raises(FileFormatError):
+        load(case.path)
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.pb", b""), ("a.pb", b"\xff" * 50), ("a.pbtxt", b"node {"), ("a.pbtxt", b"\xff\xfe")])
+def test_no_graph_in_the_file(name, content, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FileFormatError):
+        load(tmp_path / name)
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(ArgumentError, match="there is no file or folder"):
+        load(tmp_path / "missing.pb")
+    with pytest.raises(FileFormatError, match=r"no saved_model\.pb"):
+        load(tmp_path)
+    with pytest.raises(ArgumentError, match="int holds no graph"):
+        load(3)
+
+
+def test_a_recursion_bomb(tmp_path):
+    depth = 100_000
+    (tmp_path / "bomb.pbtxt").write_text(
+        'node { name: "a" op: "NoOp" attr { key: "f" value ' + "{ func { attr { value " * depth + "}}}" * depth
+    )
+    with pytest.raises(FileFormatError, match="nested more than"):
+        load(tmp_path / "bomb.pbtxt")
+    inner = b""
+    for _ in range(5_000):  # NameAttrList of AttrValue of NameAttrList ...
+        entry = b"\x12" + varint(len(inner)) + inner
+        inner = b"\x52" + varint(len(entry) + 2) + b"\x12" + varint(len(entry)) + entry
+    node = b"\x0a\x01a\x12\x04NoOp\x2a" + varint(len(inner) + 8) + b"\x0a\x01f\x12" + varint(len(inner)) + inner
+    (tmp_path / "bomb.pb").write_bytes(b"\x0a" + varint(len(node)) + node)
+    with pytest.raises(FileFormatError):
+        load(tmp_path / "bomb.pb")
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def test_a_count_that_would_fill_memory(tmp_path):
+    graph_def = tf.compat.v1.GraphDef()
+    x = graph_def.node.add(name="x", op="Placeholder")
+    x.attr["dtype"].type = 1
+    node = graph_def.node.add(name="many", op="Unpack", input=["x"])
+    node.attr["T"].type, node.attr["num"].i = 1, 2**40
+    (tmp_path / "a.pb").write_bytes(graph_def.SerializeToString())
+    with pytest.raises(GraphError, match="is no count"):
+        load(tmp_path / "a.pb")
+
+
+def edited(tmp_path: Path, name: str) -> tuple[Path, Any]:
+    case = CORPUS[name](tmp_path)
+    return case.path, saved_model_pb2.SavedModel.FromString((case.path / "saved_model.pb").read_bytes())
+
+
+def refused(path: Path, saved_model: Any, error: type[Exception], match: str) -> None:
+    (path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
+    with pytest.raises(error, match=match):
+        load(path)
+
+
+@pytest.mark.parametrize("filename", ["../../secret", "/etc/passwd", "a/../../b", "..\\b", "C:\\b", ""])
+def test_an_asset_that_leaves_its_folder(filename, tmp_path):
+    path, saved_model = edited(tmp_path, "table_from_a_file")
+    saved_model.meta_graphs[0].asset_file_def[0].filename = filename
+    refused(path, saved_model, FileFormatError, "leaves the folder")
+
+
+def test_a_link_that_leaves_its_folder(tmp_path):
+    case = CORPUS["table_from_a_file"](tmp_path)
+    (case.path / "assets" / "passwd").symlink_to("/etc/passwd")
+    with pytest.raises(FileFormatError, match="is a link that leaves"):
+        write(load(case.path), tmp_path / "written")
+    assert not (tmp_path / "written").exists()
+
+
+def test_a_missing_function(tmp_path):
+    path, saved_model = edited(tmp_path, "branches_and_loops")
+    library = saved_model.meta_graphs[0].graph_def.library.function
+    k = next(k for k, f in enumerate(library) if "while_body" in f.signature.name)
+    del library[k]
+    refused(path, saved_model, GraphError, "is not in the library")
+
+
+def test_a_function_that_is_there_twice(tmp_path):
+    path, saved_model = edited(tmp_path, "branches_and_loops")
+    library = saved_model.meta_graphs[0].graph_def.library.function
+    library.append(library[0])
+    refused(path, saved_model, GraphError, "two functions are named")
+
+
+def test_a_signature_of_nothing(tmp_path):
+    path, saved_model = edited(tmp_path, "mutable_state")
+    saved_model.meta_graphs[0].signature_def["serving_default"].outputs["calls"].name = "gone:0"
+    refused(path, saved_model, FileFormatError, "'gone:0', which does not exist")
+
+
+def test_objects_that_do_not_exist(tmp_path):
+    path, saved_model = edited(tmp_path, "mutable_state")
+    saved_model.meta_graphs[0].object_graph_def.nodes[0].children[0].node_id = 10**6
+    refused(path, saved_model, FileFormatError, "a child that does not exist")
+
+
+def test_an_op_that_is_not_known(tmp_path):
+    path, saved_model = edited(tmp_path, "tf1_variables")
+    next(n for n in saved_model.meta_graphs[0].graph_def.node if n.op == "BiasAdd").op = "MyBiasAdd"
+    refused(path, saved_model, UnsupportedError, "(?s)op type 'MyBiasAdd' is not known.*node 'y'")
+
+
+def test_tags(tmp_path):
+    case = CORPUS["tf1_two_meta_graphs"](tmp_path)
+    assert len(load(case.path, tags="train")) > 0
+    with pytest.raises(ArgumentError, match="0 MetaGraphs have the tags"):
+        load(case.path, tags=["tpu"])
+
+
+# Keras archives
+
+
+def archive(path: Path, entries: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in entries.items():
+            file.writestr(name, content)
+    return path
+
+
+def test_a_zip_bomb(tmp_path):
+    path = archive(tmp_path / "bomb.keras", {"config.json": b"{}", "model.weights.h5": bytes(300 * 2**20)})
+    with pytest.raises(FileFormatError, match="would unpack to"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["../config.json", "/etc/cron.d/x", "a/../../b", "C:/x"])
+def test_an_archive_that_writes_elsewhere(name, tmp_path):
+    with pytest.raises(FileFormatError, match="leaves the archive"):
+        load(archive(tmp_path / "a.keras", {"config.json": b"{}", name: b"x"}))
+
+
+@pytest.mark.parametrize("entries", [{}, {"config.json": b"{"}, {"config.json": b"{}", "metadata.json": b"{}", "model.weights.h5": b"x"}])
+def test_an_archive_that_is_no_model(entries, tmp_path):
+    with pytest.raises(FileFormatError):
+        load(archive(tmp_path / "a.keras", entries))
+    (tmp_path / "b.keras").write_bytes(b"PK\x03\x04 and nothing else")
+    with pytest.raises(FileFormatError, match=r"no \.keras archive"):
+        load(tmp_path / "b.keras")
+
+
+# Writing
+
+
+def test_writing_refuses_what_is_there_and_leaves_nothing_behind(tmp_path):
+    case = CORPUS["module_with_several_signatures"](tmp_path)
+    graph = load(case.path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine").write_text("keep me")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ArgumentError, match="there is something"):
+        write(graph, tmp_path / "there")
+    with pytest.raises(ArgumentError, match="there is no folder"):
+        write(graph, tmp_path / "no" / "folder")
+    with pytest.raises(ArgumentError, match="is a folder"):
+        (tmp_path / "x.pb").mkdir()
+        write(graph, tmp_path / "x.pb", overwrite=True)
+    (tmp_path / "x.pb").rmdir()
+    assert sorted(tmp_path.iterdir()) == before
+    write(graph, tmp_path / "there", overwrite=True)
+    assert not (tmp_path / "there" / "mine").exists()
+    write(load(case.path), case.path, overwrite=True)  # in its own place
+    assert sorted(tf.saved_model.load(str(case.path)).signatures) == ["decode", "encode", "serving_default"]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_graph_without_signatures_is_no_saved_model(tmp_path):
+    graph = load(CORPUS["frozen_graph"](tmp_path).path)
+    with pytest.raises(ArgumentError, match="needs a signature"):
+        write(graph, tmp_path / "model")
+
+
+def test_more_than_a_protobuf_can_hold(tmp_path, monkeypatch):
+    path = CORPUS["frozen_graph"](tmp_path).path
+    graph = load(path)
+    monkeypatch.setattr(protobuf_files, "PROTOBUF_LIMIT_BYTES", 100)
+    with pytest.raises(FileFormatError, match="protobuf reads at most 100"):
+        load(path)
+    with pytest.raises(UnsupportedError, match="larger than the 100 bytes"):
+        write(graph, tmp_path / "written.pb")
+    assert not (tmp_path / "written.pb").exists()
