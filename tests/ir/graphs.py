@@ -10,6 +10,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
 from graphwright.ir.dtypes import DTYPES, DType, Shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
+from graphwright.ir.signature import Collection, NamedRefs, Signature
 
 DTYPE_CHOICES = [DTYPES[name] for name in ("float32", "int32", "resource", "variant", "bfloat16")]
 
@@ -67,6 +68,28 @@ def _fill(draw: st.DrawFn, graph: Graph) -> None:
         graph.inputs = draw(st.lists(st.sampled_from(values), max_size=2, unique=True))
         graph.outputs = draw(st.lists(st.sampled_from(values), max_size=3))
     graph.control_outputs = draw(st.lists(st.sampled_from(nodes), max_size=2))
+    if draw(st.integers(0, 2)) == 0 and values:
+        picked = st.dictionaries(st.text(max_size=3), st.sampled_from(values), max_size=2)
+        graph.signatures[draw(st.text(max_size=3))] = Signature(
+            draw(picked), draw(picked), draw(st.text(max_size=3)), draw(st.binary(max_size=2))
+        )
+    if draw(st.integers(0, 2)) == 0:
+        held = st.sampled_from([*nodes, *values])
+        graph.collections["held"] = Collection("nodes", draw(st.lists(held, max_size=3)))
+        graph.collections[draw(st.text(max_size=3))] = Collection(
+            "bytes",
+            draw(
+                st.lists(
+                    st.binary(max_size=3)
+                    | st.builds(NamedRefs, st.binary(max_size=3), st.dictionaries(st.text(max_size=3), held, max_size=2)),
+                    max_size=2,
+                )
+            ),
+        )
+        graph.collections["numbers"] = Collection("ints", draw(st.lists(st.integers(-5, 5), max_size=2)))
+    for node in nodes:
+        if draw(st.integers(0, 6)) == 0:
+            graph.set_attr(node, "_class", (b"loc:@" + draw(st.sampled_from(nodes)).name.encode("utf-8", "surrogateescape"), b"other"))
     for value in graph.inputs:
         if value.dtype.name == "resource":
             graph.variables[value] = Variable(draw(st.text(max_size=4)), DTYPES["float32"], draw(shapes), draw(st.booleans()))

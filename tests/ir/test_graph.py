@@ -63,7 +63,7 @@ def _verify_but_for_cycles(graph: Graph) -> None:
 
 @given(graphs())
 def test_every_removal_in_reverse_order_is_possible(graph):
-    graph.inputs, graph.outputs, graph.control_outputs = [], [], []
+    graph.inputs, graph.outputs, graph.control_outputs, graph.signatures = [], [], [], {}
     for node in reversed(topological_order(graph)):
         graph.remove_node(node)
         verify(graph)
@@ -73,7 +73,7 @@ def test_every_removal_in_reverse_order_is_possible(graph):
 
 @given(graphs())
 def test_all_nodes_can_be_removed_at_once(graph):
-    graph.inputs, graph.outputs, graph.control_outputs = [], [], []
+    graph.inputs, graph.outputs, graph.control_outputs, graph.signatures = [], [], [], {}
     graph.remove_nodes(graph.nodes)
     verify(graph)
     assert len(graph) == 0

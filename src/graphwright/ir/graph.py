@@ -250,14 +250,17 @@ class Graph:
 
     # Shapes
 
-    def refresh_shapes(self, nodes: Iterable[Node]) -> None:
+    def refresh_shapes(self, nodes: Iterable[Node] | None = None) -> None:
         """Let the rule for shapes answer again for these nodes when a shape is next read; without a rule, nothing happens.
+
+        Args:
+            nodes: by default all, which costs next to nothing until a shape is read.
 
         Raises:
             GraphError: a node belongs to another graph.
         """
-        nodes = tuple(nodes)
-        for node in nodes:
+        nodes = self._links if nodes is None else tuple(nodes)
+        for node in () if nodes is self._links else nodes:
             self._check_owned(node, node.name)
         if self.shape_rule is not None:
             self.stale.update(dict.fromkeys(nodes))
@@ -410,11 +413,7 @@ class Graph:
         links = self._links[node]
         if index >= len(links.outputs) or links.outputs[index] is not value:
             raise GraphError(f"{value.name} is no output of {node.name!r} any more", where=f"node {node.name!r}")
-        if links.uses[index]:
-            raise GraphError(f"{value.name} is still read by {value.uses[0]}", where=f"node {node.name!r}", remedy="reroute its uses first")
-        for place, values in self.places_of_values(node):
-            if value in values:
-                raise GraphError(f"{value.name} is in {place}", where=f"node {node.name!r}", remedy=f"change {place} first")
+        self._check_unneeded(value)
         for later in links.outputs[index + 1 :]:
             later.index -= 1
         links.outputs = links.outputs[:index] + links.outputs[index + 1 :]
@@ -425,6 +424,28 @@ class Graph:
             node.attrs["_output_shapes"] = recorded[:index] + recorded[index + 1 :]
         self._note(node)
 
+    def set_output_types(self, node: Node, types: Sequence[tuple[DType, Shape]]) -> None:
+        """Set the dtypes and shapes of all outputs; the values stay, new ones are added and surplus ones removed at the end.
+
+        The attributes of the node are the caller's. The shapes count as settled.
+
+        Raises:
+            GraphError: an output that is read changes its dtype, one that is needed would go, or the node belongs to another
+                graph; nothing is changed then.
+        """
+        self._check_owned(node, node.name)
+        for value, (dtype, _) in zip(node.outputs, types, strict=False):
+            self._check_new_dtype(value, dtype)
+        for value in node.outputs[len(types) :]:
+            self._check_unneeded(value)
+        for value in reversed(node.outputs[len(types) :]):
+            self.remove_output(value)
+        for value, (dtype, shape) in zip(node.outputs, types, strict=False):
+            self.set_output_type(value, dtype, shape)
+        for dtype, shape in types[len(node.outputs) :]:
+            self.add_output(node, dtype, shape)
+        self.stale.pop(node, None)
+
     def set_output_type(self, value: Value, dtype: DType, shape: Shape) -> None:
         """Set the dtype and shape of an output; the attributes of its node are the caller's.
 
@@ -432,16 +453,25 @@ class Graph:
             GraphError: the dtype changes while something reads the value, or it belongs to another graph.
         """
         self._check_owned(value.producer, value.name)
-        if dtype != value.dtype and value.uses:
-            raise GraphError(
-                f"{value.name} of dtype {value.dtype} is read by {value.uses[0]}, and cannot become {dtype}",
-                where=f"node {value.producer.name!r}",
-                remedy="reroute its uses first",
-            )
+        self._check_new_dtype(value, dtype)
         value.shape = shape
         value.dtype = dtype
+        if dtype.name != "resource":
+            self.variables.pop(value, None)
         if self.touched is not None:
             self.touched[value.producer] = None
+
+    def set_op_type(self, node: Node, op_type: str) -> None:
+        """Let the node be another operation, with the same inputs and outputs; its attributes are the caller's.
+
+        Raises:
+            GraphError: the op type is empty, or the node belongs to another graph.
+        """
+        self._check_owned(node, node.name)
+        if not op_type:
+            raise GraphError("an op type cannot be empty", where=f"node {node.name!r}")
+        node.op_type = op_type
+        self._note(node)
 
     def replace_uses(self, old: Value, new: Value, *, keep: Container[Node] = ()) -> int:
         """Let every reader of `old`, outputs of the graph and of signatures included, read `new`; returns how many changed.
@@ -660,6 +690,22 @@ class Graph:
                 where=f"node {node.name!r}",
                 remedy="change graph.signatures first",
             )
+
+    def _check_new_dtype(self, value: Value, dtype: DType) -> None:
+        if dtype != value.dtype and value.use_count:
+            raise GraphError(
+                f"{value.name} of dtype {value.dtype} is read by {value.uses[0]}, and cannot become {dtype}",
+                where=f"node {value.producer.name!r}",
+                remedy="reroute its uses first",
+            )
+
+    def _check_unneeded(self, value: Value) -> None:
+        where = f"node {value.producer.name!r}"
+        if value.use_count:
+            raise GraphError(f"{value.name} is still read by {value.uses[0]}", where=where, remedy="reroute its uses first")
+        for place, values in self.places_of_values(value.producer):
+            if value in values:
+                raise GraphError(f"{value.name} is in {place}", where=where, remedy=f"change {place} first")
 
     # Changes, which check nothing
 

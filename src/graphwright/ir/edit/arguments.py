@@ -65,7 +65,7 @@ def remove_argument(graph: Graph, function: str, index: int) -> None:
     """
     found, sites = _function(graph, function), _plain_calls(graph, function)
     body = found.body
-    value = _item(body.inputs, index, "argument", function)
+    value = argument_of(found, index)
     node = value.producer
     if value.uses or value in body.outputs or node.control_consumers or node in body.control_outputs:
         raise GraphError(
@@ -105,7 +105,7 @@ def change_argument(
     """
     found, sites = _function(graph, function), _plain_calls(graph, function)
     body = found.body
-    old = _item(body.inputs, index, "argument", function)
+    old = argument_of(found, index)
     if values is None:
         wrong = next((site for site in sites if site.inputs[index].dtype != dtype), None)
         if wrong is not None:
@@ -217,6 +217,25 @@ def set_result(graph: Graph, function: str, index: int, value: Value) -> None:
     for site in sites:
         site.graph.set_output_type(site.outputs[index], value.dtype, value.last_shape)
         _write_types(site, "Tout", site.outputs)
+
+
+def argument_of(function: Function, index: int) -> Value:
+    """The value of an argument in the body.
+
+    Raises:
+        GraphError: there is no such argument, its node does something else too, or a signature of the body feeds it.
+    """
+    value = _item(function.body.inputs, index, "argument", function.name)
+    node = value.producer
+    if node.inputs or node.control_inputs or len(node.outputs) != 1:
+        raise GraphError(
+            f"argument {index} of function {function.name!r} is {value.name}, whose node is more than an argument",
+            where=f"node {node.name!r}",
+            remedy="let it be the only output of a node without inputs, such as _Arg",
+        )
+    if any(value in (*s.inputs.values(), *s.outputs.values()) for s in function.body.signatures.values()):
+        raise GraphError(f"{value.name} is in a signature of the body", where=f"function {function.name!r}")
+    return value
 
 
 def types_attribute(values: Sequence[Value]) -> Attribute:

@@ -49,8 +49,8 @@ def extract(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value], *, 
     if len(cut) != len(inputs):
         raise GraphError("an input is given twice", where="argument 'inputs'")
     needed = walk_backward([v.producer for v in outputs if v not in cut], stop_at=cut, control=True)
-    variables = [v for node in needed for v in node.outputs if v in graph.variables]
-    kept = [node for node in needed if not any(v in graph.variables for v in node.outputs)]
+    variables = [node.outputs[0] for node in needed if _stands_for_variable(node)]
+    kept = [node for node in needed if not _stands_for_variable(node)]
     _check_cut(graph, cut, kept, outputs)
 
     part = Graph(name or graph.name, versions=graph.versions)
@@ -67,6 +67,10 @@ def extract(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value], *, 
     if result is not None:
         part.control_outputs = [result.node_of[n] for n in graph.control_outputs if n in result.node_of]
     return part
+
+
+def _stands_for_variable(node: Node) -> bool:
+    return len(node.outputs) == 1 and not node.inputs and node.outputs[0] in node.graph.variables
 
 
 def _check_cut(graph: Graph, cut: dict[Value, None], needed: Sequence[Node], outputs: Sequence[Value]) -> None:

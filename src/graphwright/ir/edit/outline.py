@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference
-from graphwright.ir.edit.arguments import CALL_TYPES, types_attribute
+from graphwright.ir.edit.arguments import CALL_TYPES, argument_of, types_attribute
 from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.edit.library import unique_function_name
 from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.node import check_name
 from graphwright.ir.select import walk_forward
 from graphwright.ir.subgraph import Subgraph, graph_of
 from graphwright.ir.traits import has_known_effects, is_loop_of_tf1
@@ -27,7 +28,7 @@ def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "",
         stateful: whether the call is a `StatefulPartitionedCall`, which is right for all bodies.
 
     Raises:
-        GraphError: an input of the graph or of a signature is among the nodes, an output that is read is not among the view's, or a
+        GraphError: a name cannot be one, an input of the graph or of a signature is among the nodes, an output that is read is not among the view's, or a
             path leaves the nodes and comes back, so that the call would wait for itself; nothing is changed then.
         UnsupportedError: the nodes hold control flow of TF1, whose frames cannot cross a function.
 
@@ -45,6 +46,8 @@ def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "",
     view = nodes if isinstance(nodes, Subgraph) else Subgraph.of(nodes)
     graph = view.graph
     _check_outline(view)
+    check_name(name, graph.name)
+    check_name(call_name or name, graph.name)
     function_name = unique_function_name(graph, name)
     ends = view.boundary
     body = Graph(function_name, functions=graph.functions, versions=graph.versions)
@@ -191,6 +194,8 @@ def _body_of(call: Node) -> Graph:
             cause="only PartitionedCall, StatefulPartitionedCall and functions used as op types can be inlined",
         )
     body = function.body
+    for k in range(len(body.inputs)):
+        argument_of(function, k)
     for role, have, want in (("inputs", call.inputs, body.inputs), ("outputs", call.outputs, body.outputs)):
         if [v.dtype for v in have] != [v.dtype for v in want]:
             raise GraphError(f"the {role} of {call.name!r} do not fit function {name!r}", where=f"node {call.name!r}")
