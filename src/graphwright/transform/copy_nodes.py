@@ -72,7 +72,7 @@ def copy_nodes(
             values.setdefault(old, new)
     for node, value in forward:
         into.append_input(copies[node], values[value])
-    _follow_colocation(source, copies)
+    _follow_colocation(source, into, copies)
     for value, variable in source.variables.items():
         if value in values:
             into.variables.setdefault(values[value], variable)
@@ -205,7 +205,7 @@ def _renamed_attribute(attribute: Attribute, functions: Mapping[str, str]) -> At
     return attribute
 
 
-def _follow_colocation(source: Graph, copies: Mapping[Node, Node]) -> None:
+def _follow_colocation(source: Graph, into: Graph, copies: Mapping[Node, Node]) -> None:
     for copy in copies.values():
         places = copy.attrs.get("_class")
         if not isinstance(places, tuple):
@@ -215,10 +215,7 @@ def _follow_colocation(source: Graph, copies: Mapping[Node, Node]) -> None:
             if not isinstance(place, bytes) or not place.startswith(b"loc:@"):
                 kept.append(place)
                 continue
-            name = place.removeprefix(b"loc:@").decode()
+            name = place.removeprefix(b"loc:@").decode("utf-8", "replace")
             if name in source and source[name] in copies:
                 kept.append(b"loc:@" + copies[source[name]].name.encode())
-        if kept:
-            copy.attrs["_class"] = tuple(kept)
-        else:
-            del copy.attrs["_class"]
+        into.set_attr(copy, "_class", tuple(kept) if kept else None)

@@ -1,0 +1,370 @@
+"""What changed between two graphs, by name and by structure.
+
+Nodes of the same name are compared field by field. Those that only one graph has are paired by
+structure: same op type and attributes, inputs that correspond, and the same place among what
+corresponds already. Such a pair is *renamed*; what is left was added or removed.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
+from graphwright.ir.dtypes import format_shape
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.report.units import format_count, printable, shorten_middle
+
+_IGNORED_ATTRIBUTES = frozenset({"_output_shapes", "_class"})
+_WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """A node that only one of the graphs has; `function` is empty in the main graph."""
+
+    name: str
+    op_type: str
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A node that has the same structure under another name."""
+
+    before: str
+    after: str
+    op_type: str
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What differs about a node that both have: `what` is "op type", "device", "attribute T", "input 0", "control inputs", ..."""
+
+    name: str
+    what: str
+    before: str
+    after: str
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDiff:
+    """The difference of two graphs. `str()` is a text of 80 columns; it is false where the graphs are the same."""
+
+    before: str
+    after: str
+    node_count_before: int
+    node_count_after: int
+    added: tuple[NodeLine, ...]
+    removed: tuple[NodeLine, ...]
+    renamed: tuple[Renamed, ...]
+    changed: tuple[Change, ...]
+    rewired: tuple[Change, ...]
+    interface: tuple[Change, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.renamed or self.changed or self.rewired or self.interface)
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, force_terminal=False, legacy_windows=False, _environ={})
+        print_diff(self, console)
+        assert isinstance(console.file, io.StringIO)
+        return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def diff(before: Graph, after: Graph) -> GraphDiff:
+    """Compare two graphs, their functions, inputs, outputs and signatures; takes time near linear in their size.
+
+    The order of nodes, recorded shapes and colocation do not count. Functions are compared where
+    both have one of the same name; functions that only one has are reported as one node of type `function`.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> def model(hidden, op_type):
+    ...     g = Graph("g")
+    ...     x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2,))]).outputs
+    ...     h = g.add_node("Relu", hidden, inputs=x, output_types=[(DTYPES["float32"], (2,))]).outputs
+    ...     _ = g.add_node(op_type, "y", inputs=h, output_types=[(DTYPES["float32"], (2,))])
+    ...     return g
+    >>> print(diff(model("h", "Neg"), model("hidden", "Abs")))
+    3 nodes before, 3 after: 1 renamed, 1 changed
+    <BLANKLINE>
+    Renamed
+      h → hidden (Relu)
+    <BLANKLINE>
+    Changed
+      y: op type Neg → Abs
+    >>> bool(diff(model("h", "Neg"), model("h", "Neg")))
+    False
+    """
+    parts = [_Bodies(before, after, "")]
+    parts += [_Bodies(f.body, after.functions[n].body, n) for n, f in before.functions.items() if n in after.functions]
+    for part in parts:
+        part.compare()
+    added = [line for part in parts for line in part.added]
+    removed = [line for part in parts for line in part.removed]
+    added += [NodeLine(name, "function") for name in after.functions if name not in before.functions]
+    removed += [NodeLine(name, "function") for name in before.functions if name not in after.functions]
+    interface = [change for part in parts for change in part.interface]
+    interface += _signatures(before, after, parts[0].names)
+    return GraphDiff(
+        before.name,
+        after.name,
+        _count(before),
+        _count(after),
+        tuple(added),
+        tuple(removed),
+        tuple(pair for part in parts for pair in part.renamed),
+        tuple(change for part in parts for change in part.changed),
+        tuple(change for part in parts for change in part.rewired),
+        tuple(interface),
+    )
+
+
+def _count(graph: Graph) -> int:
+    return len(graph) + sum(len(function.body) for function in graph.functions.values())
+
+
+class _Bodies:
+    """The comparison of two graphs without their functions."""
+
+    def __init__(self, before: Graph, after: Graph, function: str) -> None:
+        self._before, self._after, self._function = before, after, function
+        self.names: dict[str, str] = {}  # before -> after, of renamed nodes
+        self.added: list[NodeLine] = []
+        self.removed: list[NodeLine] = []
+        self.renamed: list[Renamed] = []
+        self.changed: list[Change] = []
+        self.rewired: list[Change] = []
+        self.interface: list[Change] = []
+
+    def compare(self) -> None:
+        pairs = {node: self._after[node.name] for node in self._before.nodes if node.name in self._after}
+        for old, new in self._same_structure(pairs).items():
+            pairs[old] = new
+            self.names[old.name] = new.name
+            self.renamed.append(Renamed(old.name, new.name, old.op_type, self._function))
+        taken = set(pairs.values())
+        self.removed = [NodeLine(n.name, n.op_type, self._function) for n in self._before.nodes if n not in pairs]
+        self.added = [NodeLine(n.name, n.op_type, self._function) for n in self._after.nodes if n not in taken]
+        for old, new in pairs.items():
+            self._compare_nodes(old, new)
+        for role, ours, theirs in (
+            ("inputs", self._before.inputs, self._after.inputs),
+            ("outputs", self._before.outputs, self._after.outputs),
+        ):
+            self._note_interface(role, ours, theirs)
+
+    def _note_interface(self, role: str, ours: Sequence[Value], theirs: Sequence[Value]) -> None:
+        before, after = [_described(v, self.names) for v in ours], [_described(v, {}) for v in theirs]
+        if before != after:
+            self.interface.append(
+                Change("", role, ", ".join(_described(v, {}) for v in ours) or "none", ", ".join(after) or "none", self._function)
+            )
+
+    def _same_structure(self, pairs: Mapping[Node, Node]) -> dict[Node, Node]:
+        """Pairs among the nodes whose names only one graph has.
+
+        Two passes of the same kind: from the inputs forward a node's key is its type, attributes
+        and what its inputs correspond to; from the outputs backward, who reads it and where.
+        A key that one node has on each side makes a pair; equal keys are told apart by their order.
+        """
+        found: dict[Node, Node] = {}
+        partner: dict[Node, Node] = dict(pairs)
+        for by_inputs in (True, False, True):
+            left = [n for n in self._before.nodes if n not in partner]
+            matched = set(partner.values())
+            right = [n for n in self._after.nodes if n not in matched]
+            if not left or not right:
+                break
+            back = {new: old for old, new in partner.items()}
+            key_of = _keys_by_inputs if by_inputs else _keys_by_readers
+            ours = key_of(left, {node: node for node in partner})
+            theirs = key_of(right, back)
+            for key, nodes in ours.items():
+                others = theirs.get(key, [])
+                if len(nodes) == len(others):
+                    for old, new in zip(nodes, others, strict=True):
+                        found[old] = partner[old] = new
+        return found
+
+    def _compare_nodes(self, old: Node, new: Node) -> None:
+        def note(what: str, before: str, after: str) -> None:
+            if before != after:
+                self.changed.append(Change(new.name, what, before, after, self._function))
+
+        note("op type", old.op_type, new.op_type)
+        note("device", old.device, new.device)
+        for key in sorted({*old.attrs, *new.attrs} - _IGNORED_ATTRIBUTES):
+            if old.attrs.get(key) != new.attrs.get(key):
+                self.changed.append(
+                    Change(new.name, f"attribute {key}", _attribute(old.attrs.get(key)), _attribute(new.attrs.get(key)), self._function)
+                )
+        ours = [_followed(v, self.names) for v in old.inputs]
+        theirs = [v.name for v in new.inputs]
+        for k in range(max(len(ours), len(theirs))):
+            before = ours[k] if k < len(ours) else "none"
+            after = theirs[k] if k < len(theirs) else "none"
+            if before != after:
+                shown = old.inputs[k].name if k < len(ours) else "none"
+                self.rewired.append(Change(new.name, f"input {k}", shown, after, self._function))
+        waits = sorted(self.names.get(n.name, n.name) for n in old.control_inputs)
+        if waits != sorted(n.name for n in new.control_inputs):
+            after = sorted(n.name for n in new.control_inputs)
+            self.rewired.append(Change(new.name, "control inputs", ", ".join(waits) or "none", ", ".join(after) or "none", self._function))
+
+
+def _keys_by_inputs(nodes: Sequence[Node], known: Mapping[Node, Node]) -> dict[object, list[Node]]:
+    """Nodes by a number that stands for type, attributes and inputs; inputs that correspond stand for themselves."""
+    keys: dict[Node, object] = {}
+    mine = set(nodes)
+    table: dict[object, list[Node]] = {}
+    for node in _in_order(nodes, mine):
+        sources = tuple((_stands_for(v.producer, known, keys), v.index) for v in node.inputs)
+        keys[node] = hash((_features(node), sources))
+        table.setdefault(keys[node], []).append(node)
+    return table
+
+
+def _stands_for(node: Node, known: Mapping[Node, Node], keys: Mapping[Node, object]) -> object:
+    return known[node].name if node in known else keys.get(node, "?")
+
+
+def _keys_by_readers(nodes: Sequence[Node], known: Mapping[Node, Node]) -> dict[object, list[Node]]:
+    keys: dict[Node, object] = {}
+    mine = set(nodes)
+    table: dict[object, list[Node]] = {}
+    for node in reversed(_in_order(nodes, mine)):
+        readers = frozenset((_stands_for(use.node, known, keys), use.index, v.index) for v in node.outputs for use in v.uses)
+        keys[node] = hash((_features(node), readers))
+        table.setdefault(keys[node], []).append(node)
+    for same in table.values():
+        same.reverse()
+    return table
+
+
+def _in_order(nodes: Sequence[Node], mine: set[Node]) -> list[Node]:
+    """The nodes, each after those among its inputs; back edges of loops aside."""
+    done: set[Node] = set()
+    order: list[Node] = []
+    for root in nodes:
+        stack = [(root, iter([v.producer for v in root.inputs]))] if root not in done else []
+        done.add(root)
+        while stack:
+            node, before = stack[-1]
+            child = next((n for n in before if n in mine and n not in done), None)
+            if child is None:
+                order.append(node)
+                stack.pop()
+            else:
+                done.add(child)
+                stack.append((child, iter([v.producer for v in child.inputs])))
+    return order
+
+
+def _features(node: Node) -> object:
+    """Op type and attributes; constants are told apart by their values."""
+    return node.op_type, tuple(sorted((key, repr(value)) for key, value in node.attrs.items() if key not in _IGNORED_ATTRIBUTES))
+
+
+def _followed(value: Value, names: Mapping[str, str]) -> str:
+    return f"{names.get(value.producer.name, value.producer.name)}:{value.index}"
+
+
+def _described(value: Value, names: Mapping[str, str]) -> str:
+    return f"{_followed(value, names)} {value.dtype}{format_shape(value.shape)}"
+
+
+def _signatures(before: Graph, after: Graph, names: Mapping[str, str]) -> list[Change]:
+    changes: list[Change] = []
+    for name in dict.fromkeys((*before.signatures, *after.signatures)):
+        old, new = before.signatures.get(name), after.signatures.get(name)
+        if old is None or new is None:
+            changes.append(Change(name, "signature", "none" if old is None else "there", "none" if new is None else "there"))
+            continue
+        for kind, ours, theirs in (("input", old.inputs, new.inputs), ("output", old.outputs, new.outputs)):
+            for key in dict.fromkeys((*ours, *theirs)):
+                first, second = ours.get(key), theirs.get(key)
+                if first is not None and second is not None and _described(first, names) == _described(second, {}):
+                    continue
+                texts = ["none" if v is None else _described(v, {}) for v in (first, second)]
+                changes.append(Change(name, f"{kind} {key}", *texts))
+    return changes
+
+
+def _attribute(attribute: Attribute | None) -> str:
+    match attribute:
+        case None:
+            return "none"
+        case SerializedAttribute():
+            return f"{len(attribute.data)} bytes, hash {hash(attribute.data) & 0xFFFF:04x}"
+        case ShapeAttribute():
+            return format_shape(attribute.shape)
+        case FunctionReference():
+            return f"@{attribute.name}"
+        case tuple():
+            return "[" + ", ".join(_attribute(item) for item in attribute) + "]"
+        case bytes():
+            return ascii(attribute)[1:]
+        case _:
+            return str(attribute)
+
+
+def print_diff(result: GraphDiff, console: Console | None = None, *, rows: int = 40) -> None:
+    """Print a difference on `console` (standard output by default); at most `rows` lines a section."""
+    console = console or Console()
+    width = min(console.width, 110)
+    counts = [
+        (len(result.added), "added"),
+        (len(result.removed), "removed"),
+        (len(result.renamed), "renamed"),
+        (len({(c.function, c.name) for c in result.changed}), "changed"),
+        (len({(c.function, c.name) for c in result.rewired}), "rewired"),
+        (len(result.interface), "at inputs, outputs and signatures"),
+    ]
+    words = ", ".join(f"{format_count(count)} {word}" for count, word in counts if count) or "no difference"
+    sizes = f"{format_count(result.node_count_before)} nodes before, {format_count(result.node_count_after)} after"
+    _line(console, width, Text(f"{sizes}: {words}", style="bold"))
+    interface = [f"{f'{c.name}, ' if c.name else ''}{c.what}: {c.before} → {c.after}{_of(c.function)}" for c in result.interface]
+    changed = [f"{c.name}: {c.what} {c.before} → {c.after}{_of(c.function)}" for c in result.changed]
+    rewired = [f"{c.name}: {c.what} {c.before} → {c.after}{_of(c.function)}" for c in result.rewired]
+    sections: tuple[tuple[str, str, Iterable[str]], ...] = (
+        ("Inputs, outputs, signatures", "magenta", interface),
+        ("Added", "green", (f"{line.name} ({line.op_type}){_of(line.function)}" for line in result.added)),
+        ("Removed", "red", (f"{line.name} ({line.op_type}){_of(line.function)}" for line in result.removed)),
+        ("Renamed", "cyan", (f"{pair.before} → {pair.after} ({pair.op_type}){_of(pair.function)}" for pair in result.renamed)),
+        ("Changed", "yellow", changed),
+        ("Rewired", "blue", rewired),
+    )
+    for title, style, lines in sections:
+        texts = list(lines)
+        if not texts:
+            continue
+        _line(console, width, Text(f"\n{title}", style=f"bold {style}"))
+        for text in texts[:rows]:
+            _line(console, width, Text("  " + _fitted(text, width - 2)))
+        if len(texts) > rows:
+            _line(console, width, Text(f"  and {format_count(len(texts) - rows)} more", style="dim"))
+
+
+def _of(function: str) -> str:
+    return f" in function {function}" if function else ""
+
+
+def _fitted(text: str, width: int) -> str:
+    """One line: the longest words lose their middles first."""
+    words = printable(text).split(" ")
+    longest = max(map(len, words))
+    while len(" ".join(words)) > width and longest > 12:
+        longest -= 1
+        words = [shorten_middle(word, longest) for word in words]
+    return shorten_middle(" ".join(words), width)
+
+
+def _line(console: Console, width: int, text: Text) -> None:
+    console.print(text, width=width, highlight=False, markup=False, emoji=False)

@@ -1,0 +1,145 @@
+"""The scopes of a graph as a tree, for drawing: what lies in a scope, and which of its parts read each other.
+
+A scope with very many parts is cut into groups of neighbors in execution order, so that no level
+of the tree has more parts than a picture can show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.walk import topological_order
+
+LARGEST_LEVEL = 150
+"""A scope with more parts is cut into groups."""
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """A node, or a scope or group with parts. `path` is its name in full, `label` the last part of it."""
+
+    label: str
+    path: str
+    node: Node | None = None
+    parent: Part | None = None
+    parts: list[Part] = field(default_factory=list["Part"])
+    node_count: int = 0
+
+
+def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]]:
+    """The root of the tree and the leaf of each node; only nodes below `scope`, where it is given.
+
+    >>> from graphwright.ir.graph import Graph
+    >>> g = Graph("g")
+    >>> _ = g.add_node("NoOp", "block/a"), g.add_node("NoOp", "block/b"), g.add_node("NoOp", "c")
+    >>> root, leaves = scope_tree(g)
+    >>> [(part.label, part.node_count) for part in root.parts]
+    [('block', 2), ('c', 1)]
+    """
+    root = Part(graph.name or "graph", scope)
+    scopes: dict[str, Part] = {scope: root}
+    leaves: dict[Node, Part] = {}
+    prefix = f"{scope}/" if scope else ""
+    for node in topological_order(graph):
+        if not node.name.startswith(prefix):
+            continue
+        place, _, label = node.name.removeprefix(prefix).rpartition("/")
+        parent = _scope(scopes, root, prefix, place)
+        leaf = Part(label, node.name, node, parent)
+        parent.parts.append(leaf)
+        leaves[node] = leaf
+    for part in [root, *scopes.values()]:
+        if len(part.parts) > LARGEST_LEVEL:
+            _group(part)
+    _count(root)
+    return root, leaves
+
+
+def _scope(scopes: dict[str, Part], root: Part, prefix: str, place: str) -> Part:
+    path = f"{prefix}{place}" if place else root.path
+    if path in scopes:
+        return scopes[path]
+    missing: list[str] = []
+    while path not in scopes:
+        missing.append(path)
+        head, slash, _ = path.rpartition("/")
+        path = head if slash and len(head) >= len(root.path) else root.path
+    parent = scopes[path]
+    for path in reversed(missing):
+        made = Part(path.rpartition("/")[2], path, None, parent)
+        parent.parts.append(made)
+        scopes[path] = parent = made
+    return parent
+
+
+def _group(part: Part) -> None:
+    """Cut the parts into groups of about the square root of their number, and these again where they are many."""
+    while len(part.parts) > LARGEST_LEVEL:
+        size = max(2, math.isqrt(len(part.parts)))
+        groups: list[Part] = []
+        for start in range(0, len(part.parts), size):
+            members = part.parts[start : start + size]
+            label = f"{members[0].label} … {members[-1].label}"
+            group = Part(label, f"{part.path}#{start}-{start + len(members)}", None, part, members)
+            for member in members:
+                member.parent = group
+            groups.append(group)
+        part.parts = groups
+
+
+def _count(root: Part) -> None:
+    order = [root]
+    for part in order:
+        order += part.parts
+    for part in reversed(order):
+        part.node_count = 1 if part.node is not None else sum(child.node_count for child in part.parts)
+
+
+def opened(root: Part, *, limit: int, wanted: Iterable[str] = ()) -> set[Part]:
+    """Scopes to show open: those named and the ones around them, then the smallest ones while at most `limit` boxes are seen."""
+    names = set(wanted)
+    open_parts = {root}
+    order = [root]
+    for part in order:
+        order += part.parts
+    for part in order:
+        if part.path in names and part.parts:
+            above: Part | None = part
+            while above is not None:
+                open_parts.add(above)
+                above = above.parent
+    seen = sum(len(part.parts) for part in open_parts)
+    while True:
+        closed = [c for part in open_parts for c in part.parts if c.parts and c not in open_parts]
+        smallest = min(closed, key=lambda part: len(part.parts), default=None)
+        if smallest is None or seen + len(smallest.parts) > limit:
+            return open_parts
+        open_parts.add(smallest)
+        seen += len(smallest.parts)
+
+
+def visible(part: Part, open_parts: set[Part]) -> Part:
+    """The box that stands for a part: itself, or the outermost closed scope around it."""
+    shown, above = part, part.parent
+    while above is not None:
+        if above not in open_parts:
+            shown = above
+        above = above.parent
+    return shown
+
+
+def edges_between(nodes: Sequence[Node], leaves: dict[Node, Part], open_parts: set[Part]) -> dict[tuple[Part, Part], tuple[int, bool]]:
+    """Per pair of boxes, how many values go from one to the other, and whether it is only control edges."""
+    boxes = {node: visible(leaves[node], open_parts) for node in nodes}
+    edges: dict[tuple[Part, Part], tuple[int, bool]] = {}
+    for node in nodes:
+        for before, is_control in [*((v.producer, False) for v in node.inputs), *((c, True) for c in node.control_inputs)]:
+            if before not in boxes or boxes[before] is boxes[node]:
+                continue
+            key = boxes[before], boxes[node]
+            count, only_control = edges.get(key, (0, True))
+            edges[key] = count + (not is_control), only_control and is_control
+    return edges

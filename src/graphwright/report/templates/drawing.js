@@ -1,0 +1,270 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("graph-data").textContent);
+  const picture = document.getElementById("picture"), world = document.getElementById("world"), details = document.getElementById("details");
+  const SVG = "http://www.w3.org/2000/svg";
+  const PAD = 12, TITLE = 20, GAP_X = 14, GAP_Y = 30, HEIGHT = 32;
+  const kinds = ["", "input", "constant", "output"];
+  const make = (tag, attributes, text) => {
+    const made = document.createElementNS(SVG, tag);
+    for (const key in attributes) made.setAttribute(key, attributes[key]);
+    if (text !== undefined) made.textContent = text;
+    return made;
+  };
+  const shorten = (name, width) => name.length <= width ? name : name.slice(0, Math.ceil(width / 2) - 1) + "…" + name.slice(-Math.floor(width / 2));
+
+  let view, root, leaves, readers, chosen = null, place = { x: 0, y: 0, k: 1 };
+
+  // A part is a leaf (node >= 0) or a scope. Edges between the parts of a scope are found once, when it is first opened.
+  function build(tree, parent, label) {
+    if (typeof tree === "number") {
+      const name = view.nodes[tree][0];
+      const leaf = { label: label ?? name.slice(name.lastIndexOf("/") + 1), node: tree, parent, size: 1 };
+      leaves[tree] = leaf;
+      return leaf;
+    }
+    const part = { label: tree[0], node: -1, parent, open: !!tree[1], parts: [], size: 0, edges: null };
+    for (const child of tree[2]) { const made = build(child, part); part.parts.push(made); part.size += made.size; }
+    return part;
+  }
+  const depth = (part) => { let d = 0; for (let p = part.parent; p; p = p.parent) d += 1; return d; };
+
+  // All edges, given once to the scope in which both ends are parts.
+  function distribute() {
+    const level = new Map();
+    const depthOf = (p) => { let d = level.get(p); if (d === undefined) { d = depth(p); level.set(p, d); } return d; };
+    const note = (from, to, control) => {
+      let a = leaves[from], b = leaves[to];
+      while (depthOf(a) > depthOf(b)) a = a.parent;
+      while (depthOf(b) > depthOf(a)) b = b.parent;
+      while (a.parent !== b.parent) { a = a.parent; b = b.parent; }
+      if (a === b) return;
+      const scope = a.parent;
+      scope.edges ??= new Map();
+      let row = scope.edges.get(a);
+      if (!row) scope.edges.set(a, row = new Map());
+      const edge = row.get(b);
+      if (edge) { edge.count += 1; edge.control &&= control; } else row.set(b, { count: 1, control });
+    };
+    view.nodes.forEach((node, k) => {
+      for (const from of node[3]) if (typeof from === "number") { note(from, k, false); readers[from].push(k); }
+      for (const from of node[4]) { note(from, k, true); readers[from].push(k); }
+    });
+  }
+
+  // Layers by longest path, back edges left aside; within a layer by the mean place of the neighbors.
+  function layOut(scope) {
+    for (const part of scope.parts) {
+      if (part.node < 0 && part.open) layOut(part);
+      else { part.w = Math.min(190, Math.max(60, 7 * Math.min(shorten(part.label, 26).length, 26) + 16)); part.h = HEIGHT; }
+    }
+    const edges = scope.edges ?? new Map(), after = new Map(), before = new Map(), state = new Map(), order = [];
+    for (const part of scope.parts) { after.set(part, []); before.set(part, []); }
+    for (const first of scope.parts) {
+      if (state.has(first)) continue;
+      const stack = [[first, [...(edges.get(first)?.keys() ?? [])], 0]];
+      state.set(first, 1);
+      while (stack.length) {
+        const top = stack[stack.length - 1];
+        if (top[2] >= top[1].length) { state.set(top[0], 2); order.push(top[0]); stack.pop(); continue; }
+        const next = top[1][top[2]++];
+        if (state.get(next) === 1) continue;
+        after.get(top[0]).push(next); before.get(next).push(top[0]);
+        if (!state.has(next)) { state.set(next, 1); stack.push([next, [...(edges.get(next)?.keys() ?? [])], 0]); }
+      }
+    }
+    order.reverse();
+    const rank = new Map();
+    for (const part of order) rank.set(part, Math.max(0, ...before.get(part).map((p) => rank.get(p) + 1)));
+    // What only feeds others, such as a weight, stands just above its reader.
+    for (const part of order) if (!before.get(part).length && after.get(part).length) rank.set(part, Math.max(0, Math.min(...after.get(part).map((p) => rank.get(p))) - 1));
+    const rows = [];
+    for (const part of scope.parts) (rows[rank.get(part)] ??= []).push(part);
+    const layers = rows.filter((row) => row);
+    // Parts without any edges would make one endless row: they go into a block of their own below.
+    const lonely = scope.parts.filter((part) => !before.get(part).length && !after.get(part).length);
+    if (lonely.length > 1 && lonely.length < scope.parts.length) {
+      const alone = new Set(lonely);
+      for (let k = 0; k < layers.length; k += 1) layers[k] = layers[k].filter((part) => !alone.has(part));
+    } else if (lonely.length === scope.parts.length) layers.length = 0;
+    if (lonely.length > 1 || !layers.length) {
+      const width = Math.ceil(Math.sqrt(lonely.length * 2));
+      for (let k = 0; k < lonely.length; k += width) layers.push(lonely.slice(k, k + width));
+    }
+    const shown = layers.filter((row) => row.length);
+    const middle = new Map();
+    const spread = (row) => { const total = row.reduce((sum, p) => sum + p.w + GAP_X, -GAP_X); let x = -total / 2; for (const p of row) { middle.set(p, x + p.w / 2); x += p.w + GAP_X; } };
+    shown.forEach(spread);
+    for (let sweep = 0; sweep < 4; sweep += 1) {
+      const near = sweep % 2 ? after : before;
+      for (const row of sweep % 2 ? [...shown].reverse() : shown) {
+        const wish = new Map(row.map((p, k) => { const n = near.get(p); return [p, n.length ? n.reduce((s, q) => s + middle.get(q), 0) / n.length : middle.get(p) + k * 1e-6]; }));
+        row.sort((a, b) => wish.get(a) - wish.get(b));
+        spread(row);
+        let shift = 0;
+        for (const p of row) shift += wish.get(p) - middle.get(p);
+        for (const p of row) middle.set(p, middle.get(p) + shift / row.length);
+      }
+    }
+    let left = Infinity, right = -Infinity, y = PAD + (scope.parent ? TITLE : 0);
+    for (const row of shown) {
+      const tallest = Math.max(...row.map((p) => p.h));
+      for (const p of row) { p.x = middle.get(p) - p.w / 2; p.y = y + (tallest - p.h) / 2; left = Math.min(left, p.x); right = Math.max(right, p.x + p.w); }
+      y += tallest + GAP_Y;
+    }
+    for (const p of scope.parts) p.x += PAD - left;
+    scope.w = Math.max(right - left + 2 * PAD, 7 * Math.min(scope.label.length, 30) + 40);
+    scope.h = y - GAP_Y + PAD;
+  }
+
+  function drawParts(scope, into) {
+    const lines = make("g", {}), boxes = make("g", {});
+    for (const [from, row] of scope.edges ?? []) for (const [to, edge] of row) {
+      const x1 = from.x + from.w / 2, y1 = from.y + from.h, x2 = to.x + to.w / 2, y2 = to.y, bend = Math.max(18, Math.abs(y2 - y1) / 2);
+      const path = make("path", { class: "edge" + (edge.control ? " control" : ""), d: `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2 - 1}`, "stroke-width": Math.min(1 + Math.log2(edge.count), 5) });
+      path.style.strokeWidth = Math.min(1 + Math.log2(edge.count) / 1.5, 5);
+      edge.path = path;
+      lines.append(path);
+    }
+    for (const part of scope.parts) {
+      const isScope = part.node < 0, classes = ["box"];
+      if (isScope) classes.push(part.open ? "open" : "scope"); else if (view.nodes[part.node][2]) classes.push(kinds[view.nodes[part.node][2]]);
+      const box = make("g", { class: classes.join(" "), transform: `translate(${part.x} ${part.y})`, tabindex: 0, role: "button" });
+      if (isScope) box.setAttribute("aria-expanded", String(part.open));
+      box.setAttribute("aria-label", isScope ? `scope ${part.label}, ${part.size} nodes` : `${view.nodes[part.node][0]}, ${view.ops[view.nodes[part.node][1]]}`);
+      box.append(make("rect", { width: part.w, height: part.h, rx: 6 }), make("title", {}, isScope ? `${part.label}: ${part.size} nodes` : `${view.nodes[part.node][0]} = ${view.ops[view.nodes[part.node][1]]} : ${view.nodes[part.node][5]}`));
+      if (isScope && part.open) { box.append(make("text", { x: 8, y: 14 }, `▾ ${shorten(part.label, Math.floor(part.w / 7))}`)); drawParts(part, box); }
+      else {
+        box.append(make("text", { x: part.w / 2, y: 14 }, (isScope ? "▸ " : "") + shorten(part.label, 26)));
+        box.append(make("text", { x: part.w / 2, y: 26, class: "kind" }, isScope ? `${part.size.toLocaleString("en")} nodes` : shorten(view.ops[view.nodes[part.node][1]], 30)));
+      }
+      box.addEventListener("click", (event) => { event.stopPropagation(); choose(part); });
+      box.addEventListener("dblclick", (event) => { event.stopPropagation(); toggle(part); });
+      box.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); event.stopPropagation(); choose(part); toggle(part); } });
+      part.box = box;
+      boxes.append(box);
+    }
+    into.append(lines, boxes);
+  }
+
+  const absolute = (part) => { let x = 0, y = 0; for (let p = part; p && p.parent; p = p.parent) { x += p.x; y += p.y; } return { x, y }; };
+  const shownFor = (part) => { let shown = part; for (let p = part.parent; p; p = p.parent) if (!p.open && p.parent) shown = p; return shown; };
+  const move = () => world.setAttribute("transform", `translate(${place.x} ${place.y}) scale(${place.k})`);
+
+  function draw() {
+    layOut(root);
+    world.replaceChildren();
+    const clear = (scope) => { for (const part of scope.parts ?? []) { part.box = null; clear(part); } for (const row of scope.edges?.values() ?? []) for (const edge of row.values()) edge.path = null; };
+    clear(root);
+    drawParts(root, world);
+    mark();
+  }
+  function toggle(part) {
+    if (part.node >= 0) return;
+    const was = absolute(part);
+    part.open = !part.open;
+    draw();
+    const now = absolute(part);
+    place.x += (was.x - now.x) * place.k; place.y += (was.y - now.y) * place.k;
+    move();
+    part.box?.focus({ preventScroll: true });
+  }
+  function fit() {
+    const frame = picture.getBoundingClientRect();
+    place.k = Math.min(1.4, (frame.width - 20) / root.w, (frame.height - 20) / root.h);
+    // A tall graph is read from its top, not from afar.
+    place.k = Math.max(place.k, Math.min(0.45, (frame.width - 20) / root.w));
+    place.x = (frame.width - root.w * place.k) / 2; place.y = Math.max(10, (frame.height - root.h * place.k) / 2);
+    move();
+  }
+  function zoom(factor, x, y) {
+    const frame = picture.getBoundingClientRect();
+    x ??= frame.width / 2; y ??= frame.height / 2;
+    const k = Math.min(8, Math.max(0.02, place.k * factor));
+    place.x = x - (x - place.x) * k / place.k; place.y = y - (y - place.y) * k / place.k; place.k = k;
+    move();
+  }
+  function mark() {
+    for (const old of world.querySelectorAll(".chosen")) old.classList.remove("chosen");
+    if (!chosen) return;
+    const shown = shownFor(chosen);
+    shown.box?.classList.add("chosen");
+    for (const [from, row] of shown.parent?.edges ?? []) for (const [to, edge] of row) if (from === shown || to === shown) edge.path?.classList.add("chosen");
+  }
+  function reveal(number) {
+    const leaf = leaves[number];
+    for (let p = leaf.parent; p; p = p.parent) p.open = true;
+    draw();
+    choose(leaf);
+    const frame = picture.getBoundingClientRect(), at = absolute(leaf);
+    place.k = Math.max(place.k, 0.8);
+    place.x = frame.width / 2 - (at.x + leaf.w / 2) * place.k; place.y = frame.height / 2 - (at.y + leaf.h / 2) * place.k;
+    move();
+  }
+  const element = (tag, text) => { const made = document.createElement(tag); if (text !== undefined) made.textContent = text; return made; };
+  function links(title, numbers) {
+    if (!numbers.length) return [];
+    const list = element("ul");
+    for (const number of numbers.slice(0, 200)) {
+      const item = element("li");
+      if (typeof number === "number") { const button = element("button", view.nodes[number][0]); button.type = "button"; button.addEventListener("click", () => reveal(number)); item.append(button); }
+      else item.textContent = number;
+      list.append(item);
+    }
+    if (numbers.length > 200) list.append(element("li", `and ${numbers.length - 200} more`));
+    return [element("h3", title), list];
+  }
+  function choose(part) {
+    chosen = part;
+    mark();
+    const pairs = element("dl"), row = (key, text) => { if (text) pairs.append(element("dt", key), element("dd", text)); };
+    if (part.node < 0) {
+      const counts = new Map(), stack = [part];
+      while (stack.length) { const p = stack.pop(); if (p.node >= 0) { const op = view.ops[view.nodes[p.node][1]]; counts.set(op, (counts.get(op) ?? 0) + 1); } else stack.push(...p.parts); }
+      row("nodes", part.size.toLocaleString("en"));
+      for (const [op, count] of [...counts].sort((a, b) => b[1] - a[1]).slice(0, 20)) row(op, String(count));
+      const button = element("button", part.open ? "Close" : "Open");
+      button.type = "button"; button.addEventListener("click", () => { toggle(part); choose(part); });
+      details.replaceChildren(element("h2", part.label), button, pairs);
+      return;
+    }
+    const [name, op, , inputs, controls, types, attributes] = view.nodes[part.node];
+    row("op", view.ops[op]); row("makes", types);
+    for (const key in attributes) row(key, attributes[key]);
+    details.replaceChildren(element("h2", name), pairs, ...links("reads", inputs), ...links("waits for", controls), ...links("read by", [...new Set(readers[part.node])]));
+  }
+  function show(index) {
+    view = data.views[index]; leaves = []; readers = view.nodes.map(() => []); chosen = null;
+    root = build(view.tree, null, undefined);
+    root.open = true;
+    distribute();
+    draw();
+    fit();
+  }
+
+  picture.addEventListener("wheel", (event) => { event.preventDefault(); const frame = picture.getBoundingClientRect(); zoom(Math.exp(-event.deltaY / 500), event.clientX - frame.left, event.clientY - frame.top); }, { passive: false });
+  let drag = null;
+  picture.addEventListener("pointerdown", (event) => { drag = { x: event.clientX - place.x, y: event.clientY - place.y, moved: false, id: event.pointerId }; });
+  picture.addEventListener("pointermove", (event) => {
+    if (!drag) return;
+    if (!drag.moved && Math.hypot(event.clientX - drag.x - place.x, event.clientY - drag.y - place.y) < 4) return;
+    if (!drag.moved) { drag.moved = true; picture.setPointerCapture(drag.id); picture.classList.add("dragging"); }
+    place.x = event.clientX - drag.x; place.y = event.clientY - drag.y; move();
+  });
+  for (const kind of ["pointerup", "pointercancel"]) picture.addEventListener(kind, () => { drag = null; picture.classList.remove("dragging"); });
+  picture.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: [40, 0], ArrowRight: [-40, 0], ArrowUp: [0, 40], ArrowDown: [0, -40] }[event.key];
+    if (step) { place.x += step[0]; place.y += step[1]; move(); event.preventDefault(); }
+    else if (event.key === "+" || event.key === "=") zoom(1.25); else if (event.key === "-") zoom(0.8); else if (event.key === "0") fit();
+  });
+  document.getElementById("fit").addEventListener("click", fit);
+  document.getElementById("larger").addEventListener("click", () => zoom(1.25));
+  document.getElementById("smaller").addEventListener("click", () => zoom(0.8));
+  document.getElementById("close-all").addEventListener("click", () => { const close = (p) => { if (p.node < 0) { p.open = !p.parent; p.parts.forEach(close); } }; close(root); draw(); fit(); });
+  document.getElementById("view").addEventListener("change", (event) => show(Number(event.target.value)));
+  const query = document.getElementById("query"), matches = document.getElementById("matches");
+  const found = (text) => { const hits = []; for (let k = 0; k < view.nodes.length && hits.length < 30; k += 1) if (view.nodes[k][0].includes(text)) hits.push(k); return hits; };
+  query.addEventListener("input", () => matches.replaceChildren(...found(query.value).map((k) => { const option = element("option"); option.value = view.nodes[k][0]; return option; })));
+  document.getElementById("search").addEventListener("submit", (event) => { event.preventDefault(); const exact = view.nodes.findIndex((node) => node[0] === query.value); const hit = exact >= 0 ? exact : found(query.value)[0]; if (hit !== undefined && query.value) reveal(hit); });
+  show(0);
+})();
