@@ -3,6 +3,7 @@
     python -m bench.memory                                   # every model, full size; takes hours on two cores
     python -m bench.memory --size small                      # every model, small; minutes
     python -m bench.memory --models unet resnet50 --quick    # fewer steps to measure
+    python -m bench.memory --models resnet50 --times         # times of the rows in the file again, nothing else
     python -m bench.memory --from-json FILE                  # the tables again, as Markdown
 
 For each model: the unmodified step, `tf.recompute_grad` around hand-made blocks (see `bench.zoo`), `keras.RematScope`, and
@@ -44,7 +45,7 @@ UNMODIFIED = "unmodified"
 class Benchmark:
     """Runs one model and keeps its rows in the file."""
 
-    def __init__(self, name: str, path: Path, settings: dict[str, Any], console: Console) -> None:
+    def __init__(self, name: str, path: Path, settings: dict[str, Any], console: Console, *, again: bool = False) -> None:
         import keras
         import tensorflow as tf
 
@@ -58,7 +59,7 @@ class Benchmark:
         self.reference = zoo.make(name, size=settings["size"], batch=settings["batch"])
         self.results = Results.read(path)
         self.results.about = _about(tf.__version__, keras.__version__)
-        self.entry = ModelRows(self.reference.description, settings)
+        self.entry = self.results.models[name] if again else ModelRows(self.reference.description, settings)
         self.results.models[name] = self.entry
         self.timed: dict[str, tuple[Row, Any]] = {}
 
@@ -79,6 +80,27 @@ class Benchmark:
         self._times()
         self.entry.complete = True
         self.results.write(self.path)
+
+    def time_again(self) -> None:
+        """The times of the rows that the file has, measured anew; all else stays."""
+        for row in self.entry.rows:
+            if row.measured_bytes is None:
+                continue
+            self.console.print(f"{self.name}: {row.step} {row.budget}", style="dim")
+            if row.step == UNMODIFIED:
+                step: Any = self.reference.step
+            elif row.budget_bytes is None:
+                step = self.reference.with_variant("recompute_grad").step
+            else:
+                step = self._optimized(row.budget_bytes)
+            self.timed[f"{row.step} {row.budget}"] = (row, step)
+        self._times()
+        self.results.write(self.path)
+
+    def _optimized(self, budget_bytes: int) -> Any:
+        import graphwright as gw
+
+        return gw.optimize_memory(self.reference.step, budget=budget_bytes, inputs=self.reference.inputs, verify=False, cache_dir=None)
 
     def _row(self, row: Row, fill: Callable[[Row], None]) -> Row:
         """Fill a row; an error becomes its text."""
@@ -136,9 +158,7 @@ class Benchmark:
 
         assert row.budget_bytes is not None
         try:
-            fast = gw.optimize_memory(
-                self.reference.step, budget=row.budget_bytes, inputs=self.reference.inputs, verify=False, cache_dir=None
-            )
+            fast = self._optimized(row.budget_bytes)
         except gw.InfeasibleError as error:
             row.status = "infeasible"
             row.note = f"the smallest known to work is {error.smallest_budget_bytes / MIB:,.1f} MiB"
@@ -203,14 +223,17 @@ def _run_models(options: argparse.Namespace, path: Path, console: Console) -> in
     for name in options.models:
         settings = _settings(options)
         known = Results.read(path).models.get(name)
-        if known is not None and known.complete and known.settings == settings and not options.again:
+        if known is not None and known.complete and options.times:
+            settings = known.settings
+        elif known is not None and known.complete and known.settings == settings and not options.again:
             console.print(f"{name}: complete in {path}", style="dim")
             print_table(Results.read(path), [name], console)
             continue
-        command = [sys.executable, "-m", "bench.memory", "--child", "--models", name, "--size", options.size, "--json", str(path)]
-        command += ["--budgets", *map(str, options.budgets)]
-        command += ["--batch", str(options.batch)] if options.batch else []
-        command += ["--quick"] if options.quick else []
+        command = [sys.executable, "-m", "bench.memory", "--child", "--models", name, "--size", settings["size"], "--json", str(path)]
+        command += ["--budgets", *map(str, settings["budgets"])]
+        command += ["--batch", str(settings["batch"])] if settings["batch"] else []
+        command += ["--quick"] if settings["quick"] else []
+        command += ["--times"] if known is not None and known.complete and options.times else []
         status = subprocess.run(command, check=False).returncode
         if status:
             died += 1
@@ -236,6 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, default=None, help="the file for the results; default bench/results/memory-SIZE.json")
     parser.add_argument("--quick", action="store_true", help="fewer steps to measure, one step to compare")
     parser.add_argument("--again", action="store_true", help="run models that are complete, too")
+    parser.add_argument("--times", action="store_true", help="for models that are complete: measure the times of their rows again")
     parser.add_argument("--from-json", type=Path, default=None, help="print the tables of a file as Markdown and stop")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -247,7 +271,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     path = options.json or Path(__file__).parent / "results" / f"memory-{options.size}.json"
     if options.child:
-        Benchmark(options.models[0], path, _settings(options), console).run()
+        benchmark = Benchmark(options.models[0], path, _settings(options), console, again=options.times)
+        benchmark.time_again() if options.times else benchmark.run()
         return 0
     died = _run_models(options, path, console)
     console.print(LEGEND, style="dim")

@@ -75,8 +75,8 @@ def overheads(folder: Path, time_limit_s: float, console: Console) -> int:
             )
     console.print(table)
     console.print(
-        "Budgets below what a single task needs are left out. 'impossible': the lower bound, or looking at every schedule, proves that none fits; "
-        "'infeasible': none was found, the peak is that of the best one."
+        "Budgets below what a single task needs are left out. 'impossible': the lower bound, or looking at every schedule, proves "
+        "that none fits; 'infeasible': none was found, the peak is that of the best one."
     )
     return missed
 
