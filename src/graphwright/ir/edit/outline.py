@@ -28,8 +28,9 @@ def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "",
         stateful: whether the call is a `StatefulPartitionedCall`, which is right for all bodies.
 
     Raises:
-        GraphError: a name cannot be one, an input of the graph or of a signature is among the nodes, an output that is read is not among the view's, or a
-            path leaves the nodes and comes back, so that the call would wait for itself; nothing is changed then.
+        GraphError: a name cannot be one, an input of the graph or of a signature is among the nodes, an output that is
+            read is not among the view's, or a path leaves the nodes and comes back, so that the call would wait for itself;
+            nothing is changed then.
         UnsupportedError: the nodes hold control flow of TF1, whose frames cannot cross a function.
 
     >>> from graphwright.ir.text import from_text
@@ -199,10 +200,10 @@ def _body_of(call: Node) -> Graph:
     for role, have, want in (("inputs", call.inputs, body.inputs), ("outputs", call.outputs, body.outputs)):
         if [v.dtype for v in have] != [v.dtype for v in want]:
             raise GraphError(f"the {role} of {call.name!r} do not fit function {name!r}", where=f"node {call.name!r}")
-    argument_of = dict(zip(body.inputs, call.inputs, strict=True))
+    passed = dict(zip(body.inputs, call.inputs, strict=True))
     for output, result in zip(call.outputs, body.outputs, strict=True):
-        if result in argument_of and argument_of[result].producer in output.consumers:
-            raise GraphError(f"{argument_of[result].producer.name!r} reads {output.name} and makes it", where=f"node {call.name!r}")
+        if result in passed and passed[result].producer in output.consumers:
+            raise GraphError(f"{passed[result].producer.name!r} reads {output.name} and makes it", where=f"node {call.name!r}")
     if any(v.producer is call for v in call.inputs):
         raise GraphError(f"{call.name!r} reads itself", where=f"node {call.name!r}")
     if any(call in signature_nodes for signature_nodes in _fed(graph)):
