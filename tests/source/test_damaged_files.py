@@ -211,8 +211,8 @@ def test_writing_refuses_what_is_there_and_leaves_nothing_behind(tmp_path):
         write(graph, tmp_path / "there")
     with pytest.raises(ArgumentError, match="there is no folder"):
         write(graph, tmp_path / "no" / "folder")
+    (tmp_path / "x.pb").mkdir()
     with pytest.raises(ArgumentError, match="is a folder"):
-        (tmp_path / "x.pb").mkdir()
         write(graph, tmp_path / "x.pb", overwrite=True)
     (tmp_path / "x.pb").rmdir()
     assert sorted(tmp_path.iterdir()) == before

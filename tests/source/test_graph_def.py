@@ -305,6 +305,11 @@ def test_arguments_and_results_can_be_added_and_removed():
     extra = body.add_node("_Arg", "c", attrs={"T": body.inputs[0].dtype, "index": 2}, output_types=[(body.inputs[0].dtype, (2,))])
     body.inputs = [body.inputs[1], extra.outputs[0]]
     body.outputs = [body.outputs[1]]
+    with pytest.raises(GraphError, match="is read and is not in"):
+        to_graph_def(graph, every_function=True)
+    for node in reversed(body.nodes):
+        if not (node.control_consumers or any(v.uses for v in node.outputs) or body.is_border(node)):
+            body.remove_node(node)
     definition = next(iter(to_graph_def(graph, every_function=True).library.function))
     assert [a.name for a in definition.signature.input_arg] == ["b", "c"]
     assert len(definition.signature.output_arg) == 1

@@ -52,7 +52,8 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
     """
     if isinstance(x, Graph):
         return x
-    graph = _load_path(Path(x), tags) if isinstance(x, str | os.PathLike) else _load_object(x, tags)
+    path: str | None = os.fspath(x) if isinstance(x, str | Path) else None
+    graph = _load_object(x, tags) if path is None else _load_path(Path(path), tags)
     _follow_shapes(graph)
     return graph
 
@@ -159,7 +160,7 @@ def _export_meta_graph(graph: Any) -> Any:
 
 
 def _only_trace(function: Any) -> Any:
-    traces = function._list_all_concrete_functions() if hasattr(function, "_list_all_concrete_functions") else []
+    traces: list[Any] = function._list_all_concrete_functions() if hasattr(function, "_list_all_concrete_functions") else []
     if len(traces) == 1:
         return traces[0]
     if not traces and getattr(function, "input_signature", None) is not None:
@@ -222,7 +223,8 @@ def _argument_names(arguments: Iterable[Any]) -> list[str]:
 
 
 def _named_outputs(func_graph: Any, graph: Graph) -> dict[str, Any]:
-    structured = func_graph.structured_outputs
-    if isinstance(structured, dict) and all(isinstance(k, str) for k in structured) and len(structured) == len(graph.outputs):
-        return dict(zip(sorted(structured), graph.outputs, strict=True))
+    structured: Any = func_graph.structured_outputs
+    keys: list[Any] = list(structured) if isinstance(structured, dict) else []  # pyright: ignore[reportUnknownArgumentType]
+    if keys and all(isinstance(key, str) for key in keys) and len(keys) == len(graph.outputs):
+        return dict(zip(sorted(keys), graph.outputs, strict=True))
     return {f"output_{k}": value for k, value in enumerate(graph.outputs)}

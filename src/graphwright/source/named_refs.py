@@ -58,7 +58,9 @@ def write_refs(graph: Graph, item: NamedRefs, message: Any) -> None:
 def refs_bytes(graph: Graph, item: NamedRefs, message: Any) -> bytes:
     """The message as bytes, under the names that hold now: those that were read where nothing changed."""
     write_refs(graph, item, message)
-    if message == type(message).FromString(item.serialized):
+    original: Any = message.__class__()
+    original.ParseFromString(item.serialized)
+    if message == original:
         return item.serialized
     return message.SerializeToString(deterministic=True)
 
