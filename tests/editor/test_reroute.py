@@ -126,7 +126,7 @@ def test_control_inputs(graph):
     with pytest.raises(ValueError, match="not a control_input"):
         gde.remove_control_inputs(c0, [b1, a1])
     assert c0.control_inputs == (b1,)
-    with pytest.raises(TypeError, match="Expected a gde.Node"):
+    with pytest.raises(TypeError, match=r"Expected a gde\.Node"):
         gde.add_control_inputs(c0.output(0), a1)
     verify(graph.ir)
 

@@ -74,4 +74,5 @@ def _make_placeholder(node_def: Any, value: Value) -> None:
     for key in list(node_def.attr):
         del node_def.attr[key]
     node_def.attr["dtype"].type = value.dtype.number
+    node_def.attr["shape"].shape.SetInParent()
     shape_to_proto(value.shape, node_def.attr["shape"].shape)

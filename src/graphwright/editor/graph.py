@@ -135,6 +135,7 @@ class Graph(BaseGraph):
         if is_template(function):
             raise ValueError(f"Function '{function_name}' is a template, whose types follow from each call")
         if function_name not in self._function_views:
+            inference.shapes_of_arguments(self._ir, function)
             self._function_views[function_name] = FunctionGraph(function, self)
         return self._function_views[function_name]
 

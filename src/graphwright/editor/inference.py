@@ -7,7 +7,8 @@ from typing import Any
 
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import DType, Shape
-from graphwright.ir.graph import Graph, Node
+from graphwright.ir.graph import Function, Graph, Node
+from graphwright.ir.traits import called_functions, is_call
 from graphwright.ir.walk import order_of
 from graphwright.source.op_registry import op_definition
 from graphwright.source.op_types import OpTypes
@@ -93,6 +94,17 @@ def infer_graph(graph: Graph, nodes: Iterable[Node]) -> None:
             if value.last_shape != shape:
                 value.shape = shape
     graph.stale = {}
+
+
+def shapes_of_arguments(graph: Graph, function: Function) -> None:
+    """Give the arguments of a function the shapes that all calls in the main graph agree on, where none are known."""
+    if all(argument.last_shape is not None for argument in function.body.inputs):
+        return
+    calls = [node for node in graph.nodes if is_call(node, graph) and function.name in (node.op_type, *called_functions(node))]
+    for k, argument in enumerate(function.body.inputs):
+        shapes = {node.inputs[k].shape for node in calls if k < len(node.inputs)}
+        if argument.last_shape is None and len(shapes) == 1:
+            argument.shape = shapes.pop()
 
 
 def copy_shapes(tf_graph: Any, graph: Graph) -> None:

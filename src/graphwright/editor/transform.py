@@ -70,6 +70,8 @@ def copy_op_handler(
         del node_def.attr[node_protocol.COLOCATION]
         for name in groups:
             node_def.attr[node_protocol.COLOCATION].list.s.append(f"loc:@{info.new_group(name)}".encode())
+    if "frame_name" in node_def.attr:
+        node_def.attr["frame_name"].s = info.new_frame(op.get_attr("frame_name")).encode()
     if nodedef_fn is not None:
         node_def = nodedef_fn(node_def)
     copied = info.graph_.add_node_from_node_def(node_def)
@@ -149,7 +151,8 @@ class Transformer:
     def _transformed_t(self, info: TmpInfo, t: Tensor, consumer: Node) -> Tensor:
         if t in info.transformed_ts:
             return info.transformed_ts[t]
-        if t in info.sgv_inputs_set:
+        is_input = t in info.sgv_inputs_set
+        if is_input:
             found = self.transform_external_input_handler(info, t)
         elif t.node in info.ops:
             # The back edge of a loop: until it is copied, the copy reads something of the same dtype.
@@ -162,7 +165,7 @@ class Transformer:
         else:
             found = self.transform_external_hidden_input_handler(info, t)
         found = found.output(0) if isinstance(found, Node) else found
-        if info.graph_ is not info.graph:
+        if is_input or info.graph_ is not info.graph:
             info.transformed_ts[t] = found  # one placeholder for all that read it
         return found
 

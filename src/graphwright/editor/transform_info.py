@@ -45,6 +45,8 @@ class TmpInfo:
         self.transformed_ts: dict[Tensor, Tensor] = {}
         self.tmp_cyclic_ts: list[tuple[Tensor, Node]] = []
         self.temporary_nodes: list[Node] = []
+        self._frames: dict[str, str] = {}
+        self._taken_frames: set[object] | None = None
         self.known_collections = frozenset(get_predefined_collection_names())
         self._names_by_item: dict[object, list[str]] = {}
         source = self.graph.ir
@@ -78,6 +80,19 @@ class TmpInfo:
         if head in self.transformed_ops:
             return self.transformed_ops[head].name
         return self.new_name(name) if head in self.ops or self.graph is not self.graph_ else name
+
+    def new_frame(self, name: str) -> str:
+        """The name of a copied loop frame: no two loops of a graph may share one."""
+        if name not in self._frames:
+            if self._taken_frames is None:
+                self._taken_frames = {n.attrs.get("frame_name") for n in self.graph_.ir if "frame_name" in n.attrs}
+            candidate, k = name, 0
+            while candidate.encode() in self._taken_frames:
+                candidate = f"{self.scope_}{name}" + (f"_{k}" if k else "")
+                k += 1
+            self._taken_frames.add(candidate.encode())
+            self._frames[name] = candidate
+        return self._frames[name]
 
     def library(self) -> None:
         """Take the functions that the nodes call over into the destination.

@@ -145,14 +145,16 @@ def get_unique_graph(tops: Any, check_types: Any = None, none_if_empty: bool = F
         raise TypeError(f"{type(tops)} is not iterable")
     types = (Node, Tensor) if check_types is None else tuple(check_types) if is_iterable(check_types) else (check_types,)
     graph: Any = None
+    empty = True
     for top in tops:
         if not isinstance(top, types):
             raise TypeError(f"Expected a type in ({', '.join(t.__name__ for t in types)}), got: {type(top)}")
+        empty = False
         if graph is None:
             graph = top.graph
-        elif graph is not top.graph:
+        elif top.graph is not None and graph is not top.graph:
             raise ValueError(f"Operation {top} does not belong to given graph")
-    if graph is None and not none_if_empty:
+    if empty and not none_if_empty:
         raise ValueError("Can't find the unique graph of an empty list")
     return graph
 

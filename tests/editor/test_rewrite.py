@@ -1,0 +1,245 @@
+"""Batch sizes, and batch normalization folded into weights: equal to 1e-5 on random input when TensorFlow runs both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import graphwright.editor as gde
+from graphwright.ir.text import to_text
+from graphwright.ir.verify import verify
+from tests.editor.graphs import close, run
+
+pytestmark = pytest.mark.tensorflow
+RANDOM = np.random.default_rng(7)
+
+
+def random(*shape):
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+def positive(*shape):
+    return RANDOM.uniform(0.5, 2.0, shape).astype(np.float32)
+
+
+def op_types(graph):
+    return [n.op_type for n in graph.nodes]
+
+
+def linear(kind, x, channels=3, name="linear"):
+    """A convolution or product with random weights."""
+    count = x.shape[-1]
+    if kind == "MatMul":
+        return tf.matmul(x, random(count, channels), name=name)
+    if kind == "DepthwiseConv2dNative":
+        return tf.nn.depthwise_conv2d(x, random(2, 2, count, 2), [1, 1, 1, 1], "VALID", name=name)
+    return tf.nn.conv2d(x, random(2, 2, count, channels), [1, 1, 1, 1], "VALID", name=name)
+
+
+def normalized(op_type, x, training=False, name="norm"):
+    """A fused batch normalization with random parameters."""
+    count = int(x.shape[-1])
+    parameters = {"scale": positive(count), "offset": random(count), "mean": random(count), "variance": positive(count)}
+    made = getattr(tf.raw_ops, op_type)(x=x, epsilon=1e-5, is_training=training, name=name, **parameters)
+    return made[0]
+
+
+def compare(tf_graph, rewrite, gone, output="out:0", shape=(2, 6, 6, 4), scale=1.0, must_fold=True):
+    """Run before and after on the same random input; returns the rewritten graph."""
+    graph = gde.Graph(tf_graph)
+    feeds = {"x:0": random(*shape) * scale}
+    before = run(graph, output, feeds)
+    text = to_text(graph.ir)
+    rewrite(graph)
+    verify(graph.ir)
+    if must_fold:
+        assert gone not in op_types(graph)
+    else:
+        assert to_text(graph.ir) == text
+    close(run(graph, output, feeds), before)
+    return graph
+
+
+def test_batch_size():
+    with tf.Graph().as_default() as tf_graph:
+        x = tf.placeholder(tf.int32, [32, 1], name="x")
+        tf.add(x, 42, name="out")
+    for size, given in ((3, "node"), (None, "tensor")):
+        graph = gde.Graph(tf_graph)
+        gde.rewrite.change_batch_size(graph, size, [graph["x"] if given == "node" else graph["x:0"]])
+        assert graph["out:0"].shape.as_list() == [size, 1]
+        assert run(graph, "out:0", {"x:0": np.array([[0], [1], [2]])}).tolist() == [[42], [43], [44]]
+
+
+def test_batch_sizes_that_are_refused():
+    with tf.Graph().as_default() as tf_graph:
+        x, y = tf.placeholder(tf.float32, [32, 1], name="x"), tf.placeholder(tf.float32, [], name="y")
+        tf.add(x, tf.zeros([32, 1]), name="out")
+        tf.identity(y, name="same")
+    graph = gde.Graph(tf_graph)
+    before = to_text(graph.ir)
+    for node, complaint in (
+        (graph["out"], "not a Placeholder"),
+        (graph["y"], "no first dimension"),
+        (gde.Graph(tf_graph)["x"], "not in graph"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            gde.rewrite.change_batch_size(graph, 3, [node])
+    with pytest.raises(ValueError, match="refuses"):
+        gde.rewrite.change_batch_size(graph, 3, [graph["x"]])
+    assert to_text(graph.ir) == before
+
+
+@pytest.mark.parametrize("kind", ["Conv2D", "MatMul", "DepthwiseConv2dNative"])
+def test_factors_are_folded(kind):
+    with tf.Graph().as_default() as tf_graph:
+        x = tf.placeholder(tf.float32, [2, 4] if kind == "MatMul" else [2, 6, 6, 4], name="x")
+        made = linear(kind, x)
+        tf.multiply(made, random(int(made.shape[-1])), name="out")
+        tf.add_to_collection("ends", tf_graph.get_operation_by_name("out"))
+    graph = compare(tf_graph, gde.rewrite.fold_batch_norms, "Mul", shape=(2, 4) if kind == "MatMul" else (2, 6, 6, 4))
+    assert graph["out"].op_type == kind
+    assert graph.get_collection("ends") == [graph["out"]]
+    assert not graph.contains_node("linear")
+
+
+def test_a_convolution_that_others_read_is_left_alone():
+    with tf.Graph().as_default() as tf_graph:
+        made = linear("Conv2D", tf.placeholder(tf.float32, [2, 6, 6, 4], name="x"))
+        tf.multiply(made, random(3), name="out")
+        tf.multiply(made, random(3), name="other")
+    compare(tf_graph, gde.rewrite.fold_batch_norms, "Mul", must_fold=False)
+
+
+def test_factors_that_vary_along_something_else_are_left_alone():
+    with tf.Graph().as_default() as tf_graph:
+        made = linear("Conv2D", tf.placeholder(tf.float32, [2, 6, 6, 4], name="x"), channels=5)
+        tf.multiply(made, random(5, 1), name="out")
+    compare(tf_graph, gde.rewrite.fold_batch_norms, "Mul", must_fold=False)
+
+
+def test_weights_that_others_read_stay_as_they_are():
+    with tf.Graph().as_default() as tf_graph:
+        x = tf.placeholder(tf.float32, [2, 6, 6, 4], name="x")
+        weights = tf.constant(random(2, 2, 4, 3), name="weights")
+        plain = tf.nn.conv2d(x, weights, [1, 1, 1, 1], "VALID")
+        scaled = tf.multiply(tf.nn.conv2d(x, weights, [1, 1, 1, 1], "VALID"), random(3))
+        tf.add(plain, scaled, name="out")
+    compare(tf_graph, gde.rewrite.fold_batch_norms, "Mul")
+
+
+@pytest.mark.parametrize("norm", ["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"])
+@pytest.mark.parametrize("kind", ["Conv2D", "DepthwiseConv2dNative"])
+def test_fused_normalization_is_folded(norm, kind):
+    with tf.Graph().as_default() as tf_graph:
+        made = linear(kind, tf.placeholder(tf.float32, [2, 6, 6, 4], name="x"))
+        tf.identity(normalized(norm, made), name="out")
+    graph = compare(tf_graph, gde.rewrite.fold_old_batch_norms, norm)
+    assert graph["norm"].op_type == "BiasAdd"
+    unread = [n.name for n in graph.nodes if n.op_type == "Const" and not n.output(0).consumers()]
+    assert not [name for name in unread if name.startswith("norm")]
+
+
+def test_the_oldest_normalization_is_folded():
+    with tf.Graph().as_default() as tf_graph:
+        linear("Conv2D", tf.placeholder(tf.float32, [2, 6, 6, 4], name="x"), channels=2)
+    definition = tf_graph.as_graph_def()
+    definition.versions.producer = 8  # the op is older than this
+    graph = gde.Graph(definition)
+    node = graph.add_node("out", "BatchNormWithGlobalNormalization")
+    values = (random(2), positive(2), random(2), positive(2))
+    constants = [gde.make_const(graph, f"p{k}", v).output(0) for k, v in enumerate(values)]
+    node.set_inputs([graph["linear:0"], *constants])
+    node.add_attr("T", tf.float32)
+    node.add_attr("variance_epsilon", 0.00001)
+    node.add_attr("scale_after_normalization", False)
+    node.set_outputs_from_pairs([(t.dtype, t.shape) for t in graph["linear"].outputs])
+    feeds = {"x:0": random(2, 6, 6, 4)}
+    before = run(graph, "out:0", feeds)
+    gde.rewrite.fold_old_batch_norms(graph)
+    assert "BatchNormWithGlobalNormalization" not in op_types(graph)
+    close(run(graph, "out:0", feeds), before)
+
+
+def test_normalization_in_training_is_left_alone():
+    with tf.Graph().as_default() as tf_graph:
+        made = linear("Conv2D", tf.placeholder(tf.float32, [2, 6, 6, 4], name="x"))
+        raw = tf.raw_ops.FusedBatchNormV3(x=made, scale=positive(3), offset=random(3), mean=[], variance=[], is_training=True, name="norm")
+        tf.identity(raw[0], name="out")
+    compare(tf_graph, gde.rewrite.fold_old_batch_norms, "FusedBatchNormV3", must_fold=False)
+    compare(tf_graph, gde.rewrite.fold_batch_norms_up, "FusedBatchNormV3", must_fold=False)
+
+
+@pytest.mark.parametrize("axis", [3, 2])
+def test_two_convolutions_and_a_concatenation(axis):
+    with tf.Graph().as_default() as tf_graph:
+        x = tf.placeholder(tf.float32, [2, 6, 6, 4], name="x")
+        joined = tf.concat([linear("Conv2D", x, name="one"), linear("Conv2D", x, name="two")], axis)
+        tf.identity(normalized("FusedBatchNormV3", joined), name="out")
+    compare(tf_graph, gde.rewrite.fold_old_batch_norms, "FusedBatchNormV3")
+
+
+def test_batch_to_space_between():
+    with tf.Graph().as_default() as tf_graph:
+        x = tf.placeholder(tf.float32, [4, 3, 3, 4], name="x")
+        spread = tf.raw_ops.BatchToSpaceND(input=linear("Conv2D", x), block_shape=[2, 2], crops=[[0, 0], [0, 1]])
+        tf.identity(normalized("FusedBatchNormV3", spread), name="out")
+    compare(tf_graph, gde.rewrite.fold_old_batch_norms, "FusedBatchNormV3", shape=(4, 3, 3, 4))
+
+
+@pytest.mark.parametrize("kind", ["Conv2D", "MatMul", "DepthwiseConv2dNative"])
+@pytest.mark.parametrize("relu", [None, tf.nn.relu, tf.nn.relu6])
+def test_factors_and_offsets_are_folded_into_what_follows(kind, relu):
+    with tf.Graph().as_default() as tf_graph:
+        x = tf.placeholder(tf.float32, [2, 4] if kind == "MatMul" else [2, 6, 6, 4], name="x")
+        spread = tf.add(tf.multiply(x, positive(4)), random(4))
+        linear(kind, spread if relu is None else relu(spread, name="relu"), name="out")
+    shape = (2, 4) if kind == "MatMul" else (2, 6, 6, 4)
+    graph = compare(tf_graph, gde.rewrite.fold_batch_norms_up, "Mul", shape=shape, scale=10.0)
+    assert "Relu6" not in op_types(graph)
+    assert ("Minimum" in op_types(graph)) == (relu is tf.nn.relu6)
+
+
+@pytest.mark.parametrize("relu", [None, tf.nn.relu, tf.nn.relu6])
+def test_fused_normalization_is_folded_into_what_follows(relu):
+    with tf.Graph().as_default() as tf_graph:
+        spread = normalized("FusedBatchNormV3", tf.placeholder(tf.float32, [2, 6, 6, 4], name="x"))
+        linear("DepthwiseConv2dNative", spread if relu is None else relu(spread), name="out")
+    graph = compare(tf_graph, gde.rewrite.fold_batch_norms_up, "FusedBatchNormV3", scale=10.0)
+    assert graph["norm"].op_type == "BiasAdd"
+
+
+def test_a_relu_between_and_a_negative_factor():
+    with tf.Graph().as_default() as tf_graph:
+        x = tf.placeholder(tf.float32, [2, 6, 6, 4], name="x")
+        spread = tf.add(tf.multiply(x, np.array([1, -2, 3, 4], np.float32)), random(4))
+        linear("Conv2D", tf.nn.relu(spread), name="out")
+    compare(tf_graph, gde.rewrite.fold_batch_norms_up, "Mul", must_fold=False)
+
+
+def test_padding_that_would_be_scaled_differently():
+    """The border of a padded convolution is zero before and after: zeros times a factor are zeros, so folding holds."""
+    with tf.Graph().as_default() as tf_graph:
+        x = tf.placeholder(tf.float32, [2, 6, 6, 4], name="x")
+        spread = tf.add(tf.multiply(x, positive(4)), random(4))
+        tf.nn.conv2d(spread, random(3, 3, 4, 5), [1, 1, 1, 1], "SAME", name="out")
+    compare(tf_graph, gde.rewrite.fold_batch_norms_up, "Mul")
+
+
+def test_a_node_that_a_signature_names_stays():
+    with tf.Graph().as_default() as tf_graph:
+        x = tf.placeholder(tf.float32, [2, 6, 6, 4], name="x")
+        tf.multiply(linear("Conv2D", x), random(3), name="out")
+    graph = gde.Graph(tf_graph)
+    for name, tensor in (("inner", "linear:0"), ("outer", "out:0")):
+        definition = tf.MetaGraphDef().signature_def["x"]
+        definition.inputs["x"].name = "x:0"
+        definition.outputs["y"].name = tensor
+        graph.signatures[name] = definition
+    gde.rewrite.fold_batch_norms(graph)
+    assert "Mul" in op_types(graph)
+    del graph.signatures["inner"]
+    gde.rewrite.fold_batch_norms(graph)
+    assert "Mul" not in op_types(graph)
+    assert graph.signatures["outer"].outputs["y"].name == "out:0"

@@ -1,0 +1,257 @@
+"""Copies, copies with other inputs, and replaced tensors."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict, namedtuple
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import graphwright.editor as gde
+from graphwright.ir.text import to_text
+from graphwright.ir.verify import verify
+from tests.editor.graphs import close, run
+from tests.editor.test_graph import tf1_loop
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def graph():
+    """o = Const_2 + (Const_1 + (Const + Input)), with a note on the first constant."""
+    with tf.Graph().as_default() as tf_graph:
+        constants = [tf.constant(1.0, shape=[10], name="Const") for _ in range(3)]
+        total = tf.constant(np.arange(10.0, dtype=np.float32), name="Input")
+        for constant in constants:
+            total = tf.add(constant, total)
+        tf.identity(total, name="o")
+    graph = gde.Graph(tf_graph)
+    graph["Const"].add_attr("_foo", "foo")
+    return graph
+
+
+def test_a_whole_graph(graph):
+    target = gde.Graph()
+    view, info = gde.copy(graph, target)
+    assert list(target.node_names) == list(graph.node_names)
+    assert view.graph is target
+    for things in (graph.nodes, graph.tensors):
+        for thing in things:
+            copied = info.transformed(thing)
+            assert copied in (*target.nodes, *target.tensors)
+            assert copied.name == thing.name
+            assert info.original(copied) == thing
+    assert target.to_graph_def() == graph.to_graph_def()
+    assert info.transformed([graph["o"], graph["o:0"]]) == [target["o"], target["o:0"]]
+    assert "o => o" in str(info)
+    verify(target.ir)
+
+
+def test_within_one_graph(graph):
+    view, info = gde.copy(gde.sgv(graph["Add_1"], graph["Add_2"]), dst_scope="again")
+    assert [n.name for n in view.ops] == ["again/Add_1", "again/Add_2"]
+    assert [t.name for t in view.inputs] == ["again/geph__Const_1_0:0", "again/geph__Add_0:0", "again/geph__Const_2_0:0"]
+    assert [t.name for t in view.outputs] == ["again/Add_2:0"]
+    assert info.transformed(graph["o"]) is None
+    assert info.transformed(graph["o"], lambda node: node.name) == "o"
+    with pytest.raises(TypeError, match=r"gde\.Tensor or a gde\.Node"):
+        info.transformed(3)
+    second, _ = gde.copy(graph["o"], dst_scope="again")
+    assert second.ops[0].name == "again_1/o"
+    third, _ = gde.copy(graph["Add"], dst_scope="again", reuse_dst_scope=True)
+    assert third.ops[0].name == "again/Add"
+    verify(graph.ir)
+
+
+def test_scopes_of_the_source():
+    with tf.Graph().as_default() as tf_graph, tf.name_scope("here"):
+        tf.identity(tf.constant(1.0, name="a"), name="b")
+    graph, target = gde.Graph(tf_graph), gde.Graph()
+    gde.copy(graph, target, dst_scope="there", src_scope="here")
+    assert list(target.node_names) == ["there/a", "there/b"]
+    with pytest.raises(ValueError, match="does not belong to source scope"):
+        gde.copy(graph, target, src_scope="elsewhere")
+    with pytest.raises(TypeError, match=r"gde\.Graph"):
+        gde.copy(graph, tf_graph)
+
+
+def test_control_edges_and_nodes_without_outputs():
+    with tf.Graph().as_default() as tf_graph:
+        a, b = tf.constant(1, name="a"), tf.constant(1, name="b")
+        guard = tf.Assert(tf.equal(a, b, name="same"), [a, b], name="guard")
+        with tf.control_dependencies([guard]):
+            tf.add(a, b, name="sum")
+    graph = gde.Graph(tf_graph)
+    names = [n for n in graph.node_names if n != "sum"]
+    _, info = gde.Transformer()(gde.make_view([graph[n] for n in names]), graph, "", "")
+    assert info.transformed(graph[guard.name]) not in (None, graph[guard.name])
+    target = gde.Graph()
+    _, info = gde.copy([graph[n] for n in graph.node_names if "guard" in n or n in "ab same sum"], target)
+    assert [c.name for c in target["sum"].control_inputs] == [c.name for c in graph["sum"].control_inputs] != []
+    verify(graph.ir)
+
+
+def test_a_handler_for_nodes(graph):
+    """Noise is added to what each sum gives; what reads the sum reads the noisy one."""
+
+    def handler(info, op, new_inputs):
+        copied, outputs = gde.transform.copy_op_handler(info, op, new_inputs)
+        if not op.name.startswith("Add"):
+            return copied, outputs
+        noise = gde.make_const(info.graph_, "Noise", np.full([10], 1.0, np.float32), uniquify_name=True)
+        noisy = gde.make_simple_binary_op(info.graph_, "AddNoise", "AddV2", noise.output(0), copied.output(0), uniquify_name=True)
+        return copied, [noisy.output(0)]
+
+    transformer, target = gde.Transformer(), gde.Graph()
+    transformer.transform_op_handler = handler
+    transformer(graph, target, "", "")
+    match = gde.OpMatcher
+    first = match("AddNoise").input_ops("Noise", match("Add").input_ops("Const", "Input"))
+    second = match("AddNoise_1").input_ops("Noise_1", match("Add_1").input_ops("Const_1", first))
+    third = match("AddNoise_2").input_ops("Noise_2", match("Add_2").input_ops("Const_2", second))
+    [top] = gde.select_ops("^AddNoise_2$", graph=target)
+    assert third(top)
+    close(run(target, "o:0"), np.arange(10.0) + 6.0)
+
+
+def test_a_handler_may_not_return_the_original(graph):
+    transformer = gde.Transformer()
+    transformer.transform_op_handler = lambda info, op, new_inputs: (op, op.outputs)
+    with pytest.raises(ValueError, match="In-place"):
+        transformer(graph, graph, "", "")
+
+
+def test_a_change_of_the_node_defs(graph):
+    def change(node_def):
+        node_def.attr.pop("_foo", None)
+        node_def.attr["_bar"].s = b"bar"
+        return node_def
+
+    transformer, target = gde.Transformer(), gde.Graph()
+    transformer.transform_op_handler = functools.partial(gde.copy_op_handler, nodedef_fn=change)
+    transformer(graph, target, "", "")
+    assert graph["Const"].get_attr("_foo") == "foo"
+    assert not target["Const"].has_attr("_foo")
+    assert all(n.get_attr("_bar") == "bar" for n in target.nodes)
+    assert target["o:0"].shape.as_list() == [10]
+
+
+def test_other_inputs(graph):
+    ten = gde.make_const(graph, "Ten", np.arange(10, 20, dtype=np.float32)).output(0)
+    top = graph["o"].inputs[0].node
+    view, _ = gde.copy_with_input_replacements([graph["o"], top], {top.inputs[1]: ten})
+    assert list(view.inputs) == [top.inputs[0], ten]
+    close(run(graph, view.outputs[0].name), np.arange(11.0, 21.0))
+    close(run(graph, "o:0"), np.arange(3.0, 13.0))
+
+
+def test_collections_are_taken_along():
+    with tf.Graph().as_default() as tf_graph:
+        tf.add_to_collection("answers", tf.constant(42, name="a"))
+        tf.add_to_collection("losses", tf.constant(43, name="b").op)
+    graph, target = gde.Graph(tf_graph), gde.Graph()
+    gde.copy(graph, target, dst_scope="there")
+    assert set(target.get_all_collection_keys()) == {"there/answers", "losses"}
+    assert target.get_collection_by_name("there/answers") == [target["there/a:0"]]
+
+
+def test_colocation_follows():
+    with tf.Graph().as_default() as tf_graph:
+        a = tf.constant(1.0, name="a")
+        with tf.colocate_with(a):
+            tf.constant(2.0, name="b")
+    graph, target = gde.Graph(tf_graph), gde.Graph()
+    gde.copy(graph, target, dst_scope="there")
+    assert target["there/b"].colocation_groups == ("there/a",)
+    copied, _ = gde.copy(graph["b"], dst_scope="here")
+    assert copied.ops[0].colocation_groups == ("a",)
+
+
+def to_replace():
+    """c = a + b + eps, where b is a variable."""
+    with tf.Graph().as_default() as tf_graph:
+        a, b, eps = tf.constant(1.0, name="a"), tf.Variable(1.0, name="b"), tf.constant(0.001, name="eps")
+        tf.identity(a + b + eps, name="c")
+        tf.constant(2.0, name="a_new")
+    graph = gde.Graph(tf_graph)
+    return graph, graph["a:0"], graph["a_new:0"], graph["c:0"]
+
+
+def test_graph_replace():
+    graph, a, new, c = to_replace()
+    replaced = gde.graph_replace(c, {a: new})
+    assert replaced != c
+    before, after = run(graph, [c.name, replaced.name], initialize=True)
+    assert (before, after) == (pytest.approx(2.001), pytest.approx(3.001))
+    verify(graph.ir)
+
+
+def test_graph_replace_keeps_the_structure():
+    one = namedtuple("one", ["t"])
+    for wrap, unwrap in ((lambda t: {"c": t}, lambda x: x["c"]), (lambda t: OrderedDict(c=t), lambda x: x["c"]), (one, lambda x: x.t)):
+        graph, a, new, c = to_replace()
+        replaced = gde.graph_replace(wrap(c), {a: new})
+        assert type(replaced) is type(wrap(c))
+        assert unwrap(replaced).name == "c_1:0"
+
+
+def test_graph_replace_leaves_what_depends_on_nothing_replaced():
+    with tf.Graph().as_default() as tf_graph:
+        a, b = tf.constant(1.0, name="a"), tf.constant(2.0, name="b")
+        tf.add(a, 2 * b, name="c")
+        tf.constant(2.0, name="d")
+    g = gde.Graph(tf_graph)
+    found = gde.graph_replace([g["b:0"], g["c:0"]], {g["a:0"]: g["d:0"]})
+    assert [t.name for t in found] == ["b:0", "c_1:0"]
+    with pytest.raises(ValueError, match="not connected"):
+        gde.graph_replace(g["b:0"], {g["a:0"]: g["d:0"]})
+
+
+def test_graph_replace_in_gradients():
+    with tf.Graph().as_default() as tf_graph:
+        w = tf.Variable(3.0, name="w", use_resource=False)
+        y = tf.multiply(tf.multiply(w, w, name="mul1"), w, name="mul2")
+        tf.identity(tf.gradients(y, w)[0], "grad")
+    graph = gde.Graph(tf_graph)
+    replaced = gde.graph_replace(graph["grad:0"], {graph["w/read:0"]: graph["grad:0"]}, dst_scope="res")
+    assert replaced.name == "res/grad:0"
+    before, after = run(graph, ["grad:0", replaced.name], initialize=True)
+    assert (before, after) == (27.0, 3 * 27.0**2)
+
+
+def test_a_loop_of_tf1_is_copied():
+    graph = tf1_loop()
+    before = to_text(graph.ir)
+    graph.frozen = True
+    target = gde.Graph()
+    _, info = gde.copy(graph, target, dst_scope="imported")
+    assert to_text(graph.ir) == before
+    total, most = info.transformed(graph["double:0"]), info.transformed(graph["most:0"])
+    assert run(target, total.name, {most.name: 10}) == 110
+    assert not [n for n in target.node_names if "geph" in n]
+    verify(target.ir)
+
+
+def test_a_loop_of_tf1_is_copied_as_a_whole():
+    graph = tf1_loop()
+    gde.make_const(graph, "five", np.array(5, np.int32))
+    replaced = gde.graph_replace(graph["double:0"], {graph["most:0"]: graph["five:0"]}, dst_scope="res")
+    assert run(graph, [replaced.name, "double:0"], {"most:0": 10}) == [30, 110]
+
+
+@pytest.mark.parametrize("loop", [True, False])
+def test_functions_are_taken_along(loop):
+    with tf.Graph().as_default() as tf_graph:
+        x = tf.placeholder(tf.int32, (), name="x")
+        if loop:
+            result = tf.while_loop(lambda i, s: i <= x, lambda i, s: (i + 1, s + i), [tf.constant(1), tf.constant(0)])[1]
+        else:
+            result = tf.cond(x > 0, lambda: x * 10, lambda: x - 1)
+        tf.identity(result, name="result")
+    graph, target = gde.Graph(tf_graph), gde.Graph()
+    _, info = gde.copy(graph, target, dst_scope="imported")
+    assert target.function_names
+    got, fed = info.transformed(graph["result:0"]).name, info.transformed(graph["x:0"]).name
+    assert [run(target, got, {fed: k}) for k in (4, -3)] == ([10, 0] if loop else [40, -4])
