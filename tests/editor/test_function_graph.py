@@ -124,11 +124,11 @@ def test_backward(g, f):
 
 def test_out_of_nested_functions():
     g = with_nested_functions()
-    [add] = [n for n in g.nodes_iterator(lambda n: n.op_type == "AddV2", iterate_functions=True)]
+    [add] = list(g.nodes_iterator(lambda n: n.op_type == "AddV2", iterate_functions=True))
     outer = g.get_function_graph_by_name(g["x"].output(0).consumers()[0].get_attr("f").name)
     options = {"starting_nodes": [add], "iterate_functions": True, "escape_functions": True}
     assert visited(g.breadth_first_visitor, **options) == [add, add.graph["Identity"], outer["mul"], outer["Identity"], g["output"]]
-    calls = [n for n in g.nodes_iterator(lambda n: n.op_type == "PartitionedCall", iterate_functions=True)]
+    calls = list(g.nodes_iterator(lambda n: n.op_type == "PartitionedCall", iterate_functions=True))
     inner_call = next(n for n in calls if n.get_attr("f").name == add.graph.name)
     outer_call = next(n for n in calls if n is not inner_call)
     assert visited(g.backwards_breadth_first_visitor, **options) == [add, inner_call, outer_call, g["x"], g["y"]]

@@ -6,8 +6,8 @@ import warnings
 
 import numpy as np
 import pytest
-import tensorflow as tf2
-import tensorflow.compat.v1 as tf
+import tensorflow as tf
+import tensorflow.compat.v1 as tf1
 
 import graphwright.editor as gde
 from tests.editor.graphs import run
@@ -17,33 +17,33 @@ pytestmark = pytest.mark.tensorflow
 
 def save(folder, fill):
     """Save what `fill` builds: it returns inputs and outputs."""
-    with warnings.catch_warnings(), tf.Graph().as_default(), tf.Session() as session:
+    with warnings.catch_warnings(), tf1.Graph().as_default(), tf1.Session() as session:
         warnings.simplefilter("ignore")
         inputs, outputs = fill()
-        session.run(tf.global_variables_initializer())
-        tf.saved_model.simple_save(session, str(folder), inputs=inputs, outputs=outputs)
+        session.run(tf1.global_variables_initializer())
+        tf1.saved_model.simple_save(session, str(folder), inputs=inputs, outputs=outputs)
     return str(folder)
 
 
 def plus_42():
-    x = tf.placeholder(tf.int32, [], name="x")
-    return {"in": x}, {"out": tf.add(x, 42, name="y")}
+    x = tf1.placeholder(tf1.int32, [], name="x")
+    return {"i": x}, {"out": tf1.add(x, 42, name="y")}
 
 
 def plus_variable():
-    x = tf.placeholder(tf.int32, [], name="x")
-    return {"in": x}, {"out": tf.add(x, tf.Variable(42, name="v"), name="y")}
+    x = tf1.placeholder(tf1.int32, [], name="x")
+    return {"i": x}, {"out": tf1.add(x, tf1.Variable(42, name="v"), name="y")}
 
 
 def served(folder, fetch, feeds, tags=("serve",)):
-    with tf.Session(graph=tf.Graph()) as session:
-        tf.saved_model.load(session, list(tags), str(folder))
+    with tf1.Session(graph=tf1.Graph()) as session:
+        tf1.saved_model.load(session, list(tags), str(folder))
         return session.run(fetch, feeds)
 
 
 def served_by_tf2(folder, **inputs):
-    loaded = tf2.saved_model.load(str(folder))
-    [result] = loaded.signatures["serving_default"](**{k: tf2.constant(v) for k, v in inputs.items()}).values()
+    loaded = tf.saved_model.load(str(folder))
+    [result] = loaded.signatures["serving_default"](**{k: tf.constant(v) for k, v in inputs.items()}).values()
     return result.numpy()
 
 
@@ -51,12 +51,12 @@ def test_load(tmp_path):
     graph = gde.saved_model_to_graph(save(tmp_path / "m", plus_42))
     assert run(graph, "y:0", {"x:0": 1}) == 43
     assert list(graph.signatures) == ["serving_default"]
-    assert graph.signatures["serving_default"].inputs["in"].name == "x:0"
+    assert graph.signatures["serving_default"].inputs["i"].name == "x:0"
     assert graph["y:0"].shape.as_list() == []
 
 
 def test_a_graph_without_variables_and_signatures_is_written(tmp_path):
-    with tf.Graph().as_default() as tf_graph:
+    with tf1.Graph().as_default() as tf_graph:
         plus_42()
     graph = gde.Graph(tf_graph)
     written = graph.to_saved_model(str(tmp_path / "m"))
@@ -76,7 +76,7 @@ def test_a_graph_with_a_variable_is_edited_and_written(tmp_path):
     graph.rename_node("y", "difference")
     graph.to_saved_model(str(tmp_path / "after"))
     assert served(tmp_path / "after", "difference:0", {"x:0": 1}) == -41
-    assert served_by_tf2(tmp_path / "after", **{"in": 1}) == -41
+    assert served_by_tf2(tmp_path / "after", i=1) == -41
     assert gde.saved_model_to_graph(str(tmp_path / "after")).signatures["serving_default"].outputs["out"].name == "difference:0"
 
 
@@ -96,17 +96,17 @@ def test_variables_without_their_values_cannot_be_written(tmp_path):
     rebuilt = gde.Graph(definition, saver_info=gde.SaverInfo(f"{folder}/variables", saver_def), signature_info=info)
     rebuilt.to_saved_model(str(tmp_path / "after"))
     assert served(tmp_path / "after", "y:0", {"x:0": 1}) == 43
-    assert served_by_tf2(tmp_path / "after", **{"in": 1}) == 43
+    assert served_by_tf2(tmp_path / "after", i=1) == 43
 
 
 def test_collections_survive(tmp_path):
     def fill():
-        x, y = tf.placeholder(tf.float32, [], name="x"), tf.placeholder(tf.float32, [], name="y")
-        w, c = tf.Variable([1.0, 2.0], name="w"), tf.constant(0.0, name="c")
-        tf.add_to_collection("tensors", c)
-        error = tf.square(y - (x * w[0] + w[1] + c))
-        tf.train.GradientDescentOptimizer(0.01).minimize(error, name="train")
-        return {"in": x}, {"out": error}
+        x, y = tf1.placeholder(tf1.float32, [], name="x"), tf1.placeholder(tf1.float32, [], name="y")
+        w, c = tf1.Variable([1.0, 2.0], name="w"), tf1.constant(0.0, name="c")
+        tf1.add_to_collection("tensors", c)
+        error = tf1.square(y - (x * w[0] + w[1] + c))
+        tf1.train.GradientDescentOptimizer(0.01).minimize(error, name="train")
+        return {"i": x}, {"out": error}
 
     graph = gde.saved_model_to_graph(save(tmp_path / "m", fill))
     names = {"variables", "tensors", "train_op"}
@@ -116,38 +116,38 @@ def test_collections_survive(tmp_path):
     assert "tensors" in graph["c:0"].collection_names
     assert "train_op" in graph["train"].collection_names
     graph.to_saved_model(str(tmp_path / "after"))
-    with tf.Session(graph=tf.Graph()) as session:
-        tf.saved_model.load(session, ["serve"], str(tmp_path / "after"))
+    with tf1.Session(graph=tf1.Graph()) as session:
+        tf1.saved_model.load(session, ["serve"], str(tmp_path / "after"))
         found = {name: [item.name for item in session.graph.get_collection(name)] for name in names}
     assert found == {"variables": ["w:0"], "tensors": ["c:0"], "train_op": ["train"]}
 
 
 def test_batch_size_of_a_saved_model(tmp_path):
     def fill():
-        x = tf.placeholder(tf.float32, [32, 1], name="x")
-        return {"in": x}, {"out": tf.add(x, 42.0, name="y")}
+        x = tf1.placeholder(tf1.float32, [32, 1], name="x")
+        return {"i": x}, {"out": tf1.add(x, 42.0, name="y")}
 
     graph = gde.saved_model_to_graph(save(tmp_path / "m", fill))
     gde.rewrite.change_batch_size(graph, None, [graph["x:0"]])
     graph.to_saved_model(str(tmp_path / "after"))
     for count in (1, 2):
         assert served(tmp_path / "after", "y:0", {"x:0": np.zeros((count, 1))}).shape == (count, 1)
-        assert served_by_tf2(tmp_path / "after", **{"in": np.zeros((count, 1), np.float32)}).tolist() == [[42.0]] * count
+        assert served_by_tf2(tmp_path / "after", i=np.zeros((count, 1), np.float32)).tolist() == [[42.0]] * count
 
 
 def test_functions_of_tf2_are_edited_and_served(tmp_path):
-    class Model(tf2.Module):
+    class Model(tf.Module):
         def __init__(self):
-            self.w = tf2.Variable(10.0)
+            self.w = tf.Variable(10.0)
 
-        @tf2.function(input_signature=[tf2.TensorSpec([], tf2.float32, name="x")])
+        @tf.function(input_signature=[tf.TensorSpec([], tf.float32, name="x")])
         def __call__(self, x):
-            return {"y": self.w * x + tf2.constant(1.0, name="one")}
+            return {"y": self.w * x + tf.constant(1.0, name="one")}
 
     model = Model()
-    tf2.saved_model.save(model, str(tmp_path / "m"), signatures=model.__call__)
+    tf.saved_model.save(model, str(tmp_path / "m"), signatures=model.__call__)
     graph = gde.saved_model_to_graph(str(tmp_path / "m"))
-    constants = [n for n in graph.nodes_iterator(lambda n: n.op_type == "Const" and n.name.endswith("one"), iterate_functions=True)]
+    constants = list(graph.nodes_iterator(lambda n: n.op_type == "Const" and n.name.endswith("one"), iterate_functions=True))
     assert constants
     for constant in constants:
         constant.replace_attr("value", np.array(5.0, np.float32))
@@ -157,7 +157,7 @@ def test_functions_of_tf2_are_edited_and_served(tmp_path):
 
 
 def test_tags(tmp_path):
-    with tf.Graph().as_default() as tf_graph:
+    with tf1.Graph().as_default() as tf_graph:
         plus_42()
     folder = str(tmp_path / "m")
     gde.Graph(tf_graph).to_saved_model(folder, tags=["serve", "gpu"])

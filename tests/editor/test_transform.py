@@ -189,9 +189,9 @@ def test_graph_replace():
 
 
 def test_graph_replace_keeps_the_structure():
-    one = namedtuple("one", ["t"])
+    one = namedtuple("one", ["t"])  # noqa: PYI024 - users hand in such
     for wrap, unwrap in ((lambda t: {"c": t}, lambda x: x["c"]), (lambda t: OrderedDict(c=t), lambda x: x["c"]), (one, lambda x: x.t)):
-        graph, a, new, c = to_replace()
+        _, a, new, c = to_replace()
         replaced = gde.graph_replace(wrap(c), {a: new})
         assert type(replaced) is type(wrap(c))
         assert unwrap(replaced).name == "c_1:0"

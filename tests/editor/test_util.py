@@ -145,7 +145,7 @@ def test_identities_and_sums(graph):
 
 
 def test_trees():
-    pair = namedtuple("pair", "left right")
+    pair = namedtuple("pair", "left right")  # noqa: PYI024 - users hand in such
     tree = OrderedDict(x=[1, (2, 3)], y=pair(4, {"z": 5}))
     assert gde.util.flatten_tree(tree) == [1, 2, 3, 4, 5]
     negative = gde.util.transform_tree(tree, lambda n: -n)
