@@ -8,7 +8,6 @@ from graphwright.errors import GraphError
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.edit.insert import add_placeholder
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.select import walk_backward
 from graphwright.ir.signature import node_of
 from graphwright.ir.subgraph import graph_of
 from graphwright.ir.walk import backward_reachable
@@ -48,7 +47,7 @@ def extract(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value], *, 
     cut = dict.fromkeys(inputs)
     if len(cut) != len(inputs):
         raise GraphError("an input is given twice", where="argument 'inputs'")
-    needed = walk_backward([v.producer for v in outputs if v not in cut], stop_at=cut, control=True)
+    needed = _needed(cut, outputs)
     variables = [node.outputs[0] for node in needed if _stands_for_variable(node)]
     kept = [node for node in needed if not _stands_for_variable(node)]
     _check_cut(graph, cut, kept, outputs)
@@ -60,13 +59,30 @@ def extract(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value], *, 
     for value in (*cut, *variables):
         if value in graph.variables:
             part.variables[value_of[value]] = graph.variables[value]
-    result = clone(_in_order(graph, kept), into=part, input_map=value_of, collections=collections) if kept else None
+    entries = {value.producer: new.producer for value, new in value_of.items() if value.producer not in taken}
+    result = None
+    if kept:
+        result = clone(_in_order(graph, kept), into=part, input_map=value_of, control_map=entries, collections=collections)
     found = value_of if result is None else result.value_of
     part.inputs = [value_of[v] for v in (*cut, *variables)]
     part.outputs = [found[v] for v in outputs]
     if result is not None:
         part.control_outputs = [result.node_of[n] for n in graph.control_outputs if n in result.node_of]
     return part
+
+
+def _needed(cut: dict[Value, None], outputs: Sequence[Value]) -> list[Node]:
+    """What the outputs need behind the cut. Waiting for the maker of a cut value becomes waiting for its placeholder."""
+    makers = {value.producer for value in cut}
+    found = list(dict.fromkeys(v.producer for v in outputs if v not in cut))
+    seen = set(found)
+    for node in found:  # grows while it is walked
+        before = [v.producer for v in node.inputs if v not in cut] + [c for c in node.control_inputs if c not in makers]
+        for other in before:
+            if other not in seen:
+                seen.add(other)
+                found.append(other)
+    return found
 
 
 def _stands_for_variable(node: Node) -> bool:
