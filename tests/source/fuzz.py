@@ -179,6 +179,7 @@ def attempt(base: Base, rng: random.Random, written: Path) -> str:
         if not base.path.is_dir():
             written = written.with_suffix(".pb")
         write(graph, written)
+        graph.settle_shapes()
     except GraphwrightError as error:
         return type(error).__name__ if error.what else "an error without words"
     finally:

@@ -232,3 +232,79 @@ def test_saved_model_cli(model, tmp_path):
     command += ["--signature_def", "serving_default", "--input_exprs", "x=[[1.0, 1.0]];word=['a']"]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "[[-4. -6.]]" in output
+
+
+def call_of(graph: Graph, name: str) -> Node:
+    return next(n for n in graph if getattr(n.attrs.get("f"), "name", "") == name)
+
+
+def test_the_argument_of_a_function_becomes_text(model, tmp_path):
+    """float32[?,2] becomes string[?] in the wrapper of the signature, its call, the signature and the object graph."""
+    graph = load(model)
+    signature = graph.signatures["serving_default"]
+    name = signature.outputs["y"].producer.attrs["f"].name
+    call, body = call_of(graph, name), graph.functions[name].body
+    old = body.value("x")
+    text = body.add_node("_Arg", "text", attrs={"T": STRING, "index": 9}, output_types=[(STRING, (None,))]).outputs[0]
+    numbers = body.add_node("StringToNumber", "numbers", inputs=[text], attrs={"out_type": FLOAT}, output_types=[(FLOAT, None)]).outputs[0]
+    pairs = body.add_node(
+        "Reshape",
+        "pairs",
+        inputs=[numbers, constant(body, "shape", np.array([-1, 2], np.int32))],
+        attrs={"T": FLOAT, "Tshape": DTYPES["int32"]},
+        output_types=[(FLOAT, None)],
+    ).outputs[0]
+    body.replace_uses(old, pairs)
+    body.inputs = [text if v is old else v for v in body.inputs]
+    body.remove_node(old.producer)
+    body.rename(text.producer, "x")
+    placeholder = signature.inputs["x"].producer
+    fresh = graph.add_node("Placeholder", "fresh", attrs={"dtype": STRING}, output_types=[(STRING, (None,))]).outputs[0]
+    graph.set_inputs(call, [fresh if v.producer is placeholder else v for v in call.inputs])
+    signature.inputs["x"] = fresh
+    graph.remove_node(placeholder)
+    write(graph, tmp_path / "edited")
+    assert served(tmp_path / "edited", x=np.array([b"1", b"-1"]), word=WORD)["y"] == [[-2.0, -2.0]]
+    loaded = load(tmp_path / "edited")
+    assert sorted(loaded.functions) == sorted(graph.functions)  # the wrapper was edited, not replaced
+
+
+def test_the_argument_of_a_function_that_python_calls(model, tmp_path):
+    """`loaded.call` takes what its edited function takes; its `input_signature` follows."""
+    graph = load(model)
+    (function,) = [f for f in graph.functions.values() if any(n.op_type == "MatMul" for n in f.body)]
+    old = function.body.value("x")
+    half = DTYPES["float16"]
+    argument = function.body.add_node("_Arg", "x16", attrs={"T": half, "index": 0}, output_types=[(half, (None, 2))]).outputs[0]
+    cast = function.body.add_node("Cast", "cast", inputs=[argument], attrs={"SrcT": half, "DstT": FLOAT}, output_types=[(FLOAT, (None, 2))])
+    function.body.replace_uses(old, cast.outputs[0])
+    function.body.inputs = [argument if v is old else v for v in function.body.inputs]
+    function.body.remove_node(old.producer)
+    for body in (graph, *(f.body for f in graph.functions.values())):
+        for call in [n for n in body if getattr(n.attrs.get("f"), "name", "") == function.name]:
+            x = call.inputs[0]
+            less = body.add_node("Cast", "less", inputs=[x], attrs={"SrcT": FLOAT, "DstT": half}, output_types=[(half, x.shape)])
+            body.set_inputs(call, [less.outputs[0], *call.inputs[1:]])
+    write(graph, tmp_path / "edited")
+    assert served(tmp_path / "edited", x=X, word=WORD)["y"] == [[-2.0, -2.0]]
+    loaded = tf.saved_model.load(str(tmp_path / "edited"))
+    assert loaded.call(X.astype(np.float16), WORD)["y"].numpy().tolist() == [[-2.0, -2.0]]
+
+
+def test_a_keras_export(tmp_path):
+    case = CORPUS["keras_text_vectorization"](tmp_path)
+    graph = load(case.path)
+    signature = graph.signatures["serving_default"]
+    (key,) = signature.outputs
+    signature.outputs[key] = unary(graph, "Neg", signature.outputs[key]).outputs[0]
+    (name,) = signature.inputs
+    upper = signature.inputs[name]
+    lower = graph.add_node("StringStrip", "strip", inputs=[upper], output_types=[(STRING, upper.shape)])
+    graph.replace_uses(upper, lower.outputs[0], keep=[lower])
+    write(graph, tmp_path / "edited")
+    before = by_loading(case.path, case.feeds)["serving_default"][key]
+    for answers in (by_loading(tmp_path / "edited", case.feeds), by_session(tmp_path / "edited", case.feeds)):
+        assert np.array_equal(answers["serving_default"][key], -before)
+    loaded = tf.saved_model.load(str(tmp_path / "edited"))
+    given = next(iter(case.feeds["serving_default"].values()))
+    assert np.array_equal(loaded.serve(tf.constant(given)).numpy(), before)  # another function, which nobody edited

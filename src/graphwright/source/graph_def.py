@@ -16,7 +16,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
 from graphwright.ir.dtypes import Shape, dtype_from_number
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.source.attributes import from_attr_value, shape_from_proto, write_attr_value
+from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto, write_attr_value
 from graphwright.source.op_registry import op_definition, output_arguments
 from graphwright.source.op_types import OpTypes
 from graphwright.source.read_nodes import NodeReader, garbage_collection_paused
@@ -67,6 +67,8 @@ def _read_function(definition: Any, types: OpTypes, file_order: bool) -> Functio
         dtype = dtype_from_number(argument.type)
         attrs: dict[str, Attribute] = {"T": dtype, "index": k}
         shape: Shape = None
+        if "_input_shapes" in definition.attr and k < len(definition.attr["_input_shapes"].list.shape):
+            shape = shape_from_proto(definition.attr["_input_shapes"].list.shape[k])
         if k in definition.arg_attr:
             kept = definition.arg_attr[k].attr
             attrs |= {key: from_attr_value(kept[key]) for key in sorted(kept) if key.startswith("_")}
@@ -283,6 +285,12 @@ def _write_argument_attributes(definition: Any, arguments: Sequence[Value]) -> N
     if len(definition.signature.input_arg) != len(arguments):  # these are kept by the number of the argument
         definition.ClearField("arg_attr")
         definition.ClearField("resource_arg_unique_id")
+    if "_input_shapes" in definition.attr:
+        shapes = definition.attr["_input_shapes"].list.shape
+        if [shape_from_proto(shape) for shape in shapes] != [value.last_shape for value in arguments]:
+            del shapes[:]
+            for value in arguments:
+                shape_to_proto(value.last_shape, shapes.add())
     for k, value in enumerate(arguments):
         kept: dict[str, Attribute] = {key: a for key, a in value.producer.attrs.items() if key.startswith("_")}
         if k in definition.arg_attr:

@@ -1,12 +1,12 @@
 """SavedModel folders <-> `ir.Graph`, at the level of `saved_model.pb`, so that nothing is lost.
 
-The variables and assets are not read: they are copied when the graph is written.
+The variables and assets are not read: they are copied when the graph is written. `fingerprint.pb` is left out, which
+TensorFlow accepts: it says what the file was before, and making another one crashes TensorFlow 2.21 on some graphs.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -101,7 +101,6 @@ def write_saved_model(graph: Graph, folder: Path) -> None:
     if package.folder is not None:
         _copy_around(package.folder, folder)
     (folder / "saved_model.pb").write_bytes(serialize(saved_model, f"graph {graph.name!r}"))
-    _write_fingerprint(folder)
 
 
 def _filled(graph: Graph, package: Package) -> Any:
@@ -206,12 +205,3 @@ def _copy_around(source: Path, target: Path) -> None:
             (target / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(entry, target / relative)
     (target / "variables").mkdir(exist_ok=True)
-
-
-def _write_fingerprint(folder: Path) -> None:
-    # Private: there is no public writer. TensorFlow serves a SavedModel without a fingerprint too.
-    try:
-        fingerprints: Any = importlib.import_module("tensorflow.python.saved_model.fingerprinting_utils")
-        fingerprints.write_fingerprint(str(folder))
-    except (ImportError, AttributeError, ValueError):
-        return

@@ -114,6 +114,7 @@ def _write_placeholder(node_def: Any, value: Value, name: str) -> None:
     node_def.name = name
     node_def.op = "Placeholder"
     node_def.attr["dtype"].type = value.dtype.number
+    node_def.attr["shape"].shape.SetInParent()
     shape_to_proto(value.last_shape, node_def.attr["shape"].shape)
 
 
