@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from graphwright.errors import GraphError
@@ -79,7 +79,7 @@ def variable_def(graph: Graph, item: NamedRefs) -> Any:
     return proto
 
 
-def read(graph: Graph, *, collections: Any = None, signatures: Any = None) -> None:
+def read(graph: Graph, *, collections: Mapping[str, Any] | None = None, signatures: Mapping[str, Any] | None = None) -> None:
     """Add collections (`CollectionDef` by name) and signatures (`SignatureDef` by name) to the graph.
 
     Raises:

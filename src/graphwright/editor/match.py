@@ -16,9 +16,11 @@ def op_type(op_types: str | Iterable[str], op: Node | None = None) -> Any:
     True
     """
     types = (op_types,) if isinstance(op_types, str) else tuple(op_types)
-    if op is None:
-        return lambda operator: operator.op_type in types
-    return op.op_type in types
+
+    def is_such(operator: Node) -> bool:
+        return operator.op_type in types
+
+    return is_such if op is None else is_such(op)
 
 
 class OpMatcher:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from graphwright.editor.fold_batch_norms import fold_batch_norms as fold_batch_norms
 from graphwright.editor.fold_batch_norms import fold_batch_norms_up as fold_batch_norms_up
@@ -27,7 +28,7 @@ def change_batch_size(g: Graph, new_size: int | None, inputs: Iterable[Node | Te
     """
     tf = import_tensorflow()
     nodes = [i.node if isinstance(i, Tensor) else i for i in inputs]
-    before = {n: n.get_attr("shape") if n.has_attr("shape") else None for n in nodes}
+    before: dict[Node, Any] = {n: n.get_attr("shape") if n.has_attr("shape") else None for n in nodes}
     for n, shape in before.items():
         if n.op_type != "Placeholder":
             raise ValueError(f"Input node {n} is not a Placeholder")

@@ -76,7 +76,7 @@ class TmpInfo:
 
     def new_group(self, name: str) -> str:
         """The node that a copy shares a device with, where the original did so with `name`: the copy, if there is one."""
-        head = self.graph.get_node_by_name(name) if self.graph.contains_node(name) else None
+        head: Any = self.graph.get_node_by_name(name) if self.graph.contains_node(name) else None
         if head in self.transformed_ops:
             return self.transformed_ops[head].name
         return self.new_name(name) if head in self.ops or self.graph is not self.graph_ else name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from graphwright.editor import collecting
 from graphwright.editor.base_graph import BaseGraph
@@ -67,7 +67,7 @@ class ListView(Sequence[T]):
         return bool(self._list)
 
     def __getitem__(self, i: Any) -> Any:
-        return self._list[i]
+        return cast("Any", self._list)[i]
 
     def __add__(self, other: Iterable[T]) -> list[T]:
         return [*self._list, *other]
@@ -89,7 +89,7 @@ def flatten_tree(tree: Any, leaves: list[Any] | None = None) -> list[Any]:
     """
     leaves = [] if leaves is None else leaves
     if isinstance(tree, Mapping):
-        for child in tree.values():  # pyright: ignore[reportUnknownVariableType]
+        for child in cast("Mapping[Any, Any]", tree).values():
             flatten_tree(child, leaves)
     elif is_iterable(tree) and not isinstance(tree, str):
         for child in tree:
@@ -105,17 +105,16 @@ def transform_tree(tree: Any, fn: Callable[[Any], Any], iterable_type: type = tu
     >>> transform_tree({"a": [1, (2, 3)]}, lambda x: -x)
     {'a': [-1, (-2, -3)]}
     """
+    kind = cast("Any", type(tree))
     if isinstance(tree, dict):
-        kind: Any = type(tree)  # pyright: ignore[reportUnknownVariableType]
-        return kind((key, transform_tree(child, fn, iterable_type)) for key, child in tree.items())  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(tree, tuple):
-        children = [transform_tree(child, fn, iterable_type) for child in tree]  # pyright: ignore[reportUnknownVariableType]
-        kind = type(tree)  # pyright: ignore[reportUnknownVariableType]
-        return kind(*children) if hasattr(kind, "_fields") else kind(children)
+        pairs = cast("dict[Any, Any]", tree).items()
+        return kind((key, transform_tree(child, fn, iterable_type)) for key, child in pairs)
     if isinstance(tree, str) or not is_iterable(tree):
         return fn(tree)
-    kind = type(tree) if isinstance(tree, list) else iterable_type  # pyright: ignore[reportUnknownVariableType]
-    return kind(transform_tree(child, fn, iterable_type) for child in tree)
+    children = [transform_tree(child, fn, iterable_type) for child in tree]
+    if isinstance(tree, tuple):
+        return kind(*children) if hasattr(kind, "_fields") else kind(children)
+    return kind(children) if isinstance(tree, list) else iterable_type(children)
 
 
 def check_graphs(*args: Any) -> None:

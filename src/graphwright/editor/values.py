@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -80,9 +80,9 @@ def _set_scalar(result: Any, value: Any) -> None:
         case bool() | np.bool_():
             result.b = bool(value)
         case int() | np.integer():
-            result.i = int(value)
+            result.i = int(cast("int", value))
         case float() | np.floating():
-            result.f = float(value)
+            result.f = float(cast("float", value))
         case np.ndarray():
             result.tensor.CopyFrom(tf.make_tensor_proto(value))
         case _ if isinstance(value, tf.DType):
