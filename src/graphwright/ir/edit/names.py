@@ -41,7 +41,7 @@ def rename_scope(graph: Graph, old: str, new: str) -> int:
 
     Args:
         old: the scope; the empty string puts the whole graph below `new`.
-        new: its new name; the empty string takes the scope away.
+        new: its new name; the empty string takes the scope away, and a node that is called like the scope keeps its name.
 
     Raises:
         GraphError: no node is in the scope, or a name is taken; nothing is changed then.
@@ -61,6 +61,8 @@ def rename_scope(graph: Graph, old: str, new: str) -> int:
         raise GraphError(f"no node is in scope {old!r}", where=f"graph {graph.name!r}", remedy="look at ir.select.scopes(graph)")
 
     def renamed(name: str) -> str:
+        if name == old and not new:
+            return name
         rest = name[len(old) :].lstrip("/") if old else name
         return "/".join(part for part in (new, rest) if part)
 
