@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from graphwright.errors import GraphError
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Variable
+from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.ir.text import to_text
 from graphwright.ir.verify import verify
 from graphwright.ir.walk import topological_order
@@ -211,3 +212,106 @@ def test_sorting_refuses_what_is_no_order():
     graph.sort_nodes(nodes[::-1])
     assert [node.name for node in graph] == ["b", "a", "log", "x"]
     assert [node.name for node in topological_order(graph)] == ["log", "x", "a", "b"]
+
+
+def test_what_a_signature_feeds_or_fetches_cannot_be_removed_and_follows():
+    graph = chain()
+    graph.outputs = []
+    x, a, b = (graph[name].outputs[0] for name in "xab")
+    graph.inputs = []
+    graph.signatures["serve"] = Signature({"image": x}, {"label": b})
+    with pytest.raises(GraphError, match="'b' is an input or output of signature 'serve'"):
+        graph.remove_node(graph["b"])
+    assert graph.is_border(graph["x"])
+    graph.rename(graph["b"], "renamed")
+    assert graph.signatures["serve"].outputs["label"].name == "renamed:0"
+    assert graph.replace_uses(b, a) == 1
+    assert graph.signatures["serve"].outputs["label"] is a
+    graph.remove_node(b.producer)
+    # Whatever way the dictionaries are changed, the graph knows.
+    graph.signatures["serve"].outputs.update(label=x)
+    graph.remove_node(graph["a"])
+    graph.signatures["serve"].inputs = {}
+    assert graph.is_border(graph["x"])
+    del graph.signatures["serve"].outputs["label"]
+    assert not graph.is_border(graph["x"])
+    graph.signatures |= {"again": Signature({"x": x}, {})}
+    assert graph.is_border(graph["x"])
+    graph.signatures = {}
+    graph.remove_nodes([graph["x"], graph["log"]])
+    verify(graph)
+
+
+def test_collections_lose_what_is_removed():
+    graph = chain()
+    graph.outputs = []
+    b, log = graph["b"], graph["log"]
+    graph.collections["losses"] = Collection("nodes", [b.outputs[0], log, b])
+    both = NamedRefs(b"both", {"loss": b.outputs[0], "log": log})
+    graph.collections["messages"] = Collection("bytes", [NamedRefs(b"one", {"loss": b}), both, b"plain", NamedRefs(b"none", {})])
+    graph.collections["numbers"] = Collection("ints", [1, 2])
+    graph.remove_node(b)
+    assert graph.collections["losses"].items == [log]
+    assert [getattr(item, "serialized", item) for item in graph.collections["messages"].items] == [b"both", b"plain", b"none"]
+    assert both.refs == {"log": log}
+    assert graph.collections["numbers"].items == [1, 2]
+    graph.collections["losses"].items.append(graph["a"].outputs[0])
+    graph.remove_nodes([graph["a"], log])
+    assert graph.collections["losses"].items == []
+    verify(graph)
+
+
+def test_inputs_and_outputs_of_a_node_change_in_number():
+    graph = chain()
+    x, a, b = graph["x"], graph["a"], graph["b"]
+    graph.set_inputs(b, [x.outputs[0], a.outputs[0], x.outputs[0]])
+    assert [str(use) for use in x.outputs[0].uses] == ["a.inputs[0]", "b.inputs[0]", "b.inputs[2]"]
+    graph.set_inputs(b, [])
+    assert not a.outputs[0].uses
+    more = graph.add_output(a, *I32)
+    last = graph.add_output(a, *F32)
+    assert (more.name, last.name) == ("a:1", "a:2")
+    graph.set_inputs(b, [last])
+    graph.remove_output(more)
+    assert last.name == "a:1"
+    assert b.inputs[0] is a.outputs[1]
+    verify(graph)
+    with pytest.raises(GraphError, match=r"a:1 is still read by b.inputs\[0\]"):
+        graph.remove_output(last)
+    with pytest.raises(GraphError, match=r"b:0 is in graph.outputs"):
+        graph.remove_output(b.outputs[0])
+    with pytest.raises(GraphError, match="is no output of 'a' any more"):
+        graph.remove_output(more)
+
+
+def test_output_types_are_set_in_place():
+    graph = chain()
+    a = graph["a"]
+    first = a.outputs[0]
+    graph.set_output_types(a, [(DTYPES["float32"], (7,)), I32])
+    assert a.outputs[0] is first
+    assert first.shape == (7,)
+    with pytest.raises(GraphError, match="cannot become int32"):
+        graph.set_output_types(a, [I32])
+    with pytest.raises(GraphError, match="still read"):
+        graph.set_output_types(a, [])
+    graph.set_output_types(a, [F32])
+    assert len(a.outputs) == 1
+    graph.set_op_type(a, "Elu")
+    assert a.op_type == "Elu"
+    with pytest.raises(GraphError, match="cannot be empty"):
+        graph.set_op_type(a, "")
+    verify(graph)
+
+
+def test_a_loop_of_tf1_is_in_order():
+    graph = Graph("loop")
+    merge = graph.add_node("Merge", "merge", output_types=[F32])
+    step = graph.add_node("NextIteration", "next", inputs=merge.outputs, output_types=[F32])
+    graph.append_input(merge, step.outputs[0])
+    verify(graph)
+    assert topological_order(graph) == [merge, step]
+    relu = graph.add_node("Relu", "relu", inputs=merge.outputs, output_types=[F32])
+    graph.append_input(merge, relu.outputs[0])
+    with pytest.raises(GraphError, match="wait for each other"):
+        verify(graph)

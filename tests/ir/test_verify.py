@@ -9,6 +9,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Function, Graph, Variable
+from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.ir.text import from_text
 from graphwright.ir.verify import verify
 from tests.ir.graphs import graphs
@@ -111,6 +112,22 @@ def test_borders_from_elsewhere(graph):
 def test_a_variable_behind_no_resource(graph):
     graph.variables[graph["x"].outputs[0]] = Variable("w", *F32, trainable=True)
     with pytest.raises(GraphError, match="variable 'w' stands behind x:0, which is no resource"):
+        verify(graph)
+
+
+def test_signatures_and_collections_from_elsewhere(graph):
+    stranger = Graph().add_node("Const", "stranger", output_types=[F32])
+    graph.signatures["s"] = Signature({"x": stranger.outputs[0]}, {})
+    with pytest.raises(GraphError, match="input 'x' of signature 's' is stranger:0, which is not in the graph"):
+        verify(graph)
+    graph.signatures["s"] = Signature({}, {"y": graph.value("b")})
+    verify(graph)
+    for item in (stranger, stranger.outputs[0]):
+        graph.collections["c"] = Collection("nodes", [item])
+        with pytest.raises(GraphError, match="collection 'c' holds 'stranger"):
+            verify(graph)
+    graph.collections["c"] = Collection("bytes", [b"plain", NamedRefs(b"", {"p": graph["a"], "q": stranger})])
+    with pytest.raises(GraphError, match="collection 'c' holds 'stranger'"):
         verify(graph)
 
 
