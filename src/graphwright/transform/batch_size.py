@@ -13,7 +13,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import is_call
 from graphwright.transform.constant_arrays import add_constant, constant_array
 from graphwright.transform.inline_calls import inline_calls
-from graphwright.transform.interface import PLACEHOLDERS, find_input, input_values, put_in_order
+from graphwright.transform.interface import PLACEHOLDERS, find_in_signatures, input_values, put_in_order
 
 
 def change_batch_size(graph: Graph, size: int | None, *, inputs: Iterable[str] | None = None, axis: int = 0) -> int:
@@ -75,7 +75,8 @@ def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> list[Value]
         if not chosen:
             raise ArgumentError(f"no input has a dimension {axis}", where=f"graph {graph.name!r}")
         return chosen
-    chosen = [find_input(graph, name) for name in names]
+    found = [meant[name] for name in names for meant in find_in_signatures(graph, [name], is_input=True)]
+    chosen = list(dict.fromkeys(found))
     for value in chosen:
         if value.producer.op_type not in PLACEHOLDERS:
             raise ArgumentError(f"{value.name} is no placeholder", where="argument 'inputs'")

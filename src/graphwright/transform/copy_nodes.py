@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, cast
 
 from graphwright.ir.attributes import Attribute, FunctionReference
 from graphwright.ir.graph import Function, Graph, Node, Value
@@ -160,8 +160,22 @@ def copy_model(graph: Graph) -> tuple[Graph, Copied]:
     copy.outputs = [values[v] for v in graph.outputs]
     copy.control_outputs = [copied.nodes[n] for n in graph.control_outputs]
     copy_surroundings(graph, copy, copied)
-    copy.package, copy.shape_rule = graph.package, graph.shape_rule
+    copy.shape_rule = graph.shape_rule
+    copy.package = copied_package(graph.package, copied)
     return copy, copied
+
+
+def copied_package(package: object | None, copied: Copied) -> object | None:
+    """What a file holds besides, where it speaks of values in terms of the copies."""
+    if package is None or not is_dataclass(package) or isinstance(package, type):
+        return package
+    changed: dict[str, Any] = {}
+    for entry in fields(package):
+        held: Any = getattr(package, entry.name)
+        if isinstance(held, dict):
+            table = cast("dict[Any, Any]", held)
+            changed[entry.name] = {copied.values.get(key, key) if isinstance(key, Value) else key: item for key, item in table.items()}
+    return replace(package, **changed)
 
 
 def copy_surroundings(source: Graph, into: Graph, copied: Copied, rename: Callable[[str], str] = str) -> None:

@@ -110,6 +110,8 @@ class _Constants:
             inputs.append(array)
         with np.errstate(all="ignore"):
             try:
+                if node.op_type == "Squeeze":
+                    return _squeeze(inputs[0], node)
                 return np.asarray(_EVALUATED[node.op_type](*inputs))
             except (TypeError, ValueError):
                 return None
@@ -131,6 +133,12 @@ def _expand_dims(x: Array, axis: Array) -> Array:
     return np.expand_dims(x, int(axis))
 
 
+def _squeeze(x: Array, node: Node) -> Array:
+    axes = node.attrs.get("squeeze_dims")
+    chosen = tuple(axis for axis in axes if isinstance(axis, int)) if isinstance(axes, tuple) else ()
+    return np.squeeze(x, chosen or None)
+
+
 _EVALUATED: dict[str, Callable[..., Array]] = {
     "Identity": _same,
     "StopGradient": _same,
@@ -146,6 +154,7 @@ _EVALUATED: dict[str, Callable[..., Array]] = {
     "Maximum": np.maximum,
     "Reshape": _reshape,
     "ExpandDims": _expand_dims,
+    "Squeeze": _same,  # needs its attribute as well
 }
 
 

@@ -15,8 +15,9 @@ def inline_calls(graph: Graph, purity: Purity | None = None) -> int:
 
     What TF2 exports is a signature that calls a function that calls the model; a job that looks at
     the model's nodes runs on the inlined graph. Unlike `inline_functions` it changes the graph in
-    place. While, If and Case stay nodes with their functions. Nodes of a body are called
-    `<call>/<node>`. Results wait for the effects of the body, as those of a call do.
+    place. A call that a collection names stays, such as the one that restores variables. While, If
+    and Case stay nodes with their functions. Nodes of a body are called `<call>/<node>`. Results
+    wait for the effects of the body, as those of a call do.
 
     Args:
         purity: tells which nodes have no effects; without it, every node of a body counts as having some.
@@ -40,7 +41,8 @@ def inline_calls(graph: Graph, purity: Purity | None = None) -> int:
     """
     _check(graph)
     purity = purity or Purity(graph, {})
-    waiting = [node for node in graph.nodes if is_call(node, graph)]
+    held = {item if isinstance(item, Node) else item.producer for c in graph.collections.values() for item in c.references()}
+    waiting = [node for node in graph.nodes if is_call(node, graph) and node not in held]
     count = 0
     while waiting:
         node = waiting.pop()

@@ -93,6 +93,34 @@ def _find(graph: Graph, name: str, signature: str | None, *, is_input: bool) -> 
     raise ArgumentError(f"there is no {kind} {name!r}", where=f"graph {graph.name!r}", remedy=f"its {kind}s are {_listed(known)}")
 
 
+def find_in_signatures(graph: Graph, names: Iterable[str], *, signature: str | None = None, is_input: bool) -> list[dict[str, Value]]:
+    """What the names mean in each signature that knows them all; signatures that mean the same count once.
+
+    A Keras export has two signatures with the same keys and placeholders of their own: both are found.
+
+    Raises:
+        ArgumentError: a name is unknown, or two signatures share some of the values and not all.
+    """
+    find = find_input if is_input else find_output
+    names = list(names)
+    found: list[dict[str, Value]] = []
+    for key, known in graph.signatures.items() if signature is None else ():
+        if names and all(name in (known.inputs if is_input else known.outputs) for name in names):
+            meant = {name: find(graph, name, signature=key) for name in names}
+            if meant not in found:
+                found.append(meant)
+    if not found:
+        return [{name: find(graph, name, signature=signature) for name in names}]
+    values = [value for meant in found for value in meant.values()]
+    if len(found) > 1 and len(set(values)) != len(values):
+        raise ArgumentError(
+            f"signatures share some of {_listed(names)}, but not all",
+            where=f"graph {graph.name!r}",
+            remedy="say which signature is meant with signature=",
+        )
+    return found
+
+
 def find_value(graph: Graph, name: str | Value) -> Value:
     """A value itself, or the one with this name: an output, an input, or any `node:1` inside.
 
@@ -103,11 +131,12 @@ def find_value(graph: Graph, name: str | Value) -> Value:
         if not graph.owns(name.producer):
             raise ArgumentError(f"{name.name} does not belong to graph {graph.name!r}", where=f"value {name.name!r}")
         return name
-    for find in (find_output, find_input):
-        try:
-            return find(graph, name)
-        except ArgumentError:
-            continue
+    for is_input in (False, True):
+        for key in ("serving_default", None):
+            try:
+                return _find(graph, name, key, is_input=is_input)
+            except ArgumentError:
+                continue
     try:
         return graph.value(name)
     except GraphError as error:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.signature import Signature
-from graphwright.transform.copy_nodes import Copied, copy_model, copy_nodes, copy_surroundings
+from graphwright.transform.copy_nodes import Copied, copied_package, copy_model, copy_nodes, copy_surroundings
 from graphwright.transform.interface import PLACEHOLDERS, agree, find_input, find_output, input_values, output_values, put_in_order
 
 _VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
@@ -57,8 +57,6 @@ def merge_models(
             remedy="freeze one of them first (freeze_variables)",
         )
     merged, copied_first = copy_model(first)
-    if packages == [second]:
-        merged.package = second.package
     skipped = {value.producer for value in pairs}
     kept_names = {v.producer: v.producer.name for v in (*_ends(second, signature)[0].values(), *_ends(second, signature)[1].values())}
     replaced = {value: copied_first.values[source] for value, source in pairs.items()}
@@ -70,6 +68,8 @@ def merge_models(
         replaced=replaced,
         rename=lambda name: name if name in names else f"{scope}/{name}",
     )
+    if packages == [second]:
+        merged.package = copied_package(second.package, copied_second)
     _join(merged, (first, copied_first), (second, copied_second), pairs, scope=scope, signature=signature, keep_outputs=keep_outputs)
     put_in_order(merged)
     return merged

@@ -12,8 +12,7 @@ from graphwright.transform.copy_nodes import copy_nodes
 from graphwright.transform.interface import (
     PLACEHOLDERS,
     agree,
-    find_input,
-    find_output,
+    find_in_signatures,
     hand_on_control,
     put_in_order,
     replace_input_value,
@@ -36,11 +35,12 @@ def add_preprocessing(
     Args:
         graph: the model; changed in place.
         preprocessing: copied, with the functions that it calls.
-        signature: the signature whose keys the placeholders are called after; all by default.
+        signature: the signature whose keys the placeholders are called after; by default every one that has them all
+            (each gets a graft of its own, unless they share their placeholders).
         scope: where the new nodes go.
 
     Returns:
-        The new inputs, by name.
+        The new inputs, by name, of the first signature.
 
     Raises:
         ArgumentError: a placeholder names no input, `<input>_preprocessed` is missing, has another number of outputs
@@ -60,20 +60,29 @@ def add_preprocessing(
     (<Value preprocessing/x_preprocessed:0 float32[2]>,)
     """
     pairs = _pairs(preprocessing, "preprocessed", "input")
-    old_of = {name: find_input(graph, name, signature=signature) for name in pairs}
-    _check_different(old_of, "input")
-    for name, (_, made) in pairs.items():
-        old = old_of[name]
-        if old.producer.op_type not in PLACEHOLDERS:
-            raise ArgumentError(
-                f"the input {name!r} is fed at {old.name}, which a {old.producer.op_type} node makes",
-                where=f"graph {graph.name!r}",
-                cause="only a placeholder can be replaced by another",
-                remedy="cut the model there first (extract_submodel)",
-            )
-        _check_fits(made, old, f"{name}_preprocessed")
+    meanings = find_in_signatures(graph, pairs, signature=signature, is_input=True)
+    for old_of in meanings:
+        _check_different(old_of, "input")
+        for name, (_, made) in pairs.items():
+            old = old_of[name]
+            if old.producer.op_type not in PLACEHOLDERS:
+                raise ArgumentError(
+                    f"the input {name!r} is fed at {old.name}, which a {old.producer.op_type} node makes",
+                    where=f"graph {graph.name!r}",
+                    cause="only a placeholder can be replaced by another",
+                    remedy="cut the model there first (extract_submodel)",
+                )
+            _check_fits(made, old, f"{name}_preprocessed")
+    grafted = [_graft_before(graph, preprocessing, pairs, old_of, scope) for old_of in meanings]
+    put_in_order(graph)
+    return grafted[0]
+
+
+def _graft_before(
+    graph: Graph, graft: Graph, pairs: Mapping[str, tuple[Value, Value]], old_of: Mapping[str, Value], scope: str
+) -> dict[str, Value]:
     place = unique_scope(graph, scope)
-    copied = copy_nodes(preprocessing, graph, rename=lambda name: f"{place}/{name}")
+    copied = copy_nodes(graft, graph, rename=lambda name: f"{place}/{name}")
     new_inputs: dict[str, Value] = {}
     for name, (placeholder, made) in pairs.items():
         old, new = old_of[name], copied.values[placeholder]
@@ -88,7 +97,6 @@ def add_preprocessing(
         graph.remove_node(old_node)
         graph.rename(new.producer, own_name)
         new_inputs[name] = new
-    put_in_order(graph)
     return new_inputs
 
 
@@ -106,11 +114,11 @@ def add_postprocessing(
     Args:
         graph: the model; changed in place.
         postprocessing: copied, with the functions that it calls.
-        signature: the signature whose keys the placeholders are called after; all by default.
+        signature: the signature whose keys the placeholders are called after; by default every one that has them all.
         scope: where the new nodes go.
 
     Returns:
-        The new outputs, by name.
+        The new outputs, by name, of the first signature.
 
     Raises:
         ArgumentError: a placeholder names no output or does not fit it, `<output>_postprocessed` is missing, has another
@@ -129,16 +137,25 @@ def add_postprocessing(
     (<Value y_raw:0 float32[2]>,)
     """
     pairs = _pairs(postprocessing, "postprocessed", "output")
-    old_of = {name: find_output(graph, name, signature=signature) for name in pairs}
-    _check_different(old_of, "output")
-    for name, (placeholder, _) in pairs.items():
-        _check_fits(old_of[name], placeholder, name)
+    meanings = find_in_signatures(graph, pairs, signature=signature, is_input=False)
+    for old_of in meanings:
+        _check_different(old_of, "output")
+        for name, (placeholder, _) in pairs.items():
+            _check_fits(old_of[name], placeholder, name)
+    grafted = [_graft_behind(graph, postprocessing, pairs, old_of, scope) for old_of in meanings]
+    put_in_order(graph)
+    return grafted[0]
+
+
+def _graft_behind(
+    graph: Graph, graft: Graph, pairs: Mapping[str, tuple[Value, Value]], old_of: Mapping[str, Value], scope: str
+) -> dict[str, Value]:
     placeholders = {placeholder for placeholder, _ in pairs.values()}
-    inner = [node for node in postprocessing.nodes if not placeholders.intersection(node.outputs)]
+    inner = [node for node in graft.nodes if not placeholders.intersection(node.outputs)]
     place = unique_scope(graph, scope)
     replaced = {placeholder: old_of[name] for name, (placeholder, _) in pairs.items()}
     fed = {v.producer for v in (*graph.inputs, *(v for s in graph.signatures.values() for v in s.inputs.values()))}
-    copied = copy_nodes(postprocessing, graph, nodes=inner, replaced=replaced, rename=lambda name: f"{place}/{name}")
+    copied = copy_nodes(graft, graph, nodes=inner, replaced=replaced, rename=lambda name: f"{place}/{name}")
     new_outputs: dict[str, Value] = {}
     for name, (_, made) in pairs.items():
         old, new = old_of[name], copied.values[made]
@@ -149,7 +166,6 @@ def add_postprocessing(
             graph.rename(node, graph.unique_name(f"{own_name}_raw"))
             graph.rename(new.producer, own_name)
         new_outputs[name] = new
-    put_in_order(graph)
     return new_outputs
 
 

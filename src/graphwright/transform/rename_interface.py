@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.transform.interface import find_input, find_output, put_in_order, replace_output_value
+from graphwright.transform.interface import find_in_signatures, put_in_order, replace_output_value
 
 
 def rename_inputs(graph: Graph, names: Mapping[str, str], *, signature: str | None = None) -> int:
@@ -48,8 +48,7 @@ def rename_outputs(graph: Graph, names: Mapping[str, str], *, signature: str | N
 
 def _rename(graph: Graph, names: Mapping[str, str], signature: str | None, *, is_input: bool) -> int:
     kind = "input" if is_input else "output"
-    find = find_input if is_input else find_output
-    values = {old: find(graph, old, signature=signature) for old in names}
+    values = {old: value for old in names for value in _meant(graph, old, signature, is_input=is_input)}
     chosen = graph.signatures if signature is None else {signature: graph.signatures[signature]}
     tables = [s.inputs if is_input else s.outputs for s in chosen.values()]
     renamed_tables = [_renamed_keys(table, names, kind) for table in tables]
@@ -79,6 +78,12 @@ def _rename(graph: Graph, names: Mapping[str, str], signature: str | None, *, is
     if split:
         put_in_order(graph)
     return len(names)
+
+
+def _meant(graph: Graph, name: str, signature: str | None, *, is_input: bool) -> list[Value]:
+    """The values of this name; the one whose node has it comes last."""
+    found = [meant[name] for meant in find_in_signatures(graph, [name], signature=signature, is_input=is_input)]
+    return sorted(found, key=lambda value: name in (value.name, value.producer.name))
 
 
 def _renamed_keys(table: Mapping[str, Value], names: Mapping[str, str], kind: str) -> dict[str, Value]:

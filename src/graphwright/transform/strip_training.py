@@ -12,7 +12,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import references_of
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.constant_arrays import add_constant
-from graphwright.transform.interface import PLACEHOLDERS, agree, find_input, find_value, hand_on_control, put_in_order
+from graphwright.transform.interface import PLACEHOLDERS, agree, find_in_signatures, find_value, hand_on_control, put_in_order
 
 _TRAINING_COLLECTIONS = frozenset(
     "train_op summaries summary_op losses regularization_losses update_ops trainable_variables moving_average_variables "
@@ -55,7 +55,11 @@ def strip_training(
     wanted = None if outputs is None else [find_value(graph, name) for name in outputs]
     if wanted is None and not graph.outputs and not graph.signatures:
         raise ArgumentError("the graph states no outputs", where=f"graph {graph.name!r}", remedy="name what serving fetches: outputs=[...]")
-    arrays = {find_input(graph, name): (name, value) for name, value in (constants or {}).items()}
+    arrays = {
+        meant[name]: (name, value)
+        for name, value in (constants or {}).items()
+        for meant in find_in_signatures(graph, [name], is_input=True)
+    }
     bound = {value: _array(value, name, given) for value, (name, given) in arrays.items()}
 
     before = len(graph)

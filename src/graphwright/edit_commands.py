@@ -1,0 +1,365 @@
+"""The commands `graphwright edit ...`: load a model, do one job, write it again, say what changed.
+
+`app.add_typer(edit, name="edit")` puts them into the command line, whose commands print errors.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from graphwright.errors import ArgumentError
+from graphwright.ir.graph import Graph
+from graphwright.report.diff import diff as diff_of
+from graphwright.report.diff import print_diff
+from graphwright.report.units import format_count
+
+edit = typer.Typer(
+    no_args_is_help=True,
+    help="Change a model and write it again: MODEL is a .pb, .pbtxt or .keras file or a SavedModel, OUT a .pb or .pbtxt file or a folder.",
+)
+
+Model = Annotated[Path, typer.Argument(help="The model to change.", show_default=False)]
+Out = Annotated[Path, typer.Argument(help="Where the changed model goes.", show_default=False)]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at OUT.")]
+SignatureName = Annotated[str | None, typer.Option("--signature", help="The signature that is meant; all by default.", show_default=False)]
+Pairs = Annotated[list[str], typer.Argument(help="OLD=NEW, once per name.", show_default=False)]
+Names = Annotated[list[str] | None, typer.Option(help="A name; may be given several times.", show_default=False)]
+
+
+class WeightType(StrEnum):
+    """What weights are stored as."""
+
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+class PictureKind(StrEnum):
+    """What a picture is written as."""
+
+    SVG = "svg"
+    HTML = "html"
+
+
+@edit.command("add-preprocessing")
+def add_preprocessing(
+    model: Model,
+    preprocessing: Annotated[Path, typer.Argument(help="The graph to graft.")],
+    out: Out,
+    signature: SignatureName = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Graft a graph before the inputs: a placeholder per input, a node <input>_preprocessed."""
+    from graphwright.transform.preprocessing import add_preprocessing as job
+
+    graph, graft = _load(model), _load(preprocessing)
+    new = job(graph, graft, signature=signature)
+    _write(graph, out, overwrite, f"replaced {', '.join(f'{name} ({value.dtype})' for name, value in new.items())}")
+
+
+@edit.command("add-postprocessing")
+def add_postprocessing(
+    model: Model,
+    postprocessing: Annotated[Path, typer.Argument(help="The graph to graft.")],
+    out: Out,
+    signature: SignatureName = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Graft a graph behind the outputs: a placeholder per output, a node <output>_postprocessed."""
+    from graphwright.transform.preprocessing import add_postprocessing as job
+
+    graph, graft = _load(model), _load(postprocessing)
+    new = job(graph, graft, signature=signature)
+    _write(graph, out, overwrite, f"replaced {', '.join(f'{name} ({value.dtype})' for name, value in new.items())}")
+
+
+@edit.command("rename-inputs")
+def rename_inputs(model: Model, out: Out, names: Pairs, signature: SignatureName = None, overwrite: Overwrite = False) -> None:
+    """Rename inputs: keys of signatures, and placeholders."""
+    from graphwright.transform.rename_interface import rename_inputs as job
+
+    graph = _load(model)
+    _write(graph, out, overwrite, f"renamed {job(graph, _pairs(names), signature=signature)} inputs")
+
+
+@edit.command("rename-outputs")
+def rename_outputs(model: Model, out: Out, names: Pairs, signature: SignatureName = None, overwrite: Overwrite = False) -> None:
+    """Rename outputs: keys of signatures, and nodes."""
+    from graphwright.transform.rename_interface import rename_outputs as job
+
+    graph = _load(model)
+    _write(graph, out, overwrite, f"renamed {job(graph, _pairs(names), signature=signature)} outputs")
+
+
+@edit.command("batch-size")
+def batch_size(
+    model: Model,
+    out: Out,
+    size: Annotated[str, typer.Argument(help="A number, or `free`.")],
+    inputs: Annotated[list[str] | None, typer.Option("--input", help="An input; all by default.", show_default=False)] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Change the batch size, or free it."""
+    from graphwright.transform.batch_size import change_batch_size as job
+
+    if size != "free" and not size.isdecimal():
+        raise ArgumentError(f"{size!r} is no batch size", where="argument SIZE", remedy="write a number, or free")
+    graph = _load(model)
+    changed = job(graph, None if size == "free" else int(size), inputs=inputs)
+    _write(graph, out, overwrite, f"changed {changed} nodes")
+
+
+@edit.command("strip-training")
+def strip_training(
+    model: Model,
+    out: Out,
+    outputs: Annotated[
+        list[str] | None, typer.Option("--output", help="A value to keep, where the model states no outputs.", show_default=False)
+    ] = None,
+    constants: Annotated[
+        list[str] | None, typer.Option("--constant", help="INPUT=VALUE, such as keep_prob=1.0.", show_default=False)
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Remove gradients, optimizers, summaries, and inputs that only training knows."""
+    from graphwright.transform.strip_training import strip_training as job
+
+    graph = _load(model)
+    values = {name: _literal(text) for name, text in _pairs(constants or []).items()}
+    _write(graph, out, overwrite, f"removed {job(graph, outputs=outputs, constants=values)} nodes")
+
+
+@edit.command("freeze")
+def freeze(model: Model, out: Out, overwrite: Overwrite = False) -> None:
+    """Make constants of the variables of a SavedModel."""
+    from graphwright.transform.freeze_variables import freeze_variables as job
+
+    graph = _load(model)
+    _write(graph, out, overwrite, f"froze {job(graph, variable_values(graph, model))} variables")
+
+
+@edit.command("fold-batch-norms")
+def fold_batch_norms(model: Model, out: Out, overwrite: Overwrite = False) -> None:
+    """Fold batch norms into the convolutions before them; freezes the variables of a SavedModel first."""
+    from graphwright.transform.fold_batch_norms import fold_batch_norms as job
+    from graphwright.transform.freeze_variables import freeze_variables
+
+    graph = _load(model)
+    if model.is_dir():
+        freeze_variables(graph, variable_values(graph, model))
+    _write(graph, out, overwrite, f"folded {job(graph)} chains")
+
+
+@edit.command("replace-op")
+def replace_op(
+    model: Model,
+    out: Out,
+    old: Annotated[str, typer.Argument(help="The op type to replace.")],
+    new: Annotated[str, typer.Argument(help="The op type to put there.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Replace a type of operation everywhere, in functions too."""
+    from graphwright.transform.replace_op_type import replace_op_type as job
+
+    graph = _load(model)
+    _write(graph, out, overwrite, f"replaced {job(graph, old, new)} nodes")
+
+
+@edit.command("extract")
+def extract(
+    model: Model,
+    out: Out,
+    inputs: Annotated[list[str], typer.Option("--input", help="A value to feed, NAME or KEY=NAME.")],
+    outputs: Annotated[list[str], typer.Option("--output", help="A value to compute, NAME or KEY=NAME.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Cut out the part of a model between tensors."""
+    from graphwright.transform.extract_submodel import extract_submodel as job
+
+    graph = job(_load(model), _ends(inputs), _ends(outputs))
+    _write(graph, out, overwrite, f"extracted {format_count(len(graph))} nodes")
+
+
+@edit.command("merge")
+def merge(
+    first: Annotated[Path, typer.Argument(help="A model.")],
+    second: Annotated[Path, typer.Argument(help="Another one.")],
+    out: Out,
+    connect: Annotated[
+        list[str] | None, typer.Option(help="INPUT=OUTPUT: an input of the second reads an output of the first.", show_default=False)
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Make one model of two."""
+    from graphwright.transform.merge_models import merge_models as job
+
+    graph = job(_load(first), _load(second), connect=_pairs(connect or []))
+    _write(graph, out, overwrite, f"merged into {format_count(len(graph))} nodes")
+
+
+@edit.command("remove-debug")
+def remove_debug(model: Model, out: Out, overwrite: Overwrite = False) -> None:
+    """Cut out assertions, prints, numeric checks and chains of Identity."""
+    from graphwright.transform.remove_debug_ops import remove_debug_ops as job
+
+    graph = _load(model)
+    _write(graph, out, overwrite, f"removed {job(graph)} nodes")
+
+
+@edit.command("convert-weights")
+def convert_weights(
+    model: Model,
+    out: Out,
+    dtype: Annotated[WeightType, typer.Option(help="What to store weights as.")] = WeightType.BFLOAT16,
+    overwrite: Overwrite = False,
+) -> None:
+    """Store weights in 16 bits; freezes the variables of a SavedModel first."""
+    from graphwright.transform.convert_dtype import convert_weights as job
+    from graphwright.transform.freeze_variables import freeze_variables
+
+    graph = _load(model)
+    if model.is_dir():
+        freeze_variables(graph, variable_values(graph, model))
+    _write(graph, out, overwrite, f"converted {job(graph, dtype.value)} constants")
+
+
+@edit.command("inline")
+def inline(model: Model, out: Out, overwrite: Overwrite = False) -> None:
+    """Inline all calls of functions."""
+    from graphwright.transform.inline_calls import inline_calls as job
+
+    graph = _load(model)
+    _write(graph, out, overwrite, f"inlined {job(graph)} calls")
+
+
+@edit.command("diff")
+def diff(
+    before: Annotated[Path, typer.Argument(help="A model.")],
+    after: Annotated[Path, typer.Argument(help="Another one.")],
+    rows: Annotated[int, typer.Option(min=1, help="Lines per section.")] = 40,
+) -> None:
+    """What changed between two models, by name and by structure; exit code 1 where anything did."""
+    result = diff_of(_load(before), _load(after))
+    print_diff(result, Console(), rows=rows)
+    if result:
+        raise typer.Exit(1)
+
+
+@edit.command("draw")
+def draw(
+    model: Model,
+    out: Annotated[Path | None, typer.Argument(help="An .svg or .html file.", show_default=False)] = None,
+    kind: Annotated[
+        PictureKind | None,
+        typer.Option(help="By default what the file's name says, else SVG where Graphviz is installed.", show_default=False),
+    ] = None,
+    scope: Annotated[str, typer.Option(help="Draw only this scope.")] = "",
+    open_scopes: Annotated[list[str] | None, typer.Option("--open", help="A scope to show open.", show_default=False)] = None,
+) -> None:
+    """Draw a model; in HTML scopes open and close."""
+    from graphwright.report.drawing import draw as job
+
+    written = job(_load(model), out, kind=None if kind is None else kind.value, scope=scope, open_scopes=tuple(open_scopes or ()))
+    typer.echo(f"picture written to {written}")
+
+
+def variable_values(graph: Graph, folder: Path) -> dict[str, Any]:
+    """The values of a SavedModel's variables, by the name of their nodes.
+
+    Raises:
+        ArgumentError: the model is no SavedModel.
+    """
+    from graphwright.source.tensorflow_import import import_tensorflow
+
+    tf = import_tensorflow()
+    prefix = folder / "variables" / "variables"
+    handles = [n for n in graph.nodes if n.op_type in ("VarHandleOp", "VariableV2", "Variable")]
+    if not handles:
+        return {}
+    if not prefix.with_suffix(".index").is_file():
+        raise ArgumentError(f"{folder} holds no values of variables", where="argument MODEL", remedy="give a SavedModel folder")
+    reader: Any = tf.train.load_checkpoint(str(prefix))
+    keys = set(reader.get_variable_to_shape_map())
+    paths = _checkpoint_keys(reader, folder) if "_CHECKPOINTABLE_OBJECT_GRAPH" in keys else {}
+    ids: dict[Any, int] = getattr(graph.package, "object_ids", {})
+    values: dict[str, Any] = {}
+    for node in handles:
+        shared = node.attrs.get("shared_name")
+        names = [node.name, *([shared.decode()] if isinstance(shared, bytes) else [])]
+        key = paths.get(ids.get(node.outputs[0], -1)) or next((name for name in names if name in keys), None)
+        if key is not None:
+            values[node.name] = reader.get_tensor(key)
+    return values
+
+
+def _checkpoint_keys(reader: Any, folder: Path) -> dict[int, str]:
+    """Object of the SavedModel -> key in its checkpoint: both trees are walked from the root by the names of the children."""
+    from graphwright.source.named_refs import message_class
+
+    saved: Any = message_class("protobuf.saved_model", "SavedModel")()
+    saved.ParseFromString((folder / "saved_model.pb").read_bytes())
+    objects = saved.meta_graphs[0].object_graph_def.nodes
+    stored: Any = message_class("protobuf.trackable_object_graph", "TrackableObjectGraph")()
+    stored.ParseFromString(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
+    keys: dict[int, str] = {}
+    pairs, seen = [(0, 0)], {0}
+    while pairs and objects:
+        ours, theirs = pairs.pop()
+        for attribute in stored.nodes[theirs].attributes:
+            if attribute.name == "VARIABLE_VALUE":
+                keys[ours] = attribute.checkpoint_key
+        children: dict[str, int] = {child.local_name: child.node_id for child in stored.nodes[theirs].children}
+        for child in objects[ours].children:
+            if child.local_name in children and child.node_id not in seen:
+                seen.add(child.node_id)
+                pairs.append((child.node_id, children[child.local_name]))
+    return keys
+
+
+def _load(path: Path) -> Graph:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from graphwright.source.load import load
+
+    return load(path)
+
+
+def _write(graph: Graph, out: Path, overwrite: bool, done: str) -> None:
+    from graphwright.source.write import write
+
+    write(graph, out, overwrite=overwrite)
+    typer.echo(f"{done}; {format_count(len(graph))} nodes written to {out}")
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        old, equals, new = text.partition("=")
+        if not equals or not old or not new:
+            raise ArgumentError(f"{text!r} is no pair", remedy="write OLD=NEW")
+        if old in pairs:
+            raise ArgumentError(f"{old!r} is given twice")
+        pairs[old] = new
+    return pairs
+
+
+def _ends(texts: Sequence[str]) -> dict[str, str] | list[str]:
+    return _pairs(texts) if any("=" in text for text in texts) else list(texts)
+
+
+def _literal(text: str) -> Any:
+    """A value as Python or JSON writes it."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ArgumentError(f"{text!r} is no value", remedy="write a number, true, false, or a list") from error

@@ -1,0 +1,138 @@
+"""Pictures: every node is in them, nothing is loaded, large graphs stay small boxes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from graphwright.errors import ArgumentError, MissingDependencyError, UnsupportedError
+from graphwright.ir.graph import DTYPES, Function, Graph
+from graphwright.report import drawing
+from graphwright.report.drawing import dot_source, draw, page, svg
+from graphwright.report.drawing_tree import LARGEST_LEVEL, opened, scope_tree, visible
+
+F32 = [(DTYPES["float32"], (None, 3))]
+
+
+def network(blocks: int, size: int = 5) -> Graph:
+    graph = Graph("network")
+    value = graph.add_node("Placeholder", "image", output_types=F32).outputs[0]
+    graph.inputs = [value]
+    for block in range(blocks):
+        for k in range(size):
+            value = graph.add_node("Relu", f"stage_{block // 10}/block_{block}/relu_{k}", inputs=[value], output_types=F32).outputs[0]
+    graph.outputs = [value]
+    return graph
+
+
+def flat(count: int) -> Graph:
+    graph = Graph("flat")
+    value = graph.add_node("Placeholder", "x", output_types=F32).outputs[0]
+    for k in range(count):
+        value = graph.add_node("Relu", f"n{k}", inputs=[value], output_types=F32).outputs[0]
+    return graph
+
+
+def data_of(text: str):
+    found = re.search(r'<script type="application/json" id="graph-data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def leaves_of(tree) -> list[int]:
+    return [tree] if isinstance(tree, int) else [leaf for child in tree[2] for leaf in leaves_of(child)]
+
+
+@pytest.mark.parametrize("graph", [network(30), flat(10_000)], ids=["scopes", "flat"])
+def test_the_tree_holds_each_node_once_and_no_level_is_too_wide(graph):
+    root, leaves = scope_tree(graph)
+    assert set(leaves) == set(graph.nodes)
+    assert root.node_count == len(graph)
+    parts = [root]
+    for part in parts:
+        parts += part.parts
+        assert len(part.parts) <= LARGEST_LEVEL
+        assert all(child.parent is part for child in part.parts)
+    assert sum(part.node is not None for part in parts) == len(graph)
+
+
+def test_closed_scopes_stand_for_what_lies_in_them():
+    graph = network(20)
+    root, leaves = scope_tree(graph)
+    leaf = leaves[graph["stage_1/block_12/relu_0"]]
+    assert visible(leaf, {root}).path == "stage_1"
+    assert visible(leaf, opened(root, limit=0, wanted=["stage_1"])).path == "stage_1/block_12"
+    assert visible(leaf, opened(root, limit=1000)) is leaf
+
+
+def test_the_page_loads_nothing_and_holds_every_node():
+    graph = network(30)
+    graph.functions["body"] = Function("body", flat(3))
+    text = page(graph, open_scopes=("stage_1/block_12",))
+    assert "default-src 'none'" in text
+    assert not re.search(r"(src|href)\s*=|https?://(?!www\.w3\.org/2000/svg)|@import|url\((?!#)", text)
+    views = data_of(text)["views"]
+    assert [view["title"] for view in views] == ["network", "function body"]
+    assert sorted(leaves_of(views[0]["tree"])) == list(range(len(graph)))
+    names = [node[0] for node in views[0]["nodes"]]
+    assert sorted(names) == sorted(node.name for node in graph)
+    for name, _, _, inputs, _, types, _ in views[0]["nodes"]:
+        assert [names[k] for k in inputs] == [v.producer.name for v in graph[name].inputs]
+        assert types == "float32[?,3]"
+
+
+def test_names_are_shown_and_not_obeyed(tmp_path):
+    graph = Graph("</script><script>alert(1)</script>")
+    graph.add_node("No</script>Op", '</script><b>"x\\', output_types=F32)
+    text = page(graph)
+    assert text.lower().count("</script>") == 2
+    assert "<b>" not in text
+    assert '\\"x\\\\' in dot_source(graph)
+    if shutil.which("dot"):
+        ET.fromstring(svg(graph))
+
+
+def test_ten_thousand_nodes_fit_a_small_page_and_few_boxes(tmp_path):
+    graph = network(200, 50)
+    path = draw(graph, tmp_path / "g.html")
+    assert path.stat().st_size < 2_000_000
+    source = dot_source(graph, boxes=60)
+    assert 10 < source.count("[label=") <= 80
+
+
+def test_only_a_scope(tmp_path):
+    graph = network(20)
+    assert len(data_of(page(graph, scope="stage_1/block_12"))["views"][0]["nodes"]) == 5
+    with pytest.raises(ArgumentError, match="no node lies in scope 'stage_9'"):
+        page(graph, scope="stage_9")
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+def test_svg_by_graphviz(tmp_path):
+    path = draw(network(3), tmp_path / "g.svg")
+    text = "".join(ET.parse(path).getroot().itertext())
+    assert "image" in text
+    assert "relu_4" in text
+    assert draw(network(3), tmp_path / "other", kind="svg").read_text().startswith("<?xml")
+
+
+def test_without_graphviz_the_page_is_the_default(tmp_path, monkeypatch):
+    monkeypatch.setattr(drawing.shutil, "which", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    assert draw(network(1)).name == "network.html"
+    with pytest.raises(MissingDependencyError, match="Graphviz is not installed"):
+        draw(network(1), tmp_path / "g.svg")
+
+
+def test_what_cannot_be_drawn(tmp_path, monkeypatch):
+    with pytest.raises(ArgumentError, match=r"cannot be a '.png' file"):
+        draw(network(1), tmp_path / "g.png")
+    with pytest.raises(ArgumentError, match="cannot be written"):
+        draw(network(1), tmp_path / "none" / "g.html")
+    monkeypatch.setattr(drawing, "_MOST_NODES", 3)
+    with pytest.raises(UnsupportedError, match="too many for one picture"):
+        page(network(1))
