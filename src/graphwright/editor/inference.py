@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from graphwright.errors import GraphwrightError
@@ -76,6 +77,17 @@ def follow_shapes(graph: Graph, *, anew: bool) -> None:
     graph.shape_rule = lenient_shapes
     if anew:
         graph.refresh_shapes(node for node in graph.nodes if any(v.last_shape is None for v in node.outputs))
+
+
+@contextmanager
+def shapes_at_rest(graph: Graph) -> Generator[None]:
+    """Let shapes not follow edits for a while: for edits that say the shapes themselves, one node after the other."""
+    graph.settle_shapes()
+    rule, graph.shape_rule = graph.shape_rule, None
+    try:
+        yield
+    finally:
+        graph.shape_rule = rule
 
 
 def infer_graph(graph: Graph, nodes: Iterable[Node]) -> None:

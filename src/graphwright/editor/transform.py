@@ -7,6 +7,7 @@ from typing import Any
 
 from graphwright.editor import node_protocol
 from graphwright.editor.graph import Graph
+from graphwright.editor.inference import shapes_at_rest
 from graphwright.editor.making import make_placeholder_from_tensor, scope_finalize
 from graphwright.editor.node import Node
 from graphwright.editor.select import get_walks_intersection_ops
@@ -130,9 +131,11 @@ class Transformer:
             dst_scope = f"{_free_scope(dst_graph, dst_scope[:-1])}/"
         info = TmpInfo(view, dst_graph, dst_scope, src_scope)
         info.library()
-        self._copy_ops(info)
-        self._finalize_cycles(info)
-        self._connect_control_inputs(info)
+        view.graph.ir.settle_shapes()
+        with shapes_at_rest(dst_graph.ir):
+            self._copy_ops(info)
+            self._finalize_cycles(info)
+            self._connect_control_inputs(info)
         return self._view_of_copy(info, view), TransformerInfo(info)
 
     def _copy_ops(self, info: TmpInfo) -> None:
