@@ -10,8 +10,10 @@ from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.constants import constant_types, tensor_attribute
 from graphwright.ir.graph import DTYPES, Graph
 from graphwright.ir.verify import verify
+from graphwright.ir.walk import backward_reachable
 from graphwright.source.load import load
 from graphwright.source.shape_inference import infer_output_shapes
+from graphwright.source.variable_values import variable_values
 from graphwright.source.write import write
 from tests.corpus.graphs import CORPUS
 from tests.corpus.serving import by_loading, by_session
@@ -137,3 +139,29 @@ def test_what_tensorflow_refuses_is_said():
     y = g.add_node("MatMul", "y", inputs=[x.outputs[0]] * 2, attrs={"T": FLOAT}, output_types=[(FLOAT, None)])
     with pytest.raises(GraphError, match="TensorFlow refuses"):
         infer_output_shapes([y])
+
+
+# Variables
+
+
+@pytest.mark.parametrize("name", ["tf1_variables", "tf1_loop", "keras_convolutions", "training_step", "module_with_several_signatures"])
+def test_values_of_variables_are_those_of_a_session(name, tmp_path):
+    case = CORPUS[name](tmp_path)
+    graph = load(case.path)
+    values = variable_values(graph)
+    needed = backward_reachable(v.producer for s in graph.signatures.values() for v in s.outputs.values())
+    handles = [n.name for n in needed if n.op_type in ("VarHandleOp", "VariableV2")]
+    assert handles
+    assert set(values) >= set(handles)
+    with tf.Graph().as_default() as served, tf.compat.v1.Session() as session:
+        tf.compat.v1.saved_model.load(session, ["serve"], str(case.path))
+        for node_name in handles:
+            tensor = served.get_tensor_by_name(f"{node_name}:0")
+            if tensor.dtype == tf.resource:
+                tensor = tf.raw_ops.ReadVariableOp(resource=tensor, dtype=served.get_operation_by_name(node_name).get_attr("dtype"))
+            assert np.array_equal(session.run(tensor), values[node_name]), node_name
+
+
+def test_graphs_without_variables_have_no_values(tmp_path):
+    assert variable_values(load(CORPUS["frozen_graph"](tmp_path).path)) == {}
+    assert variable_values(Graph()) == {}

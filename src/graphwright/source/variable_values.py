@@ -1,0 +1,108 @@
+"""The values of a loaded model's variables, which lie outside of its graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphwright.errors import FileFormatError
+from graphwright.ir.graph import Graph, Node
+from graphwright.source.named_refs import message_class, parsed
+from graphwright.source.package import Package
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_VARIABLES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "VARIABLE_VALUE"
+
+
+def variable_values(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
+    """The value of each variable of a graph that `load` read, by the name of its node (or of the input that stands for it).
+
+    Args:
+        graph: of a SavedModel of TF1 or TF2, a Keras model or a live function.
+
+    Returns:
+        The values; variables that have none in the checkpoint are left out, and graphs without variables give nothing.
+
+    Raises:
+        FileFormatError: the checkpoint cannot be read.
+
+    >>> import tensorflow as tf
+    >>> from graphwright.source.load import load
+    >>> weight = tf.Variable([2.0, 3.0])
+    >>> graph = load(tf.function(lambda x: x * weight).get_concrete_function(tf.TensorSpec([2], tf.float32, name="x")))
+    >>> [value.tolist() for value in variable_values(graph).values()]
+    [[2.0, 3.0]]
+    """
+    package = graph.package
+    if not isinstance(package, Package):
+        return {}
+    if package.keep_function is not None:
+        return _captured(package)
+    if package.folder is None or not (package.folder / "variables" / "variables.index").is_file():
+        return {}
+    tf = import_tensorflow()
+    try:
+        reader: Any = tf.train.load_checkpoint(str(package.folder / "variables" / "variables"))
+        keys = set(reader.get_variable_to_shape_map())
+        by_object, by_name = _object_keys(reader, package) if _OBJECT_GRAPH in keys else ({}, {})
+        values: dict[str, np.ndarray[Any, Any]] = {}
+        for node in graph.nodes:
+            if node.op_type in _VARIABLES:
+                key = by_object.get(package.object_ids.get(node.outputs[0], -1)) or _key_by_name(node, keys, by_name)
+                if key in keys:
+                    values[node.name] = reader.get_tensor(key)
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        raise FileFormatError(
+            f"the checkpoint cannot be read: {(str(error).splitlines() or [''])[0]}",
+            where=str(package.folder / "variables"),
+            cause="a file is damaged or missing",
+        ) from error
+    return values
+
+
+def _captured(package: Package) -> dict[str, np.ndarray[Any, Any]]:
+    by_handle = {id(variable.handle): variable for variable in package.keep_function.graph.variables}
+    found = {value.producer.name: by_handle.get(id(outer)) for value, outer in package.captures.items()}
+    return {name: np.asarray(variable.numpy()) for name, variable in found.items() if variable is not None}
+
+
+def _key_by_name(node: Node, keys: set[str], by_name: dict[str, str]) -> str | None:
+    shared = node.attrs.get("shared_name")
+    names = [shared.decode("utf-8", "replace")] if isinstance(shared, bytes) and shared else []
+    names.append(node.name)
+    return next((name for name in names if name in keys), None) or next((by_name[name] for name in names if name in by_name), None)
+
+
+def _object_keys(reader: Any, package: Package) -> tuple[dict[int, str], dict[str, str]]:
+    """Keys of the checkpoint by object of the SavedModel, and by the full name of the variable.
+
+    Both object graphs are walked from their roots along the same names, since each numbers its objects in its own way.
+    """
+    stored: Any = parsed(
+        message_class("protobuf.trackable_object_graph", "TrackableObjectGraph"), reader.get_tensor(_OBJECT_GRAPH), "the checkpoint"
+    )
+    saved: Any = message_class("protobuf.saved_model", "SavedModel")()
+    saved.ParseFromString(package.saved_model)
+    objects = saved.meta_graphs[package.meta_graph].object_graph_def.nodes
+    by_name: dict[str, str] = {}
+    for node in stored.nodes:
+        for attribute in node.attributes:
+            if attribute.name == _VALUE and attribute.full_name:
+                by_name.setdefault(attribute.full_name, attribute.checkpoint_key)
+    by_object: dict[int, str] = {}
+    pairs = [(0, 0)] if len(objects) and len(stored.nodes) else []
+    seen: set[int] = set()
+    while pairs:
+        ours, theirs = pairs.pop()
+        if ours in seen or not 0 <= theirs < len(stored.nodes):
+            continue
+        seen.add(ours)
+        for attribute in stored.nodes[theirs].attributes:
+            if attribute.name == _VALUE:
+                by_object[ours] = attribute.checkpoint_key
+        children = {child.local_name: child.node_id for child in stored.nodes[theirs].children}
+        pairs += [(child.node_id, children[child.local_name]) for child in objects[ours].children if child.local_name in children]
+    return by_object, by_name
