@@ -27,14 +27,31 @@ if TYPE_CHECKING:
     from graphwright.inspection import inspect as inspect
     from graphwright.inspection import sweep as sweep
     from graphwright.ir.graph import Graph as Graph
+    from graphwright.report.diff import diff as diff
+    from graphwright.report.drawing import draw as draw
     from graphwright.report.results import Inspection as Inspection
     from graphwright.report.results import MemoryPlan as MemoryPlan
     from graphwright.run.measure import measure as measure
     from graphwright.run.measure import measure_many as measure_many
     from graphwright.run.verify import Verification as Verification
     from graphwright.run.verify import verify as verify
+    from graphwright.source.load import load as load
+    from graphwright.source.write import write as write
     from graphwright.train.optimize_memory import OptimizedStep as OptimizedStep
     from graphwright.train.optimize_memory import optimize_memory as optimize_memory
+    from graphwright.transform.batch_size import change_batch_size as change_batch_size
+    from graphwright.transform.convert_dtype import convert_weights as convert_weights
+    from graphwright.transform.extract_submodel import extract_submodel as extract_submodel
+    from graphwright.transform.fold_batch_norms import fold_batch_norms as fold_batch_norms
+    from graphwright.transform.freeze_variables import freeze_variables as freeze_variables
+    from graphwright.transform.merge_models import merge_models as merge_models
+    from graphwright.transform.preprocessing import add_postprocessing as add_postprocessing
+    from graphwright.transform.preprocessing import add_preprocessing as add_preprocessing
+    from graphwright.transform.remove_debug_ops import remove_debug_ops as remove_debug_ops
+    from graphwright.transform.rename_interface import rename_inputs as rename_inputs
+    from graphwright.transform.rename_interface import rename_outputs as rename_outputs
+    from graphwright.transform.replace_op_type import replace_op_type as replace_op_type
+    from graphwright.transform.strip_training import strip_training as strip_training
 
 _HOME = {
     "ArgumentError": "graphwright.errors",
@@ -54,12 +71,29 @@ _HOME = {
     "UnsupportedError": "graphwright.errors",
     "Verification": "graphwright.run.verify",
     "VerificationWarning": "graphwright.errors",
+    "add_postprocessing": "graphwright.transform.preprocessing",
+    "add_preprocessing": "graphwright.transform.preprocessing",
+    "change_batch_size": "graphwright.transform.batch_size",
+    "convert_weights": "graphwright.transform.convert_dtype",
+    "diff": "graphwright.report.diff",
+    "draw": "graphwright.report.drawing",
+    "extract_submodel": "graphwright.transform.extract_submodel",
+    "fold_batch_norms": "graphwright.transform.fold_batch_norms",
+    "freeze_variables": "graphwright.transform.freeze_variables",
     "inspect": "graphwright.inspection",
+    "load": "graphwright.source.load",
     "measure": "graphwright.run.measure",
     "measure_many": "graphwright.run.measure",
+    "merge_models": "graphwright.transform.merge_models",
     "optimize_memory": "graphwright.train.optimize_memory",
+    "remove_debug_ops": "graphwright.transform.remove_debug_ops",
+    "rename_inputs": "graphwright.transform.rename_interface",
+    "rename_outputs": "graphwright.transform.rename_interface",
+    "replace_op_type": "graphwright.transform.replace_op_type",
+    "strip_training": "graphwright.transform.strip_training",
     "sweep": "graphwright.inspection",
     "verify": "graphwright.run.verify",
+    "write": "graphwright.source.write",
 }
 """Public name -> module that defines it."""
 

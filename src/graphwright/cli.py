@@ -30,6 +30,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 import graphwright as gw
+from graphwright import edit_commands
 from graphwright.errors import ArgumentError, GraphwrightError, InfeasibleError
 from graphwright.source.tensorflow_import import import_tensorflow
 
@@ -56,8 +57,12 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="See what a TensorFlow graph costs, and train it in the memory you have.",
+    help="See what a TensorFlow graph costs, edit it, and train it in the memory you have.",
 )
+
+app.add_typer(edit_commands.edit, name="edit")
+app.command("diff")(edit_commands.diff)
+app.command("draw")(edit_commands.draw)
 
 
 class Mode(StrEnum):
