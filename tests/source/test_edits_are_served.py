@@ -308,3 +308,22 @@ def test_a_keras_export(tmp_path):
     loaded = tf.saved_model.load(str(tmp_path / "edited"))
     given = next(iter(case.feeds["serving_default"].values()))
     assert np.array_equal(loaded.serve(tf.constant(given)).numpy(), before)  # another function, which nobody edited
+
+
+def test_a_frozen_graph_with_a_signature_becomes_a_saved_model(tmp_path):
+    case = CORPUS["frozen_graph"](tmp_path)
+    graph = load(case.path)
+    graph.signatures["serving_default"] = Signature({"x": graph.value("x")}, {"y": graph.value("y"), "best": graph.value("best:0")})
+    write(graph, tmp_path / "model")
+    x = case.feeds[""]["x:0"]
+    answer = served(tmp_path / "model", x=x)
+    assert sorted(answer) == ["best", "y"]
+    assert np.array(answer["y"]).shape == (3, 4)
+
+
+def test_a_graph_made_by_hand_becomes_a_saved_model(tmp_path):
+    graph = Graph("made")
+    x = graph.add_node("Placeholder", "x", attrs={"dtype": FLOAT}, output_types=[(FLOAT, (None,))]).outputs[0]
+    graph.signatures["serving_default"] = Signature({"x": x}, {"y": unary(graph, "Neg", x).outputs[0]})
+    write(graph, tmp_path / "model")
+    assert served(tmp_path / "model", x=np.array([1.0, 2.0], np.float32)) == {"y": [-1.0, -2.0]}

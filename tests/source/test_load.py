@@ -133,6 +133,16 @@ def test_shapes_follow_constants_and_variables_from_outside():
     assert ours["y"].outputs[0].shape == (4, 3)
 
 
+def test_shapes_behind_reference_variables(tmp_path):
+    graph = load(CORPUS["tf1_variables"](tmp_path).path)
+    for node in graph.nodes:
+        graph.refresh_shapes([node])
+        assert [v.shape for v in node.outputs] == [v.last_shape for v in node.outputs]
+    assert graph["weight"].outputs[0].shape == (3, 2)
+    graph.refresh_shapes([n for n in graph if n.op_type in ("ApplyMomentum", "Assign", "Identity")])
+    assert all(n.outputs[0].shape is not None for n in graph if n.op_type in ("ApplyMomentum", "Assign"))
+
+
 def test_what_tensorflow_refuses_is_said():
     g = Graph("g")
     x = g.add_node("Placeholder", "x", attrs={"dtype": FLOAT}, output_types=[(FLOAT, (2, 3))])

@@ -12,6 +12,7 @@ from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits import called_functions, is_back_edge
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.graph_def import graph_edge, write_function, write_node
+from graphwright.source.op_registry import op_definition
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _BORDER = "graphwright_border_"
@@ -92,10 +93,17 @@ def _behind_shapes(nodes: Sequence[Node]) -> set[Node]:
         if node in known or node in found or node.op_type in _PLACEHOLDERS:
             continue
         is_length = value.dtype.name in ("int32", "int64") and node.op_type not in _CALLS
-        if node.op_type in ("Const", "VarHandleOp") or is_length:
+        if node.op_type in ("Const", "VarHandleOp") or is_length or _is_reference(value):
             found.add(node)
             stack += node.inputs
     return found
+
+
+def _is_reference(value: Value) -> bool:
+    """Whether the value is a reference to a variable of TF1, which no placeholder can stand for."""
+    definition = op_definition(value.producer.op_type)
+    arguments: list[Any] = [] if definition is None else list(definition.output_arg)
+    return any(argument.is_ref for argument in arguments)
 
 
 def _shape(tensor: Any, value: Value) -> Shape:
