@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from graphwright.errors import GraphError
+from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import constant_types, tensor_attribute
 from graphwright.ir.graph import DTYPES, Graph, Node, Value
 from graphwright.ir.signature import Signature
@@ -327,3 +328,14 @@ def test_a_graph_made_by_hand_becomes_a_saved_model(tmp_path):
     graph.signatures["serving_default"] = Signature({"x": x}, {"y": unary(graph, "Neg", x).outputs[0]})
     write(graph, tmp_path / "model")
     assert served(tmp_path / "model", x=np.array([1.0, 2.0], np.float32)) == {"y": [-1.0, -2.0]}
+
+
+def test_the_batch_size_of_an_input(model, tmp_path):
+    graph = load(model)
+    x = graph.signatures["serving_default"].inputs["x"]
+    graph.set_attr(x.producer, "shape", ShapeAttribute((1, 2)))
+    x.shape = (1, 2)
+    write(graph, tmp_path / "edited")
+    assert served(tmp_path / "edited", x=X, word=WORD) == {"y": [[-2.0, -2.0]], "number": [2.0, -1.0]}
+    arguments = tf.saved_model.load(str(tmp_path / "edited")).signatures["serving_default"].structured_input_signature[1]
+    assert arguments["x"].shape.as_list() == [1, 2]

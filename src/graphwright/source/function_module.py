@@ -17,10 +17,12 @@ def save_function(graph: Graph, package: Package, folder: Path) -> None:
     """Save each signature of the graph as a function of a `tf.Module`.
 
     Raises:
-        ArgumentError: TensorFlow cannot save it, because it captures something that is no variable, constant or tracked resource.
+        ArgumentError: the graph has no signature, or TensorFlow cannot save it, because it captures something that is no variable, constant or tracked resource.
         GraphError: an input of the graph is neither in the signature nor a capture.
     """
     tf = import_tensorflow()
+    if not graph.signatures:
+        raise ArgumentError("a SavedModel needs a signature, and the graph has none", where=f"graph {graph.name!r}")
     module: Any = tf.Module(name=None)
     function = package.keep_function
     module.kept_variables = list(function.graph.variables)

@@ -16,6 +16,7 @@ from typing import Any
 
 from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.graph import Function, Graph, Node
+from graphwright.source.attributes import shape_from_proto
 from graphwright.source.graph_def import write_function
 from graphwright.source.outline import outline_signature
 from graphwright.source.package import Package
@@ -26,6 +27,7 @@ from graphwright.source.structured_values import (
     positional_signature,
     result_structure,
     spec_count,
+    specs_of,
 )
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -229,6 +231,9 @@ def _is_wrapper(graph: Graph, key: str, name: str, saved: Any, package: Package)
         return False
     arguments = [signature.inputs[k] for k in sorted(signature.inputs)]
     results = [signature.outputs[k] for k in sorted(signature.outputs)]
+    shapes = [shape_from_proto(leaf.tensor_spec_value.shape) for leaf in specs_of(parts[1])]
+    if len(shapes) != len(arguments) or any(v.shape not in (None, s) for v, s in zip(arguments, shapes, strict=True)):
+        return False  # the batch size was changed, for example
     captured = [package.object_ids.get(value) for value in call.inputs[len(arguments) :]]
     return list(call.inputs[: len(arguments)]) == arguments and list(call.outputs) == results and captured == list(saved.bound_inputs)
 
