@@ -140,21 +140,17 @@ def strip_training(
 @edit.command("freeze")
 def freeze(model: Model, out: Out, overwrite: Overwrite = False) -> None:
     """Make constants of the variables of a SavedModel."""
-    from graphwright.transform.freeze_variables import freeze_variables as job
-
     graph = _load(model)
-    _write(graph, out, overwrite, f"froze {job(graph, variable_values(graph, model))} variables")
+    _write(graph, out, overwrite, f"froze {_freeze(graph)} variables")
 
 
 @edit.command("fold-batch-norms")
 def fold_batch_norms(model: Model, out: Out, overwrite: Overwrite = False) -> None:
     """Fold batch norms into the convolutions before them; freezes the variables of a SavedModel first."""
     from graphwright.transform.fold_batch_norms import fold_batch_norms as job
-    from graphwright.transform.freeze_variables import freeze_variables
 
     graph = _load(model)
-    if model.is_dir():
-        freeze_variables(graph, variable_values(graph, model))
+    _freeze(graph)
     _write(graph, out, overwrite, f"folded {job(graph)} chains")
 
 
@@ -223,11 +219,9 @@ def convert_weights(
 ) -> None:
     """Store weights in 16 bits; freezes the variables of a SavedModel first."""
     from graphwright.transform.convert_dtype import convert_weights as job
-    from graphwright.transform.freeze_variables import freeze_variables
 
     graph = _load(model)
-    if model.is_dir():
-        freeze_variables(graph, variable_values(graph, model))
+    _freeze(graph)
     _write(graph, out, overwrite, f"converted {job(graph, dtype.value)} constants")
 
 
@@ -271,57 +265,11 @@ def draw(
     typer.echo(f"picture written to {written}")
 
 
-def variable_values(graph: Graph, folder: Path) -> dict[str, Any]:
-    """The values of a SavedModel's variables, by the name of their nodes.
+def _freeze(graph: Graph) -> int:
+    from graphwright.source.variable_values import variable_values
+    from graphwright.transform.freeze_variables import freeze_variables
 
-    Raises:
-        ArgumentError: the model is no SavedModel.
-    """
-    from graphwright.source.tensorflow_import import import_tensorflow
-
-    tf = import_tensorflow()
-    prefix = folder / "variables" / "variables"
-    handles = [n for n in graph.nodes if n.op_type in ("VarHandleOp", "VariableV2", "Variable")]
-    if not handles:
-        return {}
-    if not prefix.with_suffix(".index").is_file():
-        raise ArgumentError(f"{folder} holds no values of variables", where="argument MODEL", remedy="give a SavedModel folder")
-    reader: Any = tf.train.load_checkpoint(str(prefix))
-    keys = set(reader.get_variable_to_shape_map())
-    paths = _checkpoint_keys(reader, folder) if "_CHECKPOINTABLE_OBJECT_GRAPH" in keys else {}
-    ids: dict[Any, int] = getattr(graph.package, "object_ids", {})
-    values: dict[str, Any] = {}
-    for node in handles:
-        shared = node.attrs.get("shared_name")
-        names = [node.name, *([shared.decode()] if isinstance(shared, bytes) else [])]
-        key = paths.get(ids.get(node.outputs[0], -1)) or next((name for name in names if name in keys), None)
-        if key is not None:
-            values[node.name] = reader.get_tensor(key)
-    return values
-
-
-def _checkpoint_keys(reader: Any, folder: Path) -> dict[int, str]:
-    """Object of the SavedModel -> key in its checkpoint: both trees are walked from the root by the names of the children."""
-    from graphwright.source.named_refs import message_class
-
-    saved: Any = message_class("protobuf.saved_model", "SavedModel")()
-    saved.ParseFromString((folder / "saved_model.pb").read_bytes())
-    objects = saved.meta_graphs[0].object_graph_def.nodes
-    stored: Any = message_class("protobuf.trackable_object_graph", "TrackableObjectGraph")()
-    stored.ParseFromString(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
-    keys: dict[int, str] = {}
-    pairs, seen = [(0, 0)], {0}
-    while pairs and objects:
-        ours, theirs = pairs.pop()
-        for attribute in stored.nodes[theirs].attributes:
-            if attribute.name == "VARIABLE_VALUE":
-                keys[ours] = attribute.checkpoint_key
-        children: dict[str, int] = {child.local_name: child.node_id for child in stored.nodes[theirs].children}
-        for child in objects[ours].children:
-            if child.local_name in children and child.node_id not in seen:
-                seen.add(child.node_id)
-                pairs.append((child.node_id, children[child.local_name]))
-    return keys
+    return freeze_variables(graph, variable_values(graph))
 
 
 def _load(path: Path) -> Graph:

@@ -1,0 +1,192 @@
+"""How long edits of large graphs take, next to what protobuf and TensorFlow take for the same graph.
+
+    python -m bench.editor                        # 1k, 10k and 100k nodes
+    python -m bench.editor --nodes 1000 1000000
+    python -m bench.editor --json results.json
+
+Each size is timed in a process of its own. A row gives the seconds of load, walk, rename all,
+reroute 1 %, copy, and write, the memory of the loaded graph per node, and the ratio of load +
+reroute + write to `ParseFromString` + `SerializeToString` and to `tf.import_graph_def` of the
+same graph in the same process. The graph is a chain of blocks of convolution-like nodes with
+weights, in scopes three deep; its bytes are made once, from a seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from rich.console import Console
+from rich.table import Table
+
+SIZES = (1_000, 10_000, 100_000)
+STEPS = ("load", "walk", "rename all", "reroute 1 %", "copy", "write")
+
+
+def graph_bytes(node_count: int) -> bytes:
+    """A serialized `GraphDef` of about this many nodes: five nodes per layer, a skip connection every tenth layer."""
+    import tensorflow as tf
+
+    graph_def: Any = tf.compat.v1.GraphDef()
+    graph_def.versions.producer = tf.version.GRAPH_DEF_VERSION
+    float32 = tf.float32.as_datatype_enum
+
+    def add(op: str, name: str, inputs: tuple[str, ...] = ()) -> str:
+        node = graph_def.node.add(name=name, op=op)
+        node.input.extend(inputs)
+        node.attr["dtype" if op in ("Placeholder", "Const") else "T"].type = float32
+        if op == "Const":
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto([0.5, 0.25, 0.125, 1.0]))
+        elif op == "Placeholder":
+            node.attr["shape"].shape.dim.add().size = -1
+            node.attr["shape"].shape.dim.add().size = 4
+        return name
+
+    last = skip = add("Placeholder", "input")
+    layer = 0
+    while len(graph_def.node) < node_count:
+        scope = f"stage_{layer // 1000}/block_{layer // 10}/layer_{layer}"
+        scale = add("Mul", f"{scope}/scaled", (last, add("Const", f"{scope}/kernel")))
+        last = add("Relu", f"{scope}/relu", (add("AddV2", f"{scope}/biased", (scale, add("Const", f"{scope}/bias"))),))
+        if layer % 10 == 9:
+            last = skip = add("AddV2", f"{scope}/skip", (last, skip))
+        layer += 1
+    return graph_def.SerializeToString(deterministic=True)
+
+
+def measure(node_count: int) -> dict[str, Any]:
+    """Seconds of each step and of what they are compared with, in this process; garbage is collected before each one."""
+    import tensorflow as tf
+
+    from graphwright.ir.walk import topological_order
+    from graphwright.source.graph_def import from_graph_def, to_graph_def
+    from graphwright.transform.copy_nodes import copy_model
+
+    data = graph_bytes(node_count)
+    seconds: dict[str, float] = {}
+
+    def timed(name: str, work: Callable[[], Any]) -> Any:
+        gc.collect()
+        started = time.perf_counter()
+        result = work()
+        seconds[name] = time.perf_counter() - started
+        return result
+
+    def read() -> Any:
+        return from_graph_def(tf.compat.v1.GraphDef.FromString(data))
+
+    read_once: Any = tf.compat.v1.GraphDef.FromString(graph_bytes(100))
+    from_graph_def(read_once)  # what is built on first use is not part of any figure
+    parsed = timed("parse", lambda: tf.compat.v1.GraphDef.FromString(data))
+    timed("serialize", parsed.SerializeToString)
+    before = _resident_bytes()
+    graph = timed("load", read)
+    gc.collect()
+    bytes_per_node = (_resident_bytes() - before) / len(graph)
+
+    def walk() -> int:
+        return sum(len(v.uses) + len(n.inputs) for n in topological_order(graph) for v in n.outputs)
+
+    def reroute() -> int:
+        nodes = [n for n in graph.nodes if n.op_type == "Mul"]
+        chosen = nodes[1 :: max(1, len(nodes) // max(1, len(graph) // 100))]
+        return graph.replace_many_uses({n.inputs[0]: nodes[0].inputs[0] for n in chosen})
+
+    timed("walk", walk)
+    timed("rename all", lambda: graph.rename_many({n: f"renamed/{n.name}" for n in graph.nodes}))
+    rerouted = timed("reroute 1 %", reroute)
+    timed("copy", lambda: copy_model(graph))
+    timed("write", lambda: to_graph_def(graph).SerializeToString())
+    imported = tf.compat.v1.GraphDef.FromString(data)
+
+    def import_graph() -> None:
+        with tf.Graph().as_default():
+            tf.graph_util.import_graph_def(imported, name="")
+
+    timed("tf.import_graph_def", import_graph)
+    return {"nodes": len(imported.node), "rerouted": rerouted, "bytes_per_node": bytes_per_node, "seconds": seconds}
+
+
+def _resident_bytes() -> int:
+    """Memory of this process now, or its peak where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def ratios(row: dict[str, Any]) -> tuple[float, float]:
+    """Load + reroute 1 % + write, over parse + serialize, and over `tf.import_graph_def`."""
+    seconds = row["seconds"]
+    ours = seconds["load"] + seconds["reroute 1 %"] + seconds["write"]
+    return ours / (seconds["parse"] + seconds["serialize"]), ours / seconds["tf.import_graph_def"]
+
+
+def print_rows(rows: list[dict[str, Any]], console: Console) -> None:
+    table = Table(
+        "nodes",
+        *STEPS,
+        "bytes/node",
+        "parse + serialize",
+        "import_graph_def",
+        "x protobuf",
+        "x import",
+        title="seconds",
+        title_justify="left",
+    )
+    for row in rows:
+        seconds = row["seconds"]
+        over_protobuf, over_import = ratios(row)
+        table.add_row(
+            f"{row['nodes']:,}",
+            *(f"{seconds[step]:.3f}" for step in STEPS),
+            f"{row['bytes_per_node']:.0f}",
+            f"{seconds['parse'] + seconds['serialize']:.3f}",
+            f"{seconds['tf.import_graph_def']:.3f}",
+            f"{over_protobuf:.1f}",
+            f"{over_import:.2f}",
+        )
+    console.print(table)
+    console.print(
+        "x protobuf, x import: load + reroute 1 % + write, over parse + serialize, and over tf.import_graph_def, of the same graph."
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.editor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nodes", type=int, nargs="+", default=list(SIZES), help="sizes of the graphs")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--strict", action="store_true", help="fail where 100k nodes or more take longer than tf.import_graph_def")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.one:
+        print(json.dumps(measure(options.one)))
+        return 0
+    rows: list[dict[str, Any]] = []
+    for size in options.nodes:
+        done = subprocess.run([sys.executable, "-m", "bench.editor", "--one", str(size)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(done.stderr, file=sys.stderr)
+            return 1
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+    print_rows(rows, Console(width=150))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return int(options.strict and any(row["nodes"] >= 100_000 and ratios(row)[1] >= 1 for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

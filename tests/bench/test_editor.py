@@ -1,0 +1,45 @@
+"""The editor's benchmark runs, and compares what it says it compares."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+import tensorflow as tf
+from rich.console import Console
+
+from bench import editor
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_the_graph_is_one_that_tensorflow_imports():
+    graph_def = tf.compat.v1.GraphDef.FromString(editor.graph_bytes(1000))
+    assert 1000 <= len(graph_def.node) <= 1010
+    with tf.Graph().as_default():
+        tf.graph_util.import_graph_def(graph_def, name="")
+    assert editor.graph_bytes(1000) == graph_def.SerializeToString(deterministic=True)
+
+
+def test_every_step_is_timed_and_one_percent_is_rerouted(tmp_path):
+    row = editor.measure(1000)
+    assert set(row["seconds"]) == {*editor.STEPS, "parse", "serialize", "tf.import_graph_def"}
+    assert 8 <= row["rerouted"] <= 13
+    assert all(seconds > 0 for seconds in row["seconds"].values())
+    with (tmp_path / "table.txt").open("w") as file:
+        editor.print_rows([row], Console(file=file, width=150))
+    assert "x import" in (tmp_path / "table.txt").read_text()
+
+
+def test_ratios():
+    seconds = {"load": 2.0, "reroute 1 %": 1.0, "write": 1.0, "parse": 0.5, "serialize": 0.5, "tf.import_graph_def": 8.0}
+    assert editor.ratios({"seconds": seconds}) == (4.0, 0.5)
+
+
+@pytest.mark.slow
+def test_a_size_runs_in_a_process_of_its_own(tmp_path, capsys):
+    assert editor.main(["--nodes", "200", "--json", str(tmp_path / "rows.json")]) == 0
+    assert json.loads((tmp_path / "rows.json").read_text())[0]["nodes"] >= 200
