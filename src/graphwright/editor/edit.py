@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphwright.editor.making import make_placeholder_from_tensor
-from graphwright.editor.reroute import remove_control_inputs, reroute_inputs, reroute_ts, swap_inputs, swap_outputs
+from graphwright.editor.reroute import check_ts_compatibility, remove_control_inputs, reroute_inputs, reroute_ts, swap_inputs, swap_outputs
 from graphwright.editor.select import check_cios
 from graphwright.editor.subgraph import SubGraphView, make_view
 from graphwright.editor.tensor import Tensor
@@ -111,6 +111,7 @@ def connect(sgv0: Any, sgv1: Any, disconnect_first: bool = False) -> tuple[SubGr
     """
     view0, view1 = make_view(sgv0), make_view(sgv1)
     check_graphs(view0, view1)
+    check_ts_compatibility(view0.outputs, view1.inputs)
     if disconnect_first:
         detach_outputs(view0)
     reroute_inputs(SubGraphView(passthrough_ts=list(view0.outputs)), view1)
@@ -128,6 +129,7 @@ def bypass(sgv: Any) -> tuple[SubGraphView, list[Tensor]]:
     """
     view = make_view(sgv)
     inputs = list(view.inputs)
+    check_ts_compatibility(inputs, view.outputs)
     view, placeholders = detach_inputs(view)
     reroute_ts(inputs, view.outputs)
     return view, placeholders

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy as np
 from graphwright.editor.base_graph import BaseGraph
 from graphwright.editor.node import Node
 from graphwright.editor.tensor import Tensor
+from graphwright.editor.values import to_attr_value
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _PREFIX = "geph"  # Graph Editor PlaceHolder
@@ -67,9 +70,10 @@ def make_const(g: BaseGraph, name: str, value: Any, uniquify_name: bool = False)
     tf = import_tensorflow()
     value = np.asarray(value)
     dtype = tf.as_dtype(value.dtype) if value.dtype.kind not in "OSU" else tf.string
+    content = to_attr_value(value)
     node = g.add_node(name, "Const", uniquify_name=uniquify_name)
     node.add_attr("dtype", dtype)
-    node.add_attr("value", value)
+    node.add_attr("value", content)
     node.set_outputs_from_pairs([(dtype, value.shape)])
     return node
 
@@ -123,9 +127,10 @@ def make_identity(g: BaseGraph, name: str, input: Tensor, uniquify_name: bool = 
         ValueError: the name is taken.
     """
     node = g.add_node(name, "Identity", uniquify_name=uniquify_name)
-    node.set_inputs([input])
-    node.add_attr("T", input.dtype)
-    node.set_outputs_from_pairs([(input.dtype, input.shape)])
+    with _complete_or_gone(g, node):
+        node.set_inputs([input])
+        node.add_attr("T", input.dtype)
+        node.set_outputs_from_pairs([(input.dtype, input.shape)])
     return node
 
 
@@ -139,10 +144,21 @@ def make_simple_binary_op(
         uniquify_name: whether to add a suffix when the name is taken.
 
     Raises:
-        ValueError: the name is taken.
+        ValueError: the name is taken, or the inputs do not fit.
     """
     node = g.add_node(name, op_name, uniquify_name=uniquify_name)
-    node.add_attr("T", input_1.dtype if dtype is None else dtype)
-    node.set_inputs([input_1, input_2])
-    node.infer_outputs()
+    with _complete_or_gone(g, node):
+        node.add_attr("T", input_1.dtype if dtype is None else dtype)
+        node.set_inputs([input_1, input_2])
+        node.infer_outputs()
     return node
+
+
+@contextmanager
+def _complete_or_gone(g: BaseGraph, node: Node) -> Generator[None]:
+    """Remove the node again if it cannot be completed."""
+    try:
+        yield
+    except Exception:
+        g.remove_node_by_name(node.name)
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from graphwright.editor.node import Node
@@ -11,7 +12,12 @@ from graphwright.editor.util import check_graphs, get_consuming_ops, make_list_o
 from graphwright.ir import graph as ir
 
 
-def _check_ts_compatibility(ts0: list[Tensor], ts1: list[Tensor]) -> None:
+def check_ts_compatibility(ts0: Sequence[Tensor], ts1: Sequence[Tensor]) -> None:
+    """Raise unless the tensors can stand for each other, pair by pair.
+
+    Raises:
+        ValueError: numbers, dtypes or shapes differ.
+    """
     if len(ts0) != len(ts1):
         raise ValueError(f"ts0 and ts1 have different sizes: {len(ts0)} != {len(ts1)}")
     for t0, t1 in zip(ts0, ts1, strict=True):
@@ -27,7 +33,7 @@ def _reroute_ts(ts0: Any, ts1: Any, *, swap: bool, can_modify: Any = None, canno
     allowed = None if can_modify is None else frozenset(make_list_of_op(can_modify))
     refused = frozenset[Node]() if cannot_modify is None else frozenset(make_list_of_op(cannot_modify))
     check_graphs(*ts0, *ts1)
-    _check_ts_compatibility(ts0, ts1)
+    check_ts_compatibility(ts0, ts1)
     # Who reads what is noted before anything changes, so that a tensor may be named more than once.
     jobs: list[tuple[Tensor, list[ir.Use], Tensor]] = []
     for t0, t1 in zip(ts0, ts1, strict=True):
@@ -114,6 +120,13 @@ def _reroute_outputs(sgv0: Any, sgv1: Any, *, swap: bool) -> tuple[SubGraphView,
     return view0, view1
 
 
+def _reroute_ios(sgv0: Any, sgv1: Any, *, swap: bool) -> tuple[SubGraphView, SubGraphView]:
+    view0, view1 = make_view(sgv0), make_view(sgv1)
+    check_ts_compatibility(view0.inputs, view1.inputs)
+    _reroute_outputs(view0, view1, swap=swap)
+    return _reroute_inputs(view0, view1, swap=swap)
+
+
 def swap_inputs(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
     """Let the nodes of each view read the inputs of the other; the views are changed to show it.
 
@@ -160,8 +173,7 @@ def swap_ios(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
     Raises:
         ValueError: inputs or outputs do not fit, or the views are of different graphs.
     """
-    _reroute_outputs(sgv0, sgv1, swap=True)
-    return _reroute_inputs(sgv0, sgv1, swap=True)
+    return _reroute_ios(sgv0, sgv1, swap=True)
 
 
 def reroute_ios(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
@@ -170,8 +182,7 @@ def reroute_ios(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
     Raises:
         ValueError: inputs or outputs do not fit, or the views are of different graphs.
     """
-    _reroute_outputs(sgv0, sgv1, swap=False)
-    return _reroute_inputs(sgv0, sgv1, swap=False)
+    return _reroute_ios(sgv0, sgv1, swap=False)
 
 
 def remove_control_inputs(op: Node, cops: Any) -> None:

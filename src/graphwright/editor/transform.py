@@ -130,6 +130,8 @@ class Transformer:
         if dst_scope and not reuse_dst_scope:
             dst_scope = f"{_free_scope(dst_graph, dst_scope[:-1])}/"
         info = TmpInfo(view, dst_graph, dst_scope, src_scope)
+        for op in view.ops:
+            info.new_name(op.name)
         info.library()
         view.graph.ir.settle_shapes()
         with shapes_at_rest(dst_graph.ir):
