@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphwright.errors import GraphError, GraphwrightError
+from graphwright.ir.colocation import colocated_with
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph
+from graphwright.ir.signature import node_of
 from graphwright.ir.text import from_text, to_text
 from graphwright.ir.verify import verify
 from tests.ir.edits import Editor
@@ -49,9 +51,21 @@ def _apply_edits(graph: Graph, data: st.DataObject, steps: int) -> None:
             # What the harness adds before it calls the verb is no part of the edit.
             assert _without_additions(to_text(graph)) == _without_additions(before), refused
             assert to_text(other) == before_other, refused
+        _check_indices(graph)
         if not (_is_acyclic(graph) and _is_acyclic(other)):
             return
     assert to_text(from_text(to_text(graph))) == to_text(graph)
+
+
+def _check_indices(graph: Graph) -> None:
+    """What a graph knows in O(1) of collections, signatures and colocation is what a look at everything says."""
+    for node in graph:
+        held = {name for name, c in graph.collections.items() if any(node_of(item) is node for item in c.references())}
+        assert set(graph.collections_of(node)) == held
+        fed = (v for s in graph.signatures.values() for v in (*s.inputs.values(), *s.outputs.values()))
+        borders = {*(v.producer for v in (*graph.inputs, *graph.outputs, *fed)), *graph.control_outputs}
+        assert graph.is_border(node) == (node in borders)
+        assert set(graph.colocated_with(node)) == {other for other in graph if node.name in colocated_with(other)}
 
 
 def _without_additions(text: str) -> list[str]:

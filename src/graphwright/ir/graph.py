@@ -233,9 +233,20 @@ class Graph:
         self._collections = WatchedDict(collections)
         self._holdings = Holdings(self._signatures, self._collections)
 
-    def collections_of(self, node: Node) -> list[Collection]:
-        """The collections that hold the node or a value of it."""
-        return [self._collections[name] for name in self._holdings.collections_of(node)] if self._collections else []
+    def collections_of(self, node: Node) -> tuple[str, ...]:
+        """The names of the collections that hold the node or a value of it, in O(1)."""
+        return self._holdings.collections_of(node) if self._collections else ()
+
+    def replace_in_collections(self, old: Node, new: Node) -> None:
+        """Let the collections hold `new`, and its values, where they hold `old` and its values.
+
+        Raises:
+            GraphError: a node belongs to another graph.
+        """
+        self._check_owned(old, old.name)
+        self._check_owned(new, new.name)
+        if self._collections and old is not new:
+            self._holdings.replace(old, new)
 
     def places_of_values(self, node: Node) -> list[tuple[str, list[Node | Value]]]:
         """Where values of a node, or the node, stand without being read: inputs, outputs, signatures and collections."""

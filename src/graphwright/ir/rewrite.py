@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphwright.errors import GraphError
-from graphwright.ir.edit.reroute import replace_held, reroute_control
+from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.match import Match, OneOf, OpPattern, depth, match_at
 from graphwright.ir.traits import has_known_effects
@@ -117,8 +117,7 @@ def _replace(graph: Graph, match: Match, new_of: Mapping[Value, Value], keep_nam
     if stands_in is not None and stands_in is not root and not keep:
         readers += root.control_consumers
         reroute_control(stands_in, root)
-        for collection in graph.collections_of(root):
-            replace_held(collection, root, stands_in)
+        graph.replace_in_collections(root, stands_in)
     fewer_readers: dict[Value, None] = {}
     waits: dict[Node, None] = {}
     for node in match.nodes:

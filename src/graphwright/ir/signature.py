@@ -13,7 +13,7 @@ Both hold values and nodes, never names, so that renames follow by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -97,23 +97,29 @@ def node_of(reference: Value | Node) -> Node:
 
 
 class Holdings:
-    """Which nodes the signatures and collections of a graph hold, in O(1); counted anew after one of them changed."""
+    """Which nodes the signatures and collections of a graph hold, in O(1).
 
-    __slots__ = ("_collections", "_held", "_signatures", "_time")
+    Counted anew after somebody changed one of them; what the graph itself changes is followed step by step.
+    """
+
+    __slots__ = ("_collections", "_in_collections", "_in_signatures", "_signatures", "_time")
 
     def __init__(self, signatures: Mapping[str, Signature], collections: Mapping[str, Collection]) -> None:
         self._signatures = signatures
         self._collections = collections
         self._time = -1
-        self._held: dict[Node, tuple[dict[str, None], dict[str, None]]] = {}
+        self._in_signatures: dict[Node, dict[str, None]] = {}
+        self._in_collections: dict[Node, dict[str, list[NamedRefs]]] = {}  # and the messages there that name it
 
     def signatures_of(self, node: Node) -> tuple[str, ...]:
         """The names of the signatures that feed or fetch a value of the node."""
-        return tuple(self._look_up(node)[0])
+        self._refresh()
+        return tuple(self._in_signatures.get(node, ()))
 
     def collections_of(self, node: Node) -> tuple[str, ...]:
         """The names of the collections that hold the node or a value of it."""
-        return tuple(self._look_up(node)[1])
+        self._refresh()
+        return tuple(self._in_collections.get(node, ()))
 
     def replace_outputs(self, new_of: Mapping[Value, Value]) -> int:
         """Let the outputs of the signatures be the new values; returns how many changed."""
@@ -125,42 +131,94 @@ class Holdings:
                 if new_of.get(value, value) is not value:
                     outputs[key] = new_of[value]
                     changed += 1
+        if changed:
+            self._count_signatures()
+            self._time = CLOCK.time
         return changed
 
-    def drop(self, nodes: Mapping[Node, object]) -> None:
-        """Take nodes out of the collections, in time linear in the collections that hold some."""
-        if not self._signatures and not self._collections:
+    def replace(self, old: Node, new: Node) -> None:
+        """Let the collections hold `new`, and its values, where they hold `old` and its values."""
+        self._refresh()
+        held = self._in_collections.get(old)
+        if held is None:
             return
-        names = {name: None for node in nodes for name in self.collections_of(node)}
-        for name in names:
+        stays: dict[str, list[NamedRefs]] = {}
+        pairs: list[tuple[Value | Node, Value | Node]] = [(old, new), *zip(old.outputs, new.outputs, strict=False)]
+        surplus = old.outputs[len(new.outputs) :]
+        for name, messages in held.items():
             items = self._collections[name].items
-            kept: list[Any] = []
-            for item in items:
-                if isinstance(item, NamedRefs):
-                    gone = [path for path, held in item.refs.items() if node_of(held) in nodes]
-                    for path in gone:
-                        del item.refs[path]
-                    if not gone or item.refs:
-                        kept.append(item)
-                elif not isinstance(item, Value | Node) or node_of(item) not in nodes:
-                    kept.append(item)
-            items[:] = kept
-        if names:
-            for node in nodes:
-                self._held.pop(node, None)
-            self._time = CLOCK.time  # nothing else has changed
+            moved = False
+            for before, after in pairs:
+                for place in _places(items, before):
+                    items[place] = after
+                    moved = True
+            touched: list[NamedRefs] = []
+            for message in messages:
+                after_of = {before: after for before, after in pairs if before in message.refs.values()}
+                for path, item in message.refs.items():
+                    message.refs[path] = after_of.get(item, item)
+                if after_of:
+                    touched.append(message)
+            if moved or touched:
+                there = self._in_collections.setdefault(new, {}).setdefault(name, [])
+                there += [message for message in touched if message not in there]
+            still = [message for message in messages if any(node_of(item) is old for item in message.refs.values())]
+            if still or any(_places(items, value) for value in surplus):
+                stays[name] = still
+        del self._in_collections[old]
+        if stays:
+            self._in_collections[old] = stays
+        self._time = CLOCK.time
 
-    def _look_up(self, node: Node) -> tuple[dict[str, None], dict[str, None]]:
-        if self._time != CLOCK.time:
-            self._count()
-        return self._held.get(node) or ({}, {})
+    def drop(self, nodes: Iterable[Node]) -> None:
+        """Take nodes out of the collections."""
+        if not self._collections:
+            return
+        self._refresh()
+        doomed = {node: held for node in nodes if (held := self._in_collections.pop(node, None)) is not None}
+        if not doomed:
+            return
+        by_collection: dict[str, list[Node]] = {}
+        for node, held in doomed.items():
+            for name, messages in held.items():
+                by_collection.setdefault(name, []).append(node)
+                for message in messages:
+                    for path in [path for path, item in message.refs.items() if node_of(item) is node]:
+                        del message.refs[path]
+                    if not message.refs:
+                        for place in reversed(_places(self._collections[name].items, message)):
+                            del self._collections[name].items[place]
+        for name, gone in by_collection.items():
+            items = self._collections[name].items
+            if len(gone) == 1:  # comparing in one sweep per value is faster than looking at each item
+                for held in (gone[0], *gone[0].outputs):
+                    for place in reversed(_places(items, held)):
+                        del items[place]
+            else:
+                members = frozenset(gone)
+                items[:] = [item for item in items if not isinstance(item, Value | Node) or node_of(item) not in members]
+        self._time = CLOCK.time
 
-    def _count(self) -> None:
-        self._held = {}
+    def _refresh(self) -> None:
+        if self._time == CLOCK.time:
+            return
+        self._count_signatures()
+        self._in_collections = {}
+        for name, collection in self._collections.items():
+            for item in collection.items:
+                for held in references_of(item):
+                    messages = self._in_collections.setdefault(node_of(held), {}).setdefault(name, [])
+                    if isinstance(item, NamedRefs) and item not in messages:
+                        messages.append(item)
+        self._time = CLOCK.time
+
+    def _count_signatures(self) -> None:
+        self._in_signatures = {}
         for name, signature in self._signatures.items():
             for value in (*signature.inputs.values(), *signature.outputs.values()):
-                self._held.setdefault(value.producer, ({}, {}))[0][name] = None
-        for name, collection in self._collections.items():
-            for held in collection.references():
-                self._held.setdefault(node_of(held), ({}, {}))[1][name] = None
-        self._time = CLOCK.time
+                self._in_signatures.setdefault(value.producer, {})[name] = None
+
+
+def _places(items: list[Any], held: object) -> list[int]:
+    """Where an object stands in a list, found by identity."""
+    return [k for k, item in enumerate(items) if item is held]

@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable, Sequence
 from graphwright.errors import GraphError
 from graphwright.ir.colocation import ATTRIBUTE, with_names
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.signature import Collection as NodeCollection
-from graphwright.ir.signature import NamedRefs
 from graphwright.ir.subgraph import graph_of
 
 
@@ -184,8 +182,7 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
     for value, after in new_of.items():
         if value in graph.variables:
             graph.variables[after] = graph.variables.pop(value)
-    for collection in graph.collections_of(old):
-        replace_held(collection, old, new)
+    graph.replace_in_collections(old, new)
     name = old.name
     colocated = [(node, node.attrs[ATTRIBUTE]) for node in graph.colocated_with(old) if node is not old]
     graph.remove_node(old)
@@ -193,24 +190,6 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
         graph.rename(new, name)
     for node, attribute in colocated:
         graph.set_attr(node, ATTRIBUTE, with_names(attribute, lambda found: new.name if found == name else found))
-
-
-def replace_held(collection: NodeCollection, old: Node, new: Node) -> None:
-    """Let a collection hold another node, and its values, where it holds `old` and its values."""
-
-    def after(held: object) -> object:
-        if held is old:
-            return new
-        return new.outputs[held.index] if isinstance(held, Value) and held.producer is old and held.index < len(new.outputs) else held
-
-    for k, item in enumerate(collection.items):
-        if isinstance(item, NamedRefs):
-            for path, held in item.refs.items():
-                replaced = after(held)
-                if isinstance(replaced, Value | Node):
-                    item.refs[path] = replaced
-        else:
-            collection.items[k] = after(item)
 
 
 def _pairs(new: Value | Sequence[Value], old: Value | Sequence[Value]) -> list[tuple[Value, Value]]:
