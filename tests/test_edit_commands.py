@@ -201,3 +201,25 @@ def test_errors_say_what_is_wrong(arguments, message, old_model, tmp_path):
     with pytest.raises(ValueError, match=message.replace("(", "\\(")):
         CliRunner().invoke(app, ["edit", *filled], catch_exceptions=False)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["keras_model", "old_model"])
+def test_variables_come_along_when_a_model_is_cut_or_merged(request, name, tmp_path):
+    model = request.getfixturevalue(name)
+    [key] = feeds_of(model)
+    [(output, expected)] = served(model, **{key: X}).items()
+    run("extract", model, tmp_path / "whole", "--input", f"picture={key}", "--output", f"result={output}")
+    assert any(n.op_type in ("VarHandleOp", "VariableV2") for n in load(tmp_path / "whole"))
+    np.testing.assert_allclose(served(tmp_path / "whole", picture=X)["result"], expected, rtol=1e-5)
+
+    with tf.Graph().as_default() as graph:
+        tf.multiply(v1.placeholder(tf.float32, expected.shape, name="scores"), 100.0, name="percent")
+    (tmp_path / "percent.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    run("merge", model, tmp_path / "percent.pb", tmp_path / "behind", "--connect", f"scores={output}")
+    np.testing.assert_allclose(served(tmp_path / "behind", **{key: X})["percent"], expected * 100, rtol=1e-5)
+
+    with tf.Graph().as_default() as graph:
+        tf.divide(v1.placeholder(tf.float32, [None, 8, 8, 3], name="doubled"), 2.0, name="halved")
+    (tmp_path / "halve.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    run("merge", tmp_path / "halve.pb", model, tmp_path / "before", "--connect", f"{key}=halved")
+    np.testing.assert_allclose(served(tmp_path / "before", doubled=X * 2)[output], expected, rtol=1e-5)

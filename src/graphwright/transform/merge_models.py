@@ -48,7 +48,7 @@ def merge_models(
     >>> merge_models(model("Relu"), model("Neg"), connect={"x": "y"}).nodes
     (<Node x = Placeholder()>, <Node y = Relu(x:0)>, <Node second/y = Neg(y:0)>)
     """
-    pairs = _pairs(first, second, connect or {})
+    pairs = _pairs(first, second, connect or {}, signature)
     packages = [g for g in (first, second) if g.package is not None and any(n.op_type in _VARIABLES for n in g.nodes)]
     if len(packages) == 2:
         raise UnsupportedError(
@@ -109,11 +109,12 @@ def _join(
     merged.signatures[signature] = Signature(inputs=inputs, outputs=outputs, method_name="tensorflow/serving/predict")
 
 
-def _pairs(first: Graph, second: Graph, connect: Mapping[str, str]) -> dict[Value, Value]:
+def _pairs(first: Graph, second: Graph, connect: Mapping[str, str], signature: str) -> dict[Value, Value]:
     """Input of the second -> output of the first that it reads."""
     pairs: dict[Value, Value] = {}
     for input_name, output_name in connect.items():
-        value, source = find_input(second, input_name), find_output(first, output_name)
+        value = find_input(second, input_name, signature=signature if signature in second.signatures else None)
+        source = find_output(first, output_name, signature=signature if signature in first.signatures else None)
         where = f"argument 'connect', {input_name!r}"
         if value in pairs:
             raise ArgumentError(f"the input {input_name!r} is connected twice", where=where)
