@@ -339,3 +339,25 @@ def test_the_batch_size_of_an_input(model, tmp_path):
     assert served(tmp_path / "edited", x=X, word=WORD) == {"y": [[-2.0, -2.0]], "number": [2.0, -1.0]}
     arguments = tf.saved_model.load(str(tmp_path / "edited")).signatures["serving_default"].structured_input_signature[1]
     assert arguments["x"].shape.as_list() == [1, 2]
+
+
+def test_functions_removed_from_the_library(tmp_path):
+    case = CORPUS["module_with_several_signatures"](tmp_path)
+    graph = load(case.path)
+    gone = graph.signatures.pop("decode")
+    (call,) = {v.producer for v in gone.outputs.values()}
+    graph.remove_node(call)
+    for value in gone.inputs.values():
+        graph.remove_node(value.producer)
+    wrapper = graph.functions.pop(call.attrs["f"].name)
+    inner = next(n.attrs["f"].name for n in wrapper.body if "f" in n.attrs)
+    del graph.functions[inner]
+    write(graph, tmp_path / "edited")
+    feeds = {key: case.feeds[key] for key in ("serving_default", "encode")}
+    before, after = by_loading(case.path, feeds), by_session(tmp_path / "edited", feeds)
+    assert before["encode"]["code"].tolist() == after["encode"]["code"].tolist()
+    loaded = tf.saved_model.load(str(tmp_path / "edited"))
+    assert sorted(loaded.signatures) == ["encode", "serving_default"]
+    assert loaded.encode(case.feeds["encode"]["x"])["code"].numpy().tolist() == before["encode"]["code"].tolist()
+    with pytest.raises(ValueError, match="Found zero restored functions"):
+        loaded.decode(np.zeros((1, 2), np.float32), 1.0)
