@@ -57,7 +57,7 @@ def apply(draw, graph, word):
 
 
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_random_edits(data):
     graph = eight_nodes()
     for _ in range(8):

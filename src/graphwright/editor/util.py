@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from graphwright.editor import collecting
@@ -253,10 +254,12 @@ class ControlOutputs:
         return self._graph
 
 
-def get_predefined_collection_names() -> list[str]:
+@cache
+def get_predefined_collection_names() -> tuple[str, ...]:
     """The names in `tf.compat.v1.GraphKeys`."""
     graph_keys = import_tensorflow().compat.v1.GraphKeys
-    return [getattr(graph_keys, key) for key in dir(graph_keys) if not key.startswith("_")]
+    # `VARIABLES` is the old name of `GLOBAL_VARIABLES`, and reading it logs a warning.
+    return tuple(getattr(graph_keys, key) for key in dir(graph_keys) if not key.startswith("_") and key != "VARIABLES")
 
 
 def find_corresponding_elem(target: Any, dst_graph: Graph, dst_scope: str = "", src_scope: str = "") -> Any:
