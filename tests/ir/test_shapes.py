@@ -102,6 +102,28 @@ def test_an_assigned_shape_is_followed_by_its_readers():
     assert graph.value("d").shape == (None,)
 
 
+def test_what_reads_small_integers_is_asked_though_their_shape_stays():
+    graph, rule = graph_with_rule("""
+        graph "g"
+        %x = Placeholder() {shape = shape[2]} : float32[2]
+        %one = Const() {shape = shape[2]} : int32[2]
+        %two = Const() {shape = shape[2]} : int32[2]
+        %dims = Relu(%one:0) : int32[2]
+        %reshaped = Relu(%x:0, %dims:0) : float32[2]
+        %behind = Relu(%reshaped:0) : float32[2]
+        """)
+    graph.replace_input(graph["dims"], 0, graph.value("two"))
+    assert graph.value("behind").shape == (2,)
+    assert rule.asked == ["dims", "reshaped"]
+
+
+def test_a_node_added_without_a_shape_gets_it_from_the_rule():
+    graph, rule = graph_with_rule(CHAIN)
+    made = graph.add_node("Twice", "made", inputs=[graph.value("x")], output_types=[(F32, None)])
+    assert rule.asked == []
+    assert made.outputs[0].shape == (6,)
+
+
 def test_all_shapes_at_once():
     graph, rule = graph_with_rule(CHAIN.replace("float32[6]", "float32[*]").replace("float32[3]", "float32[*]"))
     graph.refresh_shapes()

@@ -310,7 +310,7 @@ class Graph:
         """Append a node.
 
         Args:
-            output_types: dtype and shape per output.
+            output_types: dtype and shape per output. Where a shape is unknown and the graph has a rule for shapes, the rule is asked.
 
         Raises:
             GraphError: the name is empty or taken, or an input belongs to another graph.
@@ -335,6 +335,8 @@ class Graph:
             self._colocations.add(node)
         if self.touched is not None:
             self.touched[node] = None
+        if self.shape_rule is not None and any(shape is None for _, shape in output_types):
+            self.stale[node] = None
         return node
 
     def replace_input(self, node: Node, index: int, value: Value) -> None:

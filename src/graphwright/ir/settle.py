@@ -1,5 +1,7 @@
 """Shapes after edits: the stale nodes of a graph are asked for their shapes again, and what reads a changed one after them.
 
+Small integer tensors may hold dimensions, so what reads one is asked again even if its own shape stays.
+
 Most edits change no shape, or few: so first only what was edited is asked, then, for a few rounds, the
 readers of what changed. An edit whose effect goes further is settled by one question about everything
 behind it, in topological order, so that a rule with a high cost per call is called a few times only.
@@ -46,6 +48,7 @@ def settle(graph: Graph, rule: ShapeRule) -> None:
 
 def _settle(rule: ShapeRule, pending: Iterable[Node], before: dict[Value, tuple[Shape, Attribute | None]]) -> None:
     # Imported here because a walk is over a graph, and a graph settles its shapes.
+    from graphwright.ir.traits import is_back_edge
     from graphwright.ir.walk import forward_reachable, order_of
 
     wave = order_of(pending)
@@ -59,13 +62,22 @@ def _settle(rule: ShapeRule, pending: Iterable[Node], before: dict[Value, tuple[
                 old = value.last_shape
                 if rounds > _ROUNDS_BEFORE_WIDENING:  # a loop, whose shapes grow
                     shape = _common(old, shape)
-                if shape == old:
+                if shape == old and not _may_hold_dimensions(value):
                     continue
-                before.setdefault(value, (old, node.attrs.get("_output_shapes")))
-                write_shape(value, shape)
                 # Who stands behind the node in this wave was asked with the new shape in mind.
-                readers.update((reader, None) for reader in value.consumers if place.get(reader, -1) <= place[node])
+                behind = [reader for reader in value.consumers if place.get(reader, -1) <= place[node]]
+                if shape == old:
+                    behind = [reader for reader in behind if not is_back_edge(value, reader)]
+                else:
+                    before.setdefault(value, (old, node.attrs.get("_output_shapes")))
+                    write_shape(value, shape)
+                readers.update(dict.fromkeys(behind))
         wave = order_of(readers if rounds < _ROUNDS_OF_READERS else forward_reachable(readers, control=False))
+
+
+def _may_hold_dimensions(value: Value) -> bool:
+    """Whether the elements may be the shape of something else, as the second input of Reshape: then they matter, too."""
+    return value.dtype.name in ("int32", "int64") and (value.last_shape is None or len(value.last_shape) <= 1)
 
 
 def _asked(rule: ShapeRule, wave: Sequence[Node]) -> Sequence[Sequence[Shape]]:

@@ -162,6 +162,7 @@ def add_result(graph: Graph, function: str, value: Value) -> dict[Node, Value]:
     """
     found, sites = _function(graph, function), _plain_calls(graph, function)
     _check_of_body(found, value)
+    found.body.settle_shapes()
     found.body.outputs = (*found.body.outputs, value)
     made: dict[Node, Value] = {}
     for site in sites:
@@ -205,6 +206,7 @@ def set_result(graph: Graph, function: str, index: int, value: Value) -> None:
     found, sites = _function(graph, function), _plain_calls(graph, function)
     _item(found.body.outputs, index, "result", function)
     _check_of_body(found, value)
+    found.body.settle_shapes()
     for site in sites:
         output = site.outputs[index]
         if output.dtype != value.dtype and output.uses:

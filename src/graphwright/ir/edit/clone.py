@@ -103,10 +103,7 @@ def clone(
     for value, variable in source.variables.copy().items():
         if value.producer in given:
             target.variables[result.node_of[value.producer].outputs[value.index]] = variable
-    if values:
-        target.refresh_shapes(result.nodes)
-    elif target is not source:
-        target.refresh_shapes(n for n in result.nodes if any(v.last_shape is None for v in n.outputs))
+    target.refresh_shapes(result.nodes if values else [copy for node, copy in result.node_of.items() if node in source.stale])
     if collections:
         _copy_collections(source, target, result)
     return result

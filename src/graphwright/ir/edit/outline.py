@@ -49,6 +49,7 @@ def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "",
     _check_outline(view)
     check_name(name, graph.name)
     check_name(call_name or name, graph.name)
+    graph.settle_shapes()  # the arguments and the call keep them
     function_name = unique_function_name(graph, name)
     ends = view.boundary
     body = Graph(function_name, functions=graph.functions, versions=graph.versions)
