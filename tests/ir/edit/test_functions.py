@@ -195,6 +195,25 @@ def test_inlining_keeps_order_and_effects(graph):
     verify(graph)
 
 
+def test_a_function_that_returns_its_argument_leaves_nothing_behind():
+    graph = from_text("""
+        graph "g"
+        outputs %call:0
+        %x = Placeholder() : float32[2]
+        %call = PartitionedCall(%x:0) {f = @same} : float32[2]
+        %after = NoOp() ^call
+
+        function "same"
+        inputs %i:0
+        outputs %i:0
+        %i = _Arg() : float32[2]
+        """)
+    edit.inline(graph["call"])
+    assert graph.outputs == graph["x"].outputs
+    assert graph["after"].control_inputs == (graph["x"],)
+    verify(graph)
+
+
 def test_outlining_and_inlining_give_the_same_computation(graph):
     def shape_of(node: Node) -> tuple[object, ...]:
         return (node.op_type, tuple(shape_of(v.producer) for v in node.inputs))

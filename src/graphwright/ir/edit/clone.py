@@ -78,7 +78,7 @@ def clone(
     """
     given = dict.fromkeys(nodes)
     if not given:
-        return CloneResult(into or Graph())
+        return CloneResult(Graph() if into is None else into, {}, dict(input_map or {}))
     source = graph_of(given)
     target = source if into is None else into
     values = dict(input_map or {})
