@@ -270,7 +270,7 @@ def _passed(sites: Sequence[Node], values: Values, dtype: DType) -> dict[Node, V
 
 
 def _plain_calls(graph: Graph, name: str) -> tuple[Node, ...]:
-    sites = call_sites(graph, name)
+    sites, body = call_sites(graph, name), graph.functions[name].body
     for site in sites:
         reference = site.attrs.get("f")
         called = isinstance(reference, FunctionReference) and reference.name == name and site.op_type in CALL_TYPES
@@ -279,6 +279,13 @@ def _plain_calls(graph: Graph, name: str) -> tuple[Node, ...]:
                 f"function {name!r} belongs to {site.name!r} = {site.op_type}, which fixes its arguments and results",
                 where=f"graph {site.graph.name!r}",
                 remedy="give that node a copy of the function first, or edit the body only",
+            )
+        if (len(site.inputs), len(site.outputs)) != (len(body.inputs), len(body.outputs)):
+            raise GraphError(
+                f"{site.name!r} has {len(site.inputs)} inputs and {len(site.outputs)} outputs, "
+                f"function {name!r} {len(body.inputs)} and {len(body.outputs)}",
+                where=f"node {site.name!r}",
+                cause="the call was edited by itself",
             )
     return sites
 
