@@ -17,7 +17,8 @@ def save_function(graph: Graph, package: Package, folder: Path) -> None:
     """Save each signature of the graph as a function of a `tf.Module`.
 
     Raises:
-        ArgumentError: the graph has no signature, or TensorFlow cannot save it, because it captures something that is no variable, constant or tracked resource.
+        ArgumentError: the graph has no signature, or TensorFlow cannot save it, because it captures something that is no variable,
+            constant or tracked resource.
         GraphError: an input of the graph is neither in the signature nor a capture.
     """
     tf = import_tensorflow()
