@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from graphwright.run.verify import Verification as Verification
     from graphwright.run.verify import verify as verify
     from graphwright.source.load import load as load
+    from graphwright.source.variable_values import variable_values as variable_values
     from graphwright.source.write import write as write
     from graphwright.train.optimize_memory import OptimizedStep as OptimizedStep
     from graphwright.train.optimize_memory import optimize_memory as optimize_memory
@@ -92,6 +93,7 @@ _HOME = {
     "replace_op_type": "graphwright.transform.replace_op_type",
     "strip_training": "graphwright.transform.strip_training",
     "sweep": "graphwright.inspection",
+    "variable_values": "graphwright.source.variable_values",
     "verify": "graphwright.run.verify",
     "write": "graphwright.source.write",
 }
