@@ -182,9 +182,8 @@ def test_a_function_whose_call_was_forgotten(model, tmp_path):
 def test_what_no_object_stands_for(model, tmp_path):
     graph = load(model)
     signature = graph.signatures["serving_default"]
-    handle = graph.add_node(
-        "VarHandleOp", "new", attrs={"dtype": FLOAT, "shared_name": b"new"}, output_types=[(DTYPES["resource"], ())]
-    ).outputs[0]
+    attrs = {"dtype": FLOAT, "shared_name": b"new", "shape": ShapeAttribute(())}
+    handle = graph.add_node("VarHandleOp", "new", attrs=attrs, output_types=[(DTYPES["resource"], ())]).outputs[0]
     read = graph.add_node("ReadVariableOp", "read", inputs=[handle], attrs={"dtype": FLOAT}, output_types=[(FLOAT, None)])
     signature.outputs["new"] = read.outputs[0]
     with pytest.raises(GraphError, match="has no object in the SavedModel"):
