@@ -17,8 +17,10 @@ No verb looks for cycles, which would cost a walk over the graph for every edge;
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from graphwright.errors import GraphError
 from graphwright.ir import colocation
@@ -292,6 +294,20 @@ class Graph:
         if value.producer in self.stale:  # or the assigned shape would be overwritten
             self.settle_shapes()
         self.stale.update(dict.fromkeys(value.consumers))
+
+    # What leaves the IR. It knows neither files nor pictures: the package's public words do the work.
+
+    def write(self, path: Any, *, overwrite: bool = False) -> None:
+        """Write the graph: `graphwright.write`, which see. The suffix says the format; without one it is a SavedModel.
+
+        Raises:
+            GraphwrightError: see `graphwright.write`.
+        """
+        _public_words().write(self, path, overwrite=overwrite)
+
+    def draw(self, path: Any = None, **options: Any) -> Any:
+        """Draw the graph into an .svg or .html file: `graphwright.draw`, which see. Returns the file's path."""
+        return _public_words().draw(self, path, **options)
 
     # Verbs
 
@@ -776,3 +792,8 @@ class Graph:
 
     def _count_borders(self) -> None:
         self._borders = Counter((*(v.producer for v in self._inputs), *(v.producer for v in self._outputs), *self._control_outputs))
+
+
+def _public_words() -> Any:
+    """The package, which loads a word when it is first used; a module of this package is only ever loaded after it."""
+    return sys.modules["graphwright"]
