@@ -17,13 +17,12 @@ from graphwright.errors import UnknownShapeError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import DType, Shape, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
-from graphwright.ir.traits import in_place_pairs, is_view
+from graphwright.ir.traits import CALL_TYPES, in_place_pairs, is_view
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 InferBody = Callable[[Graph, Sequence[Shape], Sequence["tuple[DType, Shape] | None"]], None]
 
 LOOPS = frozenset({"While", "StatelessWhile"})
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _EVALUATIONS = 200_000  # nodes executed on storages per loop; what a longer loop adds per iteration is scaled up
 _NO_LARGER = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin Slice StridedSlice Reshape BroadcastGradientArgs Shape".split())
 
@@ -52,7 +51,7 @@ class Executor:
             return self._loop(node, arguments, frame)
         if op in BRANCHES:
             return self._branches(node, arguments, frame)
-        if op in _CALLS or op in self.graph.functions:
+        if op in CALL_TYPES or op in self.graph.functions:
             function = self._function(node, "f") or self.graph.functions.get(op)
             if function is not None:
                 return self._call(function, arguments, frame)

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.traits import CALL_TYPES
 
 if TYPE_CHECKING:
     from graphwright.editor.function_graph import FunctionGraph
     from graphwright.editor.graph import Graph
     from graphwright.editor.node import Node
     from graphwright.editor.tensor import Tensor
-
-CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 class GraphVisitor:
@@ -64,7 +63,7 @@ class Walk:
             if escape and _function_of(node) is not None:
                 functions.add(node.graph.name)
             self._visited.add(node)
-            if self._iterate and node.op_type in CALLS and self.forward(self._arguments(node, way), _less(depth), escape=False):
+            if self._iterate and node.op_type in CALL_TYPES and self.forward(self._arguments(node, way), _less(depth), escape=False):
                 return True
             for tensor in node.outputs:
                 for consumer in tensor.consumers():
@@ -95,7 +94,7 @@ class Walk:
             if escape and _function_of(node) is not None:
                 functions.add(node.graph.name)
             self._visited.add(node)
-            enters = self._iterate and node.op_type in CALLS and node not in first
+            enters = self._iterate and node.op_type in CALL_TYPES and node not in first
             if enters and self.backward(self._called(node).output_nodes, _less(depth), escape=False):
                 return True
             for tensor in node.inputs:
@@ -125,7 +124,7 @@ class Walk:
 
     def _calls_of(self, functions: set[str]) -> Iterator[Node]:
         for node in self._graph.nodes_iterator(iterate_functions=True):
-            if node.op_type in CALLS:
+            if node.op_type in CALL_TYPES:
                 reference = node.ir.attrs.get("f")
                 if isinstance(reference, FunctionReference) and reference.name in functions:
                     yield node

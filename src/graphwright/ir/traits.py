@@ -37,7 +37,8 @@ _BINARY_IN_PLACE = frozenset(
 _WRITE_OPS_PREFIX = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign", "ResourceGather")
 _PURE_THOUGH_STATEFUL = frozenset({"ReadVariableOp", "VarIsInitializedOp", "VariableShape", "ResourceGather", "ResourceGatherNd"})
 _CONTROL_FLOW = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+"""Op types that call the function named in their attribute `f`."""
 _NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
 _MERGE = frozenset({"Merge", "RefMerge"})
 _CONTROL_FLOW_OF_TF1 = frozenset("Switch Merge Enter Exit NextIteration LoopCond ControlTrigger".split())
@@ -119,7 +120,13 @@ def is_control_flow(node: Node) -> bool:
 
 def is_call(node: Node, graph: Graph) -> bool:
     """Whether the node calls a function of the library and can be inlined."""
-    return node.op_type in _CALLS or node.op_type in graph.functions
+    return node.op_type in CALL_TYPES or node.op_type in graph.functions
+
+
+def callee(node: Node) -> str:
+    """The name of the function that a call calls: its attribute `f`, or the op type itself."""
+    reference = node.attrs.get("f") if node.op_type in CALL_TYPES else None
+    return reference.name if isinstance(reference, FunctionReference) else node.op_type
 
 
 def is_back_edge(value: Value, reader: Node) -> bool:
@@ -135,6 +142,11 @@ def closes_loop(op_type: str, reader_op_type: str) -> bool:
 def is_loop_of_tf1(node: Node) -> bool:
     """Whether the node belongs to the control flow of TF1, with dead tensors and frames."""
     return node.op_type.removeprefix("Ref") in _CONTROL_FLOW_OF_TF1
+
+
+def reads_resource(node: Node) -> bool:
+    """Whether an input is a handle: a variable, a table, an iterator."""
+    return any(v.dtype.name == "resource" for v in node.inputs)
 
 
 def has_known_effects(node: Node) -> bool:
@@ -168,11 +180,11 @@ class Purity:
         if node.op_type in _PURE_THOUGH_STATEFUL:
             return True
         names = called_functions(node)
-        if node.op_type in _CONTROL_FLOW or node.op_type in _CALLS:
+        if node.op_type in _CONTROL_FLOW or node.op_type in CALL_TYPES:
             return bool(names) and all(self._is_pure_function(name) for name in names)
         if node.op_type in _STATEFUL_OPS or names:
             return False
-        if any(v.dtype.name == "resource" for v in node.inputs):
+        if reads_resource(node):
             return False
         return not self._stateful.get(node.op_type, True)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import CALL_TYPES
 from graphwright.source.graph_def import follow_values, signatures_of_functions
 from graphwright.source.op_types import OpTypes
-
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
 
 def check_types(graph: Graph) -> None:
@@ -36,7 +35,7 @@ def _check(node: Node, types: OpTypes, graph: Graph) -> None:
                 cause="an attribute or an edge was changed without the other",
                 remedy="set the attributes of the node (graph.set_attr), or insert a Cast",
             )
-    reference = node.attrs.get("f") if node.op_type in _CALLS else None
+    reference = node.attrs.get("f") if node.op_type in CALL_TYPES else None
     if not isinstance(reference, FunctionReference):
         return
     function = graph.functions.get(reference.name)

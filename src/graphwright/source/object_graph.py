@@ -16,6 +16,7 @@ from typing import Any
 
 from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.graph import Function, Graph, Node
+from graphwright.ir.traits import CALL_TYPES
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.graph_def import write_function
 from graphwright.source.outline import outline_signature
@@ -29,8 +30,6 @@ from graphwright.source.structured_values import (
     spec_count,
     specs_of,
 )
-
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
 
 def check_object_graph(meta_graph: Any, folder: Path) -> None:
@@ -81,7 +80,7 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
 
 
 def _called(node: Node) -> str | None:
-    reference = node.attrs.get("f") if node.op_type in _CALLS else None
+    reference = node.attrs.get("f") if node.op_type in CALL_TYPES else None
     return getattr(reference, "name", None)
 
 
@@ -287,7 +286,7 @@ def _drop_function_if_unused(meta_graph: Any, name: str, node_id: int | None) ->
         return
     library = meta_graph.graph_def.library.function
     nodes = (*meta_graph.graph_def.node, *(n for f in library for n in f.node_def))
-    if any(value.func.name == name for n in nodes if n.op in _CALLS for value in n.attr.values()):
+    if any(value.func.name == name for n in nodes if n.op in CALL_TYPES for value in n.attr.values()):
         return
     _make_plain(objects.nodes[node_id])
     del objects.concrete_functions[name]

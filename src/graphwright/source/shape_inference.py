@@ -9,7 +9,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import called_functions, is_back_edge
+from graphwright.ir.traits import CALL_TYPES, called_functions, is_back_edge
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.graph_def import graph_edge, write_function, write_node
 from graphwright.source.op_registry import op_definition
@@ -18,7 +18,6 @@ from graphwright.source.tensorflow_import import import_tensorflow
 _BORDER = "graphwright_border_"
 _MOST_BEHIND = 10_000
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "_Arg", "NextIteration", "Enter", "Merge"})
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
 
 def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
@@ -92,7 +91,7 @@ def _behind_shapes(nodes: Sequence[Node]) -> set[Node]:
         node = value.producer
         if node in known or node in found or node.op_type in _PLACEHOLDERS:
             continue
-        is_length = value.dtype.name in ("int32", "int64") and node.op_type not in _CALLS
+        is_length = value.dtype.name in ("int32", "int64") and node.op_type not in CALL_TYPES
         if node.op_type in ("Const", "VarHandleOp") or is_length or _is_reference(value):
             found.add(node)
             stack += node.inputs
@@ -110,7 +109,7 @@ def _shape(tensor: Any, value: Value) -> Shape:
     if tensor.shape.rank is not None:
         return tuple(tensor.shape.as_list())
     node = value.producer
-    reference = node.attrs.get("f") if node.op_type in _CALLS else None
+    reference = node.attrs.get("f") if node.op_type in CALL_TYPES else None
     if isinstance(reference, FunctionReference) and reference.name in node.graph.functions:
         results = node.graph.functions[reference.name].body.outputs
         if value.index < len(results):

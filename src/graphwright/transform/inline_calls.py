@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from graphwright.errors import GraphError, UnsupportedError
-from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import Purity, called_functions, is_call
+from graphwright.ir.traits import Purity, called_functions, callee, is_call, reads_resource
 from graphwright.transform.copy_nodes import copy_nodes
 from graphwright.transform.interface import hand_on_control, put_in_order
 
@@ -63,27 +62,22 @@ def _check(graph: Graph) -> None:
             state[name] = True
             stack.pop()
             continue
-        callee = callees.pop()
-        if callee not in graph.functions:
-            raise GraphError(f"function {callee!r} is not in the library", where=f"graph {graph.name!r}")
-        if state.get(callee) is False:
-            raise UnsupportedError(f"function {callee!r} calls itself", where=f"graph {graph.name!r}", remedy="use tf.while_loop")
-        if callee not in state:
-            state[callee] = False
-            stack.append((callee, _callees(graph.functions[callee].body, graph)))
+        called = callees.pop()
+        if called not in graph.functions:
+            raise GraphError(f"function {called!r} is not in the library", where=f"graph {graph.name!r}")
+        if state.get(called) is False:
+            raise UnsupportedError(f"function {called!r} calls itself", where=f"graph {graph.name!r}", remedy="use tf.while_loop")
+        if called not in state:
+            state[called] = False
+            stack.append((called, _callees(graph.functions[called].body, graph)))
 
 
 def _callees(body: Graph, graph: Graph) -> list[str]:
-    return [_callee(node) for node in body.nodes if is_call(node, graph)]
-
-
-def _callee(node: Node) -> str:
-    reference = node.attrs.get("f")
-    return reference.name if isinstance(reference, FunctionReference) else node.op_type
+    return [callee(node) for node in body.nodes if is_call(node, graph)]
 
 
 def _inline(graph: Graph, call: Node, purity: Purity) -> list[Node]:
-    body = graph.functions[_callee(call)].body
+    body = graph.functions[callee(call)].body
     arguments = {v.producer for v in body.inputs}
     replaced = dict(zip(body.inputs, call.inputs, strict=True))
     inner = [node for node in body.nodes if node not in arguments]
@@ -99,7 +93,7 @@ def _inline(graph: Graph, call: Node, purity: Purity) -> list[Node]:
                 source = replaced[control.outputs[0]].producer
                 if source is not copy:
                     graph.add_control_input(copy, source)
-        if waits and (node in stateful or _reads_resource(node)):
+        if waits and (node in stateful or reads_resource(node)):
             for control in waits:
                 graph.add_control_input(copy, control)
     effects = [copied.nodes[node] for node in body.control_outputs if node in copied.nodes]
@@ -124,10 +118,6 @@ def _has_effects(node: Node, graph: Graph, purity: Purity) -> bool:
     if not bodies:
         return True
     return any(_has_effects(inner, graph, purity) for body in bodies for inner in body.control_outputs)
-
-
-def _reads_resource(node: Node) -> bool:
-    return any(v.dtype.name == "resource" for v in node.inputs)
 
 
 def _after(graph: Graph, value: Value, controls: list[Node], name: str) -> Value:

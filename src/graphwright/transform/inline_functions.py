@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphwright.errors import GraphError, UnsupportedError
-from graphwright.ir.attributes import Attribute, FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import Purity, is_call
+from graphwright.ir.traits import Purity, callee, is_call, reads_resource
 from graphwright.ir.walk import topological_order
 
 
@@ -70,13 +69,13 @@ def _emit(
         inputs = [values[v] for v in node.inputs]
         before = _unique(c for n in node.control_inputs for c in controls[n])
         if not is_call(node, result):
-            if waits and (_reads_resource(node) or not purity.is_pure(node)):
+            if waits and (reads_resource(node) or not purity.is_pure(node)):
                 before = _unique([*before, *waits])
             copy = _copy(node, result, result.unique_name(prefix + node.name), inputs, before)
             values.update(zip(node.outputs, copy.outputs, strict=True))
             controls[node] = (copy,)
             continue
-        name = _callee(node)
+        name = callee(node)
         if name in chain:
             raise UnsupportedError(f"function {name!r} calls itself", where=f"node {node.name!r}", remedy="use tf.while_loop")
         function = result.functions.get(name)
@@ -92,15 +91,6 @@ def _emit(
         done = _unique(c for n in function.body.control_outputs for c in inner_controls[n]) or inner_waits
         controls[node] = _joined(done, result, f"{inside}done") if node.control_consumers else done
     return values, controls
-
-
-def _callee(node: Node) -> str:
-    reference: Attribute | None = node.attrs.get("f")
-    return reference.name if isinstance(reference, FunctionReference) else node.op_type
-
-
-def _reads_resource(node: Node) -> bool:
-    return any(v.dtype.name == "resource" for v in node.inputs)
 
 
 def _joined(nodes: Iterable[Node], result: Graph, name: str) -> tuple[Node, ...]:

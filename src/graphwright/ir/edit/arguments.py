@@ -15,8 +15,8 @@ from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAt
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.edit.library import call_sites
 from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.traits import CALL_TYPES
 
-CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _EMPTY_LIST = SerializedAttribute(b"\x0a\x00")
 
 Values = Mapping[Node, Value] | Callable[[Node], Value]

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference
-from graphwright.ir.edit.arguments import CALL_TYPES, argument_of, types_attribute
+from graphwright.ir.edit.arguments import argument_of, types_attribute
 from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.edit.library import unique_function_name
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.node import check_name
 from graphwright.ir.select import walk_forward
 from graphwright.ir.subgraph import Subgraph, graph_of
-from graphwright.ir.traits import has_known_effects, is_loop_of_tf1
+from graphwright.ir.traits import callee, has_known_effects, is_loop_of_tf1
 
 
 def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "", stateful: bool = True) -> Node:
@@ -186,8 +186,7 @@ def inline(call: Node) -> CloneResult:
 
 def _body_of(call: Node) -> Graph:
     graph = call.graph
-    reference = call.attrs.get("f")
-    name = reference.name if isinstance(reference, FunctionReference) and call.op_type in CALL_TYPES else call.op_type
+    name = callee(call)
     function = graph.functions.get(name)
     if function is None:
         raise GraphError(
