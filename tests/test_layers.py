@@ -23,13 +23,17 @@ TABLE: dict[str, frozenset[str]] = {
     "run": frozenset({"errors", "ir", "source", "analyze"}),
     "report": frozenset({"errors", "ir", "analyze", "plan.model"}),
     "train": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report"}),
-    "inspection": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train"}),
+    "costs": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train"}),
     "edit_commands": frozenset({"errors", "ir", "source", "transform", "report"}),
+    "cost_commands": frozenset({"errors", "ir", "source", "analyze", "plan", "run", "report", "train", "costs"}),
     "cli": frozenset(
-        {"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "inspection", "edit_commands", "__init__"}
+        {
+            *("errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "costs"),
+            *("edit_commands", "cost_commands", "__init__"),
+        }
     ),
     "__main__": frozenset({"cli"}),
-    "__init__": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "inspection"}),
+    "__init__": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "costs"}),
 }
 TENSORFLOW_LAYERS = frozenset({"source", "run", "train"})
 TENSORFLOW_NAMES = frozenset({"tensorflow", "keras", "tf_keras"})
@@ -106,7 +110,7 @@ def test_imports_follow_the_table(path):
         ("analyze.cost", "from graphwright.plan import solve", 1),
         ("report.html", "import graphwright", 1),
         ("train.step", "import tensorflow\nfrom graphwright.plan.solve import solve", 0),
-        ("train.step", "from graphwright.inspection import inspect", 1),
+        ("train.step", "from graphwright.costs.inspection import inspect", 1),
         ("cli", "import graphwright as gw", 0),
         ("errors", "from graphwright.plan.model import Task", 1),
     ],

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from graphwright.errors import UnknownShapeError as UnknownShapeError
     from graphwright.errors import UnsupportedError as UnsupportedError
     from graphwright.errors import VerificationWarning as VerificationWarning
-    from graphwright.inspection import SweepResult as SweepResult
-    from graphwright.inspection import inspect as inspect
-    from graphwright.inspection import sweep as sweep
+    from graphwright.costs.inspection import SweepResult as SweepResult
+    from graphwright.costs.inspection import inspect as inspect
+    from graphwright.costs.inspection import sweep as sweep
     from graphwright.ir.graph import Graph as Graph
     from graphwright.report.diff import diff as diff
     from graphwright.report.drawing import draw as draw
@@ -67,7 +67,7 @@ _HOME = {
     "MemoryPlan": "graphwright.report.results",
     "MissingDependencyError": "graphwright.errors",
     "OptimizedStep": "graphwright.train.optimize_memory",
-    "SweepResult": "graphwright.inspection",
+    "SweepResult": "graphwright.costs.inspection",
     "UnknownShapeError": "graphwright.errors",
     "UnsupportedError": "graphwright.errors",
     "Verification": "graphwright.run.verify",
@@ -81,7 +81,7 @@ _HOME = {
     "extract_submodel": "graphwright.transform.extract_submodel",
     "fold_batch_norms": "graphwright.transform.fold_batch_norms",
     "freeze_variables": "graphwright.transform.freeze_variables",
-    "inspect": "graphwright.inspection",
+    "inspect": "graphwright.costs.inspection",
     "load": "graphwright.source.load",
     "measure": "graphwright.run.measure",
     "measure_many": "graphwright.run.measure",
@@ -92,7 +92,7 @@ _HOME = {
     "rename_outputs": "graphwright.transform.rename_interface",
     "replace_op_type": "graphwright.transform.replace_op_type",
     "strip_training": "graphwright.transform.strip_training",
-    "sweep": "graphwright.inspection",
+    "sweep": "graphwright.costs.inspection",
     "variable_values": "graphwright.source.variable_values",
     "verify": "graphwright.run.verify",
     "write": "graphwright.source.write",

@@ -1,0 +1,1 @@
+"""What users ask about costs, answered by joining reading, tracing, analysis and measurement."""
