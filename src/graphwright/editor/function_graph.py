@@ -9,7 +9,8 @@ from graphwright.editor.base_graph import BaseGraph
 from graphwright.editor.inference import follow_shapes
 from graphwright.ir.graph import Function, Value
 from graphwright.source.attributes import shape_to_proto
-from graphwright.source.graph_def import to_graph_def, write_function
+from graphwright.source.function_def import write_function
+from graphwright.source.graph_def import to_graph_def
 from graphwright.source.tensorflow_import import import_tensorflow
 
 if TYPE_CHECKING:

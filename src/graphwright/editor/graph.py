@@ -15,7 +15,8 @@ from graphwright.editor.saved_model import SaverInfo, SignatureInfo, keep_saver,
 from graphwright.editor.visitors import Visitor, Walk
 from graphwright.ir import graph as ir
 from graphwright.ir.walk import forward_reachable
-from graphwright.source.graph_def import from_graph_def, is_template, to_graph_def
+from graphwright.source.function_def import is_template
+from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.tensorflow_import import import_tensorflow
 
 

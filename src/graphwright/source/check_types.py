@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from graphwright.errors import GraphError
-from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import CALL_TYPES
-from graphwright.source.graph_def import follow_values, signatures_of_functions
+from graphwright.ir.traits import CALL_TYPES, callee
+from graphwright.source.function_def import signatures_of_functions
 from graphwright.source.op_types import OpTypes
+from graphwright.source.write_nodes import follow_values
 
 
 def check_types(graph: Graph) -> None:
@@ -18,7 +19,7 @@ def check_types(graph: Graph) -> None:
         UnsupportedError: an op type is not known.
     """
     types = OpTypes(signatures_of_functions(graph))
-    for body in (graph, *(f.body for f in graph.functions.values())):
+    for body in bodies(graph):
         arguments = {value.producer for value in body.inputs}
         for node in body.nodes:
             if body is graph or (node not in arguments and node.op_type != "_Arg"):
@@ -35,12 +36,11 @@ def _check(node: Node, types: OpTypes, graph: Graph) -> None:
                 cause="an attribute or an edge was changed without the other",
                 remedy="set the attributes of the node (graph.set_attr), or insert a Cast",
             )
-    reference = node.attrs.get("f") if node.op_type in CALL_TYPES else None
-    if not isinstance(reference, FunctionReference):
+    if node.op_type not in CALL_TYPES:
         return
-    function = graph.functions.get(reference.name)
+    function = graph.functions.get(callee(node))
     if function is None:
-        raise GraphError(f"function {reference.name!r} is not in the library", where=f"node {node.name!r} of graph {graph.name!r}")
+        raise GraphError(f"function {callee(node)!r} is not in the library", where=f"node {node.name!r} of graph {graph.name!r}")
     for role, values, own in (("arguments", node.inputs, function.body.inputs), ("results", node.outputs, function.body.outputs)):
         if len(function.body) and [v.dtype for v in values] != [v.dtype for v in own]:
             raise GraphError(

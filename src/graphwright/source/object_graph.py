@@ -18,7 +18,7 @@ from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.graph import Function, Graph, Node
 from graphwright.ir.traits import CALL_TYPES
 from graphwright.source.attributes import shape_from_proto
-from graphwright.source.graph_def import write_function
+from graphwright.source.function_def import write_function
 from graphwright.source.outline import outline_signature
 from graphwright.source.package import Package
 from graphwright.source.structured_values import (

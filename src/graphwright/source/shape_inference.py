@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphwright.errors import GraphError
-from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import Shape
+from graphwright.ir.edit.library import references
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import CALL_TYPES, called_functions, is_back_edge
+from graphwright.ir.traits import CALL_TYPES, callee, is_back_edge
 from graphwright.source.attributes import shape_to_proto
-from graphwright.source.graph_def import graph_edge, write_function, write_node
+from graphwright.source.function_def import write_function
 from graphwright.source.op_registry import op_definition
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.write_nodes import graph_edge, write_node
 
 _BORDER = "graphwright_border_"
 _MOST_BEHIND = 10_000
@@ -63,7 +64,7 @@ def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
             continue
         write_node(node, node_def, edge)
         _without_outside(node_def, inside, node)
-        called.update(dict.fromkeys(_functions_of(node)))
+        called.update(dict.fromkeys(references(node)))
     for value, name in border.items():
         _write_placeholder(graph_def.node.add(), value, name)
     _write_functions(nodes[0], called, graph_def)
@@ -109,9 +110,9 @@ def _shape(tensor: Any, value: Value) -> Shape:
     if tensor.shape.rank is not None:
         return tuple(tensor.shape.as_list())
     node = value.producer
-    reference = node.attrs.get("f") if node.op_type in CALL_TYPES else None
-    if isinstance(reference, FunctionReference) and reference.name in node.graph.functions:
-        results = node.graph.functions[reference.name].body.outputs
+    function = node.graph.functions.get(callee(node))
+    if function is not None:
+        results = function.body.outputs
         if value.index < len(results):
             return results[value.index].shape
     return None
@@ -139,10 +140,6 @@ def _without_outside(node_def: Any, inside: set[Node], node: Node) -> None:
             del node_def.attr[key]
 
 
-def _functions_of(node: Node) -> list[str]:
-    return [*([node.op_type] if node.op_type in node.graph.functions else []), *called_functions(node)]
-
-
 def _write_functions(node: Node, called: dict[str, None], graph_def: Any) -> None:
     library = node.graph.functions
     names = list(called)
@@ -151,5 +148,5 @@ def _write_functions(node: Node, called: dict[str, None], graph_def: Any) -> Non
             continue
         write_function(library[name], graph_def.library.function.add())
         for inner in library[name].body.nodes:
-            names += [n for n in _functions_of(inner) if n not in called]
-            called.update(dict.fromkeys(_functions_of(inner)))
+            names += [n for n in references(inner) if n not in called]
+            called.update(dict.fromkeys(references(inner)))

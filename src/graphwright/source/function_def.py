@@ -1,0 +1,238 @@
+"""`FunctionDef` <-> a function of the library.
+
+What the IR does not model (the signature's names and attributes, how results are called) is kept serialized, as
+`Function.definition`, and written back.
+
+A function whose types follow from each call (a *template*: gradients of TF1, for example) has no body in
+the IR: its definition is carried through as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphwright.errors import GraphError
+from graphwright.ir.attributes import Attribute
+from graphwright.ir.dtypes import Shape, dtype_from_number
+from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto, write_attr_value
+from graphwright.source.op_registry import op_definition
+from graphwright.source.op_types import OpTypes
+from graphwright.source.read_nodes import NodeReader
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.write_nodes import follow_shapes, follow_values, write_node
+
+
+def is_template(function: Function) -> bool:
+    """Whether the function is carried through unread, because its types follow from each call."""
+    return len(function.body) == 0 and bool(function.definition) and bool(parsed(function).node_def)
+
+
+def read_function(definition: Any, types: OpTypes, *, file_order: bool) -> Function:
+    """Read a `FunctionDef`. The body does not know its library yet.
+
+    Args:
+        definition: is not changed.
+        types: answers for the functions of the library too.
+        file_order: keep the order of the nodes as it is written; else each node comes after its inputs.
+
+    Raises:
+        GraphError: a name is taken twice, an input or a result does not exist or has the wrong dtype, or there is a cycle.
+        UnsupportedError: an op type is neither registered nor in the library.
+    """
+    name = definition.signature.name
+    arguments = (*definition.signature.input_arg, *definition.signature.output_arg)
+    if any(not a.type or a.number_attr or a.type_attr or a.type_list_attr for a in arguments) or definition.signature.attr:
+        return Function(name, Graph(name=name), definition.SerializeToString(deterministic=True))
+    body = Graph(name=name)
+    inputs: dict[str, Value] = {}
+    for k, argument in enumerate(definition.signature.input_arg):
+        dtype = dtype_from_number(argument.type)
+        attrs: dict[str, Attribute] = {"T": dtype, "index": k}
+        shape: Shape = None
+        if "_input_shapes" in definition.attr and k < len(definition.attr["_input_shapes"].list.shape):
+            shape = shape_from_proto(definition.attr["_input_shapes"].list.shape[k])
+        if k in definition.arg_attr:
+            kept = definition.arg_attr[k].attr
+            attrs |= {key: from_attr_value(kept[key]) for key in sorted(kept) if key.startswith("_")}
+            if "_output_shapes" in kept and kept["_output_shapes"].list.shape:
+                shape = shape_from_proto(kept["_output_shapes"].list.shape[0])
+        node = body.add_node("_Arg", argument.name, attrs=attrs, output_types=[(dtype, shape)])
+        inputs[argument.name] = node.outputs[0]
+    body.inputs = inputs.values()
+    reader = NodeReader(body, types, inputs, in_function=True)
+    reader.read(definition.node_def, file_order=file_order)
+    where = f"function {name!r}"
+    outputs: list[Value] = []
+    for argument in definition.signature.output_arg:
+        if argument.name not in definition.ret:
+            raise GraphError(f"the result {argument.name!r} has no value", where=where, cause="the file is damaged")
+        value = reader.value(definition.ret[argument.name], where)
+        if value.dtype != dtype_from_number(argument.type):
+            raise GraphError(
+                f"the result {argument.name!r} is declared as {dtype_from_number(argument.type)}, and {value.name} is {value.dtype}",
+                where=where,
+                cause="the file is damaged",
+            )
+        outputs.append(value)
+    body.outputs = outputs
+    body.control_outputs = [body[n] for n in definition.control_ret.values()]
+    head = type(definition)()
+    head.CopyFrom(definition)
+    head.ClearField("node_def")
+    return Function(name, body, head.SerializeToString(deterministic=True))
+
+
+def write_function(function: Function, definition: Any) -> None:
+    """Write a function into a `FunctionDef` from its body; what the body does not say comes from what was read."""
+    body = function.body
+    definition.ParseFromString(function.definition)
+    signature = definition.signature
+    signature.name = function.name
+    if definition.node_def and not len(body):  # a template
+        return
+    _write_argument_attributes(definition, body.inputs)
+    edges = _FunctionEdges(body)
+    places = [edges.name_of(value) for value in body.outputs]
+    results = _result_names(definition, places, [value.producer.name for value in body.outputs])
+    _write_arguments(signature.input_arg, body.inputs, [v.producer.name for v in body.inputs])
+    _write_arguments(signature.output_arg, body.outputs, results)
+    for node in body:
+        if node.op_type == "_Arg" and node not in edges.arguments:
+            _check_dropped(node, function.name)
+        elif node not in edges.arguments:
+            write_node(node, definition.node_def.add(), edges.name_of)
+    definition.ret.clear()
+    for name, place in zip(results, places, strict=True):
+        definition.ret[name] = place
+    if sorted(definition.control_ret.values()) != sorted(n.name for n in body.control_outputs):
+        definition.ClearField("control_ret")
+        signature.ClearField("control_output")
+        for node in body.control_outputs:
+            signature.control_output.append(node.name)
+            definition.control_ret[node.name] = node.name
+
+
+def _check_dropped(argument: Node, name: str) -> None:
+    if argument.control_consumers or any(value.uses for value in argument.outputs):
+        raise GraphError(
+            f"argument {argument.name!r} is read and is not in body.inputs",
+            where=f"function {name!r}",
+            remedy="put it into body.inputs, or replace its uses",
+        )
+
+
+def _result_names(definition: Any, places: Sequence[str], producers: Sequence[str]) -> list[str]:
+    """Names of the results: those that were read where each still says the same, else after the nodes that make them."""
+    kept = [argument.name for argument in definition.signature.output_arg]
+    if len(kept) == len(places):
+        return kept
+    free: dict[str, list[str]] = {}
+    for name in kept:
+        free.setdefault(definition.ret[name], []).append(name)
+    results: list[str] = []
+    for place, producer in zip(places, producers, strict=True):
+        same = free.get(place)
+        name = stem = same.pop(0) if same else argument_name(producer)
+        k = 1
+        while name in results or (not same and name in kept and name == stem and place not in free):
+            name, k = f"{stem}_{k}", k + 1
+        results.append(name)
+    return results
+
+
+def argument_name(name: str) -> str:
+    """A name as arguments and results of functions are called."""
+    text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name.lower()).strip("_") or "value"
+    return text if text[0].isalpha() else f"value_{text}"
+
+
+def signatures_of_functions(graph: Graph) -> dict[str, Any]:
+    """`OpDef` of each function of the library, as nodes that have the function as their op see it."""
+    signatures: dict[str, Any] = {}
+    for name, function in graph.functions.items():
+        definition = _function_def_class()()
+        if is_template(function):
+            definition.ParseFromString(function.definition)
+        else:
+            for values, arguments in (
+                (function.body.inputs, definition.signature.input_arg),
+                (function.body.outputs, definition.signature.output_arg),
+            ):
+                for k, value in enumerate(values):
+                    arguments.add(name=f"value_{k}", type=value.dtype.number)
+        signatures[name] = definition.signature
+    return signatures
+
+
+def _write_argument_attributes(definition: Any, arguments: Sequence[Value]) -> None:
+    if len(definition.signature.input_arg) != len(arguments):  # these are kept by the number of the argument
+        definition.ClearField("arg_attr")
+        definition.ClearField("resource_arg_unique_id")
+    if "_input_shapes" in definition.attr:
+        shapes = definition.attr["_input_shapes"].list.shape
+        if [shape_from_proto(shape) for shape in shapes] != [value.last_shape for value in arguments]:
+            del shapes[:]
+            for value in arguments:
+                shape_to_proto(value.last_shape, shapes.add())
+    for k, value in enumerate(arguments):
+        kept: dict[str, Attribute] = {key: a for key, a in value.producer.attrs.items() if key.startswith("_")}
+        if k in definition.arg_attr:
+            for key in [key for key in definition.arg_attr[k].attr if key.startswith("_") and key not in kept]:
+                del definition.arg_attr[k].attr[key]
+        if kept:
+            follow_shapes(value.producer, kept)
+            for key, attribute in kept.items():
+                target = definition.arg_attr[k].attr[key]
+                target.Clear()
+                write_attr_value(attribute, target)
+
+
+def _write_arguments(arguments: Any, values: Sequence[Value], names: Sequence[str]) -> None:
+    if len(arguments) != len(values):
+        old = {argument.name: argument.SerializeToString(deterministic=True) for argument in arguments}
+        del arguments[:]
+        for name in names:
+            arguments.add().ParseFromString(old.get(name, b""))
+    for argument, value, name in zip(arguments, values, names, strict=True):
+        argument.name = name
+        if dtype_from_number(argument.type) != value.dtype:
+            argument.ClearField("experimental_full_type")
+            argument.ClearField("handle_data")
+            argument.type = value.dtype.number
+
+
+class _FunctionEdges:
+    """Names of values as a `FunctionDef` writes them: `argument`, or `node:output_argument:0`."""
+
+    def __init__(self, body: Graph) -> None:
+        self.arguments = {v.producer for v in body.inputs}
+        self._functions = body.functions
+        self._types = OpTypes({})
+        self._places: dict[Node, list[str]] = {}
+
+    def name_of(self, value: Value) -> str:
+        node = value.producer
+        if node in self.arguments:
+            return node.name
+        if node not in self._places:
+            self._places[node] = [f"{node.name}:{name}:{k}" for name, count in self._outputs(node) for k in range(count)]
+        return self._places[node][value.index]
+
+    def _outputs(self, node: Node) -> list[tuple[str, int]]:
+        if op_definition(node.op_type) is None:
+            return [(argument.name, 1) for argument in parsed(self._functions[node.op_type]).signature.output_arg]
+        types = self._types.types_of(node.op_type, follow_values(node), node.name)
+        ends = [*types.starts.values(), len(types.outputs)]
+        return [(name, ends[k + 1] - ends[k]) for k, name in enumerate(types.starts)]
+
+
+def parsed(function: Function) -> Any:
+    """What was read and is kept serialized, as a `FunctionDef`; it has nodes only where the function is a template."""
+    return _function_def_class().FromString(function.definition)
+
+
+def _function_def_class() -> Any:
+    function: Any = import_tensorflow().compat.v1.GraphDef().library.function.add()
+    return function.__class__
