@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from graphwright.errors import GraphError
@@ -36,6 +37,7 @@ from graphwright.ir.node import Value as Value
 from graphwright.ir.node import Variable as Variable
 from graphwright.ir.settle import ShapeRule, settle
 from graphwright.ir.signature import Collection, Holdings, Signature
+from graphwright.ir.transaction import Record
 from graphwright.ir.watched import WatchedDict
 
 
@@ -294,6 +296,52 @@ class Graph:
         if value.producer in self.stale:  # or the assigned shape would be overwritten
             self.settle_shapes()
         self.stale.update(dict.fromkeys(value.consumers))
+
+    # Undo
+
+    @contextmanager
+    def restored_on_error(self) -> Generator[None]:
+        """Where the block raises, everything is put back as it was before it, and the error goes on.
+
+        Back are the same objects in their old state: nodes, values, signatures, collections, the library of functions and all
+        bodies in it. So what was held before the block stays valid; what the block added belongs to no graph any more. Blocks may
+        be nested. A block that edits the body of a function restores the library, but not the graph that the body was
+        reached from: open the block on that graph, which restores both.
+
+        Takes time linear in the graph and its functions, also where nothing is raised; constants are not copied.
+
+        >>> g = Graph()
+        >>> a = g.add_node("Const", "a", output_types=[(DTYPES["float32"], ())])
+        >>> with g.restored_on_error():
+        ...     g.rename(a, "b")
+        ...     g.rename(a, "not:allowed")
+        Traceback (most recent call last):
+            ...
+        graphwright.errors.GraphError: 'not:allowed' cannot be the name of a node
+          where: graph ''
+          likely cause: `^` and `:` mark edges
+        >>> a.name, g["a"] is a
+        ('a', True)
+        """
+        graphs = dict.fromkeys((self, *(function.body for function in self.functions.values())))
+        record = Record()
+        record.note(self.functions, *self.functions.values())
+        for graph in graphs:
+            record.note(graph, *graph._signatures.values())
+            record.note(graph.package)  # with its tables where it is a data class
+            record.note_collections(graph._collections.values())
+            record.note_nodes(graph._links)
+        try:
+            yield
+        except BaseException:
+            record.restore()
+            for graph in graphs:
+                # What is computed from the rest is computed anew.
+                graph._colocations = None
+                graph._suffixes = {}
+                graph._holdings = Holdings(graph._signatures, graph._collections)
+                graph._count_borders()
+            raise
 
     # What leaves the IR. It knows neither files nor pictures: the package's public words do the work.
 

@@ -1,0 +1,89 @@
+"""Undo: what a graph was, recorded, so that an edit of many steps that fails half-way leaves no trace.
+
+Every verb leaves the graph as it was when it raises. What is made of many verbs gets the same promise by
+`Graph.restored_on_error`.
+
+The record holds the fields and the contents of each object of the graph, not copies of the objects: what is put back
+are the same nodes, values and bodies, so that whoever holds one still holds the right one. Attributes, constants
+among them, never change in place and are not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from operator import attrgetter
+from typing import Any, cast
+
+from graphwright.ir.node import Links, Node
+from graphwright.ir.signature import Collection, NamedRefs
+
+
+class Record:
+    """The state of objects, as it was when they were noted. Takes time and memory linear in what is noted."""
+
+    __slots__ = ("_contents", "_fields", "_noted")
+
+    def __init__(self) -> None:
+        self._fields: list[tuple[object, tuple[str, ...], tuple[Any, ...]]] = []
+        self._contents: list[tuple[dict[Any, Any] | list[Any], dict[Any, Any] | list[Any]]] = []
+        self._noted: set[int] = set()  # what many graphs share, as the library, is noted once
+
+    def note(self, *objects: object) -> None:
+        """Note the contents of dictionaries and lists; of other objects the fields, and the contents where these are such containers."""
+        for noted in objects:
+            if id(noted) in self._noted:
+                continue
+            self._noted.add(id(noted))
+            if isinstance(noted, dict | list):
+                self._note_content(cast("dict[Any, Any] | list[Any]", noted))
+            elif noted is not None:
+                tables: list[object] = [held for held in self._note_fields(noted) if isinstance(held, dict | list)]
+                self.note(*tables)
+
+    def note_nodes(self, links: Mapping[Node, Links]) -> None:
+        """Note nodes, their values, and what the graph knows of them."""
+        for node, known in links.items():
+            self._note_fields(node)
+            self._note_fields(known)
+            for value in known.outputs:
+                self._note_fields(value)
+            for content in (node.attrs, known.control_inputs, known.control_consumers, *known.uses):
+                self._note_content(content)
+
+    def note_collections(self, collections: Iterable[Collection]) -> None:
+        """Note collections and the messages in them."""
+        for collection in collections:
+            self.note(collection, *(item for item in collection.items if isinstance(item, NamedRefs)))
+
+    def restore(self) -> None:
+        """Put all back, in the same objects."""
+        for holder, names, values in self._fields:
+            for name, value in zip(names, values, strict=True):
+                object.__setattr__(holder, name, value)  # as it is: a signature would make a new dictionary of the one it is given
+        for container, content in self._contents:
+            if isinstance(container, dict):
+                container.clear()
+                container.update(content)
+            else:
+                container[:] = content
+
+    def _note_fields(self, holder: object) -> tuple[Any, ...]:
+        names, read = _fields_of(type(holder))
+        values = read(holder)
+        self._fields.append((holder, names, values))
+        return values
+
+    def _note_content(self, container: dict[Any, Any] | list[Any]) -> None:
+        self._contents.append((container, container.copy()))
+
+
+@cache
+def _fields_of(kind: type[Any]) -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
+    """The names of the fields of a class of this package or of a data class, and what reads them at once."""
+    if is_dataclass(kind):
+        names = tuple(entry.name for entry in fields(kind))
+    else:
+        names = tuple(name for base in kind.__mro__ for name in base.__dict__.get("__slots__", ()))
+    return names, attrgetter(*names) if len(names) > 1 else lambda holder: tuple(getattr(holder, name) for name in names)
