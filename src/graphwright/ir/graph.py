@@ -29,6 +29,7 @@ from graphwright.ir.attributes import Attribute, ShapeAttribute
 from graphwright.ir.colocation import Colocations
 from graphwright.ir.dtypes import DTYPES as DTYPES
 from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.node import Function as Function
 from graphwright.ir.node import Links, check_name
 from graphwright.ir.node import Node as Node
@@ -324,13 +325,14 @@ class Graph:
         ('a', True)
         """
         graphs = dict.fromkeys((self, *(function.body for function in self.functions.values())))
-        record = Record()
-        record.note(self.functions, *self.functions.values())
-        for graph in graphs:
-            record.note(graph, *graph._signatures.values())
-            record.note(graph.package)  # with its tables where it is a data class
-            record.note_collections(graph._collections.values())
-            record.note_nodes(graph._links)
+        with garbage_collection_paused():
+            record = Record()
+            record.note(self.functions, *self.functions.values())
+            for graph in graphs:
+                record.note(graph, *graph._signatures.values())
+                record.note(graph.package)  # with its tables where it is a data class
+                record.note_collections(graph._collections.values())
+                record.note_nodes(graph._links)
         try:
             yield
         except BaseException:

@@ -10,13 +10,13 @@ among them, never change in place and are not copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from operator import attrgetter
 from typing import Any, cast
 
-from graphwright.ir.node import Links, Node
+from graphwright.ir.node import Links, Node, Value
 from graphwright.ir.signature import Collection, NamedRefs
 
 
@@ -26,8 +26,9 @@ class Record:
     __slots__ = ("_contents", "_fields", "_noted")
 
     def __init__(self) -> None:
-        self._fields: list[tuple[object, tuple[str, ...], tuple[Any, ...]]] = []
-        self._contents: list[tuple[dict[Any, Any] | list[Any], dict[Any, Any] | list[Any]]] = []
+        # Alternately an object and what it was: pairs would be one more object per object to make, and to collect.
+        self._fields: list[Any] = []
+        self._contents: list[Any] = []
         self._noted: set[int] = set()  # what many graphs share, as the library, is noted once
 
     def note(self, *objects: object) -> None:
@@ -44,13 +45,14 @@ class Record:
 
     def note_nodes(self, links: Mapping[Node, Links]) -> None:
         """Note nodes, their values, and what the graph knows of them."""
+        held, contents = self._fields, self._contents
+        of_node, of_links, of_value = _fields_of(Node)[1], _fields_of(Links)[1], _fields_of(Value)[1]
         for node, known in links.items():
-            self._note_fields(node)
-            self._note_fields(known)
+            held += (node, of_node(node), known, of_links(known))
             for value in known.outputs:
-                self._note_fields(value)
+                held += (value, of_value(value))
             for content in (node.attrs, known.control_inputs, known.control_consumers, *known.uses):
-                self._note_content(content)
+                contents += (content, content.copy() if content else None)
 
     def note_collections(self, collections: Iterable[Collection]) -> None:
         """Note collections and the messages in them."""
@@ -59,24 +61,25 @@ class Record:
 
     def restore(self) -> None:
         """Put all back, in the same objects."""
-        for holder, names, values in self._fields:
-            for name, value in zip(names, values, strict=True):
+        for holder, values in _pairs(self._fields):
+            for name, value in zip(_fields_of(holder.__class__)[0], values, strict=True):
                 object.__setattr__(holder, name, value)  # as it is: a signature would make a new dictionary of the one it is given
-        for container, content in self._contents:
-            if isinstance(container, dict):
-                container.clear()
-                container.update(content)
-            else:
-                container[:] = content
+        for container, content in _pairs(self._contents):
+            container.clear()
+            if content:
+                (container.update if hasattr(container, "update") else container.extend)(content)
 
     def _note_fields(self, holder: object) -> tuple[Any, ...]:
-        names, read = _fields_of(type(holder))
-        values = read(holder)
-        self._fields.append((holder, names, values))
+        values = _fields_of(type(holder))[1](holder)
+        self._fields += (holder, values)
         return values
 
     def _note_content(self, container: dict[Any, Any] | list[Any]) -> None:
-        self._contents.append((container, container.copy()))
+        self._contents += (container, container.copy())
+
+
+def _pairs(items: list[Any]) -> Iterator[tuple[Any, Any]]:
+    return zip(items[::2], items[1::2], strict=True)
 
 
 @cache
