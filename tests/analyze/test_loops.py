@@ -29,14 +29,14 @@ tf = pytest.importorskip("tensorflow")
 
 from graphwright.run.measure import measure  # noqa: E402
 from graphwright.run.verify import verify  # noqa: E402
-from graphwright.source.bodies import constant_array, infer_body_shapes  # noqa: E402
+from graphwright.source.attributes import constant_array  # noqa: E402
 from graphwright.source.concrete_function import (  # noqa: E402
     Binding,
     evaluate_constants,
     from_concrete_function,
-    infer_shapes,
     to_concrete_function,
 )
+from graphwright.source.import_graph import infer_body_shapes, infer_shapes  # noqa: E402
 from graphwright.train.flatten import stateful_op_types  # noqa: E402
 
 BATCH, WIDTH, STEPS = 64, 128, 12

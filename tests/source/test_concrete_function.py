@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from graphwright.errors import UnknownShapeError, UnsupportedError
+from graphwright.errors import UnsupportedError
 from graphwright.ir.verify import verify as verify_graph
 from graphwright.run.verify import verify
-from graphwright.source.concrete_function import evaluate_constants, from_concrete_function, infer_shapes, to_concrete_function
+from graphwright.source.concrete_function import evaluate_constants, from_concrete_function, to_concrete_function
+from graphwright.source.import_graph import infer_shapes
 from graphwright.train.flatten import flatten
 
 
@@ -33,19 +34,6 @@ def test_arguments_captures_and_variables():
     result = verify(function, again, (tf.ones((5, 3)), {"scale": tf.constant(2.0)}))
     assert result.bitwise, result
     assert set(again(tf.ones((5, 3)), {"scale": tf.constant(2.0)})) == {"y"}
-
-
-def test_shapes_follow_from_feeds():
-    weight = tf.Variable(tf.ones((3, 2)))
-    function = tf.function(lambda x: tf.nn.relu(x @ weight)).get_concrete_function(tf.TensorSpec((None, 3)))
-    graph, _ = from_concrete_function(function)
-    assert graph.outputs[0].shape == (None, 2)
-    infer_shapes(graph, {0: (7, 3)})
-    assert graph.inputs[0].shape == (7, 3)
-    assert graph.outputs[0].shape == (7, 2)
-    assert graph.outputs[0].nbytes == 7 * 2 * 4
-    with pytest.raises(UnknownShapeError, match="cannot take these shapes"):
-        infer_shapes(graph, {0: (7, 4)})
 
 
 def test_names_that_are_scopes_of_others_are_kept():

@@ -10,6 +10,7 @@ import pytest
 from graphwright.errors import ArgumentError, GraphError
 
 tf = pytest.importorskip("tensorflow")
+from graphwright.source import private_tensorflow as private  # noqa: E402
 from graphwright.source import rebuild  # noqa: E402
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function  # noqa: E402
 
@@ -175,7 +176,7 @@ def test_library_lives_as_long_as_the_rebuilt_function():
     rebuilt = again(concrete)
     names = [name for name in rebuilt.graph._functions if rebuild._SUFFIX in name]
     assert names
-    assert all(rebuild._is_registered(name) for name in names)
+    assert all(private.is_registered(name) for name in names)
     del concrete
     gc.collect()
     for sign, value in zip((1.0, -1.0), expected, strict=True):
@@ -183,7 +184,7 @@ def test_library_lives_as_long_as_the_rebuilt_function():
     twice = again(rebuilt)
     del rebuilt
     gc.collect()
-    assert not any(rebuild._is_registered(name) for name in names)
+    assert not any(private.is_registered(name) for name in names)
     np.testing.assert_array_equal(twice(x, tf.constant(3)).numpy(), expected[0])
 
 
@@ -291,32 +292,3 @@ def test_names_that_are_not_there():
     graph_def.node[-1].input[0] = "nowhere"
     with pytest.raises(GraphError, match="TensorFlow refuses the graph"):
         again(concrete, graph_def=graph_def)
-
-
-def test_tensorflow_still_has_its_private_machinery():
-    """Fails loudly when a TensorFlow moves what `rebuild` stands on."""
-    function_def = tf.function(lambda x: x + 1.0).get_concrete_function(tf.TensorSpec([], tf.float32)).function_def
-    function_def.signature.name = rebuild._fresh_name("probe")
-    function = rebuild._register_function(function_def)
-    assert rebuild._is_registered(function_def.signature.name)
-    func_graph = rebuild._new_func_graph("probe")
-    rebuild._add_function(func_graph, function)
-    with func_graph.as_default():
-        graph = tf.Graph()
-        with graph.as_default():
-            tf.compat.v1.placeholder(tf.resource, [], name="handle")
-        rebuild._import_nodes(graph.as_graph_def())
-    variable, inner = tf.Variable(tf.ones([2, 5])), func_graph.get_tensor_by_name("handle:0")
-    rebuild._copy_handle_data(variable.handle, inner)
-    assert rebuild.variable_behind(variable.handle) == (tf.TensorShape([2, 5]), tf.float32)
-    assert rebuild.variable_behind(iter(tf.data.Dataset.range(1))._iterator_resource) is None
-    with func_graph.as_default():
-        assert tf.raw_ops.ReadVariableOp(resource=inner, dtype=tf.float32).shape == [2, 5]
-    rebuild._add_capture(func_graph, variable.handle, inner)
-    assert [(a is variable.handle, b is inner) for a, b in func_graph.captures] == [(True, True)]
-    concrete = rebuild._concrete_function_from(func_graph, rebuild._function_type(func_graph, 0, None), jit_compile=False, noinline=False)
-    rebuild._set_keywords(concrete, [])
-    assert concrete.captured_inputs[0] is variable.handle
-    del function, func_graph, concrete
-    gc.collect()
-    assert not rebuild._is_registered(function_def.signature.name)

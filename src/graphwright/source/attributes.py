@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape, dtype_from_number
+from graphwright.ir.graph import Value
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
@@ -150,6 +153,20 @@ def _write_list(items: tuple[Attribute, ...], proto: Any) -> None:
                 _write_function(item, proto.func.add())
             case _:
                 raise ArgumentError(f"an attribute list cannot hold {item!r}", remedy="keep the whole list as a SerializedAttribute")
+
+
+def constant_array(value: Value) -> np.ndarray[Any, Any] | None:
+    """The array of a `Const`, of strings too, or None for any other value.
+
+    >>> from graphwright.ir.constants import constant_types, tensor_attribute
+    >>> from graphwright.ir.graph import Graph
+    >>> array = np.array([2, 3], np.int32)
+    >>> node = Graph().add_node("Const", "c", attrs={"value": tensor_attribute(array)}, output_types=[constant_types(array)])
+    >>> constant_array(node.outputs[0])
+    array([2, 3], dtype=int32)
+    """
+    attribute = value.producer.attrs.get("value")
+    return tensor_from_attribute(attribute) if value.producer.op_type == "Const" and attribute is not None else None
 
 
 def tensor_from_attribute(attribute: Attribute) -> Any:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.errors import ArgumentError, FileFormatError
-from graphwright.source.tensorflow_import import import_keras, import_tensorflow
+from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
+from graphwright.source.protobuf_files import read_graph_def
+from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def load_callable(path: Path) -> Any:
@@ -23,8 +25,8 @@ def load_callable(path: Path) -> Any:
     if not path.exists():
         raise ArgumentError(f"there is no file or folder {str(path)!r}", where="argument 'target'")
     try:
-        if path.suffix in (".keras", ".h5"):
-            return import_keras().saving.load_model(path)
+        if path.suffix in KERAS_SUFFIXES:
+            return read_keras_file(path, compiled=True)
         if path.is_dir():
             loaded: Any = tf.saved_model.load(str(path))
             return _signature(loaded, path)
@@ -35,7 +37,7 @@ def load_callable(path: Path) -> Any:
         raise FileFormatError(
             f"the file cannot be read: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
             where=str(path),
-            cause="it is damaged, or holds custom layers that are not registered",
+            cause="it is damaged, or needs ops that are not loaded",
             remedy="load it yourself and hand in the object",
         ) from error
 
@@ -57,25 +59,8 @@ def _signature(loaded: Any, path: Path) -> Any:
 
 
 def _frozen_graph(path: Path) -> Any:
-    from google.protobuf import text_format
-    from google.protobuf.message import DecodeError
-
     tf = import_tensorflow()
-    graph_def: Any = tf.compat.v1.GraphDef()
-    data = path.read_bytes()
-    try:
-        if path.suffix == ".pbtxt":
-            text_format.Parse(data.decode(), graph_def)
-        else:
-            graph_def.ParseFromString(data)
-    except (DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
-        raise FileFormatError(
-            f"it is no GraphDef: {error}", where=str(path), remedy="give a .keras file, a SavedModel folder, or a GraphDef (.pb, .pbtxt)"
-        ) from error
-    if not graph_def.node:
-        raise FileFormatError(
-            "the graph is empty", where=str(path), cause="the file is empty, or no GraphDef (a saved_model.pb is read by its folder)"
-        )
+    graph_def = read_graph_def(path)
     read = {text.lstrip("^").split(":")[0] for node in graph_def.node for text in node.input}
     inputs = [f"{n.name}:0" for n in graph_def.node if n.op == "Placeholder"]
     names = [n.name for n in graph_def.node if n.name not in read and n.op not in ("Placeholder", "NoOp", "Const")]

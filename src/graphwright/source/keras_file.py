@@ -1,15 +1,40 @@
-"""`.keras` archives: what is checked before Keras opens one."""
+"""Files of Keras: read with a clear error, and what is checked before Keras opens an archive."""
 
 from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from graphwright.errors import FileFormatError
+from graphwright.source.tensorflow_import import import_keras
 
+KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 _HARMLESS_BYTES = 256 * 2**20
 _GREATEST_RATIO = 100
 _LARGEST_CONFIG_BYTES = 256 * 2**20
+
+
+def read_keras_file(path: Path, *, compiled: bool) -> Any:
+    """The Keras model in a `.keras` or `.h5` file.
+
+    Args:
+        compiled: whether it gets its optimizer and loss, where the file has them.
+
+    Raises:
+        FileFormatError: Keras cannot read it, or the archive would do harm.
+    """
+    if path.suffix == ".keras":
+        check_keras_archive(path)
+    try:
+        return import_keras().saving.load_model(path, compile=compiled)
+    except Exception as error:  # Keras raises anything for a damaged file
+        raise FileFormatError(
+            f"Keras cannot read it: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
+            where=str(path),
+            cause="it is damaged, or holds custom layers that are not registered",
+            remedy="load it yourself and hand in the model",
+        ) from error
 
 
 def check_keras_archive(path: Path) -> None:

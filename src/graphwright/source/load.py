@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from graphwright.errors import ArgumentError, FileFormatError, GraphwrightError
+from graphwright.errors import ArgumentError, GraphwrightError
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.ir.signature import Signature
 from graphwright.source.graph_def import from_graph_def
-from graphwright.source.keras_file import check_keras_archive
+from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
 from graphwright.source.meta_graph import read_meta_graph
 from graphwright.source.package import Package, TemporaryFolder
-from graphwright.source.protobuf_files import read_message
+from graphwright.source.private_tensorflow import traces_of
+from graphwright.source.protobuf_files import read_graph_def
 from graphwright.source.saved_model import graph_rest, read_saved_model
 from graphwright.source.shape_inference import infer_output_shapes
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
@@ -59,7 +61,7 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
 
 
 def _follow_shapes(graph: Graph) -> None:
-    for body in (graph, *(f.body for f in graph.functions.values())):
+    for body in bodies(graph):
         body.shape_rule = infer_output_shapes
         body.refresh_shapes(node for node in body.nodes if any(v.last_shape is None for v in node.outputs))
 
@@ -69,15 +71,11 @@ def _load_path(path: Path, tags: str | Iterable[str] | None) -> Graph:
         raise ArgumentError(f"there is no file or folder {str(path)!r}", where="argument 'x'")
     if path.is_dir():
         return read_saved_model(path, tags)
-    if path.suffix in (".keras", ".h5", ".hdf5"):
-        return _load_keras_file(path)
+    if path.suffix in KERAS_SUFFIXES:
+        return _load_keras_model(read_keras_file(path, compiled=False))
     if path.name in ("saved_model.pb", "saved_model.pbtxt"):
         return read_saved_model(path.parent, tags)
-    graph_def: Any = import_tensorflow().compat.v1.GraphDef()
-    read_message(path, graph_def)
-    if not graph_def.node and not graph_def.library.function:
-        raise FileFormatError("the graph is empty", where=str(path), cause="the file is empty, or no GraphDef")
-    return _from_graph_def(graph_def, path.stem)
+    return _from_graph_def(read_graph_def(path), path.stem)
 
 
 def _from_graph_def(graph_def: Any, name: str) -> Graph:
@@ -95,34 +93,30 @@ def _from_graph_def(graph_def: Any, name: str) -> Graph:
     return graph
 
 
-def _load_keras_file(path: Path) -> Graph:
-    if path.suffix == ".keras":
-        check_keras_archive(path)
-    keras = import_keras()
-    try:
-        model = keras.saving.load_model(path, compile=False)
-    except Exception as error:  # Keras raises anything for a damaged file
-        raise FileFormatError(
-            f"Keras cannot read it: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
-            where=str(path),
-            cause="it is damaged, or holds custom layers that are not registered",
-            remedy="load it yourself and hand in the model",
-        ) from error
-    return _load_keras_model(model)
-
-
 def _load_keras_model(model: Any) -> Graph:
-    keep = TemporaryFolder()
-    folder = keep.path / (model.name or "model")
-    try:
+    def export(folder: Path) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             model.export(folder, format="tf_saved_model", verbose=False)
-    except Exception as error:  # Keras raises anything
-        raise ArgumentError(
-            f"Keras cannot export the model: {(str(error).splitlines() or [''])[0]}",
-            where=f"model {model.name!r}",
-            remedy="build it (call it once), or export it yourself and hand in the folder",
-        ) from error
+
+    return _load_saved(export, model.name or "model", "Keras cannot export the model", "build it (call it once), or export it yourself")
+
+
+def _load_module(module: Any) -> Graph:
+    def save(folder: Path) -> None:
+        import_tensorflow().saved_model.save(module, str(folder))
+
+    return _load_saved(save, module.name or "module", "TensorFlow cannot save the module", "save it yourself with tf.saved_model.save")
+
+
+def _load_saved(save: Callable[[Path], None], name: str, failure: str, remedy: str) -> Graph:
+    """Read the SavedModel that `save` makes in a folder which lives as long as the graph."""
+    keep = TemporaryFolder()
+    folder = keep.path / name
+    try:
+        save(folder)
+    except Exception as error:  # Keras and TensorFlow raise anything
+        what = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ArgumentError(f"{failure}: {what}", where=f"{name!r}", remedy=f"{remedy}, and hand in the folder") from error
     return read_saved_model(folder, None, keep=keep)
 
 
@@ -160,7 +154,7 @@ def _export_meta_graph(graph: Any) -> Any:
 
 
 def _only_trace(function: Any) -> Any:
-    traces: list[Any] = function._list_all_concrete_functions() if hasattr(function, "_list_all_concrete_functions") else []
+    traces = traces_of(function)
     if len(traces) == 1:
         return traces[0]
     if not traces and getattr(function, "input_signature", None) is not None:
@@ -170,21 +164,6 @@ def _only_trace(function: Any) -> Any:
         where="argument 'x'",
         remedy="give function.get_concrete_function(tf.TensorSpec(...), ...)",
     )
-
-
-def _load_module(module: Any) -> Graph:
-    tf = import_tensorflow()
-    keep = TemporaryFolder()
-    folder = keep.path / (module.name or "module")
-    try:
-        tf.saved_model.save(module, str(folder))
-    except Exception as error:  # TensorFlow raises anything
-        raise ArgumentError(
-            f"TensorFlow cannot save the module: {(str(error).splitlines() or [''])[0]}",
-            where=f"module {module.name!r}",
-            remedy="save it yourself with tf.saved_model.save and hand in the folder",
-        ) from error
-    return read_saved_model(folder, None, keep=keep)
 
 
 def _load_function(function: Any) -> Graph:

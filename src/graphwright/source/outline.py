@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, SerializedAttribute
+from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits import is_back_edge
-from graphwright.ir.walk import topological_order
+from graphwright.ir.traits import has_known_effects
+from graphwright.source.function_def import argument_name
 
 _LARGE_BYTES = 1024  # a constant above this is captured, not copied into the function
 _MAKES_STATE = ("VarHandleOp", "Variable", "VariableV2", "TemporaryVariable")
@@ -47,38 +48,16 @@ def outline_signature(graph: Graph, key: str, name: str, object_ids: Mapping[Val
     body = Graph(name, functions=graph.functions, versions=graph.versions)
     value_of: dict[Value, Value] = {}
     for value in (*inputs, *captures):
-        argument = _identifier(inputs.get(value, value.producer.name))
+        argument = argument_name(inputs.get(value, value.producer.name))
         attrs: dict[str, Attribute] = {"T": value.dtype, "index": len(value_of)}
         if value in inputs:
             attrs["_user_specified_name"] = inputs[value].encode()
         made = body.add_node("_Arg", body.unique_name(argument), attrs=attrs, output_types=[(value.dtype, value.shape)])
         value_of[value] = made.outputs[0]
     body.inputs = list(value_of.values())
-    node_of: dict[Node, Node] = {}
-    late: list[tuple[Node, int, Value]] = []
-    for node in topological_order(graph):
-        if node not in needed:
-            continue
-        back = [k for k, v in enumerate(node.inputs) if is_back_edge(v, node)]
-        first = next((v for v in node.inputs if not is_back_edge(v, node)), None)
-        made = body.add_node(
-            node.op_type,
-            body.unique_name(node.name),
-            inputs=[value_of[first if k in back and first is not None else v] for k, v in enumerate(node.inputs)],
-            control_inputs=[node_of[c] for c in node.control_inputs if c in node_of],
-            attrs=_attributes(node),
-            output_types=[(v.dtype, v.shape) for v in node.outputs],
-            device=node.device,
-            extra=node.extra,
-        )
-        node_of[node] = made
-        for old, new in zip(node.outputs, made.outputs, strict=True):
-            value_of.setdefault(old, new)
-        late += [(made, k, node.inputs[k]) for k in back]
-    for made, k, value in late:
-        body.replace_input(made, k, value_of[value])
-    body.outputs = [value_of[signature.outputs[k]] for k in sorted(signature.outputs)]
-    body.control_outputs = [made for node, made in node_of.items() if _has_effects(node)]
+    inside = clone([node for node in graph if node in needed], into=body, input_map=value_of)
+    body.outputs = [inside.value_of[signature.outputs[k]] for k in sorted(signature.outputs)]
+    body.control_outputs = [copy for node, copy in inside.node_of.items() if _has_effects(node)]
     return Outlined(Function(name, body), captures)
 
 
@@ -127,13 +106,4 @@ def _is_large(node: Node) -> bool:
 
 
 def _has_effects(node: Node) -> bool:
-    return node.op_type.startswith(("Assign", "Print", "Assert", "ResourceScatter")) or node.op_type == "StatefulPartitionedCall"
-
-
-def _attributes(node: Node) -> dict[str, Attribute]:
-    return {key: attribute for key, attribute in node.attrs.items() if key != "_class"}
-
-
-def _identifier(name: str) -> str:
-    text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name.lower()).strip("_") or "value"
-    return text if text[0].isalpha() else f"value_{text}"
+    return has_known_effects(node) or node.op_type == "StatefulPartitionedCall"

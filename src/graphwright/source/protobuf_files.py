@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.errors import FileFormatError, UnsupportedError
+from graphwright.source.tensorflow_import import import_tensorflow
 
 PROTOBUF_LIMIT_BYTES = 2**31 - 1
 _DEEPEST_TEXT = 100  # as in the binary format; deeper nesting would exhaust the parser's stack
@@ -29,6 +30,20 @@ def read_message(path: Path, message: Any) -> Any:
             remedy="export the model with variables (tf.saved_model.save), which are kept outside of the graph",
         )
     return parse_message(path.read_bytes(), message, str(path), text=path.suffix in (".pbtxt", ".txt"), kind=kind)
+
+
+def read_graph_def(path: Path) -> Any:
+    """The `GraphDef` in a `.pb` or `.pbtxt` file.
+
+    Raises:
+        FileFormatError: it holds none, or an empty one.
+    """
+    graph_def = read_message(path, import_tensorflow().compat.v1.GraphDef())
+    if not graph_def.node and not graph_def.library.function:
+        raise FileFormatError(
+            "the graph is empty", where=str(path), cause="the file is empty, or no GraphDef (a saved_model.pb is read by its folder)"
+        )
+    return graph_def
 
 
 def parse_message(data: bytes, message: Any, where: str, *, text: bool = False, kind: str = "") -> Any:

@@ -1,9 +1,8 @@
-"""A `GraphDef` becomes a callable again: the only place that uses TensorFlow's private function machinery.
+"""A `GraphDef` becomes a callable again.
 
 TensorFlow has no public way to make a `ConcreteFunction` from a `GraphDef`, so this file goes the way that
 loading a SavedModel goes: import the nodes into a `FuncGraph`, say which placeholders are arguments and which are
-captures, and register the result. Every private name stands in one small function at the end of the file, and
-`tests/source/test_rebuild.py` calls each of them, so that a TensorFlow that moves one is noticed at once.
+captures, and register the result. What is private in TensorFlow stands in `private_tensorflow.py`.
 
 Functions of the library (bodies of While and If, nested functions) are registered under fresh names. So a rewritten
 body never meets the original of the same name in TensorFlow's one global table, and the rebuilt function lives on
@@ -23,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError, GraphError
+from graphwright.source import private_tensorflow as private
 from graphwright.source.attributes import function_references
 
 tf: Any = importlib.import_module("tensorflow")
@@ -90,13 +90,13 @@ def rebuild_concrete_function(
     # init_scope: a function may be rebuilt while another is traced, and must not become a part of it.
     with tf.init_scope():
         nodes, library = _register_library(graph_def)
-        func_graph = _new_func_graph(_fresh_name(name))
+        func_graph = private.new_func_graph(_fresh_name(name))
         with func_graph.as_default(), tf.device(None), tf.control_dependencies(None):
             for function in library:
-                _add_function(func_graph, function)
+                private.add_function(func_graph, function)
             _state_shapes_of_reads(nodes.node, captures)
             try:
-                _import_nodes(nodes)
+                private.import_nodes(nodes)
             except (ValueError, tf.errors.OpError) as error:
                 raise GraphError(
                     f"TensorFlow refuses the graph: {error}",
@@ -108,8 +108,8 @@ def rebuild_concrete_function(
         func_graph.inputs = [tensor_of(tensor_name) for tensor_name in inputs]
         for external, tensor_name in captures:
             internal = tensor_of(tensor_name)
-            _copy_handle_data(external, internal)
-            _add_capture(func_graph, external, internal)
+            private.copy_handle_data(external, internal)
+            private.add_capture(func_graph, external, internal)
         func_graph.outputs = [tensor_of(tensor_name) for tensor_name in outputs]
         func_graph.control_outputs = [func_graph.get_operation_by_name(node_name) for node_name in control_outputs]
         func_graph.structured_input_signature = structured_input_signature
@@ -117,8 +117,8 @@ def rebuild_concrete_function(
         if like is not None:
             func_graph.variables = like.graph.variables
 
-        function_type = _function_type(func_graph, len(inputs), like)
-        concrete_function = _concrete_function_from(func_graph, function_type, jit_compile=jit_compile, noinline=noinline)
+        function_type = private.function_type(func_graph, len(inputs), like)
+        concrete_function = private.concrete_function_from(func_graph, function_type, jit_compile=jit_compile, noinline=noinline)
         _set_flat_signature(concrete_function, func_graph.inputs[: len(inputs)])
     return concrete_function
 
@@ -183,7 +183,7 @@ def _fresh_name(name: str) -> str:
     stem = re.sub(rf"({_SUFFIX}\d+)+$", "", name)
     while True:
         candidate = f"{stem}{_SUFFIX}{next(_serial)}"
-        if not _is_registered(candidate):
+        if not private.is_registered(candidate):
             return candidate
 
 
@@ -201,7 +201,7 @@ def _register_library(graph_def: Any) -> tuple[Any, list[Any]]:
                 if key in function.attr:
                     old = str(function.attr[key].s, "utf-8")
                     function.attr[key].s = bytes(fresh.get(old, old), "utf-8")
-    functions = [_register_function(function) for function in renamed.library.function]
+    functions = [private.register_function(function) for function in renamed.library.function]
     renamed.ClearField("library")
     return renamed, functions
 
@@ -221,7 +221,7 @@ def _set_flat_signature(concrete_function: Any, inputs: Sequence[Any]) -> None:
         user_name = _user_specified_name(tensor.op)
         candidates = itertools.chain([user_name], (f"{user_name}_{number}" for number in itertools.count(1)))
         keywords.append(next(candidate for candidate in candidates if candidate not in keywords))
-    _set_keywords(concrete_function, keywords)
+    private.set_keywords(concrete_function, keywords)
 
 
 def _user_specified_name(operation: Any) -> str:
@@ -231,86 +231,16 @@ def _user_specified_name(operation: Any) -> str:
         return re.sub(r"\W", "_", operation.name)
 
 
-# What follows is TensorFlow's private machinery, one use per function.
-
-
-def _private(module: str) -> Any:
-    return importlib.import_module(f"tensorflow.python.{module}")
-
-
-def _new_func_graph(name: str) -> Any:
-    return _private("framework.func_graph").FuncGraph(name)
-
-
-def _import_nodes(graph_def: Any) -> None:
-    """Import into the current graph. Unlike the public `import_graph_def`, colocation is a hint here, as in functions."""
-    _private("framework.importer").import_graph_def_for_function(graph_def, name="", propagate_device_spec=True)
-
-
 def variable_behind(handle: Any) -> tuple[Any, Any] | None:
     """Shape (`tf.TensorShape`) and dtype of the variable that a handle points to; None when it is no variable's handle."""
     if handle.dtype != tf.resource:
         return None
-    data = _private("ops.handle_data_util").get_handle_data(handle)
+    data = private.handle_data_of(handle)
     if data is None or not data.is_set or len(data.shape_and_type) != 1:
         return None
     return tf.TensorShape(data.shape_and_type[0].shape), tf.dtypes.as_dtype(data.shape_and_type[0].dtype)
 
 
-def _copy_handle_data(source: Any, target: Any) -> None:
-    _private("ops.handle_data_util").copy_handle_data(source, target)
-
-
-def _add_capture(func_graph: Any, external: Any, internal: Any) -> None:
-    # Not `FuncGraph.add_capture`: it keys by the identity of the tensor from outside, so a tensor captured by two
-    # placeholders would lose one of them.
-    captures = func_graph.function_captures
-    key = id(external) if id(external) not in captures.by_val_external else (id(external), internal.name)
-    captures.add_or_replace(key=key, external=external, internal=internal, is_by_ref=False)
-    func_graph.inputs.append(internal)
-
-
-def _is_registered(name: str) -> bool:
-    return bool(_private("eager.context").context().has_function(name))
-
-
-def _register_function(function_def: Any) -> Any:
-    """Register a function of the library; it is forgotten when the last owner of the result is collected."""
-    function_type = _private_function_type().FunctionType([])  # never called by itself, only by name from nodes
-    return _private("eager.polymorphic_function.atomic_function").from_function_def(function_def, function_type)
-
-
-def _add_function(func_graph: Any, function: Any) -> None:
-    func_graph._add_function(function)
-
-
-def _private_function_type() -> Any:
-    return importlib.import_module("tensorflow.core.function.polymorphism.function_type")
-
-
-def _function_type(func_graph: Any, input_count: int, like: Any) -> Any:
-    kinds = _private_function_type()
-    capture_types = func_graph.function_captures.capture_types
-    if like is not None and like.function_type is not None:
-        return kinds.FunctionType(like.function_type.parameters.values(), capture_types, return_annotation=like.function_type.output)
-    signature = func_graph.structured_input_signature
-    if signature is None:
-        no_keywords: dict[str, Any] = {}
-        signature = (tuple(tf.TensorSpec.from_tensor(tensor) for tensor in func_graph.inputs[:input_count]), no_keywords)
-    return kinds.from_structured_signature(signature, func_graph.structured_outputs, capture_types)
-
-
 def is_jit_compiled(concrete_function: Any) -> bool:
     """Whether XLA compiles a concrete function, as `tf.function(jit_compile=True)` asks for."""
     return bool(concrete_function.function_def.attr["_XlaMustCompile"].b)
-
-
-def _concrete_function_from(func_graph: Any, function_type: Any, *, jit_compile: bool, noinline: bool) -> Any:
-    kind = _private("eager.polymorphic_function.concrete_function").ConcreteFunction
-    attributes = {name: True for name, wanted in (("_XlaMustCompile", jit_compile), ("_noinline", noinline)) if wanted}
-    return kind.from_func_graph(func_graph, function_type, attrs=attributes, shared_func_graph=False)
-
-
-def _set_keywords(concrete_function: Any, keywords: list[str]) -> None:
-    concrete_function._arg_keywords = keywords
-    concrete_function._num_positional_args = len(keywords)

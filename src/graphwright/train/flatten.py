@@ -9,8 +9,9 @@ from typing import Any
 from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits import Purity, is_control_flow
-from graphwright.source.bodies import constant_array, infer_body_shapes
-from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function, infer_shapes
+from graphwright.source.attributes import constant_array
+from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function
+from graphwright.source.import_graph import infer_body_shapes, infer_shapes
 from graphwright.source.op_registry import is_stateful
 from graphwright.transform.dead_code import remove_dead_code
 from graphwright.transform.fold_constants import fold_constants

@@ -1,0 +1,114 @@
+"""TensorFlow's private machinery, one use per function: the only file of `source/` that names private modules, but for `op_registry`.
+
+TensorFlow has no public way to make a `ConcreteFunction` of a `GraphDef`, nor to say what is behind a handle.
+`tests/source/test_private_tensorflow.py` calls each of these functions, so that a TensorFlow that moves one is noticed at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from graphwright.ir.dtypes import DType, Shape
+from graphwright.source.attributes import shape_to_proto
+from graphwright.source.tensorflow_import import import_tensorflow
+
+
+def _private(module: str) -> Any:
+    return importlib.import_module(f"tensorflow.python.{module}")
+
+
+def _protos(module: str) -> Any:
+    return importlib.import_module(f"tensorflow.core.framework.{module}")
+
+
+def traces_of(function: Any) -> list[Any]:
+    """The `ConcreteFunction`s that a `tf.function` has so far."""
+    return list(function._list_all_concrete_functions()) if hasattr(function, "_list_all_concrete_functions") else []
+
+
+def new_func_graph(name: str) -> Any:
+    """An empty `FuncGraph`: the only graph that can become a `ConcreteFunction`, and that infers shapes behind handles."""
+    return _private("framework.func_graph").FuncGraph(name)
+
+
+def import_nodes(graph_def: Any) -> None:
+    """Import into the current graph. Unlike the public `import_graph_def`, colocation is a hint here, as in functions."""
+    _private("framework.importer").import_graph_def_for_function(graph_def, name="", propagate_device_spec=True)
+
+
+def handle_data_of(tensor: Any) -> Any:
+    """The `HandleData` of a tensor, or None: dtypes and shapes of what is behind it."""
+    return _private("ops.handle_data_util").get_handle_data(tensor)
+
+
+def set_handle_data(tensor: Any, dtype: DType, shape: Shape) -> None:
+    """Tell shape inference what is behind a placeholder: the value of a variable, or the elements of a list (a variant)."""
+    data = _protos("cpp_shape_inference_pb2").CppShapeInferenceResult.HandleData(is_set=True)
+    entry = data.shape_and_type.add()
+    entry.dtype = dtype.number
+    shape_to_proto(shape, entry.shape)
+    if tensor.dtype == import_tensorflow().variant:
+        entry.type.type_id = _protos("full_type_pb2").TFT_ARRAY  # inference takes it for a list by this mark
+    _private("ops.handle_data_util").set_handle_data(tensor, data)
+
+
+def copy_handle_data(source: Any, target: Any) -> None:
+    """Let `target` know what is behind it as `source` does."""
+    _private("ops.handle_data_util").copy_handle_data(source, target)
+
+
+def add_capture(func_graph: Any, external: Any, internal: Any) -> None:
+    """Append `internal` to the inputs, as the place of a tensor from outside."""
+    # Not `FuncGraph.add_capture`: it keys by the identity of the tensor from outside, so a tensor captured by two
+    # placeholders would lose one of them.
+    captures = func_graph.function_captures
+    key = id(external) if id(external) not in captures.by_val_external else (id(external), internal.name)
+    captures.add_or_replace(key=key, external=external, internal=internal, is_by_ref=False)
+    func_graph.inputs.append(internal)
+
+
+def is_registered(name: str) -> bool:
+    """Whether TensorFlow's table of this process has a function of this name."""
+    return bool(_private("eager.context").context().has_function(name))
+
+
+def register_function(function_def: Any) -> Any:
+    """Register a function of the library; it is forgotten when the last owner of the result is collected."""
+    function_type = _function_types().FunctionType([])  # never called by itself, only by name from nodes
+    return _private("eager.polymorphic_function.atomic_function").from_function_def(function_def, function_type)
+
+
+def add_function(func_graph: Any, function: Any) -> None:
+    """Let a graph own a registered function."""
+    func_graph._add_function(function)
+
+
+def _function_types() -> Any:
+    return importlib.import_module("tensorflow.core.function.polymorphism.function_type")
+
+
+def function_type(func_graph: Any, input_count: int, like: Any) -> Any:
+    """The `FunctionType`: of `like` with the captures of the graph, or of the graph's structured signature, or of its first inputs."""
+    kinds = _function_types()
+    capture_types = func_graph.function_captures.capture_types
+    if like is not None and like.function_type is not None:
+        return kinds.FunctionType(like.function_type.parameters.values(), capture_types, return_annotation=like.function_type.output)
+    signature = func_graph.structured_input_signature
+    if signature is None:
+        no_keywords: dict[str, Any] = {}
+        signature = (tuple(import_tensorflow().TensorSpec.from_tensor(tensor) for tensor in func_graph.inputs[:input_count]), no_keywords)
+    return kinds.from_structured_signature(signature, func_graph.structured_outputs, capture_types)
+
+
+def concrete_function_from(func_graph: Any, function_type: Any, *, jit_compile: bool, noinline: bool) -> Any:
+    """A `ConcreteFunction` that owns the graph."""
+    kind = _private("eager.polymorphic_function.concrete_function").ConcreteFunction
+    attributes = {name: True for name, wanted in (("_XlaMustCompile", jit_compile), ("_noinline", noinline)) if wanted}
+    return kind.from_func_graph(func_graph, function_type, attrs=attributes, shared_func_graph=False)
+
+
+def set_keywords(concrete_function: Any, keywords: list[str]) -> None:
+    """Name the flat arguments, all of which may be given by position."""
+    concrete_function._arg_keywords = keywords
+    concrete_function._num_positional_args = len(keywords)

@@ -1,0 +1,47 @@
+"""Shapes that follow from other shapes of the inputs."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from graphwright.errors import UnknownShapeError
+from graphwright.source.concrete_function import from_concrete_function
+from graphwright.source.import_graph import infer_shapes
+
+
+def graph_of(function, *shapes):
+    return from_concrete_function(tf.function(function).get_concrete_function(*(tf.TensorSpec(shape) for shape in shapes)))[0]
+
+
+def test_shapes_follow_from_feeds():
+    weight = tf.Variable(tf.ones((3, 2)))
+    graph = graph_of(lambda x: tf.nn.relu(x @ weight), (None, 3))
+    assert graph.outputs[0].shape == (None, 2)
+    infer_shapes(graph, {0: (7, 3)})
+    assert graph.inputs[0].shape == (7, 3)
+    assert graph.outputs[0].shape == (7, 2)
+    assert graph.outputs[0].nbytes == 7 * 2 * 4
+    with pytest.raises(UnknownShapeError, match="cannot take these shapes"):
+        infer_shapes(graph, {0: (7, 4)})
+    assert graph.inputs[0].shape == (7, 3)
+
+
+def test_arguments_that_nothing_reads():
+    def ignores(x, y):
+        return x * 2.0
+
+    graph = graph_of(ignores, (None,), (None,))
+    infer_shapes(graph, {0: (3,), 1: (4,)})
+    assert [v.shape for v in (*graph.inputs, *graph.outputs)] == [(3,), (4,), (3,)]
+
+
+def test_arguments_that_are_only_waited_for():
+    def waits(x, y):
+        with tf.control_dependencies([y]):
+            return x + tf.constant(1.0)
+
+    graph = graph_of(waits, (None,), (None,))
+    assert graph.inputs[1].producer.control_consumers
+    infer_shapes(graph, {0: (3,), 1: (4,)})
+    assert graph.outputs[0].shape == (3,)

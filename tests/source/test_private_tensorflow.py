@@ -1,0 +1,67 @@
+"""Every private name of TensorFlow that `source/` uses is there and does what it is used for."""
+
+from __future__ import annotations
+
+import gc
+
+import tensorflow as tf
+
+from graphwright.ir.graph import DTYPES
+from graphwright.source import private_tensorflow as private
+from graphwright.source.op_registry import is_stateful, op_definition
+from graphwright.source.rebuild import variable_behind
+
+
+def test_registering_functions_and_making_concrete_ones():
+    """Fails loudly when a TensorFlow moves what rebuilding stands on."""
+    function_def = tf.function(lambda x: x + 1.0).get_concrete_function(tf.TensorSpec([], tf.float32)).function_def
+    function_def.signature.name = "probe_of_private_machinery"
+    function = private.register_function(function_def)
+    assert private.is_registered(function_def.signature.name)
+    func_graph = private.new_func_graph("probe")
+    private.add_function(func_graph, function)
+    with func_graph.as_default():
+        graph = tf.Graph()
+        with graph.as_default():
+            tf.compat.v1.placeholder(tf.resource, [], name="handle")
+        private.import_nodes(graph.as_graph_def())
+    variable, inner = tf.Variable(tf.ones([2, 5])), func_graph.get_tensor_by_name("handle:0")
+    private.copy_handle_data(variable.handle, inner)
+    assert variable_behind(variable.handle) == (tf.TensorShape([2, 5]), tf.float32)
+    assert variable_behind(iter(tf.data.Dataset.range(1))._iterator_resource) is None
+    with func_graph.as_default():
+        assert tf.raw_ops.ReadVariableOp(resource=inner, dtype=tf.float32).shape == [2, 5]
+    private.add_capture(func_graph, variable.handle, inner)
+    assert [(a is variable.handle, b is inner) for a, b in func_graph.captures] == [(True, True)]
+    concrete = private.concrete_function_from(func_graph, private.function_type(func_graph, 0, None), jit_compile=False, noinline=False)
+    private.set_keywords(concrete, [])
+    assert concrete.captured_inputs[0] is variable.handle
+    del function, func_graph, concrete
+    gc.collect()
+    assert not private.is_registered(function_def.signature.name)
+
+
+def test_what_is_behind_a_handle():
+    with private.new_func_graph("probe").as_default():
+        handle = tf.compat.v1.placeholder(tf.resource, [])
+        private.set_handle_data(handle, DTYPES["float32"], (2, None))
+        assert tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32).shape.as_list() == [2, None]
+        assert variable_behind(handle) == (tf.TensorShape([2, None]), tf.float32)
+        elements = tf.compat.v1.placeholder(tf.variant, [])
+        private.set_handle_data(elements, DTYPES["float32"], (3,))
+        item = tf.raw_ops.TensorListGetItem(input_handle=elements, index=0, element_shape=-1, element_dtype=tf.float32)
+        assert item.shape.as_list() == [3]
+
+
+def test_traces_of_a_function():
+    function = tf.function(lambda x: x + 1.0)
+    assert private.traces_of(function) == []
+    concrete = function.get_concrete_function(tf.TensorSpec([], tf.float32))
+    assert [trace.name for trace in private.traces_of(function)] == [concrete.name]
+    assert private.traces_of(lambda: None) == []
+
+
+def test_the_registry_of_ops():
+    assert [a.name for a in op_definition("MatMul").input_arg] == ["a", "b"]
+    assert op_definition("NoSuchOp") is None
+    assert (is_stateful("RandomUniform"), is_stateful("MatMul"), is_stateful("NoSuchOp")) == (True, False, None)
