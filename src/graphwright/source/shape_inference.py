@@ -7,9 +7,8 @@ from typing import Any
 
 from graphwright.errors import GraphError
 from graphwright.ir.dtypes import Shape
-from graphwright.ir.edit.library import references
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import CALL_TYPES, callee, is_back_edge
+from graphwright.ir.traits import CALL_TYPES, callee, called_functions, is_back_edge
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.op_registry import op_definition
@@ -64,7 +63,7 @@ def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
             continue
         write_node(node, node_def, edge)
         _without_outside(node_def, inside, node)
-        called.update(dict.fromkeys(references(node)))
+        called.update(dict.fromkeys(_functions_of(node)))
     for value, name in border.items():
         _write_placeholder(graph_def.node.add(), value, name)
     _write_functions(nodes[0], called, graph_def)
@@ -140,6 +139,10 @@ def _without_outside(node_def: Any, inside: set[Node], node: Node) -> None:
             del node_def.attr[key]
 
 
+def _functions_of(node: Node) -> list[str]:
+    return [*([node.op_type] if node.op_type in node.graph.functions else []), *called_functions(node)]
+
+
 def _write_functions(node: Node, called: dict[str, None], graph_def: Any) -> None:
     library = node.graph.functions
     names = list(called)
@@ -148,5 +151,5 @@ def _write_functions(node: Node, called: dict[str, None], graph_def: Any) -> Non
             continue
         write_function(library[name], graph_def.library.function.add())
         for inner in library[name].body.nodes:
-            names += [n for n in references(inner) if n not in called]
-            called.update(dict.fromkeys(references(inner)))
+            names += [n for n in _functions_of(inner) if n not in called]
+            called.update(dict.fromkeys(_functions_of(inner)))
