@@ -8,7 +8,7 @@ from typing import Any
 from graphwright.errors import GraphError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import CALL_TYPES, callee, called_functions, is_back_edge
+from graphwright.ir.traits import CALL_TYPES, called_functions, callee, is_back_edge
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.op_registry import op_definition
