@@ -18,7 +18,7 @@ from graphwright.ir.dtypes import Shape
 from graphwright.ir.node import Node, Value, write_shape
 
 if TYPE_CHECKING:
-    from graphwright.ir.graph import Graph
+    from graphwright.ir.outputs import Outputs
 
 ShapeRule = Callable[[Sequence[Node]], Sequence[Sequence[Shape]]]
 
@@ -26,7 +26,7 @@ _ROUNDS_OF_READERS = 4
 _ROUNDS_BEFORE_WIDENING = 12
 
 
-def settle(graph: Graph, rule: ShapeRule) -> None:
+def settle(graph: Outputs, rule: ShapeRule) -> None:
     """Ask the rule for the shapes of the stale nodes and of all that depends on what changes.
 
     Raises:

@@ -1,0 +1,154 @@
+"""What nodes make: their outputs, with dtypes and shapes that follow edits. A layer of `Graph`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphwright.errors import GraphError
+from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.node import Node, Value, Variable
+from graphwright.ir.settle import settle
+from graphwright.ir.wiring import Wiring
+
+
+class Outputs(Wiring):
+    """The verbs that change what nodes make, and the shapes."""
+
+    __slots__ = ("variables",)
+
+    def __init__(self, name: str, variables: dict[Value, Variable]) -> None:
+        super().__init__(name)
+        self.variables = variables  # by the resource input that stands for it
+
+    # Outputs of nodes
+
+    def add_output(self, node: Node, dtype: DType, shape: Shape) -> Value:
+        """Give the node one more output at the end; its attributes are the caller's.
+
+        Raises:
+            GraphError: the node belongs to another graph.
+        """
+        self._check_owned(node, node.name)
+        links = self._links[node]
+        uses: dict[tuple[Node, int], None] = {}
+        value = Value(node, len(links.outputs), dtype, shape, uses)
+        links.outputs = (*links.outputs, value)
+        links.uses = (*links.uses, uses)
+        recorded = node.attrs.get("_output_shapes")
+        if isinstance(recorded, tuple):
+            node.attrs["_output_shapes"] = (*recorded, ShapeAttribute(shape))
+        self._note(node)
+        return value
+
+    def remove_output(self, value: Value) -> None:
+        """Remove an output of a node; those after it move up. The attributes of the node are the caller's.
+
+        Raises:
+            GraphError: something reads it, it is an input or output of the graph or of a signature, a
+                collection holds it, or it belongs to another graph.
+        """
+        node, index = value.producer, value.index
+        self._check_owned(node, node.name)
+        links = self._links[node]
+        if index >= len(links.outputs) or links.outputs[index] is not value:
+            raise GraphError(f"{value.name} is no output of {node.name!r} any more", where=f"node {node.name!r}")
+        self._check_unneeded(value)
+        for later in links.outputs[index + 1 :]:
+            later.index -= 1
+        links.outputs = links.outputs[:index] + links.outputs[index + 1 :]
+        links.uses = links.uses[:index] + links.uses[index + 1 :]
+        self.variables.pop(value, None)
+        recorded = node.attrs.get("_output_shapes")
+        if isinstance(recorded, tuple):
+            node.attrs["_output_shapes"] = recorded[:index] + recorded[index + 1 :]
+        self._note(node)
+
+    def set_output_types(self, node: Node, types: Sequence[tuple[DType, Shape]]) -> None:
+        """Set the dtypes and shapes of all outputs; the values stay, new ones are added and surplus ones removed at the end.
+
+        The attributes of the node are the caller's. The shapes count as settled.
+
+        Raises:
+            GraphError: an output that is read changes its dtype, one that is needed would go, or the node belongs to another
+                graph; nothing is changed then.
+        """
+        self._check_owned(node, node.name)
+        for value, (dtype, _) in zip(node.outputs, types, strict=False):
+            self._check_new_dtype(value, dtype)
+        for value in node.outputs[len(types) :]:
+            self._check_unneeded(value)
+        for value in reversed(node.outputs[len(types) :]):
+            self.remove_output(value)
+        for value, (dtype, shape) in zip(node.outputs, types, strict=False):
+            self.set_output_type(value, dtype, shape)
+        for dtype, shape in types[len(node.outputs) :]:
+            self.add_output(node, dtype, shape)
+        self.stale.pop(node, None)
+
+    def set_output_type(self, value: Value, dtype: DType, shape: Shape) -> None:
+        """Set the dtype and shape of an output; the attributes of its node are the caller's.
+
+        Raises:
+            GraphError: the dtype changes while something reads the value, or it belongs to another graph.
+        """
+        self._check_owned(value.producer, value.name)
+        self._check_new_dtype(value, dtype)
+        value.shape = shape
+        value.dtype = dtype
+        if dtype.name != "resource":
+            self.variables.pop(value, None)
+        if self.touched is not None:
+            self.touched[value.producer] = None
+
+    # Shapes
+
+    def refresh_shapes(self, nodes: Iterable[Node] | None = None) -> None:
+        """Let the rule for shapes answer again for these nodes when a shape is next read; without a rule, nothing happens.
+
+        Args:
+            nodes: by default all, which costs next to nothing until a shape is read.
+
+        Raises:
+            GraphError: a node belongs to another graph.
+        """
+        nodes = self._links if nodes is None else tuple(nodes)
+        for node in () if nodes is self._links else nodes:
+            self._check_owned(node, node.name)
+        if self.shape_rule is not None:
+            self.stale.update(dict.fromkeys(nodes))
+
+    def settle_shapes(self) -> None:
+        """Bring the shapes up to date. Reading `value.shape` does it by itself.
+
+        Raises:
+            GraphError: the rule refuses a node, which the message names; the shapes are as before then.
+        """
+        if self.shape_rule is None:
+            self.stale = {}
+        elif self.stale:
+            settle(self, self.shape_rule)
+
+    def note_shape(self, value: Value) -> None:
+        """Note that a shape is about to be assigned: what reads it follows."""
+        if value.producer in self.stale:  # or the assigned shape would be overwritten
+            self.settle_shapes()
+        self.stale.update(dict.fromkeys(value.consumers))
+
+    # Checks, which change nothing
+
+    def _check_new_dtype(self, value: Value, dtype: DType) -> None:
+        if dtype != value.dtype and value.use_count:
+            raise GraphError(
+                f"{value.name} of dtype {value.dtype} is read by {value.uses[0]}, and cannot become {dtype}",
+                where=f"node {value.producer.name!r}",
+                remedy="reroute its uses first",
+            )
+
+    def _check_unneeded(self, value: Value) -> None:
+        where = f"node {value.producer.name!r}"
+        if value.use_count:
+            raise GraphError(f"{value.name} is still read by {value.uses[0]}", where=where, remedy="reroute its uses first")
+        for place, values in self.places_of_values(value.producer):
+            if value in values:
+                raise GraphError(f"{value.name} is in {place}", where=where, remedy=f"change {place} first")
