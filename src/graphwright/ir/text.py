@@ -51,6 +51,7 @@ _PLAIN = re.compile(NAME)
 def to_text(graph: Graph) -> str:
     """The text form of a graph and its functions.
 
+    >>> from graphwright.ir.dtypes import DTYPES
     >>> g = Graph("g")
     >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2, None))]).outputs[0]
     >>> g.inputs, g.outputs = [x], [g.add_node("Relu", "y", inputs=[x], output_types=[(DTYPES["float32"], (2, None))]).outputs[0]]
@@ -77,6 +78,7 @@ def format_node(node: Node, *, longest: int | None = None) -> str:
     Args:
         longest: cut attributes at this many characters, for messages; such a line cannot be parsed.
 
+    >>> from graphwright.ir.dtypes import DTYPES
     >>> g = Graph()
     >>> a = g.add_node("NoOp", "a", attrs={"n": 3, "T": DTYPES["int32"]})
     >>> format_node(g.add_node("NoOp", "b", control_inputs=[a], attrs={"f": FunctionReference("body")}))
@@ -100,6 +102,7 @@ def format_node(node: Node, *, longest: int | None = None) -> str:
 def format_attribute(attribute: Attribute) -> str:
     """The text of an attribute.
 
+    >>> from graphwright.ir.dtypes import DTYPES
     >>> [format_attribute(a) for a in (True, 2, 0.5, b"SAME", DTYPES["int32"], ShapeAttribute((None, 2)), (1, 2))]
     ['true', '2', '0.5', '"SAME"', 'int32', 'shape[?,2]', '[1, 2]']
     """
@@ -127,6 +130,7 @@ def format_attribute(attribute: Attribute) -> str:
 def neighborhood(nodes: Iterable[Node], *, most: int = 12) -> str:
     """The lines of these nodes and of what they read, for messages.
 
+    >>> from graphwright.ir.dtypes import DTYPES
     >>> g = Graph()
     >>> a = g.add_node("Const", "a", output_types=[(DTYPES["float32"], ())])
     >>> b = g.add_node("Neg", "b", inputs=[a.outputs[0]], output_types=[(DTYPES["float32"], ())])
