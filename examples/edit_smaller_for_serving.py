@@ -31,7 +31,7 @@ def main() -> None:
 
         graph = gw.load(original)
         print("variables frozen:", gw.freeze_variables(graph, variable_values(graph)))
-        print("chains folded:", gw.fold_batch_norms(graph))
+        print("chains folded:", len(gw.fold_batch_norms(graph).folded))
         print("nodes that only check or pass on, removed:", gw.remove_debug_ops(graph))
         gw.rename_inputs(graph, {input_name: "pixels"})
         gw.rename_outputs(graph, {output_name: "probabilities"})

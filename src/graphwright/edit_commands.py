@@ -146,12 +146,15 @@ def freeze(model: Model, out: Out, overwrite: Overwrite = False) -> None:
 
 @edit.command("fold-batch-norms")
 def fold_batch_norms(model: Model, out: Out, overwrite: Overwrite = False) -> None:
-    """Fold batch norms into the convolutions before them; freezes the variables of a SavedModel first."""
+    """Fold batch norms into the convolutions before or behind them; freezes the variables of a SavedModel first."""
     from graphwright.transform.fold_batch_norms import fold_batch_norms as job
 
     graph = _load(model)
     _freeze(graph)
-    _write(graph, out, overwrite, f"folded {job(graph)} chains")
+    report = job(graph)
+    _write(graph, out, overwrite, f"folded {len(report.folded)} chains")
+    for norm in report.left:
+        typer.echo(f"left {norm.name} ({norm.op_type}): {norm.reason}")
 
 
 @edit.command("replace-op")

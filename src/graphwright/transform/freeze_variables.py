@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.ir.dtypes import DType
+from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.constant_arrays import add_constant
 from graphwright.transform.freeze_functions import CONTROL_FLOW, bind_arguments, check_arguments, gather_from
 from graphwright.transform.inline_calls import inline_calls
-from graphwright.transform.interface import hand_on_control, output_values, put_in_order
+from graphwright.transform.interface import PLACEHOLDERS, hand_on_control, output_values, put_in_order
 from graphwright.transform.strip_training import drop_collections, forget_items, remove_unneeded
 
 Array = np.ndarray[Any, Any]
@@ -62,8 +63,8 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any], *, partial: bool =
     frozen: list[_Frozen] = []
     missing: list[str] = []
     for node in graph.nodes:
-        value = _variable_of(graph, node)
-        if value is None or node not in needed:
+        value = _variable_of(graph, node, table) if node in needed else None
+        if value is None:
             continue
         given = next((table[name] for name in _names(graph, value) if name in table), None)
         if given is None:
@@ -88,10 +89,15 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any], *, partial: bool =
     return len(frozen)
 
 
-def _variable_of(graph: Graph, node: Node) -> Value | None:
+def _variable_of(graph: Graph, node: Node, table: Mapping[str, Any]) -> Value | None:
     if node.op_type in ("VarHandleOp", *_REF_VARIABLES):
         return node.outputs[0]
-    return next((v for v in node.outputs if v in graph.variables), None)
+    known = next((v for v in node.outputs if v in graph.variables), None)
+    if known is not None or node.op_type not in PLACEHOLDERS or node.outputs[0].dtype.name != "resource":
+        return known
+    # What a function captured is fed: a variable where something reads it as one, else a table or an iterator.
+    fed = node.outputs[0]
+    return fed if node.name in table or any(c.op_type in _READS for c in fed.consumers) else None
 
 
 def _names(graph: Graph, value: Value) -> list[str]:
@@ -104,24 +110,30 @@ def _names(graph: Graph, value: Value) -> list[str]:
     return names
 
 
-def _dtype_of(graph: Graph, value: Value) -> DType:
+def _dtype_of(graph: Graph, value: Value, array: Array) -> DType:
     stated = value.producer.attrs.get("dtype")
     if value in graph.variables:
         return graph.variables[value].dtype
+    if value.producer.op_type in PLACEHOLDERS:
+        read = next((c for c in value.consumers if c.op_type in ("ReadVariableOp", "ResourceGather")), None)
+        return DTYPES.get(str(array.dtype), value.dtype) if read is None else read.outputs[0].dtype
     return stated if isinstance(stated, DType) else value.dtype
 
 
 def _array(graph: Graph, value: Value, given: Any) -> Array:
-    name, dtype = value.producer.name, _dtype_of(graph, value)
+    name = value.producer.name
     array = np.asarray(given)
+    dtype = _dtype_of(graph, value, array)
     if dtype.name == "string":
         raise UnsupportedError(f"the variable {name!r} holds strings", where=f"node {name!r}")
     if str(array.dtype) != dtype.name and not (array.dtype.kind == np.dtype(_plain(dtype)).kind):
         raise ArgumentError(f"the value of {name!r} has dtype {array.dtype}, the variable {dtype}", where="argument 'values'")
     stated = value.producer.attrs.get("shape")
-    shape = getattr(stated, "shape", None)
+    shape = stated.shape if isinstance(stated, ShapeAttribute) else None
     if value in graph.variables:
         shape = graph.variables[value].shape
+    elif value.producer.op_type in PLACEHOLDERS:  # its own shape is that of the handle
+        shape = next((c.outputs[0].shape for c in value.consumers if c.op_type == "ReadVariableOp"), None)
     if shape is not None and (len(shape) != array.ndim or any(a not in (None, b) for a, b in zip(shape, array.shape, strict=True))):
         raise ArgumentError(f"the value of {name!r} has shape {array.shape}, the variable {shape}", where="argument 'values'")
     return array if dtype.name == "bfloat16" else array.astype(dtype.name)
@@ -162,7 +174,7 @@ def _written(value: Value, node: Node) -> UnsupportedError:
 
 def _freeze(graph: Graph, item: _Frozen, needed: set[Node]) -> None:
     node = item.value.producer
-    dtype = _dtype_of(graph, item.value)
+    dtype = _dtype_of(graph, item.value, item.array)
     constant = add_constant(graph, f"{node.name}/frozen", item.array, dtype=dtype, device=node.device)
     if item.value.dtype.name != "resource":
         readers = {use.node for use in item.value.uses if use.node not in needed}

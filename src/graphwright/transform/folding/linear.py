@@ -1,0 +1,155 @@
+"""Convolutions and matrix products: where their channels are, and how their weights take a factor per channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.transform.constant_arrays import add_constant
+from graphwright.transform.folding.parameters import Array, Constants, remove_unread
+
+LINEAR = {"Conv2D": 4, "DepthwiseConv2dNative": 4, "Conv3D": 5, "MatMul": 2, "Conv2DBackpropInput": 4, "Conv3DBackpropInputV2": 5}
+"""Op type -> rank of its input and output."""
+
+_TRANSPOSED = ("Conv2DBackpropInput", "Conv3DBackpropInputV2")
+_DTYPES = ("bfloat16", "float16", "float32", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the channels of a tensor are."""
+
+    axis: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A convolution or matrix product with constant weights."""
+
+    node: Node
+    weights: Array
+    layout: Layout
+
+    @property
+    def data(self) -> int:
+        """The index of the input that is no parameter."""
+        return 2 if self.node.op_type in _TRANSPOSED else 0
+
+    @property
+    def output(self) -> Value:
+        """What it makes."""
+        return self.node.outputs[0]
+
+    @property
+    def channels_out(self) -> int:
+        """How many channels it makes."""
+        shape = self.weights.shape
+        match self.node.op_type:
+            case "MatMul":
+                return shape[0 if self.node.attrs.get("transpose_b") else 1]
+            case "DepthwiseConv2dNative":
+                return shape[2] * shape[3]
+            case kind:
+                return shape[-2 if kind in _TRANSPOSED else -1]
+
+    def channels_in(self, groups: int = 1) -> int:
+        """How many channels it reads."""
+        if self.node.op_type == "MatMul":
+            return self.weights.shape[1 if self.node.attrs.get("transpose_b") else 0]
+        if self.node.op_type in _TRANSPOSED:
+            return self.weights.shape[-1]
+        return self.weights.shape[-2] * groups
+
+    def with_outputs_scaled(self, scale: Array) -> Array:
+        """The weights with which each channel comes out times a factor."""
+        match self.node.op_type:
+            case "DepthwiseConv2dNative":
+                scale = scale.reshape(self.weights.shape[2:])
+            case "MatMul":
+                scale = scale[:, None] if self.node.attrs.get("transpose_b") else scale
+            case kind:
+                scale = scale[:, None] if kind in _TRANSPOSED else scale
+        return self.weights.astype(np.float64) * scale
+
+    def with_inputs_scaled(self, scale: Array) -> Array:
+        """The weights that do to `x` what the weights do to `x * scale`."""
+        match self.node.op_type:
+            case "MatMul":
+                factors = scale if self.node.attrs.get("transpose_b") else scale[:, None]
+            case "DepthwiseConv2dNative":
+                factors = scale[:, None]
+            case kind if kind in _TRANSPOSED:
+                factors = scale
+            case _:
+                # Channel k of the input belongs to group k // inputs, and so do outputs in a row.
+                inputs, outputs = self.weights.shape[-2:]
+                groups = len(scale) // inputs
+                factors = np.repeat(scale.reshape(groups, inputs).T, outputs // groups, axis=1)
+        return self.weights.astype(np.float64) * factors
+
+    def answer_to(self, constant: Array) -> Array:
+        """What comes out, per channel, where the same number stands everywhere in each channel of the input and nothing is padded."""
+        answered = self.with_inputs_scaled(constant)
+        match self.node.op_type:
+            case "MatMul":
+                return answered.sum(axis=1 if self.node.attrs.get("transpose_b") else 0)
+            case "DepthwiseConv2dNative":
+                return answered.sum(axis=(0, 1)).reshape(-1)
+            case _:
+                return answered.sum(axis=tuple(range(answered.ndim - 1)))
+
+    def sees_borders(self) -> bool:
+        """Whether an output may depend on less than the whole window, since there are zeros around the input."""
+        if self.node.op_type == "MatMul":
+            return False
+        if self.node.op_type in _TRANSPOSED:
+            return True
+        padding = self.node.attrs.get("padding")
+        if padding == b"EXPLICIT":
+            widths = self.node.attrs.get("explicit_paddings")
+            return not isinstance(widths, tuple) or any(widths)
+        return padding != b"VALID" and any(size != 1 for size in self.weights.shape[:-2])
+
+
+def linear_of(node: Node, constants: Constants) -> Linear | str:
+    """The linear op that a node is, or why it is none whose weights can change."""
+    if node.op_type not in LINEAR or len(node.inputs) != (3 if node.op_type in _TRANSPOSED else 2):
+        return f"{node.name!r} is a {node.op_type}, no convolution or matrix product"
+    weights = constants(node.inputs[1])
+    if weights is None:
+        producer = node.inputs[1].producer
+        return f"the weights of {node.name!r} are no constants, but made by {producer.name!r}, a {producer.op_type}"
+    if node.inputs[1].dtype.name not in _DTYPES or weights.ndim != LINEAR[node.op_type]:
+        return f"the weights of {node.name!r} are {node.inputs[1].dtype} of {weights.ndim} dimensions"
+    layout = node.attrs.get("data_format", b"N")
+    if not isinstance(layout, bytes) or layout.startswith(b"NCHW_"):
+        return f"{node.name!r} has the layout {layout!r}"
+    first = layout.startswith(b"NC") and node.op_type != "MatMul"
+    rank = LINEAR[node.op_type]
+    return Linear(node, weights, Layout(1 if first else rank - 1, rank))
+
+
+def can_hold(array: Array, value: Value) -> bool:
+    """Whether numbers in double precision stay finite in the type of a value."""
+    name = "float32" if value.dtype.name == "bfloat16" else value.dtype.name
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(array.astype(name)).all())
+
+
+def set_weights(graph: Graph, linear: Linear, weights: Array) -> None:
+    """Give a linear op other weights."""
+    set_constant_input(graph, linear.node, 1, weights)
+
+
+def set_constant_input(graph: Graph, node: Node, index: int, array: Array) -> None:
+    """Let a node read another constant, which takes the name of the old one where nothing else reads that."""
+    old = node.inputs[index]
+    name = old.producer.name
+    new = add_constant(graph, f"{name}/folded", array, dtype=old.dtype, device=old.producer.device)
+    graph.replace_input(node, index, new)
+    remove_unread(graph, [old.producer])
+    if name not in graph:
+        graph.rename(new.producer, name)

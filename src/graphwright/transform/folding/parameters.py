@@ -1,0 +1,156 @@
+"""Values that depend on constants alone, for the few ops of which the parameters of a batch norm are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from graphwright.ir.dtypes import DType
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.transform.constant_arrays import constant_array
+
+Array = np.ndarray[Any, Any]
+
+_VARIABLES = frozenset("ReadVariableOp VarHandleOp VariableV2 Variable".split())
+
+
+class Constants:
+    """The arrays behind values, computed when they are first asked for; in double precision where a root is drawn.
+
+    >>> from graphwright.transform.constant_arrays import add_constant
+    >>> g = Graph()
+    >>> four = add_constant(g, "four", np.array([4.0], np.float32))
+    >>> Constants()(g.add_node("Rsqrt", "root", inputs=[four], output_types=[(four.dtype, (1,))]).outputs[0])
+    array([0.5])
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Value, Array | None] = {}
+        self._parameters: dict[Value, bool] = {}
+
+    def __call__(self, value: Value) -> Array | None:
+        """The array of a value, or None where it depends on more than constants."""
+        for top in _inputs_first(value, self._known):
+            self._known[top] = self._evaluate(top.producer)
+        return self._known[value]
+
+    def is_parameter(self, value: Value) -> bool:
+        """Whether a value depends on constants and variables alone."""
+        for top in _inputs_first(value, self._parameters):
+            node = top.producer
+            known = node.op_type in _EVALUATED and bool(node.inputs) and all(self._parameters[v] for v in node.inputs)
+            self._parameters[top] = known or node.op_type == "Const" or node.op_type in _VARIABLES
+        return self._parameters[value]
+
+    def _evaluate(self, node: Node) -> Array | None:
+        if node.op_type == "Const":
+            return constant_array(node)
+        if node.op_type not in _EVALUATED or len(node.outputs) != 1:
+            return None
+        inputs: list[Array] = []
+        for value in node.inputs:
+            array = self._known[value]
+            if array is None:
+                return None
+            inputs.append(array)
+        with np.errstate(all="ignore"):
+            try:
+                return np.asarray(_EVALUATED[node.op_type](node, *inputs))
+            except (TypeError, ValueError):
+                return None
+
+
+def _inputs_first(value: Value, known: dict[Value, Any]) -> Iterable[Value]:
+    """The values that are not known yet, each when those that it depends on are."""
+    stack = [value]
+    while stack:
+        top = stack[-1]
+        if top in known:
+            stack.pop()
+            continue
+        pending = [v for v in top.producer.inputs if v not in known] if top.producer.op_type in _EVALUATED else []
+        if pending:
+            stack += pending
+            continue
+        stack.pop()
+        yield top
+
+
+def remove_unread(graph: Graph, nodes: Iterable[Node]) -> None:
+    """Remove what nothing reads any more of these parameters, and what only they needed."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if not graph.owns(node) or graph.is_border(node) or node.control_consumers or any(v.uses for v in node.outputs):
+            continue
+        if node.op_type != "Const" and node.op_type not in _EVALUATED:
+            continue
+        waiting += [v.producer for v in node.inputs]
+        graph.remove_node(node)
+
+
+def _same(_: Node, x: Array) -> Array:
+    return x
+
+
+def _unary(function: Callable[[Array], Array]) -> Callable[[Node, Array], Array]:
+    return lambda _, x: function(x)
+
+
+def _binary(function: Callable[[Array, Array], Array]) -> Callable[[Node, Array, Array], Array]:
+    return lambda _, x, y: function(x, y)
+
+
+def _rsqrt(_: Node, x: Array) -> Array:
+    return 1 / np.sqrt(x.astype(np.float64))
+
+
+def _sqrt(_: Node, x: Array) -> Array:
+    return np.sqrt(x.astype(np.float64))
+
+
+def _reshape(_: Node, x: Array, shape: Array) -> Array:
+    return np.reshape(x, [int(size) for size in shape])
+
+
+def _expand_dims(_: Node, x: Array, axis: Array) -> Array:
+    return np.expand_dims(x, int(axis))
+
+
+def _squeeze(node: Node, x: Array) -> Array:
+    axes = node.attrs.get("squeeze_dims")
+    chosen = tuple(axis for axis in axes if isinstance(axis, int)) if isinstance(axes, tuple) else ()
+    return np.squeeze(x, chosen or None)
+
+
+def _transpose(_: Node, x: Array, order: Array) -> Array:
+    return np.transpose(x, [int(axis) for axis in order])
+
+
+def _cast(node: Node, x: Array) -> Array:
+    target = node.attrs.get("DstT")
+    name = target.name if isinstance(target, DType) else ""
+    return x.astype("float32" if name == "bfloat16" else name)  # np.dtype("") is a TypeError
+
+
+_EVALUATED: dict[str, Callable[..., Array]] = {
+    "Identity": _same,
+    "StopGradient": _same,
+    "Add": _binary(np.add),
+    "AddV2": _binary(np.add),
+    "Sub": _binary(np.subtract),
+    "Mul": _binary(np.multiply),
+    "RealDiv": _binary(np.divide),
+    "Maximum": _binary(np.maximum),
+    "Neg": _unary(np.negative),
+    "Square": _unary(np.square),
+    "Sqrt": _sqrt,
+    "Rsqrt": _rsqrt,
+    "Reshape": _reshape,
+    "ExpandDims": _expand_dims,
+    "Squeeze": _squeeze,
+    "Transpose": _transpose,
+    "Cast": _cast,
+}

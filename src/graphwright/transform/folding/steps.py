@@ -1,0 +1,176 @@
+"""What a node does to each channel of a tensor: a factor and an offset, or nothing at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graphwright.ir.attributes import Attribute
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.transform.constant_arrays import add_constant
+from graphwright.transform.folding.linear import Layout
+from graphwright.transform.folding.parameters import Array, Constants
+
+FUSED_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+NORMS = (*FUSED_NORMS, "BatchNormWithGlobalNormalization")
+_ARITHMETIC = ("BiasAdd", "Add", "AddV2", "Sub", "Mul", "RealDiv")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`output = input * scale + offset`, per channel and in double precision."""
+
+    scale: Array
+    offset: Array
+    scales: bool
+
+
+def step_of(node: Node, index: int, layout: Layout, channels: int, constants: Constants) -> Step | str:
+    """What a node does to the channels of its input `index`, or why that cannot be said."""
+    if node.op_type in NORMS:
+        step = _normalization(node, index, layout, channels, constants)
+    elif node.op_type in _ARITHMETIC:
+        step = _arithmetic(node, index, layout, channels, constants)
+    else:
+        return f"{node.name!r}, a {node.op_type}, stands between"
+    if isinstance(step, Step) and not (np.isfinite(step.scale).all() and np.isfinite(step.offset).all()):
+        return f"factors or offsets of {node.name!r} are not finite"
+    return step
+
+
+def data_index(node: Node, constants: Constants) -> int:
+    """The input of a node that is no parameter."""
+    return 1 if len(node.inputs) == 2 and constants(node.inputs[1]) is None and constants(node.inputs[0]) is not None else 0
+
+
+def _normalization(node: Node, index: int, layout: Layout, channels: int, constants: Constants) -> Step | str:
+    if index != 0:
+        return f"{node.name!r} reads it as a parameter"
+    if node.op_type == "BatchNormWithGlobalNormalization":
+        mean, variance, beta, gamma = (constants(v) for v in node.inputs[1:5])
+        if gamma is not None and not node.attrs.get("scale_after_normalization", False):
+            gamma = np.ones_like(gamma)
+        epsilon = _number(node, "variance_epsilon", 1e-3)
+        axis = layout.rank - 1
+    else:
+        if node.attrs.get("is_training", True):
+            return f"{node.name!r} is in training mode: it takes the statistics of each batch"
+        if any(v.uses for v in node.outputs[1:]) or any(is_returned(node.graph, v) for v in node.outputs[1:]):
+            return f"the statistics that {node.name!r} hands on are read"
+        gamma, beta, mean, variance = (constants(v) for v in node.inputs[1:5])
+        epsilon = _number(node, "epsilon", 1e-4)
+        axis = 1 if node.attrs.get("data_format", b"NHWC") == b"NCHW" else layout.rank - 1
+    if gamma is None or beta is None or mean is None or variance is None:
+        open_one = next(v.producer for v in node.inputs[1:5] if constants(v) is None)
+        return f"a parameter of {node.name!r} is no constant, but made by {open_one.name!r}, a {open_one.op_type}"
+    if layout.rank != 4 or axis != layout.axis or any(a.shape != (channels,) for a in (gamma, beta, mean, variance)):
+        return f"{node.name!r} does not have the {channels} channels of its neighbor, or has them elsewhere"
+    scale = gamma.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
+    return Step(scale, beta.astype(np.float64) - mean.astype(np.float64) * scale, scales=True)
+
+
+def _number(node: Node, key: str, default: float) -> float:
+    stated = node.attrs.get(key, default)
+    return stated if isinstance(stated, float) else default
+
+
+def _arithmetic(node: Node, index: int, layout: Layout, channels: int, constants: Constants) -> Step | str:
+    other = constants(node.inputs[1 - index])
+    if other is None or node.inputs[0] is node.inputs[1]:
+        return f"{node.name!r}, a {node.op_type}, reads no constant"
+    if node.op_type == "BiasAdd":
+        axis = 1 if node.attrs.get("data_format", b"NHWC") == b"NCHW" else layout.rank - 1
+        vector = other.astype(np.float64) if index == 0 and axis == layout.axis and other.shape == (channels,) else None
+    else:
+        vector = _per_channel(other, layout, channels)
+    if vector is None:
+        return f"the constant of {node.name!r}, of shape {other.shape}, is not one number per channel"
+    zeros, ones = np.zeros(channels), np.ones(channels)
+    match node.op_type, index:
+        case (("BiasAdd" | "Add" | "AddV2"), _):
+            return Step(ones, zeros + vector, scales=False)
+        case "Sub", 0:
+            return Step(ones, zeros - vector, scales=False)
+        case "Sub", _:
+            return Step(-ones, zeros + vector, scales=True)
+        case "Mul", _:
+            return Step(ones * vector, zeros, scales=True)
+        case "RealDiv", 0:
+            with np.errstate(divide="ignore"):
+                return Step(ones / vector, zeros, scales=True)
+        case _:
+            return f"{node.name!r} divides by it"
+
+
+def _per_channel(array: Array, layout: Layout, channels: int) -> Array | None:
+    """One number per channel, where the array is broadcast like that and not otherwise."""
+    if array.ndim > layout.rank:
+        return None
+    shape = [1] * (layout.rank - array.ndim) + list(array.shape)
+    if any(size != 1 for k, size in enumerate(shape) if k != layout.axis) or shape[layout.axis] not in (1, channels):
+        return None
+    return np.broadcast_to(array.reshape(-1).astype(np.float64), (channels,))
+
+
+def layout_behind(node: Node, layout: Layout, channels: int, constants: Constants) -> Layout | None:
+    """Where the channels are behind a node that only moves numbers along other axes; None for any other node."""
+    shape = node.outputs[0].shape if node.outputs else None
+    match node.op_type:
+        case "Identity":
+            return layout
+        case "Squeeze":
+            axes = node.attrs.get("squeeze_dims")
+            if not isinstance(axes, tuple) or not axes:
+                return None
+            gone = {axis % layout.rank for axis in axes if isinstance(axis, int)}
+            if layout.axis in gone:
+                return None
+            return Layout(layout.axis - sum(axis < layout.axis for axis in gone), layout.rank - len(gone))
+        case "Reshape":
+            if layout.axis != layout.rank - 1 or not shape or shape[-1] != channels:
+                return None
+            return Layout(len(shape) - 1, len(shape))
+        case "BatchToSpaceND":
+            block = constants(node.inputs[1])
+            return layout if block is not None and layout.axis > block.size else None
+        case _:
+            return None
+
+
+def blocked(graph: Graph, value: Value, *, readers: int = 1) -> str:
+    """Why a value may not change what it holds, for more than its only readers see it; empty when it may."""
+    node = value.producer
+    if graph.is_border(node):
+        return f"{value.name} is returned, or fed"
+    if value.use_count != readers or any(other.uses for other in node.outputs if other is not value):
+        return f"{value.name} is read by {value.use_count} nodes"
+    if node.control_consumers:
+        return f"{node.control_consumers[0].name!r} waits for {node.name!r}"
+    return ""
+
+
+def is_returned(graph: Graph, value: Value) -> bool:
+    """Whether the graph or a signature returns a value."""
+    return value in graph.outputs or any(value in s.outputs.values() for s in graph.signatures.values())
+
+
+def add_bias(graph: Graph, value: Value, offset: Array, layout: Layout, like: Node) -> Value:
+    """Add an offset per channel to a value; names and device come from another node."""
+    bias = add_constant(graph, f"{like.name}/offset", offset, dtype=value.dtype, device=like.device)
+    attrs: dict[str, Attribute] = {"T": value.dtype, "data_format": b"NCHW" if layout.axis == 1 and layout.rank > 2 else b"NHWC"}
+    made = graph.add_node(
+        "BiasAdd",
+        graph.unique_name(f"{like.name}/bias"),
+        inputs=[value, bias],
+        attrs=attrs,
+        output_types=[(value.dtype, value.shape)],
+        device=like.device,
+    )
+    return made.outputs[0]
+
+
+def then(first: Step, second: Step) -> Step:
+    """Both steps, one after the other."""
+    offset = first.offset * second.scale + second.offset
+    return replace(first, scale=first.scale * second.scale, offset=offset, scales=first.scales or second.scales)
