@@ -69,9 +69,9 @@ def measure(node_count: int) -> dict[str, Any]:
     """Seconds of each step and of what they are compared with, in this process; garbage is collected before each one."""
     import tensorflow as tf
 
+    from graphwright.ir.edit.clone import copy_graph
     from graphwright.ir.walk import topological_order
     from graphwright.source.graph_def import from_graph_def, to_graph_def
-    from graphwright.transform.copy_nodes import copy_model
 
     data = graph_bytes(node_count)
     seconds: dict[str, float] = {}
@@ -106,7 +106,7 @@ def measure(node_count: int) -> dict[str, Any]:
     timed("walk", walk)
     timed("rename all", lambda: graph.rename_many({n: f"renamed/{n.name}" for n in graph.nodes}))
     rerouted = timed("reroute 1 %", reroute)
-    timed("copy", lambda: copy_model(graph))
+    timed("copy", lambda: copy_graph(graph))
     timed("write", lambda: to_graph_def(graph).SerializeToString())
     imported = tf.compat.v1.GraphDef.FromString(data)
 

@@ -86,7 +86,14 @@ def topological_order(graph: Graph) -> list[Node]:
 
 
 def _sorted(nodes: Sequence[Node], place: Mapping[Node, int]) -> list[Node]:
-    missing = {node: sum(before in place for before in producers_of(node)) for node in nodes}
+    missing: dict[Node, int] = {}
+    in_order = True
+    for k, node in enumerate(nodes):
+        places = [place[before] for before in producers_of(node) if before in place]
+        missing[node] = len(places)
+        in_order = in_order and (not places or max(places) < k)
+    if in_order:
+        return list(nodes)
     ready = [place[node] for node in nodes if missing[node] == 0]
     heapq.heapify(ready)
     order: list[Node] = []

@@ -8,9 +8,9 @@ from typing import cast
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute, ShapeAttribute
+from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature
-from graphwright.transform.copy_nodes import copy_model
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import PLACEHOLDERS, find_value, put_in_order
 from graphwright.transform.strip_training import drop_collections, remove_unneeded
@@ -48,7 +48,7 @@ def extract_submodel(graph: Graph, inputs: Ends, outputs: Ends, *, signature: st
     """
     source = graph
     if any(not _is_found(graph, end) for end in (*_items(inputs).values(), *_items(outputs).values())):
-        source, _ = copy_model(graph)
+        source = copy_graph(graph).graph
         inline_calls(source)
     starts = {_key(name): find_value(source, end) for name, end in _items(inputs).items()}
     ends = {_key(name): find_value(source, end) for name, end in _items(outputs).items()}
@@ -58,9 +58,10 @@ def extract_submodel(graph: Graph, inputs: Ends, outputs: Ends, *, signature: st
         raise ArgumentError("a value is an input twice", where="argument 'inputs'")
 
     if source is graph:
-        source, copied = copy_model(graph)
-        starts = {name: copied.values[v] for name, v in starts.items()}
-        ends = {name: copied.values[v] for name, v in ends.items()}
+        copied = copy_graph(graph)
+        source = copied.graph
+        starts = {name: copied.value_of[v] for name, v in starts.items()}
+        ends = {name: copied.value_of[v] for name, v in ends.items()}
     _check_complete(source, ends.values(), starts.values())
     _cut(source, starts, ends, signature)
     return source

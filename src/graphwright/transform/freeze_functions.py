@@ -9,9 +9,9 @@ import numpy as np
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference
 from graphwright.ir.dtypes import DTYPES, DType
+from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.transform.constant_arrays import add_constant
-from graphwright.transform.copy_nodes import copy_graph
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import hand_on_control
 
@@ -127,7 +127,7 @@ def _bound(
     if reference.name not in library:
         raise GraphError(f"function {reference.name!r} is not in the library")
     old = library[reference.name]
-    body = copy_graph(old.body, functions=library)
+    body = copy_body(old, old.name, library, {}).graph
     inline_calls(body)
     for position, dtype in positions.items():
         _bind(body, position, dtype, is_loop_body=is_loop_body)

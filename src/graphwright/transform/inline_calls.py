@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from graphwright.errors import GraphError, UnsupportedError
+from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import Purity, called_functions, callee, is_call, reads_resource
-from graphwright.transform.copy_nodes import copy_nodes
 from graphwright.transform.interface import hand_on_control, put_in_order
 
 
@@ -81,13 +81,13 @@ def _inline(graph: Graph, call: Node, purity: Purity) -> list[Node]:
     arguments = {v.producer for v in body.inputs}
     replaced = dict(zip(body.inputs, call.inputs, strict=True))
     inner = [node for node in body.nodes if node not in arguments]
-    copied = copy_nodes(body, graph, nodes=inner, replaced=replaced, rename=lambda name: f"{call.name}/{name}")
+    copied = clone(inner, into=graph, input_map=replaced, scope=call.name)
 
     # TensorFlow lists what has effects as control outputs; old functions list nothing, then each node may have some.
     trusted = body.control_outputs or call.op_type == "PartitionedCall"
     stateful = set(body.control_outputs) if trusted else {n for n in inner if not purity.is_pure(n)}
     waits = _joined(graph, list(call.control_inputs), f"{call.name}/start")
-    for node, copy in copied.nodes.items():
+    for node, copy in copied.node_of.items():
         for control in node.control_inputs:
             if control in arguments:  # the argument is there when what stands for it is
                 source = replaced[control.outputs[0]].producer
@@ -96,18 +96,18 @@ def _inline(graph: Graph, call: Node, purity: Purity) -> list[Node]:
         if waits and (node in stateful or reads_resource(node)):
             for control in waits:
                 graph.add_control_input(copy, control)
-    effects = [copied.nodes[node] for node in body.control_outputs if node in copied.nodes]
+    effects = [copied.node_of[node] for node in body.control_outputs if node in copied.node_of]
     done = _joined(graph, effects or waits, f"{call.name}/done") if call.control_consumers or call in graph.control_outputs else []
     new_of: dict[Value, Value] = {}
-    must_run = [copied.nodes[n] for n in body.control_outputs if n in copied.nodes and _has_effects(n, graph, purity)]
+    must_run = [copied.node_of[n] for n in body.control_outputs if n in copied.node_of and _has_effects(n, graph, purity)]
     held = done if done and effects else _joined(graph, must_run, f"{call.name}/effects") if must_run else []
     for output, result in zip(call.outputs, body.outputs, strict=True):
-        value = copied.values[result]
+        value = copied.value_of[result]
         new_of[output] = _after(graph, value, held, f"{call.name}/result") if must_run else value
     graph.replace_many_uses(new_of)
     hand_on_control(graph, call, done)
     graph.remove_node(call)
-    return list(copied.nodes.values())
+    return list(copied.nodes)
 
 
 def _has_effects(node: Node, graph: Graph, purity: Purity) -> bool:

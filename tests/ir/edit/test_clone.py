@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from graphwright.errors import GraphError
-from graphwright.ir.edit import clone, extract, prune
-from graphwright.ir.graph import Graph
+from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.edit import clone, copy_graph, extract, prune, remove_unused_functions, rename_functions
+from graphwright.ir.graph import Function, Graph, Value
 from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.ir.text import from_text, to_text
 from graphwright.ir.verify import verify
+from graphwright.ir.wire import message_field
 
 SOURCE = """
     graph "g"
@@ -170,3 +174,74 @@ def test_pruning_keeps_what_signatures_and_collections_need(graph):
     assert not graph.collections
     assert graph.outputs == (a,)
     verify(graph)
+
+
+def test_a_graph_is_copied_with_all_that_stands_around_it(graph):
+    """Plain items of collections, functions that nothing calls, what files hold besides; an edit of the copy does not show."""
+    graph.functions["lonely"] = Function("lonely", Graph("lonely", functions=graph.functions), b"definition")
+    graph.signatures["s"] = Signature({"x": graph.value("x")}, {"y": graph.value("b")}, "method", b"extra")
+    graph.collections["mixed"] = Collection("bytes", [b"plain", NamedRefs(b"1", {"p": graph["a"]}), NamedRefs(b"2", {})])
+    graph.collections["empty"] = Collection("ints")
+    argument = graph.functions["outer"].body.value("o")
+    graph.package = Held({graph.value("w"): 1, argument: 2})
+    graph.control_outputs = [graph["log"]]
+    before = to_text(graph)
+    found = copy_graph(graph)
+    copy = found.graph
+    verify(copy)
+    assert to_text(copy) == before
+    assert copy.functions["lonely"].definition == b"definition"
+    assert copy.functions["outer"].body.functions is copy.functions
+    assert (copy.signatures["s"].method_name, copy.signatures["s"].extra) == ("method", b"extra")
+    assert copy.package.ids == {copy.value("w"): 1, copy.functions["outer"].body.value("o"): 2}
+    for node in copy.nodes:
+        copy.rename(node, f"new/{node.name}")
+    copy.signatures.clear()
+    copy.collections["mixed"].items.clear()
+    copy.functions["inner"].body.outputs = []
+    del copy.functions["lonely"]
+    assert to_text(graph) == before
+
+
+def test_a_copy_may_come_in_an_order_in_which_it_cannot_run(graph):
+    graph.sort_nodes(graph.nodes[::-1])
+    body = graph.functions["outer"].body
+    body.sort_nodes(body.nodes[::-1])
+    copy = copy_graph(graph).graph
+    verify(copy)
+    assert to_text(copy) == to_text(graph)
+
+
+def test_shapes_that_are_out_of_date_are_not_settled_by_a_copy(graph):
+    graph.shape_rule = lambda nodes: [[(3,)] * len(node.outputs) for node in nodes]
+    graph.refresh_shapes([graph["a"]])
+    copy = copy_graph(graph).graph
+    assert list(graph.stale) == [graph["a"]]
+    assert graph.value("a").last_shape == copy.value("a").last_shape == (2,)
+    assert copy.value("a").shape == (3,)
+    assert graph.value("a").last_shape == (2,)
+
+
+def test_functions_that_are_named_in_messages_come_along():
+    """`forward_function_name` in a definition, and a function in the attributes of a reference."""
+    graph = from_text(SOURCE)
+    deep = message_field(10, message_field(1, b"deep"))
+    inside = message_field(1, b"outer") + message_field(2, message_field(1, b"k") + message_field(2, deep))
+    graph.set_attr(graph["b"], "f", FunctionReference("outer", inside))
+    for name in ("deep", "backward"):
+        graph.functions[name] = Function(name, Graph(name, functions=graph.functions))
+    text = message_field(5, message_field(1, b"backward_function_name") + message_field(2, message_field(2, b"backward")))
+    graph.functions["deep"].definition = text
+    other = from_text('graph "other"\n%y = Placeholder() : float32[2]\n%w = Placeholder() : resource[]\nfunction "backward"\n%n = NoOp()')
+    found = clone([graph["b"]], into=other, input_map={graph.value("a"): other.value("y"), graph.value("w"): other.value("w")})
+    assert found.functions == {"backward": "backward_1"}
+    assert b"backward_1" in other.functions["deep"].definition
+    assert remove_unused_functions(other) == ["backward"]
+    rename_functions(other, {"deep": "deeper"})
+    assert b"deeper" in other["b"].attrs["f"].serialized
+    verify(other)
+
+
+@dataclass
+class Held:
+    ids: dict[Value, int]

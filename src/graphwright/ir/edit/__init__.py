@@ -10,6 +10,7 @@ from graphwright.ir.edit.arguments import remove_result as remove_result
 from graphwright.ir.edit.arguments import set_result as set_result
 from graphwright.ir.edit.clone import CloneResult as CloneResult
 from graphwright.ir.edit.clone import clone as clone
+from graphwright.ir.edit.clone import copy_graph as copy_graph
 from graphwright.ir.edit.extract import extract as extract
 from graphwright.ir.edit.extract import prune as prune
 from graphwright.ir.edit.insert import Detached as Detached

@@ -1,39 +1,22 @@
-"""Copy nodes into the same graph or another one, with other inputs, under other names, with the functions that they call."""
+"""Copies: of nodes into the same graph or another one, with the functions that they call, and of a whole graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, cast
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.colocation import ATTRIBUTE, with_names
-from graphwright.ir.edit.library import import_functions, with_functions
+from graphwright.ir.edit.copying import CloneResult as CloneResult
+from graphwright.ir.edit.copying import copy_nodes, copy_whole
+from graphwright.ir.edit.library import copy_functions, import_functions
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.node import check_name
-from graphwright.ir.signature import Collection, NamedRefs
+from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.ir.subgraph import graph_of
-from graphwright.ir.traits import is_back_edge
 from graphwright.ir.walk import order_of
-
-
-@dataclass(frozen=True)
-class CloneResult:
-    """Where the copies are."""
-
-    graph: Graph
-    """The graph that holds them."""
-    node_of: dict[Node, Node] = field(default_factory=dict[Node, Node])
-    """Original -> copy."""
-    value_of: dict[Value, Value] = field(default_factory=dict[Value, Value])
-    """Value of an original -> value of its copy; and each value of the input map -> what stands for it."""
-    functions: dict[str, str] = field(default_factory=dict[str, str])
-    """Function that was copied along -> its name in the other library."""
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The copies, in order."""
-        return tuple(self.node_of.values())
 
 
 def clone(
@@ -91,22 +74,68 @@ def clone(
     for name in names.values():
         check_name(name, target.name)
 
-    functions = import_functions(source, target, order)
-    result = CloneResult(target, {}, dict(values), functions)
-    for node in order:
-        _copy(node, target, names[node], result, controls)
-    for node in order:  # back edges of loops, whose values exist now
-        copy = result.node_of[node]
-        if len(copy.inputs) != len(node.inputs):
-            target.set_inputs(copy, [result.value_of.get(v, v) for v in node.inputs])
+    result = CloneResult(target, {}, values, import_functions(source, target, order))
+    mapped = dict(values)
+    copy_nodes(order, result, controls, lambda node: target.unique_name(names[node]))
     _follow_colocation(result, source)
-    for value, variable in source.variables.copy().items():
+    for value, variable in list(source.variables.items()):
         if value.producer in given:
             target.variables[result.node_of[value.producer].outputs[value.index]] = variable
-    target.refresh_shapes(result.nodes if values else [copy for node, copy in result.node_of.items() if node in source.stale])
+    if target.shape_rule is not None:
+        asked = [node for node in order if node in source.stale or (mapped and any(v in mapped for v in node.inputs))]
+        target.refresh_shapes([result.node_of[node] for node in asked])
     if collections:
-        _copy_collections(source, target, result)
+        copy_collections(source, result)
     return result
+
+
+def copy_graph(graph: Graph) -> CloneResult:
+    """A copy of a graph that shares nothing with it that an edit changes; the answer has the copy as `graph`.
+
+    Nodes, their order, inputs, outputs, signatures, collections, variables, all functions of the library, and what its file holds besides.
+
+    >>> from graphwright.ir.text import from_text, to_text
+    >>> g = from_text('''
+    ... graph "g"
+    ... outputs %a:0
+    ... %x = Placeholder() : float32[2]
+    ... %a = Relu(%x:0) : float32[2]
+    ... ''')
+    >>> found = copy_graph(g)
+    >>> to_text(found.graph) == to_text(g), found.node_of[g["a"]] is found.graph["a"]
+    (True, True)
+    """
+    copy = Graph(graph.name, versions=graph.versions)
+    inside = copy_functions(graph, copy, graph.functions)[1]
+    result = copy_whole(graph, copy, {})
+    copy.signatures = {
+        name: Signature(
+            {key: result.value_of[v] for key, v in signature.inputs.items()},
+            {key: result.value_of[v] for key, v in signature.outputs.items()},
+            signature.method_name,
+            signature.extra,
+        )
+        for name, signature in graph.signatures.items()
+    }
+    copy_collections(graph, result, plain=True)
+    values = dict(result.value_of)
+    for body in inside:
+        values.update(body.value_of)
+    copy.package = copied_package(graph.package, values)
+    return result
+
+
+def copied_package(package: object | None, value_of: Mapping[Value, Value]) -> object | None:
+    """What a file holds besides (`Graph.package`), where it speaks of values in terms of the copies."""
+    if package is None or not is_dataclass(package) or isinstance(package, type):
+        return package
+    changed: dict[str, Any] = {}
+    for entry in fields(package):
+        held: Any = getattr(package, entry.name)
+        if isinstance(held, dict):
+            table = cast("dict[Any, Any]", held)
+            changed[entry.name] = {value_of.get(key, key) if isinstance(key, Value) else key: item for key, item in table.items()}
+    return replace(package, **changed)
 
 
 def _check_inputs(given: Mapping[Node, object], values: Mapping[Value, Value], source: Graph, target: Graph) -> None:
@@ -140,30 +169,6 @@ def _checked_controls(given: Mapping[Node, object], control_map: dict[Node, Node
     return control_map
 
 
-def _copy(node: Node, target: Graph, name: str, result: CloneResult, control_map: Mapping[Node, Node]) -> None:
-    inputs = [result.value_of.get(v, v) for v in node.inputs if v in result.value_of or not is_back_edge(v, node)]
-    controls: list[Node] = []
-    for control in node.control_inputs:
-        after = result.node_of.get(control) or control_map.get(control)
-        if after is not None:
-            controls.append(after)
-        elif target.owns(control):
-            controls.append(control)
-    copy = target.add_node(
-        with_functions(node.op_type, result.functions),
-        target.unique_name(name),
-        inputs=inputs,
-        control_inputs=controls,
-        attrs={key: with_functions(attribute, result.functions) for key, attribute in node.attrs.items()},
-        output_types=[(v.dtype, v.last_shape) for v in node.outputs],
-        device=node.device,
-        extra=node.extra,
-    )
-    result.node_of[node] = copy
-    for value, new in zip(node.outputs, copy.outputs, strict=True):
-        result.value_of.setdefault(value, new)
-
-
 def _follow_colocation(result: CloneResult, source: Graph) -> None:
     new_name = {node.name: copy.name for node, copy in result.node_of.items()}
     same = result.graph is source
@@ -173,26 +178,36 @@ def _follow_colocation(result: CloneResult, source: Graph) -> None:
             result.graph.set_attr(copy, ATTRIBUTE, with_names(attribute, lambda name: new_name.get(name, name if same else None)))
 
 
-def _copy_collections(source: Graph, target: Graph, result: CloneResult) -> None:
+def copy_collections(source: Graph, result: CloneResult, *, plain: bool = False) -> None:
+    """Let the copies enter the collections that hold their originals. A message comes along when all nodes that it names do.
+
+    Args:
+        source: of the originals.
+        result: where the copies are.
+        plain: whether items that name no node, and empty collections, come along too, as in the copy of a whole model.
+    """
+    target = result.graph
     for name, collection in list(source.collections.items()):
-        copies = [copy for item in list(collection.items) if (copy := _copied_item(item, result)) is not None]
-        if copies:
+        copies = [copy for item in list(collection.items) if (copy := _copied_item(item, result, plain)) is not None]
+        if copies or plain:
             if name not in target.collections:
                 target.collections[name] = Collection(collection.kind)
             target.collections[name].items += copies
 
 
-def _copied_item(item: object, result: CloneResult) -> object | None:
+def _copied_item(item: object, result: CloneResult, plain: bool) -> object | None:
     """What stands for an item among the copies; None where it holds something that was not copied."""
     if isinstance(item, Node):
         return result.node_of.get(item)
     if isinstance(item, Value):
         return result.value_of.get(item) if item.producer in result.node_of else None
-    if not isinstance(item, NamedRefs) or not item.refs:
+    if not isinstance(item, NamedRefs):
+        return item if plain else None
+    if not item.refs and not plain:
         return None
     refs: dict[str, Value | Node] = {}
     for path, held in item.refs.items():
-        copy = _copied_item(held, result)
+        copy = _copied_item(held, result, plain)
         if not isinstance(copy, Value | Node):
             return None
         refs[path] = copy

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TypeVar, cast
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from graphwright.errors import GraphError
-from graphwright.ir.attributes import Attribute, FunctionReference
+from graphwright.ir.edit.copying import CloneResult, copy_body
+from graphwright.ir.function_names import attributes_with_functions, definition_with_functions, functions_of, functions_of_node
 from graphwright.ir.graph import Function, Graph, Node
 from graphwright.ir.text import to_text
 from graphwright.ir.traits import called_functions
-
-_A = TypeVar("_A", bound=Attribute | str)
 
 
 def bodies(graph: Graph) -> tuple[Graph, ...]:
     """The graph itself and the bodies of its functions."""
     return (graph, *(function.body for function in graph.functions.values()))
-
-
-def references(node: Node) -> tuple[str, ...]:
-    """The names of all functions that a node names: in its attributes, and as its op type."""
-    called = called_functions(node)
-    return (node.op_type, *called) if node.op_type in node.graph.functions else called
 
 
 def call_sites(graph: Graph, name: str) -> tuple[Node, ...]:
@@ -37,7 +29,7 @@ def call_sites(graph: Graph, name: str) -> tuple[Node, ...]:
     >>> [node.name for node in call_sites(g, "f")]
     ['call']
     """
-    return tuple(node for body in bodies(graph) for node in body if name in references(node))
+    return tuple(node for body in bodies(graph) for node in body if name in functions_of_node(node, (name,)))
 
 
 def add_function(graph: Graph, function: Function) -> None:
@@ -58,12 +50,15 @@ def add_function(graph: Graph, function: Function) -> None:
 
 def unique_function_name(graph: Graph, name: str) -> str:
     """The name itself when the library has no such function, else with the first free suffix."""
-    if name not in graph.functions:
-        return name
-    k = 1
-    while f"{name}_{k}" in graph.functions:
+    return _free_name(name, graph.functions)
+
+
+def _free_name(name: str, taken: Container[str]) -> str:
+    candidate, k = name, 0
+    while candidate in taken:
         k += 1
-    return f"{name}_{k}"
+        candidate = f"{name}_{k}"
+    return candidate
 
 
 def remove_function(graph: Graph, name: str) -> None:
@@ -85,21 +80,30 @@ def remove_function(graph: Graph, name: str) -> None:
 
 def remove_unused_functions(graph: Graph) -> list[str]:
     """Remove the functions that neither the graph nor a function that it reaches names; returns their names."""
-    reached: set[str] = set()
-    waiting = [graph]
-    while waiting:
-        body = waiting.pop()
-        fresh = {name for node in body for name in references(node) if name in graph.functions} - reached
-        reached |= fresh
-        waiting += [graph.functions[name].body for name in fresh]
+    reached = set(reached_functions(graph, graph))
     unused = [name for name in graph.functions if name not in reached]
     for name in unused:
         del graph.functions[name]
     return unused
 
 
+def reached_functions(graph: Graph, nodes: Iterable[Node]) -> list[str]:
+    """The functions of the library that the nodes name, directly or through others, in the order of the library."""
+    library = graph.functions
+    reached = {name for node in nodes for name in functions_of_node(node, library)}
+    waiting = list(reached)
+    while waiting:
+        fresh = functions_of(library[waiting.pop()], library).keys() - reached
+        reached |= fresh
+        waiting += fresh
+    return [name for name in library if name in reached] if reached else []
+
+
 def rename_functions(graph: Graph, new_of: Mapping[str, str]) -> None:
-    """Rename functions, all at the same time; every node that names one follows.
+    """Rename functions, all at the same time; everything that names one follows.
+
+    That is: nodes, by their op type or by an attribute, attributes of such references, strings in the definitions of functions
+    (the forward and backward pass of a function), and what the graph's file says of functions (gradients, objects that have methods).
 
     Raises:
         GraphError: a function does not exist, or a name is given twice or taken; nothing is changed then.
@@ -110,41 +114,26 @@ def rename_functions(graph: Graph, new_of: Mapping[str, str]) -> None:
             raise GraphError(f"a function cannot be renamed to {new!r}", where=f"function {name!r}", cause="the name is empty or taken")
     if len(set(new_of.values())) != len(new_of):
         raise GraphError("two functions cannot be renamed to the same name", where=f"graph {graph.name!r}")
-    for body in bodies(graph):
-        for node in body:
-            if any(name in new_of for name in references(node)):
-                node.op_type = new_of.get(node.op_type, node.op_type)
-                for key, attribute in node.attrs.items():
-                    node.attrs[key] = with_functions(attribute, new_of)
-    renamed = {new_of.get(name, name): function for name, function in graph.functions.items()}
-    graph.functions.clear()
-    graph.functions.update(renamed)
-    for name, function in renamed.items():
-        function.name = name
-
-
-def with_functions(attribute: _A, new_of: Mapping[str, str]) -> _A:
-    """An attribute, or an op type, with other names of functions."""
-    if not new_of:
-        return attribute
-    if isinstance(attribute, str):
-        return cast(_A, new_of.get(attribute, attribute))
-    if isinstance(attribute, FunctionReference):
-        return cast(_A, FunctionReference(new_of.get(attribute.name, attribute.name), attribute.serialized))
-    if isinstance(attribute, tuple):
-        return cast(_A, tuple(with_functions(item, new_of) for item in cast("tuple[Attribute, ...]", attribute)))
-    return attribute
-
-
-def reached_functions(graph: Graph, nodes: Iterable[Node]) -> list[str]:
-    """The functions of the library that the nodes name, directly or through others, in the order of the library."""
-    reached: set[str] = set()
-    waiting: list[Iterable[Node]] = [nodes]
-    while waiting:
-        fresh = {name for node in waiting.pop() for name in references(node) if name in graph.functions} - reached
-        reached |= fresh
-        waiting += [graph.functions[name].body for name in fresh]
-    return [name for name in graph.functions if name in reached] if reached else []
+    changed = {name: new for name, new in new_of.items() if name != new}
+    if not changed:
+        return
+    rename: Callable[[Mapping[str, str]], None] | None = getattr(graph.package, "rename_functions", None)
+    with graph.restored_on_error():
+        if rename is not None:
+            rename(changed)
+        for body in bodies(graph):
+            for node in body:
+                if functions_of_node(node, changed):
+                    node.op_type = changed.get(node.op_type, node.op_type)
+                    node.attrs.update(attributes_with_functions(node.attrs, changed))
+        renamed = {changed.get(name, name): function for name, function in graph.functions.items()}
+        graph.functions.clear()
+        graph.functions.update(renamed)
+        for name, function in renamed.items():
+            function.name = name
+            if function.body.name in changed:
+                function.body.name = name
+            function.definition = definition_with_functions(function.definition, changed)
 
 
 def import_functions(source: Graph, target: Graph, nodes: Iterable[Node]) -> dict[str, str]:
@@ -152,14 +141,19 @@ def import_functions(source: Graph, target: Graph, nodes: Iterable[Node]) -> dic
 
     A function that the target has under the same name with the same text is shared.
     """
-    if source.functions is target.functions:
+    if source.functions is target.functions or not source.functions:
         return {}
-    names = reached_functions(source, nodes)
-    same = {name for name in names if name in target.functions and _text(target.functions[name]) == _text(source.functions[name])}
-    # What calls a function that must be renamed is not the same either.
+    return copy_functions(source, target, reached_functions(source, nodes))[0]
+
+
+def copy_functions(source: Graph, target: Graph, names: Iterable[str]) -> tuple[dict[str, str], list[CloneResult]]:
+    """Copy functions, with all that they name among `names`; returns new names, and where the nodes of each copied body went."""
+    names = list(names)
+    same = {name for name in names if name in target.functions and _is_same(source.functions[name], target.functions[name])}
+    # What names a function that must be renamed is not the same either.
     while True:
         renamed = {name for name in names if name not in same and name in target.functions}
-        lost = {name for name in same if any(c in renamed for node in source.functions[name].body for c in references(node))}
+        lost = {name for name in same if functions_of(source.functions[name], renamed)}
         if not lost:
             break
         same -= lost
@@ -168,57 +162,30 @@ def import_functions(source: Graph, target: Graph, nodes: Iterable[Node]) -> dic
     for name in names:
         if name in same:
             continue
-        new = name
-        k = 1
-        while new in taken:
-            new = f"{name}_{k}"
-            k += 1
+        new = _free_name(name, taken)
         taken.add(new)
         if new != name:
             new_of[name] = new
-    for name in names:
-        if name not in same:
-            _copy_function(source.functions[name], target, new_of)
-    return new_of
+    return new_of, [_copy_function(source.functions[name], target, new_of) for name in names if name not in same]
 
 
-def _copy_function(function: Function, target: Graph, new_of: Mapping[str, str]) -> None:
+def _copy_function(function: Function, target: Graph, new_of: Mapping[str, str]) -> CloneResult:
     name = new_of.get(function.name, function.name)
-    copy = copy_body(function.body, name, target.functions, new_of)
-    target.functions[name] = Function(name, copy, function.definition)
+    found = copy_body(function, name, target.functions, new_of)
+    target.functions[name] = Function(name, found.graph, definition_with_functions(function.definition, new_of))
+    return found
 
 
-def copy_body(body: Graph, name: str, functions: dict[str, Function], new_of: Mapping[str, str]) -> Graph:
-    """A copy of a body, node by node in the same order, in another library."""
-    copy = Graph(name, functions=functions, versions=body.versions)
-    node_of: dict[Node, Node] = {}
-    for node in body:
-        node_of[node] = copy.add_node(
-            with_functions(node.op_type, new_of),
-            node.name,
-            attrs={key: with_functions(attribute, new_of) for key, attribute in node.attrs.items()},
-            output_types=[(v.dtype, v.last_shape) for v in node.outputs],
-            device=node.device,
-            extra=node.extra,
-        )
-    for node, new in node_of.items():
-        if node.inputs:
-            copy.set_inputs(new, [node_of[v.producer].outputs[v.index] for v in node.inputs])
-        for control in node.control_inputs:
-            copy.add_control_input(new, node_of[control])
-    copy.inputs = [node_of[v.producer].outputs[v.index] for v in body.inputs]
-    copy.outputs = [node_of[v.producer].outputs[v.index] for v in body.outputs]
-    copy.control_outputs = [node_of[node] for node in body.control_outputs]
-    copy.variables = {node_of[v.producer].outputs[v.index]: variable for v, variable in body.variables.items()}
-    copy.shape_rule = body.shape_rule
-    return copy
+def _is_same(function: Function, other: Function) -> bool:
+    if function is other:
+        return True
+    return function.definition == other.definition and len(function.body) == len(other.body) and _text(function) == _text(other)
 
 
-def _text(function: Function) -> tuple[str, bytes]:
-    """What two functions have in common that are the same."""
-    lone = copy_body(function.body, "", {}, {})
+def _text(function: Function) -> str:
+    lone = copy_body(function, "", {}, {}).graph
     lone.shape_rule = None
-    return to_text(lone), function.definition
+    return to_text(lone)
 
 
 def _function(graph: Graph, name: str) -> Function:

@@ -1,0 +1,123 @@
+"""The one place that makes nodes after other nodes. It checks nothing: the verbs that use it have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from graphwright.ir.function_names import attributes_with_functions
+from graphwright.ir.garbage_collection import garbage_collection_paused
+from graphwright.ir.graph import Function, Graph, Node, Value
+
+
+@dataclass(frozen=True)
+class CloneResult:
+    """Where the copies are."""
+
+    graph: Graph
+    """The graph that holds them."""
+    node_of: dict[Node, Node] = field(default_factory=dict[Node, Node])
+    """Original -> copy."""
+    value_of: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    """Value of an original -> value of its copy; and each value of the input map -> what stands for it."""
+    functions: dict[str, str] = field(default_factory=dict[str, str])
+    """Function that was copied along under another name -> its name in the other library."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The copies, in order."""
+        return tuple(self.node_of.values())
+
+
+def copy_nodes(nodes: Iterable[Node], result: CloneResult, controls: Mapping[Node, Node], name_of: Callable[[Node], str]) -> None:
+    """Append copies to the graph of the result, and note them there.
+
+    An input is read from `result.value_of`, from the copy of its node wherever in the order that comes, or else as it is.
+    Control inputs follow the copies and `controls`; others are kept where the graph of the result owns them.
+
+    Args:
+        nodes: in the order in which the copies are to be.
+        result: what it knows already takes the place of what the originals read.
+        controls: node outside -> what the copies wait for.
+        name_of: the name of a copy, which must be free when it is asked for.
+    """
+    target, node_of, value_of, functions = result.graph, result.node_of, result.value_of, result.functions
+    chosen = dict.fromkeys(nodes)
+    late: list[Node] = []
+    with garbage_collection_paused():
+        for node in chosen:
+            inputs: list[Value] = []
+            waits = False
+            for value in node.inputs:
+                new = value_of.get(value)
+                if new is None:
+                    new = value
+                    waits = waits or value.producer in chosen
+                inputs.append(new)
+            befores: list[Node] = []
+            for control in node.control_inputs:
+                after = node_of.get(control)
+                if after is not None:
+                    befores.append(after)
+                else:
+                    waits = waits or control in chosen
+            if waits:
+                late.append(node)
+            elif len(befores) != len(node.control_inputs):
+                befores = _controls(node, result, controls)
+            outputs = node.outputs
+            copy = target.add_node(
+                functions.get(node.op_type, node.op_type),
+                name_of(node),
+                inputs=() if waits else inputs,
+                control_inputs=() if waits else befores,
+                attrs=attributes_with_functions(node.attrs, functions),
+                output_types=[(v.dtype, v.last_shape) for v in outputs],
+                device=node.device,
+                extra=node.extra,
+            )
+            node_of[node] = copy
+            for value, new in zip(outputs, copy.outputs, strict=True):
+                value_of.setdefault(value, new)
+        for node in late:  # back edges of loops, and orders that are not the one in which nodes run
+            copy = node_of[node]
+            target.set_inputs(copy, [value_of.get(v, v) for v in node.inputs])
+            for control in _controls(node, result, controls):
+                target.add_control_input(copy, control)
+
+
+def _controls(node: Node, result: CloneResult, controls: Mapping[Node, Node]) -> list[Node]:
+    found: list[Node] = []
+    for control in node.control_inputs:
+        after = result.node_of.get(control) or controls.get(control)
+        if after is None and result.graph.owns(control):
+            after = control
+        if after is not None:
+            found.append(after)
+    return found
+
+
+def copy_whole(source: Graph, target: Graph, new_of: Mapping[str, str]) -> CloneResult:
+    """Fill an empty graph with the nodes, inputs, outputs, variables and the rule for shapes of another one.
+
+    Args:
+        source: is not changed.
+        target: may have another library.
+        new_of: function -> its name in that library.
+    """
+    result = CloneResult(target, {}, {}, dict(new_of))
+    copy_nodes(source, result, {}, lambda node: node.name)
+    node_of, value_of = result.node_of, result.value_of
+    target.inputs = [value_of[v] for v in source.inputs]
+    target.outputs = [value_of[v] for v in source.outputs]
+    target.control_outputs = [node_of[n] for n in source.control_outputs]
+    target.variables.update((value_of[v], variable) for v, variable in source.variables.items())
+    target.shape_rule = source.shape_rule
+    if source.stale and source.shape_rule is not None:
+        target.stale = {node_of[node]: None for node in source.stale}
+    return result
+
+
+def copy_body(function: Function, name: str, functions: dict[str, Function], new_of: Mapping[str, str]) -> CloneResult:
+    """A copy of the body of a function, in another library."""
+    return copy_whole(function.body, Graph(name, functions=functions, versions=function.body.versions), new_of)
