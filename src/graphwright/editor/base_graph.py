@@ -29,6 +29,8 @@ class BaseGraph(HoldsCollections):
         self._tensors: WeakValueDictionary[ir.Value, Tensor] = WeakValueDictionary()
         self._ids: dict[ir.Node, int] = {}
         self._lowered: dict[str, str] = {}  # name in lower case -> the name
+        self._lowered_count = 0
+        self._suffixes: dict[str, int] = {}  # name -> where to look for a free suffix
         self._removed: dict[ir.Node, str] = {}  # removed while something reads them -> the name they had
         self._variables = []
 
@@ -202,20 +204,28 @@ class BaseGraph(HoldsCollections):
     # Nodes added, renamed and removed
 
     def unique_name(self, name: str) -> str:
-        """The name itself, or with the first suffix `_1`, `_2`, ... under which no other node is known, in whatever case."""
+        """The name itself, or with a suffix `_1`, `_2`, ... under which no other node is known, in whatever case."""
         if not self._name_in_use(name):
             return name
-        k = 1
+        k = self._suffixes.get(name, 1)
         while self._name_in_use(f"{name}_{k}"):
             k += 1
+        self._suffixes[name] = k
         return f"{name}_{k}"
 
     def _name_in_use(self, name: str) -> bool:
         if name in self._ir:
             return True
-        if len(self._lowered) < len(self._ir):
+        if self._lowered_count != len(self._ir):  # nodes came or went on the side of the IR
             self._lowered = {n.name.lower(): n.name for n in self._ir}
+            self._lowered_count = len(self._ir)
         return self._lowered.get(name.lower(), "") in self._ir
+
+    def append(self, node: ir.Node) -> Node:
+        """Take note of a node that was just added to the graph of the IR."""
+        self._lowered[node.name.lower()] = node.name
+        self._lowered_count += 1
+        return self.view_of(node)
 
     def add_node(self, name: str, op_name: str, uniquify_name: bool = False, debug_info: Any = None) -> Node:
         """Add a node without inputs, attributes and outputs; its own words add these.
@@ -237,9 +247,7 @@ class BaseGraph(HoldsCollections):
             holder = import_tensorflow().compat.v1.NodeDef()
             holder.experimental_debug_info.CopyFrom(debug_info)
             extra = holder.SerializeToString(deterministic=True)
-        node = self._ir.add_node(op_name, name, extra=extra)
-        self._lowered[name.lower()] = name
-        return self.view_of(node)
+        return self.append(self._ir.add_node(op_name, name, extra=extra))
 
     def add_node_from_node_def(self, node_def: Any, set_inputs: bool = False, set_control_inputs: bool = False) -> Node:
         """Add a node with the name, op type, device and attributes of a `NodeDef`.
@@ -291,6 +299,7 @@ class BaseGraph(HoldsCollections):
         self.increment_version_counter()
         self._ir.rename(node, new_name)
         self._lowered[new_name.lower()] = new_name
+        self._suffixes = {}
 
     def remove_node_by_name(self, name: str, check_for_refs: bool = True) -> None:
         """Remove a node, also from collections. Nodes that had it as a control input no longer do.
@@ -314,8 +323,10 @@ class BaseGraph(HoldsCollections):
         for control in node.control_inputs:
             self._ir.remove_control_input(node, control)
         sources = {value.producer for value in node.inputs}
+        self._suffixes = {}
         if not readers:
             self._ir.remove_node(node)
+            self._lowered_count -= 1
         else:
             self._ir.set_inputs(node, [])
             collecting.remove_item(self._ir, node)
@@ -329,6 +340,7 @@ class BaseGraph(HoldsCollections):
             if not any(value.uses for value in node.outputs):
                 del self._removed[node]
                 self._ir.remove_node(node)
+                self._lowered_count -= 1
 
     def settle_removals(self) -> None:
         """Raise if something still reads a node that was removed.

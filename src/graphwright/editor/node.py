@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphwright.editor import node_protocol
 from graphwright.editor.inference import infer_graph, output_dtypes
-from graphwright.editor.tensor import Tensor
+from graphwright.editor.tensor import Tensor, View
 from graphwright.editor.values import to_python, type_pairs
 from graphwright.errors import GraphError
 from graphwright.ir import graph as ir
 
-if TYPE_CHECKING:
-    from graphwright.editor.base_graph import BaseGraph
 
+class Node(View):
+    """One operation. Get it from a `Graph`."""
 
-class Node:
-    """One operation. Get it from a `Graph`; two views of the same node are equal."""
-
-    __slots__ = ("__weakref__", "_graph", "_ir")
-
-    def __init__(self, graph: BaseGraph, node: ir.Node) -> None:
-        self._graph = graph
-        self._ir = node
+    __slots__ = ()
+    _ir: ir.Node
 
     @property
     def ir(self) -> ir.Node:
         """The node of the IR that this is a view of."""
         return self._ir
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Node) and other._ir is self._ir)
-
-    def __hash__(self) -> int:
-        return hash(self._ir)
 
     def __repr__(self) -> str:
         return f"Node[{self.name}]"
@@ -287,17 +274,6 @@ class Node:
     def node_def(self) -> Any:
         """A copy of the node as a `NodeDef`, for code that was written for `tf.Operation`."""
         return self.to_node_def(add_shapes=False)
-
-    # Collections
-
-    @property
-    def collection_names(self) -> AbstractSet[str]:
-        """The collections that it is in."""
-        return self._graph.collection_names_of(self._ir)
-
-    def add_to_collection(self, collection_name: str) -> None:
-        """Add it to a collection; adding it again changes nothing."""
-        self._graph.add_item_to_collection(collection_name, self._ir)
 
     def remove_from_collections(self) -> None:
         """Take it out of every collection."""

@@ -93,11 +93,17 @@ def compute_boundary_ts(ops: Any) -> tuple[list[Tensor], list[Tensor], list[Tens
         TypeError: `ops` is no graph and holds something else than nodes.
     """
     nodes = make_list_of_op(ops)
-    members = frozenset(nodes)
-    input_ts = _get_input_ts(nodes)
-    inside = [t for t in input_ts if t.node in members]
-    outputs = [t for t in _get_output_ts(nodes) if not t.ir.uses or not members.issuperset(t.consumers())]
-    return [t for t in input_ts if t.node not in members], outputs, inside
+    if not nodes:
+        return [], [], []
+    members = frozenset(op.ir for op in nodes)
+    view = nodes[0].home.view_of_value
+    read = dict.fromkeys(v for op in nodes for v in op.ir.inputs)
+    made = [v for op in nodes for v in op.ir.outputs]
+    return (
+        [view(v) for v in read if v.producer not in members],
+        [view(v) for v in made if not v.use_count or not members.issuperset(v.consumers)],
+        [view(v) for v in read if v.producer in members],
+    )
 
 
 def get_within_boundary_ops(

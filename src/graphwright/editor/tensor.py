@@ -1,4 +1,4 @@
-"""`Tensor`: the view of an `ir.Value`."""
+"""`Tensor`: the view of an `ir.Value`; and what it has in common with `Node`."""
 
 from __future__ import annotations
 
@@ -13,25 +13,47 @@ if TYPE_CHECKING:
     from graphwright.editor.node import Node
 
 
-class Tensor:
-    """One output of a node. Get it from a `Node` or a `Graph`; two views of the same value are equal."""
+class View:
+    """What nodes and tensors share. A graph makes one view of each thing; two views of the same thing are equal."""
 
     __slots__ = ("__weakref__", "_graph", "_ir")
+    _ir: Any
 
-    def __init__(self, graph: BaseGraph, value: ir.Value) -> None:
+    def __init__(self, graph: BaseGraph, item: Any) -> None:
         self._graph = graph
-        self._ir = value
+        self._ir = item
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, View) and other._ir is self._ir)
+
+    def __hash__(self) -> int:
+        return hash(self._ir)
+
+    @property
+    def home(self) -> BaseGraph:
+        """The graph that it was made by, also after its removal."""
+        return self._graph
+
+    @property
+    def collection_names(self) -> AbstractSet[str]:
+        """The collections that it is in."""
+        return self._graph.collection_names_of(self._ir)
+
+    def add_to_collection(self, collection_name: str) -> None:
+        """Add it to a collection; adding it again changes nothing."""
+        self._graph.add_item_to_collection(collection_name, self._ir)
+
+
+class Tensor(View):
+    """One output of a node. Get it from a `Node` or a `Graph`."""
+
+    __slots__ = ()
+    _ir: ir.Value
 
     @property
     def ir(self) -> ir.Value:
         """The value of the IR that this is a view of."""
         return self._ir
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Tensor) and other._ir is self._ir)
-
-    def __hash__(self) -> int:
-        return hash(self._ir)
 
     def __str__(self) -> str:
         return f"Tensor '{self.name}' (dtype {self.dtype}, shape {self.shape})"
@@ -96,12 +118,3 @@ class Tensor:
     def consumers(self) -> list[Node]:
         """The nodes that read it, each once, in time linear in their number."""
         return [self._graph.view_of(node) for node in self._ir.consumers]
-
-    @property
-    def collection_names(self) -> AbstractSet[str]:
-        """The collections that it is in."""
-        return self._graph.collection_names_of(self._ir)
-
-    def add_to_collection(self, collection_name: str) -> None:
-        """Add it to a collection; adding it again changes nothing."""
-        self._graph.add_item_to_collection(collection_name, self._ir)

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphwright.editor import node_protocol
 from graphwright.editor.graph import Graph
-from graphwright.editor.inference import shapes_at_rest
+from graphwright.editor.inference import infer_graph, shapes_at_rest
 from graphwright.editor.making import make_placeholder_from_tensor, scope_finalize
 from graphwright.editor.node import Node
 from graphwright.editor.select import get_walks_intersection_ops
@@ -15,7 +15,9 @@ from graphwright.editor.subgraph import SubGraphView, make_view
 from graphwright.editor.tensor import Tensor
 from graphwright.editor.transform_info import TmpInfo, TransformerInfo
 from graphwright.editor.util import ControlOutputs, flatten_tree, get_unique_graph
-from graphwright.ir.walk import order_of
+from graphwright.ir.garbage_collection import garbage_collection_paused
+from graphwright.ir.walk import forward_reachable, order_of
+from graphwright.source.attributes import write_attr_value
 
 # Handlers
 
@@ -63,25 +65,29 @@ def copy_op_handler(
     Returns:
         The copy and its outputs.
     """
-    new_inputs = list(new_inputs)
-    node_def = op.to_node_def(add_shapes=False)
-    node_def.name = info.graph_.unique_name(info.new_name(op.name))
-    groups = op.colocation_groups
-    if groups:
-        del node_def.attr[node_protocol.COLOCATION]
-        for name in groups:
-            node_def.attr[node_protocol.COLOCATION].list.s.append(f"loc:@{info.new_group(name)}".encode())
-    if "frame_name" in node_def.attr:
-        node_def.attr["frame_name"].s = info.new_frame(op.get_attr("frame_name")).encode()
+    inputs = [t.ir for t in new_inputs]
+    source, target = op.ir, info.graph_
+    attrs = info.new_attrs(source)
+    name = target.unique_name(info.new_name(op.name))
     if nodedef_fn is not None:
-        node_def = nodedef_fn(node_def)
-    copied = info.graph_.add_node_from_node_def(node_def)
-    copied.set_inputs(new_inputs)
-    same = nodedef_fn is None and all(new.ir.shape == old.ir.shape for new, old in zip(new_inputs, op.inputs, strict=True))
-    if copy_shape_and_dtype or same:
-        node_protocol.set_output_types(copied.ir, [(v.dtype, v.shape) for v in op.ir.outputs])
+        node_def = op.to_node_def(add_shapes=False)
+        node_def.name = name
+        for key, attribute in attrs.items():
+            write_attr_value(attribute, node_def.attr[key])
+        copied = target.add_node_from_node_def(nodedef_fn(node_def))
+        copied.set_inputs(list(new_inputs))
     else:
-        copied.infer_outputs()
+        types = [(v.dtype, v.last_shape) for v in source.outputs]
+        target.increment_version_counter()
+        copied = target.append(
+            target.ir.add_node(
+                source.op_type, name, inputs=inputs, attrs=attrs, output_types=types, device=source.device, extra=source.extra
+            )
+        )
+    if copy_shape_and_dtype:
+        node_protocol.set_output_types(copied.ir, [(v.dtype, v.last_shape) for v in source.outputs])
+    elif nodedef_fn is not None or any(new.last_shape != old.last_shape for new, old in zip(inputs, source.inputs, strict=True)):
+        info.changed[copied.ir] = None
     return copied, copied.outputs
 
 
@@ -130,17 +136,19 @@ class Transformer:
         if dst_scope and not reuse_dst_scope:
             dst_scope = f"{_free_scope(dst_graph, dst_scope[:-1])}/"
         info = TmpInfo(view, dst_graph, dst_scope, src_scope)
-        for op in view.ops:
-            info.new_name(op.name)
+        info.check_names()
         info.library()
         view.graph.ir.settle_shapes()
-        with shapes_at_rest(dst_graph.ir):
+        with garbage_collection_paused(), shapes_at_rest(dst_graph.ir), dst_graph.ir.restored_on_error():
             self._copy_ops(info)
             self._finalize_cycles(info)
             self._connect_control_inputs(info)
-        return self._view_of_copy(info, view), TransformerInfo(info)
+            if info.changed:
+                infer_graph(dst_graph.ir, forward_reachable(info.changed, control=False))
+            return self._view_of_copy(info, view), TransformerInfo(info)
 
     def _copy_ops(self, info: TmpInfo) -> None:
+        assigns = self.assign_collections_handler is not assign_renamed_collections_handler or info.has_collections
         for node in order_of(op.ir for op in info.sgv.ops):
             op = info.graph.view_of(node)
             new_inputs = [self._transformed_t(info, t, op) for t in op.inputs]
@@ -148,10 +156,11 @@ class Transformer:
             if copied is op:
                 raise ValueError("In-place transformation not allowed.")
             info.transformed_ops[op] = copied
-            self.assign_collections_handler(info, op, copied)
-            for t, t_ in zip(op.outputs, outputs, strict=False):
-                info.transformed_ts[t] = t_
-                self.assign_collections_handler(info, t, t_)
+            pairs = list(zip(op.outputs, outputs, strict=False))
+            info.transformed_ts.update(pairs)
+            if assigns:
+                for elem, elem_ in ((op, copied), *pairs):
+                    self.assign_collections_handler(info, elem, elem_)
 
     def _transformed_t(self, info: TmpInfo, t: Tensor, consumer: Node) -> Tensor:
         if t in info.transformed_ts:
@@ -184,6 +193,8 @@ class Transformer:
 
     def _connect_control_inputs(self, info: TmpInfo) -> None:
         for op in info.sgv.ops:
+            if not op.ir.control_inputs and not info.transformed_ops[op].ir.control_inputs:
+                continue
             found = [self.transform_control_input_handler(info, control) for control in op.control_inputs]
             info.transformed_ops[op].set_control_inputs(control for control in found if control is not None)
 

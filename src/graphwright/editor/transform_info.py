@@ -12,7 +12,9 @@ from graphwright.editor.subgraph import SubGraphView
 from graphwright.editor.tensor import Tensor
 from graphwright.editor.util import ControlOutputs, get_predefined_collection_names, transform_tree
 from graphwright.errors import GraphError
-from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.attributes import Attribute, FunctionReference
+from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
+from graphwright.ir.colocation import with_names
 from graphwright.ir.graph import Node as IrNode
 from graphwright.ir.graph import Value
 
@@ -45,6 +47,7 @@ class TmpInfo:
         self.transformed_ts: dict[Tensor, Tensor] = {}
         self.tmp_cyclic_ts: list[tuple[Tensor, Node]] = []
         self.temporary_nodes: list[Node] = []
+        self.changed: dict[IrNode, None] = {}  # copies whose shapes are to be inferred
         self._frames: dict[str, str] = {}
         self._taken_frames: set[object] | None = None
         self.known_collections = frozenset(get_predefined_collection_names())
@@ -74,7 +77,26 @@ class TmpInfo:
             raise ValueError(f"{name} does not belong to source scope: {self.scope}.")
         return self.scope_ + name.removeprefix(self.scope)
 
-    def new_group(self, name: str) -> str:
+    @property
+    def has_collections(self) -> bool:
+        """Whether nodes or tensors of the source are in collections."""
+        return bool(self._names_by_item)
+
+    def check_names(self) -> None:
+        """Raise unless all names start with the source scope."""
+        for op in self.sgv.ops:
+            self.new_name(op.name)
+
+    def new_attrs(self, node: IrNode) -> dict[str, Attribute]:
+        """The attributes of a copy: loop frames have names of their own, colocation constraints name the copies."""
+        attrs = dict(node.attrs)
+        frame = attrs.get("frame_name")
+        if isinstance(frame, bytes):
+            attrs["frame_name"] = self.new_frame(frame.decode()).encode()
+        constraints = with_names(attrs.pop(COLOCATION, ()), self._new_group)
+        return attrs if not constraints else {**attrs, COLOCATION: constraints}
+
+    def _new_group(self, name: str) -> str:
         """The node that a copy shares a device with, where the original did so with `name`: the copy, if there is one."""
         head: Any = self.graph.get_node_by_name(name) if self.graph.contains_node(name) else None
         if head in self.transformed_ops:

@@ -144,19 +144,16 @@ def get_unique_graph(tops: Any, check_types: Any = None, none_if_empty: bool = F
     if not is_iterable(tops):
         raise TypeError(f"{type(tops)} is not iterable")
     types = (Node, Tensor) if check_types is None else tuple(check_types) if is_iterable(check_types) else (check_types,)
-    graph: Any = None
-    empty = True
+    homes: dict[Any, Any] = {}
     for top in tops:
         if not isinstance(top, types):
             raise TypeError(f"Expected a type in ({', '.join(t.__name__ for t in types)}), got: {type(top)}")
-        empty = False
-        if graph is None:
-            graph = top.graph
-        elif top.graph is not None and graph is not top.graph:
-            raise ValueError(f"Operation {top} does not belong to given graph")
-    if empty and not none_if_empty:
+        homes.setdefault(top.home, top)
+    if not homes and not none_if_empty:
         raise ValueError("Can't find the unique graph of an empty list")
-    return graph
+    if len(homes) > 1:
+        raise ValueError(f"Operation {list(homes.values())[1]} does not belong to given graph")
+    return next(iter(homes), None)
 
 
 def make_list_of_op(ops: Any, check_graph: bool = True, allow_graph: bool = True, ignore_ts: bool = False) -> list[Node]:
