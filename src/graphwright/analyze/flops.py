@@ -1,62 +1,35 @@
 """Floating-point operations of one node. A multiply-add counts as two.
 
-Rules exist for op types whose count follows from shapes; None means *unknown*, which
-callers list, never take for zero. Data movement (reshape, transpose, gather, concat)
-counts as zero. Transcendental functions count as one per element, as the TensorFlow
-profiler does.
+The rules are in `graphwright.analyze.flop_rules`, one family per file; users add their own with `register_flops`. None means
+*unknown*, which callers list, never take for zero. Zero is for what is known to compute nothing.
+
+Conventions: a transcendental function counts as one; a window at a border counts in full; arithmetic on integers and truth values
+counts nothing, apart from matrix products and convolutions, which count the same in every type.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Mapping
+from types import MappingProxyType, TracebackType
+from typing import Self
 
-from graphwright.ir.dtypes import element_count
+from graphwright.analyze.flop_rules import arithmetic, contraction, convolution, fused, linear_algebra, movement, normalization, recurrent
+from graphwright.analyze.flop_rules.rule import FlopRule, Rule, UnknownSizeError
+from graphwright.errors import ArgumentError
 from graphwright.ir.graph import Node
 
-_ELEMENTWISE = frozenset(
-    "Abs Acos Add AddV2 Asin Atan BiasAdd Ceil ClipByValue Cos Div DivNoNan Elu EluGrad Equal Erf Erfc Erfinv Exp Expm1 Floor "
-    "FloorDiv FloorMod Greater GreaterEqual Inv InvGrad LeakyRelu LeakyReluGrad Less LessEqual Log Log1p LogicalAnd LogicalNot "
-    "LogicalOr Maximum Minimum Mod Mul MulNoNan Neg NotEqual Pow RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Rint "
-    "Round Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Sigmoid SigmoidGrad Sign Sin Softplus SoftplusGrad Softsign SoftsignGrad "
-    "Sqrt SqrtGrad Square SquaredDifference Sub Tan Tanh TanhGrad Xdivy Xlogy AssignAddVariableOp AssignSubVariableOp IsFinite IsNan "
-    "IsInf".split()
-)
-_REDUCTIONS = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin BiasAddGrad L2Loss Cumsum".split())
-_MOVEMENT = frozenset(
-    "AssignVariableOp BroadcastTo BroadcastGradientArgs Cast Concat ConcatV2 Const DepthToSpace EnsureShape ExpandDims Fill Gather "
-    "GatherNd GatherV2 Identity IdentityN InvertPermutation MirrorPad MirrorPadGrad NoOp OneHot OnesLike Pack Pad PadV2 Placeholder "
-    "PreventGradient Range Rank ReadVariableOp Reshape ResourceGather ReverseV2 ScatterNd Shape ShapeN Size Slice SpaceToDepth Split "
-    "SplitV Squeeze StopGradient StridedSlice StridedSliceGrad TensorListFromTensor TensorListReserve TensorListStack "
-    "TensorListElementShape TensorListLength Tile Transpose Unpack ZerosLike _Arg CheckNumerics TensorListPopBack TensorListPushBack "
-    "TensorListGetItem TensorListSetItem EmptyTensorList Where StatelessRandomGetKeyCounter StatelessRandomGetAlg VarHandleOp "
-    "ResourceScatterAdd Bitcast PlaceholderWithDefault LogicalXor Assert".split()
-)
-_PER_OUTPUT: dict[str, float] = {
-    "Softmax": 5,
-    "LogSoftmax": 5,
-    "StatelessRandomUniformV2": 10,
-    "StatelessRandomNormalV2": 20,
-    "RandomUniform": 10,
-    "RandomStandardNormal": 20,
-    "TruncatedNormal": 20,
-    "StatelessTruncatedNormalV2": 20,
+_RULES: dict[str, FlopRule | None] = {
+    **movement.RULES,
+    **arithmetic.RULES,
+    **contraction.RULES,
+    **convolution.RULES,
+    **normalization.RULES,
+    **linear_algebra.RULES,
+    **recurrent.RULES,
+    **fused.RULES,
 }
-_PER_INPUT: dict[str, float] = {
-    "SoftmaxCrossEntropyWithLogits": 6,
-    "SparseSoftmaxCrossEntropyWithLogits": 6,
-    "FusedBatchNormV3": 8,
-    "FusedBatchNormGradV3": 12,
-    "FusedBatchNorm": 8,
-    "FusedBatchNormGrad": 12,
-    "ResourceApplyAdam": 4,
-    "ResourceApplyMomentum": 2,
-    "ResourceApplyKerasMomentum": 2,
-    "ResourceApplyGradientDescent": 2,
-    "LRN": 10,
-    "LRNGrad": 20,
-}
+_BUILT_IN: Mapping[str, FlopRule] = MappingProxyType({op_type: rule for op_type, rule in _RULES.items() if rule is not None})
+_given: dict[str, list[FlopRule]] = {}  # by users, the last one counts
 
 
 def node_flops(node: Node) -> float | None:
@@ -69,139 +42,101 @@ def node_flops(node: Node) -> float | None:
     >>> node_flops(g.add_node("MatMul", "c", inputs=[a, b], attrs={"transpose_a": False}, output_types=[(f32, (256, 256))]))
     33554432.0
     """
-    op = node.op_type
-    if op in _MOVEMENT:
-        return 0.0
-    if op in _ELEMENTWISE:
-        return _outputs(node) if node.outputs else _inputs(node)
-    if op in _REDUCTIONS:
-        return _inputs(node, first=True)
-    if op in _PER_OUTPUT:
-        return _times(_PER_OUTPUT[op], _outputs(node))
-    if op in _PER_INPUT:
-        return _times(_PER_INPUT[op], _inputs(node, first=True))
-    rule = _rules().get(op)
-    return rule(node) if rule else None
-
-
-def _times(factor: float, count: float | None) -> float | None:
-    return None if count is None else factor * count
-
-
-def _outputs(node: Node) -> float | None:
-    count = element_count(node.outputs[0].shape)
-    return None if count is None else float(count)
-
-
-def _inputs(node: Node, *, first: bool = False) -> float | None:
-    counts = [element_count(v.shape) for v in (node.inputs[:1] if first else node.inputs) if v.dtype.itemsize is not None]
-    if not counts or any(c is None for c in counts):
+    rule = flop_rule(node.op_type)
+    if rule is None:
         return None
-    return float(max(c for c in counts if c is not None))
-
-
-def _dims(node: Node, index: int) -> tuple[int, ...] | None:
-    shape = node.inputs[index].shape
-    if shape is None or None in shape:
+    try:
+        return rule.count(node)
+    except UnknownSizeError:
         return None
-    return tuple(d for d in shape if d is not None)
 
 
-@cache
-def _rules() -> dict[str, Callable[[Node], float | None]]:
-    return {
-        "MatMul": _matmul,
-        "BatchMatMul": _batch_matmul,
-        "BatchMatMulV2": _batch_matmul,
-        "BatchMatMulV3": _batch_matmul,
-        "Einsum": _einsum,
-        "Conv2D": lambda n: _convolution(_outputs(n), _dims(n, 1)),
-        "Conv3D": lambda n: _convolution(_outputs(n), _dims(n, 1)),
-        "Conv2DBackpropInput": lambda n: _convolution(_count(_dims(n, 2)), _dims(n, 1)),
-        "Conv3DBackpropInputV2": lambda n: _convolution(_count(_dims(n, 2)), _dims(n, 1)),
-        "Conv2DBackpropFilter": lambda n: _convolution(_count(_dims(n, 2)), _output_dims(n)),
-        "Conv3DBackpropFilterV2": lambda n: _convolution(_count(_dims(n, 2)), _output_dims(n)),
-        "DepthwiseConv2dNative": lambda n: _depthwise(_outputs(n), _dims(n, 1)),
-        "DepthwiseConv2dNativeBackpropInput": lambda n: _depthwise(_count(_dims(n, 2)), _dims(n, 1)),
-        "DepthwiseConv2dNativeBackpropFilter": lambda n: _depthwise(_count(_dims(n, 2)), _output_dims(n)),
-        "MaxPool": _pool,
-        "AvgPool": _pool,
-        "MaxPoolGrad": _pool_gradient,
-        "AvgPoolGrad": _pool_gradient,
-        "AddN": lambda n: _times(len(n.inputs) - 1, _outputs(n)),
-        "ResizeBilinear": lambda n: _times(8, _outputs(n)),
-        "ResizeBilinearGrad": lambda n: _times(8, _inputs(n, first=True)),
-        "ResizeNearestNeighbor": lambda _: 0.0,
-        "ResizeNearestNeighborGrad": lambda n: _inputs(n, first=True),
-        "UnsortedSegmentSum": lambda n: _inputs(n, first=True),
-    }
+def flop_rule(op_type: str) -> FlopRule | None:
+    """How an op type is counted, or None where that is not known. Ops of oneDNN count as what they stand for.
+
+    >>> flop_rule("_MklNativeConv2D").formula
+    '2 outputs window channels (of a group)'
+    >>> flop_rule("PyFunc") is None
+    True
+    """
+    if op_type in _given:
+        return _given[op_type][-1]
+    if op_type not in _RULES:
+        _RULES[op_type] = _derived(op_type)
+    return _RULES[op_type]
 
 
-def _count(dims: tuple[int, ...] | None) -> float | None:
-    return None if dims is None else float(math.prod(dims))
+def _derived(op_type: str) -> FlopRule | None:
+    quantized = fused.quantized_rule(op_type)
+    if quantized is not None:
+        return quantized
+    for base in fused.base_of_mkl(op_type):
+        rule = _BUILT_IN.get(base) or movement.silent_rule(base)
+        if rule is not None:
+            return rule
+    return movement.silent_rule(op_type)
 
 
-def _output_dims(node: Node) -> tuple[int, ...] | None:
-    shape = node.outputs[0].shape
-    if shape is None or None in shape:
-        return None
-    return tuple(d for d in shape if d is not None)
+def built_in_rules() -> Mapping[str, FlopRule]:
+    """The rules that come with graphwright, by op type; families that are told by their name (text, files, ...) are not listed."""
+    return _BUILT_IN
 
 
-def _convolution(output_count: float | None, filter_dims: tuple[int, ...] | None) -> float | None:
-    """2 * outputs * kernel window * input channels; the filter is [..., in / groups, out]."""
-    if output_count is None or filter_dims is None:
-        return None
-    return 2.0 * output_count * math.prod(filter_dims[:-1])
+class RegisteredFlops:
+    """A rule that a user gave. `undo()` takes it back, and so does the end of a `with` block."""
+
+    def __init__(self, op_type: str, rule: FlopRule) -> None:
+        self.op_type = op_type
+        self._rule: FlopRule | None = rule
+        _given.setdefault(op_type, []).append(rule)
+
+    def undo(self) -> None:
+        """Take the rule back; what counted before counts again. A second time does nothing."""
+        rules = _given.get(self.op_type, [])
+        for k, rule in enumerate(rules):
+            if rule is self._rule:
+                del rules[k]
+                break
+        if not rules:
+            _given.pop(self.op_type, None)
+        self._rule = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.undo()
 
 
-def _depthwise(output_count: float | None, filter_dims: tuple[int, ...] | None) -> float | None:
-    if output_count is None or filter_dims is None:
-        return None
-    return 2.0 * output_count * filter_dims[0] * filter_dims[1]
+def register_flops(op_type: str, rule: Rule, *, formula: str = "given by the user") -> RegisteredFlops:
+    """Say how many FLOPs an op type takes: one that graphwright does not know, or another count for one that it knows.
 
+    Args:
+        op_type: for example "MyOp".
+        rule: from a `Node` (its `inputs` and `outputs` have `shape` and `dtype`, its `attrs` the attributes) to the FLOPs of one
+            execution, or None where they cannot be told.
+        formula: the count in words, for tables.
 
-def _matmul(node: Node) -> float | None:
-    a, outputs = _dims(node, 0), _outputs(node)
-    if a is None or outputs is None:
-        return None
-    inner = a[0] if node.attrs.get("transpose_a") is True else a[1]
-    return 2.0 * outputs * inner
+    Returns:
+        What takes the rule back: `.undo()`, or the end of a `with` block. Without either the rule counts for the whole process.
 
+    Raises:
+        ArgumentError: the op type is empty, or the rule cannot be called.
 
-def _batch_matmul(node: Node) -> float | None:
-    a, outputs = _dims(node, 0), _outputs(node)
-    if a is None or outputs is None:
-        return None
-    inner = a[-2] if node.attrs.get("adj_x") is True else a[-1]
-    return 2.0 * outputs * inner
-
-
-def _einsum(node: Node) -> float | None:
-    """Two operands: 2 * product of all labels' sizes, which is what a contraction by matrix products needs."""
-    equation = node.attrs.get("equation")
-    if not isinstance(equation, bytes) or b"..." in equation:
-        return None
-    sizes: dict[str, int] = {}
-    left = equation.decode().replace(" ", "").split("->")[0].split(",")
-    for k, labels in enumerate(left):
-        dims = _dims(node, k)
-        if dims is None or len(dims) != len(labels):
-            return None
-        sizes.update(zip(labels, dims, strict=True))
-    return float(math.prod(sizes.values())) * (2 if len(left) > 1 else 1)
-
-
-def _pool(node: Node) -> float | None:
-    window = node.attrs.get("ksize")
-    if not isinstance(window, tuple):
-        return None
-    return _times(math.prod(w for w in window if isinstance(w, int)), _outputs(node))
-
-
-def _pool_gradient(node: Node) -> float | None:
-    window = node.attrs.get("ksize")
-    if not isinstance(window, tuple):
-        return None
-    gradient = element_count(node.inputs[-1].shape)
-    return None if gradient is None else float(gradient) * math.prod(w for w in window if isinstance(w, int))
+    >>> from graphwright.ir.text import from_text
+    >>> node = from_text('graph "g"\\n%x = Const() : float32[5]\\n%y = MyOp(%x:0) : float32[5]')["y"]
+    >>> with register_flops("MyOp", lambda node: 3.0 * node.outputs[0].shape[0]):
+    ...     node_flops(node)
+    15.0
+    >>> print(node_flops(node))
+    None
+    """
+    if not op_type:
+        raise ArgumentError("the op type is empty", where="argument 'op_type'", remedy='give a name such as "MyOp"')
+    if not callable(rule):
+        raise ArgumentError(
+            f"{type(rule).__name__} is no rule",
+            where="argument 'rule'",
+            remedy="give a function from a node to its FLOPs, such as lambda node: 2.0 * node.outputs[0].nbytes",
+        )
+    return RegisteredFlops(op_type, FlopRule("given", formula, rule))

@@ -1,0 +1,150 @@
+"""Factorizations, solvers and Fourier transforms. Counts of factorizations: Golub and Van Loan, *Matrix Computations*, 4th edition.
+
+Iterative algorithms (singular values, eigenvalues) have the counts that the book states for them. The lower-order terms are left out.
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphwright.analyze.flop_rules.rule import FlopRule, Rule, UnknownSizeError, dims_of, output_dims, output_size, table
+from graphwright.ir.attributes import SerializedAttribute
+from graphwright.ir.constants import array_of
+from graphwright.ir.graph import Node
+
+_REAL_TO_COMPLEX = 0.5  # of the work of a complex transform
+
+
+def _cubic(factor: float, index: int = 0) -> Rule:
+    """So many times n cubed for each matrix."""
+
+    def count(node: Node) -> float:
+        shape = dims_of(node, index, 2)
+        return factor * math.prod(shape[:-2]) * shape[-1] ** 3
+
+    return count
+
+
+def _solve(node: Node) -> float:
+    """LU factorization, then two triangular solutions for each column."""
+    shape, columns = dims_of(node, 0, 2), dims_of(node, 1, 2)[-1]
+    n = shape[-1]
+    return math.prod(shape[:-2]) * (2 / 3 * n**3 + 2.0 * n**2 * columns)
+
+
+def _triangular_solve(node: Node) -> float:
+    shape = output_dims(node, 0, 2)
+    return float(math.prod(shape[:-2]) * shape[-2] ** 2 * shape[-1])
+
+
+def _banded_solve(node: Node) -> float:
+    return 2.0 * dims_of(node, 0, 2)[-2] * output_size(node)
+
+
+def _least_squares(node: Node) -> float:
+    """By normal equations where `fast`, by a complete orthogonal decomposition else."""
+    shape, columns = dims_of(node, 0, 2), dims_of(node, 1, 2)[-1]
+    m, n = max(shape[-2:]), min(shape[-2:])
+    count = math.prod(shape[:-2])
+    if node.attrs.get("fast") is not False:
+        return count * (m * n**2 + n**3 / 3 + 2.0 * m * n * columns + 2.0 * n**2 * columns)
+    return count * (2.0 * m * n**2 - 2 / 3 * n**3 + 4.0 * m * n * columns)
+
+
+def _qr(node: Node) -> float:
+    """Householder's R and the same again for Q; more for a square Q."""
+    shape = dims_of(node, 0, 2)
+    m, n = max(shape[-2:]), min(shape[-2:])
+    r = 2.0 * m * n**2 - 2 / 3 * n**3
+    q = 4.0 * (m * m * n - m * n * n + n**3 / 3) if node.attrs.get("full_matrices") is True else r
+    return math.prod(shape[:-2]) * (r + q)
+
+
+def _svd(node: Node) -> float:
+    shape = dims_of(node, 0, 2)
+    m, n = max(shape[-2:]), min(shape[-2:])
+    if node.attrs.get("compute_uv") is False:
+        one = 4.0 * m * n**2 - 4 / 3 * n**3
+    elif node.attrs.get("full_matrices") is True:
+        one = 4.0 * m * m * n + 8.0 * m * n**2 + 9.0 * n**3
+    else:
+        one = 14.0 * m * n**2 + 8.0 * n**3
+    return math.prod(shape[:-2]) * one
+
+
+def _eigen(values: float, vectors: float) -> Rule:
+    return lambda node: _cubic(values if node.attrs.get("compute_v") is False else vectors)(node)
+
+
+def _tridiagonal_solve(node: Node) -> float:
+    return 8.0 * output_size(node)
+
+
+def _fourier(rank: int, share: float = 1.0, *, inverse_real: bool = False) -> Rule:
+    """5 n log2 n for each transform over the last axes (Cooley and Tukey with radix 2); half of it where one side is real."""
+
+    def count(node: Node) -> float:
+        spatial = output_dims(node, 0, rank) if inverse_real or share == 1.0 else dims_of(node, 0, rank)
+        n = math.prod(spatial[-rank:])
+        return share * 5.0 * math.prod(spatial) * (math.log2(n) if n > 1 else 0.0)
+
+    return count
+
+
+def _fourier_any(share: float, *, inverse_real: bool = False) -> Rule:
+    """The axes are an input; they count where it is a constant."""
+
+    def count(node: Node) -> float:
+        attribute = node.inputs[2].producer.attrs.get("value") if len(node.inputs) > 2 else None
+        axes = array_of(attribute) if isinstance(attribute, SerializedAttribute) else None
+        if axes is None:
+            raise UnknownSizeError
+        shape = output_dims(node) if inverse_real or share == 1.0 else dims_of(node, 0)
+        n = math.prod(shape[int(a)] for a in axes.ravel())
+        return share * 5.0 * math.prod(shape) * (math.log2(n) if n > 1 else 0.0)
+
+    return count
+
+
+RULES: dict[str, FlopRule] = {
+    **table(
+        "linear algebra",
+        [
+            ("Cholesky BatchCholesky", "n^3 / 3", _cubic(1 / 3)),
+            ("CholeskyGrad BatchCholeskyGrad", "2 n^3 / 3", _cubic(2 / 3)),
+            ("Lu MatrixDeterminant LogMatrixDeterminant BatchMatrixDeterminant", "2 n^3 / 3", _cubic(2 / 3)),
+            ("MatrixInverse BatchMatrixInverse", "2 n^3", _cubic(2)),
+            ("MatrixSolve BatchMatrixSolve", "2 n^3 / 3 + 2 n^2 columns", _solve),
+            ("MatrixTriangularSolve BatchMatrixTriangularSolve", "n^2 columns", _triangular_solve),
+            ("BandedTriangularSolve", "2 bands n columns", _banded_solve),
+            ("MatrixSolveLs BatchMatrixSolveLs", "m n^2 + n^3 / 3 + 2 m n columns + 2 n^2 columns when fast", _least_squares),
+            ("Qr", "4 m n^2 - 4 n^3 / 3; more for a square Q", _qr),
+            ("Svd BatchSvd", "14 m n^2 + 8 n^3; values alone 4 m n^2 - 4 n^3 / 3", _svd),
+            ("SelfAdjointEig BatchSelfAdjointEig", "9 n^3", _cubic(9)),
+            ("SelfAdjointEigV2 BatchSelfAdjointEigV2", "9 n^3; values alone 4 n^3 / 3", _eigen(4 / 3, 9)),
+            ("Eig", "25 n^3; values alone 10 n^3", _eigen(10, 25)),
+            ("MatrixSquareRoot", "28 n^3 (Higham)", _cubic(28)),
+            ("MatrixLogarithm", "25 n^3: the Schur form", _cubic(25)),
+            ("MatrixExponential", "20 n^3: Pade of degree 13 with scaling", _cubic(20)),
+            ("TridiagonalMatMul", "5 per output", lambda node: 5.0 * output_size(node)),
+            ("TridiagonalSolve", "8 per output", _tridiagonal_solve),
+        ],
+    ),
+    **table(
+        "Fourier transform",
+        [
+            ("FFT BatchFFT IFFT BatchIFFT", "5 n log2 n for each transform", _fourier(1)),
+            ("FFT2D BatchFFT2D IFFT2D BatchIFFT2D", "5 n log2 n, n the product of both", _fourier(2)),
+            ("FFT3D BatchFFT3D IFFT3D BatchIFFT3D", "5 n log2 n, n the product of all three", _fourier(3)),
+            ("RFFT", "2.5 n log2 n", _fourier(1, _REAL_TO_COMPLEX)),
+            ("RFFT2D", "2.5 n log2 n", _fourier(2, _REAL_TO_COMPLEX)),
+            ("RFFT3D", "2.5 n log2 n", _fourier(3, _REAL_TO_COMPLEX)),
+            ("IRFFT", "2.5 n log2 n", _fourier(1, _REAL_TO_COMPLEX, inverse_real=True)),
+            ("IRFFT2D", "2.5 n log2 n", _fourier(2, _REAL_TO_COMPLEX, inverse_real=True)),
+            ("IRFFT3D", "2.5 n log2 n", _fourier(3, _REAL_TO_COMPLEX, inverse_real=True)),
+            ("FFTND IFFTND", "5 n log2 n over constant axes", _fourier_any(1.0)),
+            ("RFFTND", "2.5 n log2 n over constant axes", _fourier_any(_REAL_TO_COMPLEX)),
+            ("IRFFTND", "2.5 n log2 n over constant axes", _fourier_any(_REAL_TO_COMPLEX, inverse_real=True)),
+        ],
+    ),
+}

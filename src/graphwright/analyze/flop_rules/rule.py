@@ -1,0 +1,145 @@
+"""What a FLOP rule is, and what rules ask of a node.
+
+A rule asks for sizes as if they were known. Where one is not, `UnknownSizeError` ends the rule,
+and the count of the node is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from graphwright.ir.graph import Node, Value
+
+Rule = Callable[[Node], "float | None"]
+"""FLOPs of one execution of a node, or None where they are not known."""
+
+
+class UnknownSizeError(Exception):
+    """A size that a rule asks for is not known; never leaves `node_flops`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlopRule:
+    """How an op type is counted.
+
+    Attributes:
+        family: what kind of op it is.
+        formula: the count in words, for the table in the documentation.
+        count: the rule.
+    """
+
+    family: str
+    formula: str
+    count: Rule
+
+
+Entry = tuple[str, str, Rule]
+"""Op types apart by spaces, the formula, the rule."""
+
+
+def table(family: str, entries: Iterable[Entry]) -> dict[str, FlopRule]:
+    """The rules of a family, by op type."""
+    return {op_type: FlopRule(family, formula, count) for names, formula, count in entries for op_type in names.split()}
+
+
+def dims(value: Value) -> tuple[int, ...]:
+    """The shape of a value.
+
+    Raises:
+        UnknownSizeError: it is not known.
+    """
+    shape = value.shape
+    if shape is None:
+        raise UnknownSizeError
+    known = tuple(d for d in shape if d is not None)
+    if len(known) < len(shape):
+        raise UnknownSizeError
+    return known
+
+
+def dims_of(node: Node, index: int, least_rank: int = 0) -> tuple[int, ...]:
+    """The shape of an input, of at least this rank; a node without that input, or with another rank, is none that the rule knows."""
+    if index >= len(node.inputs):
+        raise UnknownSizeError
+    found = dims(node.inputs[index])
+    if len(found) < least_rank:
+        raise UnknownSizeError
+    return found
+
+
+def size(value: Value) -> int:
+    """Number of elements."""
+    return math.prod(dims(value))
+
+
+def size_of(node: Node, index: int = 0) -> int:
+    """Number of elements of an input."""
+    return math.prod(dims_of(node, index))
+
+
+def output_dims(node: Node, index: int = 0, least_rank: int = 0) -> tuple[int, ...]:
+    """The shape of an output."""
+    if index >= len(node.outputs):
+        raise UnknownSizeError
+    found = dims(node.outputs[index])
+    if len(found) < least_rank:
+        raise UnknownSizeError
+    return found
+
+
+def output_size(node: Node, index: int = 0) -> int:
+    """Number of elements of an output."""
+    return math.prod(output_dims(node, index))
+
+
+def largest_input(node: Node) -> int:
+    """Elements of the largest input that has elements of a fixed size."""
+    sizes = [size(v) for v in node.inputs if v.dtype.itemsize is not None]
+    if not sizes:
+        raise UnknownSizeError
+    return max(sizes)
+
+
+def is_floating(value: Value) -> bool:
+    """Whether the value holds floating-point or complex numbers."""
+    return value.dtype.name.startswith(("float", "bfloat", "complex"))
+
+
+def is_complex(value: Value) -> bool:
+    """Whether the value holds complex numbers."""
+    return value.dtype.name.startswith("complex")
+
+
+def touches_floats(node: Node) -> bool:
+    """Whether it reads or makes floating-point numbers; arithmetic on integers and truth values is no FLOP."""
+    return any(is_floating(v) for v in (*node.inputs, *node.outputs))
+
+
+def text_attribute(node: Node, name: str, default: str = "") -> str:
+    """An attribute that holds text."""
+    value = node.attrs.get(name)
+    return value.decode() if isinstance(value, bytes) else default
+
+
+def numbers_attribute(node: Node, name: str) -> tuple[int, ...]:
+    """An attribute that holds a list of whole numbers; () without it."""
+    value = node.attrs.get(name)
+    return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
+
+
+def per_output(factor: float) -> Rule:
+    """So many per element of the first output."""
+    return lambda node: factor * output_size(node)
+
+
+def per_input(factor: float, index: int = 0) -> Rule:
+    """So many per element of an input."""
+    return lambda node: factor * size_of(node, index)
+
+
+def zero(node: Node) -> float:
+    """Nothing is computed, whatever the shapes."""
+    del node
+    return 0.0

@@ -1,0 +1,85 @@
+"""Bytes that one execution of a node moves to and from memory, for the arithmetic intensity of a roofline plot.
+
+Each input is read once and each output written once, as if no cache held anything between two nodes and all of it within one: the
+compulsory traffic. What moves nothing (views, handles, lists of tensors that hand on a reference) counts zero, and what reads a part
+of its input counts that part. Text, handles and variants have no size and count zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphwright.ir.graph import Node, Value
+from graphwright.ir.traits import is_view, written_resources
+
+_NOTHING = frozenset(
+    "Const Placeholder PlaceholderV2 PlaceholderWithDefault _Arg _Retval NoOp VarHandleOp VariableV2 Variable VarIsInitializedOp Shape "
+    "ShapeN Size Rank VariableShape TensorListReserve EmptyTensorList TensorListLength TensorListElementShape TensorListPushBack "
+    "TensorListPopBack TensorListSetItem TensorListGetItem TensorListResize OptionalFromValue OptionalGetValue OptionalNone Enter Exit "
+    "Switch Merge NextIteration RefEnter RefExit RefSwitch RefMerge RefNextIteration LoopCond ControlTrigger Assert FakeParam "
+    "BroadcastGradientArgs StackPushV2 StackPopV2 StackV2 TensorArrayV3 TensorArrayReadV3 TensorArrayWriteV3 TensorArraySizeV3 "
+    "TensorArrayGradV3 TensorArrayCloseV3 GuaranteeConst".split()
+)
+_PARTS = frozenset(
+    "Gather GatherV2 GatherNd ResourceGather ResourceGatherNd Slice StridedSlice Split SplitV Unpack TensorListStack TensorListConcatV2 "
+    "TensorListGather TensorArrayGatherV3 TensorArrayConcatV3".split()
+)
+"""Read as much as they write."""
+
+_OUTPUTS_ONLY = frozenset("Fill ZerosLike OnesLike Range LinSpace Empty OneHot BroadcastTo".split())
+_REFERENCE_UPDATES = ("Apply", "SparseApply", "AssignAdd", "AssignSub")
+_TABLES_OF_ROWS = ("SparseSegment",)
+
+
+def bytes_moved(node: Node) -> int | None:
+    """Bytes read and written by one execution, or None where a shape is not known.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('graph "g"\\n%x = Const() : float32[256,4]\\n%y = Relu(%x:0) : float32[256,4]\\n%z = Identity(%y:0) : float32[256,4]')
+    >>> bytes_moved(g["y"]), bytes_moved(g["z"])
+    (8192, 0)
+    """
+    op = node.op_type
+    if op in _NOTHING or is_view(node):
+        return 0
+    written = written_resources(node)
+    if written:
+        return _update(node, len(written))
+    if op.startswith(_REFERENCE_UPDATES):
+        inputs = _total(node.inputs)
+        return None if inputs is None else inputs + (_bytes(node.inputs[0]) or 0)
+    outputs = _total(node.outputs)
+    if outputs is None or op in _OUTPUTS_ONLY:
+        return outputs
+    if op in _PARTS or op.startswith(_TABLES_OF_ROWS):
+        indices = _total(v for v in node.inputs[1:] if v.dtype.name in ("int32", "int64")) or 0
+        return 2 * outputs + indices
+    if op in ("TensorListFromTensor", "TensorArrayScatterV3", "TensorArraySplitV3"):
+        inputs = _total(node.inputs)
+        return None if inputs is None else 2 * inputs
+    inputs = _total(dict.fromkeys(node.inputs))
+    return None if inputs is None else inputs + outputs
+
+
+def _update(node: Node, variables: int) -> int | None:
+    """The new values or the gradient are read, and each variable is read and written as far as they reach."""
+    given = _total(v for v in node.inputs if v.dtype.name != "resource")
+    if given is None:
+        return None
+    largest = max((_bytes(v) or 0 for v in node.inputs), default=0)
+    reads_variable = node.op_type != "AssignVariableOp"
+    return given + (1 + reads_variable) * variables * largest
+
+
+def _bytes(value: Value) -> int | None:
+    return 0 if value.dtype.itemsize is None else value.nbytes
+
+
+def _total(values: Iterable[Value]) -> int | None:
+    total = 0
+    for value in values:
+        nbytes = _bytes(value)
+        if nbytes is None:
+            return None
+        total += nbytes
+    return total
