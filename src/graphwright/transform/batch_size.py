@@ -46,26 +46,27 @@ def change_batch_size(graph: Graph, size: int | None, *, inputs: Iterable[str] |
         )
     chosen = _chosen(graph, inputs, axis)
     old_sizes = {value.shape[axis] for value in chosen if value.shape is not None}
-    if any(is_call(node, graph) for value in chosen for node in value.consumers):
-        inline_calls(graph)
-    changed = 0
-    for value in chosen:
-        shape = _with_size(value.shape, axis, size)
-        if shape != value.shape:
-            graph.set_attr(value.producer, "shape", ShapeAttribute(shape))
-            graph.set_attr(value.producer, "_output_shapes", None)
-            graph.set_attr(value.producer, "_user_specified_shape", None)
-            value.shape = shape
-            changed += 1
-    behind = _behind(chosen)
-    if axis == 0 and len(old_sizes) == 1 and (old := next(iter(old_sizes))) is not None and old != size:
-        changed += sum(_change_shape_constant(graph, node, old, size) for node in behind)
-    for node in behind:
-        graph.set_attr(node, "_output_shapes", None)
-        if graph.shape_rule is None:
-            _forget_batch(node, old_sizes, axis, size)
-    put_in_order(graph)
-    return changed
+    with graph.restored_on_error():
+        if any(is_call(node, graph) for value in chosen for node in value.consumers):
+            inline_calls(graph)
+        changed = 0
+        for value in chosen:
+            shape = _with_size(value.shape, axis, size)
+            if shape != value.shape:
+                graph.set_attr(value.producer, "shape", ShapeAttribute(shape))
+                graph.set_attr(value.producer, "_output_shapes", None)
+                graph.set_attr(value.producer, "_user_specified_shape", None)
+                value.shape = shape
+                changed += 1
+        behind = _behind(chosen)
+        if axis == 0 and len(old_sizes) == 1 and (old := next(iter(old_sizes))) is not None and old != size:
+            changed += sum(_change_shape_constant(graph, node, old, size) for node in behind)
+        for node in behind:
+            graph.set_attr(node, "_output_shapes", None)
+            if graph.shape_rule is None:
+                _forget_batch(node, old_sizes, axis, size)
+        put_in_order(graph)
+        return changed
 
 
 def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> list[Value]:

@@ -47,8 +47,9 @@ def convert_weights(
     """
     if dtype not in _SMALL:
         raise ArgumentError(f"weights cannot be stored as {dtype!r}", where="argument 'dtype'", remedy=f"one of {', '.join(_SMALL)}")
-    bodies = [graph, *((f.body for f in graph.functions.values()) if functions else ())]
-    return sum(_convert(body, dtype, smallest, where) for body in bodies)
+    with graph.restored_on_error():
+        bodies = [graph, *((f.body for f in graph.functions.values()) if functions else ())]
+        return sum(_convert(body, dtype, smallest, where) for body in bodies)
 
 
 def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bool] | None) -> int:

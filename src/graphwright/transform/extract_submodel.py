@@ -71,7 +71,7 @@ def _cut(graph: Graph, starts: dict[str, Value], ends: dict[str, Value], signatu
     graph.signatures.clear()
     graph.outputs = dict.fromkeys(ends.values())
     graph.control_outputs = []
-    graph.inputs = [v for v in graph.inputs if v in graph.variables]
+    graph.inputs = [v for v in graph.inputs if _is_captured(v)]
     for name, value in starts.items():
         node = value.producer
         if node.op_type in PLACEHOLDERS and not node.inputs:
@@ -105,7 +105,7 @@ def _check_complete(graph: Graph, ends: Iterable[Value], starts: Iterable[Value]
         if node in seen:
             continue
         seen.add(node)
-        if node.op_type in ("Placeholder", "PlaceholderV2", "_Arg") and node.outputs[0] not in graph.variables:
+        if node.op_type in ("Placeholder", "PlaceholderV2", "_Arg") and not _is_captured(node.outputs[0]):
             raise ArgumentError(
                 f"the outputs also depend on {node.name!r}",
                 where=f"graph {graph.name!r}",
@@ -113,6 +113,11 @@ def _check_complete(graph: Graph, ends: Iterable[Value], starts: Iterable[Value]
                 remedy=f"add {node.name!r} to the inputs",
             )
         waiting += [v.producer for v in node.inputs if v not in given] + list(node.control_inputs)
+
+
+def _is_captured(value: Value) -> bool:
+    """Whether an input stands for a variable or a table, which come along."""
+    return value in value.producer.graph.variables or value.dtype.name == "resource"
 
 
 def _items(ends: Ends) -> dict[str, str | Value]:

@@ -101,21 +101,22 @@ def fold_batch_norms(graph: Graph) -> BatchNormReport:
     ((<Node x = Placeholder()>, <Node w = Const()>, <Node scaled = MatMul(x:0, w:0)>), array([[1., 2., 3.],
            [1., 2., 3.]], dtype=float32))
     """
-    if any(is_call(node, graph) for node in graph.nodes):
-        inline_calls(graph)
-    folded: list[FoldedChain] = []
-    left: list[LeftNorm] = []
-    bodies = [("", graph), *((name, graph.functions[name].body) for name in reached_functions(graph, graph.nodes))]
-    for function, body in bodies:
-        constants, notes = Constants(), Notes()
-        fold_behind(body, constants, notes)
-        if fold_before(body, constants, notes):
-            fold_behind(body, constants, notes)  # a linear op may stand between two batch norms
-        if notes.folded:
-            put_in_order(body)
-        folded += [FoldedChain(name, into, place, function) for name, (into, place) in notes.folded.items()]
-        left += [LeftNorm(n.name, n.op_type, _reason(n, notes, constants), function) for n in _batch_norms(body, constants)]
-    return BatchNormReport(tuple(folded), tuple(left))
+    with graph.restored_on_error():
+        if any(is_call(node, graph) for node in graph.nodes):
+            inline_calls(graph)
+        folded: list[FoldedChain] = []
+        left: list[LeftNorm] = []
+        bodies = [("", graph), *((name, graph.functions[name].body) for name in reached_functions(graph, graph.nodes))]
+        for function, body in bodies:
+            constants, notes = Constants(), Notes()
+            fold_behind(body, constants, notes)
+            if fold_before(body, constants, notes):
+                fold_behind(body, constants, notes)  # a linear op may stand between two batch norms
+            if notes.folded:
+                put_in_order(body)
+            folded += [FoldedChain(name, into, place, function) for name, (into, place) in notes.folded.items()]
+            left += [LeftNorm(n.name, n.op_type, _reason(n, notes, constants), function) for n in _batch_norms(body, constants)]
+        return BatchNormReport(tuple(folded), tuple(left))
 
 
 def _batch_norms(graph: Graph, constants: Constants) -> list[Node]:

@@ -37,7 +37,7 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any], *, partial: bool =
     """Replace the variables that outputs and signatures need by constants; returns how many.
 
     What only trains, saves or restores is removed, as `strip_training` does. Functions that are called
-    are inlined first (also where an error is raised then); bodies of If, While and Case get the values as arguments.
+    are inlined first; bodies of If, While and Case get the values as arguments.
 
     Args:
         values: name of a variable -> its value. The name is that of its node, its `shared_name`,
@@ -56,37 +56,38 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any], *, partial: bool =
     >>> freeze_variables(g, {"v": np.ones(2, np.float32)}), g.nodes
     (1, (<Node v = Const()>, <Node y = Relu(v:0)>))
     """
-    inline_calls(graph)
-    seeds = [v.producer for v in output_values(graph)] + list(graph.control_outputs)
-    needed = backward_reachable(seeds)
-    table = {name.removesuffix(":0"): value for name, value in values.items()}
-    frozen: list[_Frozen] = []
-    missing: list[str] = []
-    for node in graph.nodes:
-        value = _variable_of(graph, node, table) if node in needed else None
-        if value is None:
-            continue
-        given = next((table[name] for name in _names(graph, value) if name in table), None)
-        if given is None:
-            missing.append(_names(graph, value)[0])
-            continue
-        frozen.append(_Frozen(value, _array(graph, value, given)))
-    if missing and not partial:
-        raise ArgumentError(
-            f"{len(missing)} variables have no value: {', '.join(missing[:5])}",
-            where="argument 'values'",
-            remedy="give a value for each, or freeze only some with partial=True",
-        )
-    for item in frozen:
-        _check_uses(graph, item.value, needed)
-    drop_collections(graph, keep_variables=bool(missing))
-    forget_items(graph, [item.value.producer for item in frozen])
-    remove_unneeded(graph)  # gradients read variables behind loops
-    for item in frozen:
-        _freeze(graph, item, needed)
-    remove_unneeded(graph)
-    put_in_order(graph)
-    return len(frozen)
+    with graph.restored_on_error():
+        inline_calls(graph)
+        seeds = [v.producer for v in output_values(graph)] + list(graph.control_outputs)
+        needed = backward_reachable(seeds)
+        table = {name.removesuffix(":0"): value for name, value in values.items()}
+        frozen: list[_Frozen] = []
+        missing: list[str] = []
+        for node in graph.nodes:
+            value = _variable_of(graph, node, table) if node in needed else None
+            if value is None:
+                continue
+            given = next((table[name] for name in _names(graph, value) if name in table), None)
+            if given is None:
+                missing.append(_names(graph, value)[0])
+                continue
+            frozen.append(_Frozen(value, _array(graph, value, given)))
+        if missing and not partial:
+            raise ArgumentError(
+                f"{len(missing)} variables have no value: {', '.join(missing[:5])}",
+                where="argument 'values'",
+                remedy="give a value for each, or freeze only some with partial=True",
+            )
+        for item in frozen:
+            _check_uses(graph, item.value, needed)
+        drop_collections(graph, keep_variables=bool(missing))
+        forget_items(graph, [item.value.producer for item in frozen])
+        remove_unneeded(graph)  # gradients read variables behind loops
+        for item in frozen:
+            _freeze(graph, item, needed)
+        remove_unneeded(graph)
+        put_in_order(graph)
+        return len(frozen)
 
 
 def _variable_of(graph: Graph, node: Node, table: Mapping[str, Any]) -> Value | None:

@@ -61,11 +61,12 @@ def remove_debug_ops(
     cleaner = _Cleaner(graph, wanted, purity)
     bodies = [*((f.body for f in graph.functions.values()) if functions else ()), graph]
     removed = 0
-    while True:  # a guard is empty once the branch that held its assertion is
-        in_this_round = sum(cleaner.clean(body, identities=identities) for body in bodies)
-        removed += in_this_round
-        if not in_this_round or not functions:
-            return removed
+    with graph.restored_on_error():
+        while True:  # a guard is empty once the branch that held its assertion is
+            in_this_round = sum(cleaner.clean(body, identities=identities) for body in bodies)
+            removed += in_this_round
+            if not in_this_round or not functions:
+                return removed
 
 
 class _Cleaner:

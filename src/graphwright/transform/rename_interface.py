@@ -64,20 +64,21 @@ def _rename(graph: Graph, names: Mapping[str, str], signature: str | None, *, is
             split[value] = new
     _check_free(graph, nodes, split, kind)
 
-    for table, renamed in zip(tables, renamed_tables, strict=True):
-        table.clear()
-        table.update(renamed)
-    for node in nodes:  # aside first, so that names can be exchanged
-        graph.rename(node, graph.unique_name(f"{node.name}/renamed"))
-    for node, new in nodes.items():
-        graph.rename(node, new)
-    for value, new in split.items():
-        attrs = {"T": value.dtype}
-        made = graph.add_node("Identity", new, inputs=[value], attrs=attrs, output_types=[(value.dtype, value.shape)])
-        replace_output_value(graph, value, made.outputs[0])
-    if split:
-        put_in_order(graph)
-    return len(names)
+    with graph.restored_on_error():
+        for table, renamed in zip(tables, renamed_tables, strict=True):
+            table.clear()
+            table.update(renamed)
+        for node in nodes:  # aside first, so that names can be exchanged
+            graph.rename(node, graph.unique_name(f"{node.name}/renamed"))
+        for node, new in nodes.items():
+            graph.rename(node, new)
+        for value, new in split.items():
+            attrs = {"T": value.dtype}
+            made = graph.add_node("Identity", new, inputs=[value], attrs=attrs, output_types=[(value.dtype, value.shape)])
+            replace_output_value(graph, value, made.outputs[0])
+        if split:
+            put_in_order(graph)
+        return len(names)
 
 
 def _meant(graph: Graph, name: str, signature: str | None, *, is_input: bool) -> list[Value]:

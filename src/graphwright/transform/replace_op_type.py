@@ -51,10 +51,11 @@ def replace_op_type(
         if [v.dtype for v in node.inputs] != taken or [v.dtype for v in node.outputs] != given:
             raise ArgumentError(f"function {new!r} takes or gives other tensors than {node.name!r}", where=f"node {node.name!r}")
     dropped = tuple(drop_attrs)
-    for body, node in found:
-        node.op_type = new
-        for key in dropped:
-            body.set_attr(node, key, None)
-        for key, attribute in (attrs or {}).items():
-            body.set_attr(node, key, attribute)
-    return len(found)
+    with graph.restored_on_error():
+        for body, node in found:
+            node.op_type = new
+            for key in dropped:
+                body.set_attr(node, key, None)
+            for key, attribute in (attrs or {}).items():
+                body.set_attr(node, key, attribute)
+        return len(found)

@@ -62,16 +62,17 @@ def strip_training(
     }
     bound = {value: _array(value, name, given) for value, (name, given) in arrays.items()}
 
-    before = len(graph)
-    if wanted is not None:
-        graph.outputs = dict.fromkeys(wanted)
-    for value, array in bound.items():
-        _make_constant(graph, value, array)
-    _pass_through(graph)
-    drop_collections(graph, keep_variables=keep_variables)
-    remove_unneeded(graph)
-    put_in_order(graph)
-    return before - len(graph)
+    with graph.restored_on_error():
+        before = len(graph)
+        if wanted is not None:
+            graph.outputs = dict.fromkeys(wanted)
+        for value, array in bound.items():
+            _make_constant(graph, value, array)
+        _pass_through(graph)
+        drop_collections(graph, keep_variables=keep_variables)
+        remove_unneeded(graph)
+        put_in_order(graph)
+        return before - len(graph)
 
 
 def drop_collections(graph: Graph, *, keep_variables: bool) -> None:
