@@ -203,6 +203,31 @@ def test_errors_say_what_is_wrong(arguments, message, old_model, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_where_nothing_can_be_written_is_said_before_the_work(old_model, tmp_path, monkeypatch):
+    def never(*_: Any) -> None:
+        raise AssertionError
+
+    (tmp_path / "there.pb").write_bytes(b"mine")
+    (tmp_path / "file").write_bytes(b"mine")
+    monkeypatch.setattr("graphwright.source.load.load", never)
+    for out, message in (("there.pb", "--overwrite"), ("no/where.pb", "no folder"), ("file", "--overwrite")):
+        with pytest.raises(ValueError, match=message):
+            run("freeze", old_model, tmp_path / out)
+    with pytest.raises(ValueError, match="is a file"):
+        run("freeze", old_model, tmp_path / "file", "--overwrite")
+    assert (tmp_path / "there.pb").read_bytes() == b"mine"
+
+
+def test_a_disk_that_takes_nothing(old_model, tmp_path, monkeypatch):
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(ValueError, match="No space left"):
+        run("freeze", old_model, tmp_path / "out.pb")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["keras_model", "old_model"])
 def test_variables_come_along_when_a_model_is_cut_or_merged(request, name, tmp_path):
     model = request.getfixturevalue(name)

@@ -9,10 +9,8 @@ import dataclasses
 import importlib
 import json
 import math
-import os
 import re
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -32,7 +30,7 @@ from typer.core import TyperGroup
 import graphwright as gw
 from graphwright import edit_commands
 from graphwright.errors import ArgumentError, GraphwrightError, InfeasibleError
-from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
 
 EXIT_ERROR = 2
 EXIT_INFEASIBLE = 3
@@ -112,7 +110,7 @@ def demo(
     from graphwright.train.demo_model import make_demo
 
     amount = parse_amount(budget)
-    _start_tensorflow()
+    start_quietly()
     console = Console()
     with _stages(console) as stage:
         made = stage("build a U-Net and its training step", lambda _: make_demo(input_size=size, filters=filters, batch=batch))
@@ -257,7 +255,7 @@ def load_target(text: str) -> Any:
     if path.exists():
         from graphwright.source.files import load_callable
 
-        _start_tensorflow()
+        start_quietly()
         with warnings.catch_warnings():
             # An optimizer that was saved before its first step: costs do not depend on its values.
             warnings.filterwarnings("ignore", "Skipping variable loading for optimizer", UserWarning)
@@ -271,7 +269,7 @@ def load_target(text: str) -> Any:
         )
     if "" not in sys.path:  # the installed command does not look into the current folder by itself; `python -m` does
         sys.path.insert(0, "")
-    _start_tensorflow()
+    start_quietly()
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -296,24 +294,6 @@ def _runnable(loaded: Any, feeds: dict[str, Any] | None, batch: int | None, mode
     traced = trace(loaded, feeds=feeds, mode=mode.value, batch=batch)
     step = keras_step(loaded, mode.value) if is_keras_model(loaded) else loaded
     return step, example_inputs(traced), traced.name
-
-
-def _start_tensorflow() -> None:
-    """Load TensorFlow with its start-up lines, which no setting turns off, kept from the terminal."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    with tempfile.TemporaryFile() as lines:
-        os.dup2(lines.fileno(), 2)
-        try:
-            import_tensorflow().constant(0)
-        except BaseException:
-            lines.seek(0)
-            os.write(terminal, lines.read())
-            raise
-        finally:
-            os.dup2(terminal, 2)
-            os.close(terminal)
 
 
 @dataclass(frozen=True, slots=True)

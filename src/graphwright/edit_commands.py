@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,22 +16,26 @@ import typer
 from rich.console import Console
 
 from graphwright.errors import ArgumentError
-from graphwright.ir.graph import Graph
+from graphwright.ir.dtypes import format_shape
+from graphwright.ir.graph import Graph, Value
 from graphwright.report.diff import diff as diff_of
 from graphwright.report.diff import print_diff
 from graphwright.report.units import format_count
+from graphwright.source.tensorflow_import import start_quietly
 
 edit = typer.Typer(
     no_args_is_help=True,
     help="Change a model and write it again: MODEL is a .pb, .pbtxt or .keras file or a SavedModel, OUT a .pb or .pbtxt file or a folder.",
 )
 
-Model = Annotated[Path, typer.Argument(help="The model to change.", show_default=False)]
-Out = Annotated[Path, typer.Argument(help="Where the changed model goes.", show_default=False)]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The model to change.")]
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="Where the changed model goes.")]
+Graft = Annotated[Path, typer.Argument(metavar="GRAFT", help="The graph to graft, a file like MODEL.")]
+First = Annotated[Path, typer.Argument(metavar="FIRST", help="A model.")]
+Second = Annotated[Path, typer.Argument(metavar="SECOND", help="Another one.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at OUT.")]
 SignatureName = Annotated[str | None, typer.Option("--signature", help="The signature that is meant; all by default.", show_default=False)]
-Pairs = Annotated[list[str], typer.Argument(help="OLD=NEW, once per name.", show_default=False)]
-Names = Annotated[list[str] | None, typer.Option(help="A name; may be given several times.", show_default=False)]
+Pairs = Annotated[list[str], typer.Argument(metavar="OLD=NEW...", help="The name and the new one, once per name.")]
 
 
 class WeightType(StrEnum):
@@ -50,35 +53,21 @@ class PictureKind(StrEnum):
 
 
 @edit.command("add-preprocessing")
-def add_preprocessing(
-    model: Model,
-    preprocessing: Annotated[Path, typer.Argument(help="The graph to graft.")],
-    out: Out,
-    signature: SignatureName = None,
-    overwrite: Overwrite = False,
-) -> None:
+def add_preprocessing(model: Model, graft: Graft, out: Out, signature: SignatureName = None, overwrite: Overwrite = False) -> None:
     """Graft a graph before the inputs: a placeholder per input, a node <input>_preprocessed."""
     from graphwright.transform.preprocessing import add_preprocessing as job
 
-    graph, graft = _load(model), _load(preprocessing)
-    new = job(graph, graft, signature=signature)
-    _write(graph, out, overwrite, f"replaced {', '.join(f'{name} ({value.dtype})' for name, value in new.items())}")
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"inputs are now {_named(job(graph, _load(graft), signature=signature))}")
 
 
 @edit.command("add-postprocessing")
-def add_postprocessing(
-    model: Model,
-    postprocessing: Annotated[Path, typer.Argument(help="The graph to graft.")],
-    out: Out,
-    signature: SignatureName = None,
-    overwrite: Overwrite = False,
-) -> None:
+def add_postprocessing(model: Model, graft: Graft, out: Out, signature: SignatureName = None, overwrite: Overwrite = False) -> None:
     """Graft a graph behind the outputs: a placeholder per output, a node <output>_postprocessed."""
     from graphwright.transform.preprocessing import add_postprocessing as job
 
-    graph, graft = _load(model), _load(postprocessing)
-    new = job(graph, graft, signature=signature)
-    _write(graph, out, overwrite, f"replaced {', '.join(f'{name} ({value.dtype})' for name, value in new.items())}")
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"outputs are now {_named(job(graph, _load(graft), signature=signature))}")
 
 
 @edit.command("rename-inputs")
@@ -86,8 +75,9 @@ def rename_inputs(model: Model, out: Out, names: Pairs, signature: SignatureName
     """Rename inputs: keys of signatures, and placeholders."""
     from graphwright.transform.rename_interface import rename_inputs as job
 
-    graph = _load(model)
-    _write(graph, out, overwrite, f"renamed {job(graph, _pairs(names), signature=signature)} inputs")
+    pairs = _pairs(names)
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"renamed {_counted(job(graph, pairs, signature=signature), 'input')}")
 
 
 @edit.command("rename-outputs")
@@ -95,15 +85,16 @@ def rename_outputs(model: Model, out: Out, names: Pairs, signature: SignatureNam
     """Rename outputs: keys of signatures, and nodes."""
     from graphwright.transform.rename_interface import rename_outputs as job
 
-    graph = _load(model)
-    _write(graph, out, overwrite, f"renamed {job(graph, _pairs(names), signature=signature)} outputs")
+    pairs = _pairs(names)
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"renamed {_counted(job(graph, pairs, signature=signature), 'output')}")
 
 
 @edit.command("batch-size")
 def batch_size(
     model: Model,
     out: Out,
-    size: Annotated[str, typer.Argument(help="A number, or `free`.")],
+    size: Annotated[str, typer.Argument(metavar="SIZE", help="A number, or `free`.")],
     inputs: Annotated[list[str] | None, typer.Option("--input", help="An input; all by default.", show_default=False)] = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -112,9 +103,8 @@ def batch_size(
 
     if size != "free" and not size.isdecimal():
         raise ArgumentError(f"{size!r} is no batch size", where="argument SIZE", remedy="write a number, or free")
-    graph = _load(model)
-    changed = job(graph, None if size == "free" else int(size), inputs=inputs)
-    _write(graph, out, overwrite, f"changed {changed} nodes")
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"changed {_counted(job(graph, None if size == 'free' else int(size), inputs=inputs), 'node')}")
 
 
 @edit.command("strip-training")
@@ -132,16 +122,16 @@ def strip_training(
     """Remove gradients, optimizers, summaries, and inputs that only training knows."""
     from graphwright.transform.strip_training import strip_training as job
 
-    graph = _load(model)
     values = {name: _literal(text) for name, text in _pairs(constants or []).items()}
-    _write(graph, out, overwrite, f"removed {job(graph, outputs=outputs, constants=values)} nodes")
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"removed {_counted(job(graph, outputs=outputs, constants=values), 'node')}")
 
 
 @edit.command("freeze")
 def freeze(model: Model, out: Out, overwrite: Overwrite = False) -> None:
     """Make constants of the variables of a SavedModel."""
-    graph = _load(model)
-    _write(graph, out, overwrite, f"froze {_freeze(graph)} variables")
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"froze {_counted(_freeze(graph), 'variable')}")
 
 
 @edit.command("fold-batch-norms")
@@ -149,10 +139,10 @@ def fold_batch_norms(model: Model, out: Out, overwrite: Overwrite = False) -> No
     """Fold batch norms into the convolutions before or behind them; freezes the variables of a SavedModel first."""
     from graphwright.transform.fold_batch_norms import fold_batch_norms as job
 
-    graph = _load(model)
+    graph = _load(model, out, overwrite)
     _freeze(graph)
     report = job(graph)
-    _write(graph, out, overwrite, f"folded {len(report.folded)} chains")
+    _write(graph, out, f"folded {_counted(len(report.folded), 'chain')}")
     for norm in report.left:
         typer.echo(f"left {norm.name} ({norm.op_type}): {norm.reason}")
 
@@ -161,15 +151,15 @@ def fold_batch_norms(model: Model, out: Out, overwrite: Overwrite = False) -> No
 def replace_op(
     model: Model,
     out: Out,
-    old: Annotated[str, typer.Argument(help="The op type to replace.")],
-    new: Annotated[str, typer.Argument(help="The op type to put there.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The op type to replace.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The op type to put there.")],
     overwrite: Overwrite = False,
 ) -> None:
     """Replace a type of operation everywhere, in functions too."""
     from graphwright.transform.replace_op_type import replace_op_type as job
 
-    graph = _load(model)
-    _write(graph, out, overwrite, f"replaced {job(graph, old, new)} nodes")
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"replaced {_counted(job(graph, old, new), 'node')}")
 
 
 @edit.command("extract")
@@ -183,14 +173,14 @@ def extract(
     """Cut out the part of a model between tensors."""
     from graphwright.transform.extract_submodel import extract_submodel as job
 
-    graph = job(_load(model), _ends(inputs), _ends(outputs))
-    _write(graph, out, overwrite, f"extracted {format_count(len(graph))} nodes")
+    from_values, to_values = _ends(inputs), _ends(outputs)
+    _write(job(_load(model, out, overwrite), from_values, to_values), out, "extracted the part")
 
 
 @edit.command("merge")
 def merge(
-    first: Annotated[Path, typer.Argument(help="A model.")],
-    second: Annotated[Path, typer.Argument(help="Another one.")],
+    first: First,
+    second: Second,
     out: Out,
     connect: Annotated[
         list[str] | None, typer.Option(help="INPUT=OUTPUT: an input of the second reads an output of the first.", show_default=False)
@@ -200,8 +190,8 @@ def merge(
     """Make one model of two."""
     from graphwright.transform.merge_models import merge_models as job
 
-    graph = job(_load(first), _load(second), connect=_pairs(connect or []))
-    _write(graph, out, overwrite, f"merged into {format_count(len(graph))} nodes")
+    pairs = _pairs(connect or [])
+    _write(job(_load(first, out, overwrite), _load(second), connect=pairs), out, "merged")
 
 
 @edit.command("remove-debug")
@@ -209,8 +199,8 @@ def remove_debug(model: Model, out: Out, overwrite: Overwrite = False) -> None:
     """Cut out assertions, prints, numeric checks and chains of Identity."""
     from graphwright.transform.remove_debug_ops import remove_debug_ops as job
 
-    graph = _load(model)
-    _write(graph, out, overwrite, f"removed {job(graph)} nodes")
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"removed {_counted(job(graph), 'node')}")
 
 
 @edit.command("convert-weights")
@@ -223,9 +213,9 @@ def convert_weights(
     """Store weights in 16 bits; freezes the variables of a SavedModel first."""
     from graphwright.transform.convert_dtype import convert_weights as job
 
-    graph = _load(model)
+    graph = _load(model, out, overwrite)
     _freeze(graph)
-    _write(graph, out, overwrite, f"converted {job(graph, dtype.value)} constants")
+    _write(graph, out, f"converted {_counted(job(graph, dtype.value), 'constant')}")
 
 
 @edit.command("inline")
@@ -233,14 +223,14 @@ def inline(model: Model, out: Out, overwrite: Overwrite = False) -> None:
     """Inline all calls of functions."""
     from graphwright.transform.inline_calls import inline_calls as job
 
-    graph = _load(model)
-    _write(graph, out, overwrite, f"inlined {job(graph)} calls")
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"inlined {_counted(job(graph), 'call')}")
 
 
 @edit.command("diff")
 def diff(
-    before: Annotated[Path, typer.Argument(help="A model.")],
-    after: Annotated[Path, typer.Argument(help="Another one.")],
+    before: First,
+    after: Second,
     rows: Annotated[int, typer.Option(min=1, help="Lines per section.")] = 40,
 ) -> None:
     """What changed between two models, by name and by structure; exit code 1 where anything did."""
@@ -252,8 +242,8 @@ def diff(
 
 @edit.command("draw")
 def draw(
-    model: Model,
-    out: Annotated[Path | None, typer.Argument(help="An .svg or .html file.", show_default=False)] = None,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model to draw.")],
+    out: Annotated[Path | None, typer.Argument(metavar="PICTURE", help="An .svg or .html file.", show_default=False)] = None,
     kind: Annotated[
         PictureKind | None,
         typer.Option(help="By default what the file's name says, else SVG where Graphviz is installed.", show_default=False),
@@ -261,7 +251,7 @@ def draw(
     scope: Annotated[str, typer.Option(help="Draw only this scope.")] = "",
     open_scopes: Annotated[list[str] | None, typer.Option("--open", help="A scope to show open.", show_default=False)] = None,
 ) -> None:
-    """Draw a model; in HTML scopes open and close."""
+    """Draw a model; in HTML scopes open and close. Without PICTURE, into a file named after the model."""
     from graphwright.report.drawing import draw as job
 
     written = job(_load(model), out, kind=None if kind is None else kind.value, scope=scope, open_scopes=tuple(open_scopes or ()))
@@ -275,18 +265,30 @@ def _freeze(graph: Graph) -> int:
     return freeze_variables(graph, variable_values(graph))
 
 
-def _load(path: Path) -> Graph:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+def _load(path: Path, out: Path | None = None, overwrite: bool = False) -> Graph:
+    """Load a model, once it is known that what is made of it can be written to `out`."""
+    start_quietly()
     from graphwright.source.load import load
+    from graphwright.source.write import check_target
 
+    if out is not None:
+        check_target(out, overwrite=overwrite)
     return load(path)
 
 
-def _write(graph: Graph, out: Path, overwrite: bool, done: str) -> None:
+def _write(graph: Graph, out: Path, done: str) -> None:
     from graphwright.source.write import write
 
-    write(graph, out, overwrite=overwrite)
-    typer.echo(f"{done}; {format_count(len(graph))} nodes written to {out}")
+    write(graph, out, overwrite=True)  # what is there has been looked at
+    typer.echo(f"{done}; {_counted(len(graph), 'node')} written to {out}")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{format_count(count)} {what}" + ("" if count == 1 else "s")
+
+
+def _named(values: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name} ({value.dtype}{format_shape(value.shape)})" for name, value in values.items())
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str]:

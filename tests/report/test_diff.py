@@ -45,7 +45,7 @@ def test_added_removed_changed_and_rewired():
     assert not result.removed
     assert {(c.name, c.what, c.before, c.after) for c in result.changed} == {
         ("a", "attribute alpha", "none", "0.5"),
-        ("b", "device", "", "/device:CPU:0"),
+        ("b", "device", "none", "/device:CPU:0"),
     }
     assert {(c.name, c.what, c.before, c.after) for c in result.rewired} == {
         ("c", "input 0", "b:0", "extra:0"),

@@ -8,8 +8,10 @@ corresponds already. Such a pair is *renamed*; what is left was added or removed
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from rich.console import Console
 from rich.text import Text
@@ -24,33 +26,47 @@ _WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLine:
-    """A node that only one of the graphs has; `function` is empty in the main graph."""
+class _Difference:
+    """Something that differs; `function` is empty in the main graph. `str()` says what, without the function."""
 
-    name: str
-    op_type: str
-    function: str = ""
+    function: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
+class NodeLine(_Difference):
+    """A node that only one of the graphs has."""
+
+    name: str
+    op_type: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.op_type})"
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed(_Difference):
     """A node that has the same structure under another name."""
 
     before: str
     after: str
     op_type: str
-    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.before} → {self.after} ({self.op_type})"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What differs about a node that both have: `what` is "op type", "device", "attribute T", "input 0", "control inputs", ..."""
+class Change(_Difference):
+    """What differs about a node or signature that both have: `what` is "op type", "device", "attribute T", "input 0", "outputs", ..."""
 
     name: str
     what: str
     before: str
     after: str
-    function: str = ""
+
+    def __str__(self) -> str:
+        name = f"{self.name}: " if self.name else ""
+        return f"{name}{self.what} {self.before} → {self.after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +128,8 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
     removed += [NodeLine(name, "function") for name in before.functions if name not in after.functions]
     interface = [change for part in parts for change in part.interface]
     interface += _signatures(before, after, parts[0].names)
+    for differences in (added, removed, interface):
+        differences.sort(key=lambda difference: bool(difference.function))  # the main graph first
     return GraphDiff(
         before.name,
         after.name,
@@ -148,10 +166,10 @@ class _Bodies:
         for old, new in self._same_structure(pairs).items():
             pairs[old] = new
             self.names[old.name] = new.name
-            self.renamed.append(Renamed(old.name, new.name, old.op_type, self._function))
+            self.renamed.append(Renamed(old.name, new.name, old.op_type, function=self._function))
         taken = set(pairs.values())
-        self.removed = [NodeLine(n.name, n.op_type, self._function) for n in self._before.nodes if n not in pairs]
-        self.added = [NodeLine(n.name, n.op_type, self._function) for n in self._after.nodes if n not in taken]
+        self.removed = [NodeLine(n.name, n.op_type, function=self._function) for n in self._before.nodes if n not in pairs]
+        self.added = [NodeLine(n.name, n.op_type, function=self._function) for n in self._after.nodes if n not in taken]
         for old, new in pairs.items():
             self._compare_nodes(old, new)
         for role, ours, theirs in (
@@ -164,7 +182,7 @@ class _Bodies:
         before, after = [_described(v, self.names) for v in ours], [_described(v, {}) for v in theirs]
         if before != after:
             self.interface.append(
-                Change("", role, ", ".join(_described(v, {}) for v in ours) or "none", ", ".join(after) or "none", self._function)
+                Change("", role, ", ".join(_described(v, {}) for v in ours) or "none", ", ".join(after) or "none", function=self._function)
             )
 
     def _same_structure(self, pairs: Mapping[Node, Node]) -> dict[Node, Node]:
@@ -194,29 +212,24 @@ class _Bodies:
         return found
 
     def _compare_nodes(self, old: Node, new: Node) -> None:
-        def note(what: str, before: str, after: str) -> None:
-            if before != after:
-                self.changed.append(Change(new.name, what, before, after, self._function))
+        def note(changes: list[Change], what: str, before: str, after: str) -> None:
+            changes.append(Change(new.name, what, before or "none", after or "none", function=self._function))
 
-        note("op type", old.op_type, new.op_type)
-        note("device", old.device, new.device)
+        if old.op_type != new.op_type:
+            note(self.changed, "op type", old.op_type, new.op_type)
+        if old.device != new.device:
+            note(self.changed, "device", old.device, new.device)
         for key in sorted({*old.attrs, *new.attrs} - _IGNORED_ATTRIBUTES):
             if old.attrs.get(key) != new.attrs.get(key):
-                self.changed.append(
-                    Change(new.name, f"attribute {key}", _attribute(old.attrs.get(key)), _attribute(new.attrs.get(key)), self._function)
-                )
-        ours = [_followed(v, self.names) for v in old.inputs]
-        theirs = [v.name for v in new.inputs]
-        for k in range(max(len(ours), len(theirs))):
-            before = ours[k] if k < len(ours) else "none"
-            after = theirs[k] if k < len(theirs) else "none"
-            if before != after:
-                shown = old.inputs[k].name if k < len(ours) else "none"
-                self.rewired.append(Change(new.name, f"input {k}", shown, after, self._function))
+                note(self.changed, f"attribute {key}", _attribute(old.attrs.get(key)), _attribute(new.attrs.get(key)))
+        for k, (ours, theirs) in enumerate(zip_longest(old.inputs, new.inputs)):
+            after = theirs.name if theirs is not None else ""
+            if (_followed(ours, self.names) if ours is not None else "") != after:
+                note(self.rewired, f"input {k}", ours.name if ours is not None else "", after)
         waits = sorted(self.names.get(n.name, n.name) for n in old.control_inputs)
-        if waits != sorted(n.name for n in new.control_inputs):
-            after = sorted(n.name for n in new.control_inputs)
-            self.rewired.append(Change(new.name, "control inputs", ", ".join(waits) or "none", ", ".join(after) or "none", self._function))
+        waits_after = sorted(n.name for n in new.control_inputs)
+        if waits != waits_after:
+            note(self.rewired, "control inputs", ", ".join(waits), ", ".join(waits_after))
 
 
 def _keys_by_inputs(nodes: Sequence[Node], known: Mapping[Node, Node]) -> dict[object, list[Node]]:
@@ -302,7 +315,7 @@ def _attribute(attribute: Attribute | None) -> str:
         case None:
             return "none"
         case SerializedAttribute():
-            return f"{len(attribute.data)} bytes, hash {hash(attribute.data) & 0xFFFF:04x}"
+            return f"{len(attribute.data)} bytes, checksum {zlib.crc32(attribute.data):08x}"
         case ShapeAttribute():
             return format_shape(attribute.shape)
         case FunctionReference():
@@ -316,7 +329,7 @@ def _attribute(attribute: Attribute | None) -> str:
 
 
 def print_diff(result: GraphDiff, console: Console | None = None, *, rows: int = 40) -> None:
-    """Print a difference on `console` (standard output by default); at most `rows` lines a section."""
+    """Print a difference on `console` (standard output by default); at most `rows` lines a section, those of the main graph first."""
     console = console or Console()
     width = min(console.width, 110)
     counts = [
@@ -330,30 +343,27 @@ def print_diff(result: GraphDiff, console: Console | None = None, *, rows: int =
     words = ", ".join(f"{format_count(count)} {word}" for count, word in counts if count) or "no difference"
     sizes = f"{format_count(result.node_count_before)} nodes before, {format_count(result.node_count_after)} after"
     _line(console, width, Text(f"{sizes}: {words}", style="bold"))
-    interface = [f"{f'{c.name}, ' if c.name else ''}{c.what}: {c.before} → {c.after}{_of(c.function)}" for c in result.interface]
-    changed = [f"{c.name}: {c.what} {c.before} → {c.after}{_of(c.function)}" for c in result.changed]
-    rewired = [f"{c.name}: {c.what} {c.before} → {c.after}{_of(c.function)}" for c in result.rewired]
-    sections: tuple[tuple[str, str, Iterable[str]], ...] = (
-        ("Inputs, outputs, signatures", "magenta", interface),
-        ("Added", "green", (f"{line.name} ({line.op_type}){_of(line.function)}" for line in result.added)),
-        ("Removed", "red", (f"{line.name} ({line.op_type}){_of(line.function)}" for line in result.removed)),
-        ("Renamed", "cyan", (f"{pair.before} → {pair.after} ({pair.op_type}){_of(pair.function)}" for pair in result.renamed)),
-        ("Changed", "yellow", changed),
-        ("Rewired", "blue", rewired),
+    sections: tuple[tuple[str, str, Sequence[_Difference]], ...] = (
+        ("Inputs, outputs, signatures", "magenta", result.interface),
+        ("Added", "green", result.added),
+        ("Removed", "red", result.removed),
+        ("Renamed", "cyan", result.renamed),
+        ("Changed", "yellow", result.changed),
+        ("Rewired", "blue", result.rewired),
     )
-    for title, style, lines in sections:
-        texts = list(lines)
-        if not texts:
+    for title, style, differences in sections:
+        if not differences:
             continue
         _line(console, width, Text(f"\n{title}", style=f"bold {style}"))
-        for text in texts[:rows]:
-            _line(console, width, Text("  " + _fitted(text, width - 2)))
-        if len(texts) > rows:
-            _line(console, width, Text(f"  and {format_count(len(texts) - rows)} more", style="dim"))
-
-
-def _of(function: str) -> str:
-    return f" in function {function}" if function else ""
+        function = ""
+        for difference in differences[:rows]:
+            if difference.function != function:
+                function = difference.function
+                _line(console, width, Text(_fitted(f"  in function {function}", width), style="dim"))
+            indent = "    " if function else "  "
+            _line(console, width, Text(indent + _fitted(str(difference), width - len(indent))))
+        if len(differences) > rows:
+            _line(console, width, Text(f"  and {format_count(len(differences) - rows)} more", style="dim"))
 
 
 def _fitted(text: str, width: int) -> str:

@@ -68,7 +68,7 @@ def _follow_shapes(graph: Graph) -> None:
 
 def _load_path(path: Path, tags: str | Iterable[str] | None) -> Graph:
     if not path.exists():
-        raise ArgumentError(f"there is no file or folder {str(path)!r}", where="argument 'x'")
+        raise ArgumentError(f"there is no file or folder {str(path)!r}")
     if path.is_dir():
         return read_saved_model(path, tags)
     if path.suffix in KERAS_SUFFIXES:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+import tempfile
 from typing import Any
 
 from graphwright.errors import MissingDependencyError
@@ -24,6 +27,28 @@ def import_tensorflow() -> Any:
             cause="graphwright keeps TensorFlow out of its core requirements, so that you choose the build",
             remedy='pip install "graphwright[cpu]", or pip install "graphwright[gpu]" for an NVIDIA GPU',
         ) from error
+
+
+def start_quietly() -> None:
+    """Load TensorFlow with its start-up lines, which no setting turns off, kept from the terminal.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as lines:
+        os.dup2(lines.fileno(), 2)
+        try:
+            import_tensorflow().constant(0)
+        except BaseException:
+            lines.seek(0)
+            os.write(terminal, lines.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
 
 
 def import_keras() -> Any:

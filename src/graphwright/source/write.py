@@ -33,7 +33,8 @@ def write(graph: Graph, path: str | os.PathLike[str], *, overwrite: bool = False
         overwrite: replace what is there.
 
     Raises:
-        ArgumentError: there is something already, or a SavedModel is asked for and the graph has no signature.
+        ArgumentError: there is something already, the folder or disk takes no file, or a SavedModel is asked for and the
+            graph has no signature.
         GraphError: the dtypes of an edge do not fit, or a signature needs something that the SavedModel does not hold.
         UnsupportedError: the graph is larger than a protobuf can hold.
 
@@ -47,19 +48,9 @@ def write(graph: Graph, path: str | os.PathLike[str], *, overwrite: bool = False
     [2.0, 4.0]
     """
     target = Path(path)
-    if (target.exists() or target.is_symlink()) and not overwrite:
-        raise ArgumentError(f"there is something at {str(target)!r} already", where="argument 'path'", remedy="give overwrite=True")
-    if not target.absolute().parent.is_dir():
-        raise ArgumentError(f"there is no folder {str(target.absolute().parent)!r}", where="argument 'path'")
+    check_target(target, overwrite=overwrite)
     check_types(graph)
-    is_file = target.suffix in (".pb", ".pbtxt")
-    if target.is_dir() == is_file and target.exists():
-        raise ArgumentError(
-            f"{str(target)!r} is a {'folder' if is_file else 'file'}",
-            where="argument 'path'",
-            remedy="give another name, or remove it first",
-        )
-    if is_file:
+    if _is_file(target):
         content = _graph_file(graph, text=target.suffix == ".pbtxt")
         _replace(target, lambda temporary: _write_bytes(temporary, content))
     elif isinstance(graph.package, Package) and graph.package.keep_function is not None:
@@ -67,6 +58,30 @@ def write(graph: Graph, path: str | os.PathLike[str], *, overwrite: bool = False
         _replace(target, lambda temporary: save_function(graph, package, temporary))
     else:
         _replace(target, lambda temporary: write_saved_model(graph, temporary))
+
+
+def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Raise where `write` would, before the work is done.
+
+    Raises:
+        ArgumentError: there is something already, or no folder to write into.
+    """
+    target = Path(path)
+    if (target.exists() or target.is_symlink()) and not overwrite:
+        raise ArgumentError(f"there is something at {str(target)!r} already", remedy="give overwrite=True, on the command line --overwrite")
+    folder = target.absolute().parent
+    if not folder.is_dir():
+        raise ArgumentError(f"there is no folder {str(folder)!r} to write {target.name!r} into", remedy="make it first")
+    if not os.access(folder, os.W_OK):
+        raise ArgumentError(f"nothing can be written into the folder {str(folder)!r}", cause="it belongs to somebody else, or is read-only")
+    if target.is_dir() == _is_file(target) and target.exists():
+        raise ArgumentError(
+            f"{str(target)!r} is a {'folder' if _is_file(target) else 'file'}", remedy="give another name, or remove it first"
+        )
+
+
+def _is_file(target: Path) -> bool:
+    return target.suffix in (".pb", ".pbtxt")
 
 
 def _graph_file(graph: Graph, *, text: bool) -> bytes:
@@ -90,21 +105,26 @@ def _write_bytes(path: Path, content: bytes) -> None:
 
 def _replace(target: Path, fill: Callable[[Path], None]) -> None:
     """Fill an empty folder beside the target (or a file in its place), then put it where the target is."""
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
-    with _removed_on_error(temporary):
-        fill(temporary)
-        temporary.chmod(0o755 if temporary.is_dir() else 0o644)
-        if not target.is_dir() or target.is_symlink():
-            temporary.replace(target)
-            return
-        old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
-        target.replace(old)
-        try:
-            temporary.replace(target)
-        except OSError:
-            old.replace(target)
-            raise
-        shutil.rmtree(old)
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
+        with _removed_on_error(temporary):
+            fill(temporary)
+            temporary.chmod(0o755 if temporary.is_dir() else 0o644)
+            if not target.is_dir() or target.is_symlink():
+                temporary.replace(target)
+                return
+            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
+            target.replace(old)
+            try:
+                temporary.replace(target)
+            except OSError:
+                old.replace(target)
+                raise
+            shutil.rmtree(old)
+    except OSError as error:
+        raise ArgumentError(
+            f"{str(target)!r} cannot be written: {error.strerror or error}", cause="the folder is read-only, or the disk is full"
+        ) from error
 
 
 @contextlib.contextmanager
