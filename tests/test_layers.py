@@ -19,7 +19,7 @@ TABLE: dict[str, frozenset[str]] = {
     "analyze": frozenset({"errors", "ir", "plan.model"}),
     "transform": frozenset({"errors", "ir", "analyze", "plan.model"}),
     "source": frozenset({"errors", "ir"}),
-    "editor": frozenset({"errors", "ir", "transform", "source"}),
+    "editor": frozenset({"errors", "ir", "transform", "source", "report"}),
     "run": frozenset({"errors", "ir", "source", "analyze"}),
     "report": frozenset({"errors", "ir", "analyze", "plan.model"}),
     "train": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report"}),

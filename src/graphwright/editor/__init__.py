@@ -17,6 +17,7 @@ from graphwright.editor import tensor as tensor
 from graphwright.editor import transform as transform
 from graphwright.editor import util as util
 from graphwright.editor import variable as variable
+from graphwright.editor import visualization as visualization
 from graphwright.editor.base_graph import BaseGraph as BaseGraph
 from graphwright.editor.edit import bypass as bypass
 from graphwright.editor.edit import connect as connect

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, KeysView
+from collections.abc import Callable, Iterable, KeysView
 from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
@@ -12,6 +12,7 @@ from graphwright.editor.holdings import HoldsCollections
 from graphwright.editor.inference import output_dtypes
 from graphwright.editor.node import Node
 from graphwright.editor.tensor import Tensor
+from graphwright.editor.visualization import visualize
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir import graph as ir
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -200,6 +201,21 @@ class BaseGraph(HoldsCollections):
         if self._frozen:
             raise RuntimeError("Detected a change to a frozen graph")
         self._version += 1
+
+    def visualize(
+        self,
+        format: str | None = None,  # noqa: A002 - the name it always had
+        depth: int = 1,
+        style: bool = True,
+        name_regex: str = "",
+        negative_name_regex: str = "",
+        add_digraph_func: Callable[..., Any] | None = None,
+        add_digraph_node_func: Callable[..., Any] | None = None,
+        add_digraph_edge_func: Callable[..., Any] | None = None,
+    ) -> Any:
+        """A picture of the graph; the arguments are those of `visualization.visualize`."""
+        functions = add_digraph_func, add_digraph_node_func, add_digraph_edge_func
+        return visualize(self, format, depth, self._name, style, name_regex, negative_name_regex, *functions)
 
     # Nodes added, renamed and removed
 

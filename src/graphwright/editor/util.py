@@ -21,6 +21,7 @@ from graphwright.editor.making import scope_finalize as scope_finalize
 from graphwright.editor.node import Node
 from graphwright.editor.tensor import Tensor
 from graphwright.editor.values import from_attr_value_proto, to_attr_value
+from graphwright.editor.visualization import parse_graphviz_json as parse_graphviz_json
 from graphwright.source.tensorflow_import import import_tensorflow
 
 if TYPE_CHECKING:

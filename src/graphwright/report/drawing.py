@@ -100,20 +100,31 @@ def svg(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = (), box
         MissingDependencyError: Graphviz is not installed.
         ArgumentError: the scope is empty, or Graphviz refuses the graph.
     """
+    return laid_out(dot_source(graph, scope=scope, open_scopes=open_scopes, boxes=boxes)).decode()
+
+
+def laid_out(source: str, form: str = "svg") -> bytes:
+    """What Graphviz makes of a picture in its language.
+
+    Args:
+        source: see `dot_source`.
+        form: svg, png, pdf, json, or another of its formats.
+
+    Raises:
+        MissingDependencyError: Graphviz is not installed.
+        ArgumentError: it refuses the picture or the format, or takes too long.
+    """
     program = shutil.which("dot")
     if program is None:
         raise MissingDependencyError(
             "Graphviz is not installed", cause="there is no program called dot", remedy="install graphviz, or draw into an .html file"
         )
-    source = dot_source(graph, scope=scope, open_scopes=open_scopes, boxes=boxes)
     try:
-        done = subprocess.run([program, "-Tsvg"], input=source, capture_output=True, text=True, timeout=_LAYOUT_TIME_S, check=False)
+        done = subprocess.run([program, f"-T{form}"], input=source.encode(), capture_output=True, timeout=_LAYOUT_TIME_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise ArgumentError(
-            f"Graphviz took more than {_LAYOUT_TIME_S:.0f} s", where=f"graph {graph.name!r}", remedy="draw fewer boxes, or an .html file"
-        ) from error
+        raise ArgumentError(f"Graphviz took more than {_LAYOUT_TIME_S:.0f} s", remedy="draw fewer boxes, or an .html file") from error
     if done.returncode:
-        raise ArgumentError(f"Graphviz failed: {done.stderr.strip()[:300]}", where=f"graph {graph.name!r}")
+        raise ArgumentError(f"Graphviz failed: {done.stderr.decode(errors='replace').strip()[:300]}", where="the program dot")
     return done.stdout
 
 
@@ -155,20 +166,18 @@ def _boxes(part: Part, open_parts: set[Part], graph: Graph, numbers: dict[Part, 
     for child in part.parts:
         if child in open_parts:
             lines.append(f"{indent}subgraph cluster_{len(lines)} {{")
-            lines.append(
-                f'{indent}  label={_quoted(child.label)}; style="rounded,filled"; color="#c5ced8"; fillcolor="#00000008"; margin=8'
-            )
+            lines.append(f'{indent}  label={quoted(child.label)}; style="rounded,filled"; color="#c5ced8"; fillcolor="#00000008"; margin=8')
             _boxes(child, open_parts, graph, numbers, lines, indent + "  ")
             lines.append(f"{indent}}}")
             continue
         numbers[child] = f"n{len(numbers) + 1}"
         if child.node is None:
             text = f"{shorten_middle(printable(child.label), 32)}\n{format_count(child.node_count)} nodes"
-            look = f'label={_quoted(text)}, tooltip={_quoted(child.path)}, fillcolor="#dbe9fb", peripheries=2'
+            look = f'label={quoted(text)}, tooltip={quoted(child.path)}, fillcolor="#dbe9fb", peripheries=2'
         else:
             text = f"{shorten_middle(printable(child.label), 32)}\n{child.node.op_type}"
             color = _color(child.node, graph)
-            look = f"label={_quoted(text)}, tooltip={_quoted(_line_of(child.node))}" + (f', fillcolor="{color}"' if color else "")
+            look = f"label={quoted(text)}, tooltip={quoted(_line_of(child.node))}" + (f', fillcolor="{color}"' if color else "")
         lines.append(f"{indent}{numbers[child]} [{look}]")
 
 
@@ -177,7 +186,7 @@ def _edge(before: Part, after: Part, count: int, *, only_control: bool) -> str:
         return 'style=dashed, tooltip="control edge"'
     if before.node is not None and after.node is not None:
         values = [v for v in after.node.inputs if v.producer is before.node]
-        return f"tooltip={_quoted(', '.join(f'{v.name} {v.dtype}{format_shape(v.shape)}' for v in values))}"
+        return f"tooltip={quoted(', '.join(f'{v.name} {v.dtype}{format_shape(v.shape)}' for v in values))}"
     return f'label=" {count}"' if count > 1 else "penwidth=1"
 
 
@@ -189,7 +198,8 @@ def _color(node: Node, graph: Graph) -> str:
     return "#dff3e2" if graph.is_border(node) else ""
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """The text as a string of Graphviz's language."""
     safe = "".join(c if c == "\n" else printable(c) for c in text)
     return '"' + safe.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
