@@ -9,7 +9,7 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 
-from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.errors import ArgumentError
 from graphwright.ir.text import to_text
 from graphwright.ir.verify import verify
 from graphwright.transform.batch_size import change_batch_size
@@ -213,16 +213,6 @@ class TestMerge:
             merge_models(two_ends(), self.second(), connect={"nobody": "d"})
         with pytest.raises(ArgumentError, match="the shapes differ"):
             merge_models(two_ends(), self.second(), connect={"factor": "d"})
-
-    def test_variables_in_two_files(self):
-        def build():
-            tf.add(v1.placeholder(tf.float32, [], name="x"), v1.get_variable("v", [], use_resource=True), name="y")
-
-        graphs = [built(build, inputs={"x": "x:0"}, outputs={"y": "y:0"}) for _ in range(2)]
-        for graph in graphs:
-            graph.package = object()
-        with pytest.raises(UnsupportedError, match="two SavedModels"):
-            merge_models(*graphs)
 
 
 class TestReplaceOpType:

@@ -23,7 +23,7 @@ SAVER = "graphwright:saver"
 ASSETS = "graphwright:assets"
 NODE_SIGNATURES = "graphwright:signatures"
 
-_LEGACY_ASSETS = "saved_model_assets"
+LEGACY_ASSETS = "saved_model_assets"
 
 
 def _collection_messages() -> dict[str, Any]:
@@ -207,7 +207,7 @@ def _read_collection(graph: Graph, key: str, definition: Any, message: Any) -> C
         case "float_list":
             return Collection("floats", list(definition.float_list.value))
         case "any_list":
-            for item in definition.any_list.value if key == _LEGACY_ASSETS else ():
+            for item in definition.any_list.value if key == LEGACY_ASSETS else ():
                 check_asset_path(parsed(message_class("protobuf.meta_graph", "AssetFileDef"), item.value, f"collection {key!r}").filename)
             return Collection("any", [_read_any(graph, key, item) for item in definition.any_list.value])
         case _:
@@ -218,7 +218,7 @@ def _read_collection(graph: Graph, key: str, definition: Any, message: Any) -> C
 
 
 def _read_any(graph: Graph, key: str, item: Any) -> bytes | NamedRefs:
-    if key != _LEGACY_ASSETS:
+    if key != LEGACY_ASSETS:
         return item.SerializeToString(deterministic=True)
     return read_refs(graph, parsed(message_class("protobuf.meta_graph", "AssetFileDef"), item.value, f"collection {key!r}"))
 

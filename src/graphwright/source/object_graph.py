@@ -11,10 +11,12 @@ main graph. When a graph is written, both must say the same:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from graphwright.errors import FileFormatError, GraphError
+from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Function, Graph, Node
 from graphwright.ir.traits import CALL_TYPES
 from graphwright.source.attributes import shape_from_proto
@@ -72,6 +74,9 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
         if ids and len(node.inputs) >= len(ids):
             for value, k in zip(node.inputs[len(node.inputs) - len(ids) :], ids, strict=True):
                 package.object_ids.setdefault(value, k)
+    for k, held in enumerate(objects.nodes):
+        if held.WhichOneof("kind") == "constant" and held.constant.operation in graph:
+            package.object_ids.setdefault(graph[held.constant.operation].outputs[0], k)
     by_name = {o.variable.name: k for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable" and o.variable.name}
     for node in graph.nodes:
         shared = node.attrs.get("shared_name")
@@ -84,22 +89,33 @@ def _called(node: Node) -> str | None:
     return getattr(reference, "name", None)
 
 
-def update_object_graph(graph: Graph, meta_graph: Any, package: Package) -> None:
+def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets: Sequence[str]) -> None:
     """Bring the object graph of a `MetaGraphDef`, whose graph and signatures are written, in line with them.
+
+    Args:
+        graph: what was written.
+        meta_graph: its object graph is changed.
+        package: says which values stand for which objects.
+        assets: the asset files that the numbers in the object graph mean.
 
     Raises:
         GraphError: a signature reads something that no object stands for.
     """
     objects = meta_graph.object_graph_def
+    for value, k in package.object_ids.items():
+        if value.producer.op_type == "Const" and graph.owns(value.producer) and objects.nodes[k].WhichOneof("kind") == "constant":
+            objects.nodes[k].constant.operation = value.producer.name
+    _update_assets(meta_graph, assets)
     for name in list(objects.concrete_functions):
         if name in graph.functions:
             _update_function(graph.functions[name], objects.concrete_functions[name], package)
         else:
-            _forget_function(objects, name)
+            forget_function(objects, name)
     _update_function_specs(objects)
-    signature_map = _signature_map(objects, needed=bool(graph.signatures))
-    if signature_map is None:
+    table = signature_map_of(objects)
+    if table is None and not graph.signatures:
         return
+    signature_map = objects.nodes[add_signature_map(objects) if table is None else table]
     children = {child.local_name: child.node_id for child in signature_map.children}
     for key in graph.signatures:
         old = children.get(key)
@@ -113,6 +129,24 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package) -> None
     for key, node_id in children.items():
         if key in graph.signatures:
             signature_map.children.add(node_id=node_id, local_name=key)
+
+
+def _update_assets(meta_graph: Any, assets: Sequence[str]) -> None:
+    """Objects tell their asset files by number; one whose node left the main graph gets a node again, which nothing reads."""
+    number = {asset.filename: k for k, asset in enumerate(meta_graph.asset_file_def)}
+    for node in meta_graph.object_graph_def.nodes:
+        if node.WhichOneof("kind") != "asset":
+            continue
+        filename = assets[node.asset.asset_file_def_index]
+        if filename not in number:
+            number[filename] = len(meta_graph.asset_file_def)
+            taken = {n.name for n in meta_graph.graph_def.node}
+            name = next(name for k in count() if (name := f"asset_path_{k}") not in taken)
+            placeholder = meta_graph.graph_def.node.add(name=name, op="Placeholder")
+            placeholder.attr["dtype"].type = DTYPES["string"].number
+            placeholder.attr["shape"].shape.SetInParent()
+            meta_graph.asset_file_def.add(filename=filename).tensor_info.name = f"{name}:0"
+        node.asset.asset_file_def_index = number[filename]
 
 
 # Functions
@@ -159,7 +193,7 @@ def _is_keyword_signature(signature: Any) -> bool:
     return len(parts) == 2 and not parts[0].tuple_value.values and bool(parts[1].dict_value.fields)
 
 
-def _forget_function(objects: Any, name: str) -> None:
+def forget_function(objects: Any, name: str) -> None:
     """A function that was removed: what named it names it no longer."""
     del objects.concrete_functions[name]
     for node in objects.nodes:
@@ -167,13 +201,18 @@ def _forget_function(objects: Any, name: str) -> None:
         if kind == "function" and name in node.function.concrete_functions:
             node.function.concrete_functions.remove(name)
         elif kind == "bare_concrete_function" and node.bare_concrete_function.concrete_function_name == name:
-            _make_plain(node)
+            make_plain(node)
 
 
-def _make_plain(node: Any) -> None:
+def make_plain(node: Any) -> None:
     """An object without behavior, where one must stay so that the numbers of the others hold."""
+    make_user_object(node, "_generic_user_object")
+
+
+def make_user_object(node: Any, identifier: str) -> None:
+    """An object of a kind that TensorFlow knows, without children."""
     node.Clear()
-    node.user_object.identifier = "_generic_user_object"
+    node.user_object.identifier = identifier
     node.user_object.version.producer = node.user_object.version.min_consumer = 1
 
 
@@ -201,17 +240,19 @@ def _update_function_specs(objects: Any) -> None:
 # Signatures
 
 
-def _signature_map(objects: Any, *, needed: bool) -> Any:
-    for node in objects.nodes:
+def signature_map_of(objects: Any) -> int | None:
+    """The number of the object that holds the signatures."""
+    for k, node in enumerate(objects.nodes):
         if node.WhichOneof("kind") == "user_object" and node.user_object.identifier == "signature_map":
-            return node
-    if not needed:
-        return None
+            return k
+    return None
+
+
+def add_signature_map(objects: Any) -> int:
+    """Give the root an object that holds signatures; returns its number."""
     objects.nodes[0].children.add(node_id=len(objects.nodes), local_name="signatures")
-    node = objects.nodes.add()
-    node.user_object.identifier = "signature_map"
-    node.user_object.version.producer = node.user_object.version.min_consumer = 1
-    return node
+    make_user_object(objects.nodes.add(), "signature_map")
+    return len(objects.nodes) - 1
 
 
 def _is_wrapper(graph: Graph, key: str, name: str, saved: Any, package: Package) -> bool:
@@ -288,7 +329,7 @@ def _drop_function_if_unused(meta_graph: Any, name: str, node_id: int | None) ->
     nodes = (*meta_graph.graph_def.node, *(n for f in library for n in f.node_def))
     if any(value.func.name == name for n in nodes if n.op in CALL_TYPES for value in n.attr.values()):
         return
-    _make_plain(objects.nodes[node_id])
+    make_plain(objects.nodes[node_id])
     del objects.concrete_functions[name]
     for k, function in enumerate(library):
         if function.signature.name == name:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphwright.ir.graph import Value
+from graphwright.ir.edit.clone import CloneResult
+from graphwright.ir.graph import Graph, Value
 
 
 class TemporaryFolder:
@@ -46,3 +48,37 @@ class Package:
     object_ids: dict[Value, int] = field(default_factory=dict[Value, int])
     captures: dict[Value, Any] = field(default_factory=dict[Value, Any])
     keep_function: Any = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the variables belong to a live function instead of lying in files."""
+        return self.keep_function is not None
+
+    @property
+    def has_files(self) -> bool:
+        """Whether the graph comes from a SavedModel."""
+        return bool(self.saved_model)
+
+    def with_files(self, graph: Graph) -> Graph:
+        """A graph whose live function is saved into a temporary folder, read again from there.
+
+        Raises:
+            ArgumentError: TensorFlow cannot save it.
+        """
+        from graphwright.source.function_module import save_function
+        from graphwright.source.saved_model import read_saved_model
+
+        keep = TemporaryFolder()
+        folder = keep.path / (graph.name or "model")
+        save_function(graph, self, folder)
+        found = read_saved_model(folder, None, keep=keep)
+        found.shape_rule = graph.shape_rule
+        return found
+
+    def prepare_join(
+        self, graph: Graph, other: Graph, *, scope: str, functions: Mapping[str, str], signatures: Mapping[str, str]
+    ) -> Callable[[CloneResult], None]:
+        """Check and write what `graph` will hold when `other` is in it; see `graphwright.source.join`."""
+        from graphwright.source.join import prepare_join
+
+        return prepare_join(graph, other, scope=scope, functions=functions, signatures=signatures)

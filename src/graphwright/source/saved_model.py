@@ -7,7 +7,6 @@ TensorFlow accepts: it says what the file was before, and making another one cra
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,12 @@ from graphwright.errors import ArgumentError, FileFormatError, UnsupportedError
 from graphwright.ir.graph import Graph
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.meta_graph import read_meta_graph, write_meta_graph
+from graphwright.source.model_folder import copy_around
 from graphwright.source.named_refs import message_class
 from graphwright.source.object_graph import check_object_graph, note_objects, update_object_graph
 from graphwright.source.package import Package
 from graphwright.source.protobuf_files import read_message, serialize
 
-_GRAPH_FILES = frozenset({"saved_model.pb", "saved_model.pbtxt", "saved_model.cpb", "fingerprint.pb"})
 _SCHEMA_VERSION = 1
 
 
@@ -46,7 +45,7 @@ def read_saved_model(folder: Path, tags: Iterable[str] | None, *, keep: Any = No
     read_meta_graph(graph, meta_graph)
     digest = graph_digest(meta_graph)
     rest = graph_rest(meta_graph.graph_def)
-    for name in ("graph_def", "signature_def", "collection_def", "saver_def", "asset_file_def"):
+    for name in ("graph_def", "signature_def", "collection_def", "saver_def"):  # asset files stay: objects tell them by number
         meta_graph.ClearField(name)
     graph.package = package = Package(
         graph_rest=rest,
@@ -99,7 +98,8 @@ def write_saved_model(graph: Graph, folder: Path) -> None:
         )
     saved_model = _filled(graph, package)
     if package.folder is not None:
-        _copy_around(package.folder, folder)
+        copy_around(package.folder, folder)
+        (folder / "variables").mkdir(exist_ok=True)
     (folder / "saved_model.pb").write_bytes(serialize(saved_model, f"graph {graph.name!r}"))
 
 
@@ -112,6 +112,7 @@ def _filled(graph: Graph, package: Package) -> Any:
         saved_model.saved_model_schema_version = _SCHEMA_VERSION
         meta_graph = saved_model.meta_graphs.add()
         meta_graph.meta_info_def.tags.append("serve")
+    assets = [asset.filename for asset in meta_graph.asset_file_def]
     fill_graph_def(graph, package, meta_graph.graph_def)
     stale, graph.stale = graph.stale, {}  # to compare with what was read, no shape needs to be inferred
     write_meta_graph(graph, meta_graph)
@@ -125,7 +126,7 @@ def _filled(graph: Graph, package: Package) -> Any:
     for name in [n for n in info.function_aliases if n not in graph.functions]:
         del info.function_aliases[name]
     if meta_graph.HasField("object_graph_def"):
-        update_object_graph(graph, meta_graph, package)
+        update_object_graph(graph, meta_graph, package, assets)
     return saved_model
 
 
@@ -177,31 +178,3 @@ def _choose(saved_model: Any, tags: Iterable[str] | None, folder: Path) -> int:
             remedy=f"give tags=, one of {', '.join(map(str, listed[:10]))}",
         )
     return found[0]
-
-
-def _copy_around(source: Path, target: Path) -> None:
-    """Copy variables, assets and whatever else lies beside the graph."""
-    if not source.is_dir():
-        raise FileFormatError(
-            "the folder that the graph was read from is gone; its variables and assets are needed to write it",
-            where=str(source),
-            remedy="keep the folder until the graph is written",
-        )
-    root = source.resolve()
-    for entry in sorted(source.rglob("*")):
-        relative = entry.relative_to(source)
-        if len(relative.parts) == 1 and relative.name in _GRAPH_FILES:
-            continue
-        if entry.is_symlink() and not entry.resolve().is_relative_to(root):
-            raise FileFormatError(
-                f"{str(relative)!r} is a link that leaves the folder of the SavedModel",
-                where=str(source),
-                cause="the folder was made to reach other files",
-                remedy="replace the link by what it points to",
-            )
-        if entry.is_dir():
-            (target / relative).mkdir(parents=True, exist_ok=True)
-        elif entry.is_file():
-            (target / relative).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(entry, target / relative)
-    (target / "variables").mkdir(exist_ok=True)

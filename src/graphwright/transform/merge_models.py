@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.errors import ArgumentError
+from graphwright.ir.edit.clone import CloneResult, copy_graph
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.signature import Signature
-from graphwright.transform.copy_nodes import Copied, copied_package, copy_model, copy_nodes, copy_surroundings
-from graphwright.transform.interface import PLACEHOLDERS, agree, find_input, find_output, input_values, output_values, put_in_order
+from graphwright.transform.attach import Attachment, holds_values, in_files
+from graphwright.transform.interface import (
+    PLACEHOLDERS,
+    agree,
+    find_input,
+    find_output,
+    input_values,
+    output_values,
+    put_in_order,
+    unique_scope,
+)
 
-_VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
+_PREDICT = "tensorflow/serving/predict"
 
 
 def merge_models(
@@ -21,23 +31,33 @@ def merge_models(
     scope: str = "second",
     signature: str = "serving_default",
     keep_outputs: bool = False,
+    keep_signatures: bool = False,
 ) -> Graph:
     """A new model of both: inputs of the second read outputs of the first where `connect` says so, else they lie side by side.
 
-    Nodes of the second go below `scope`, those of its inputs and outputs keep their names where these
-    are free. The new model has one signature: the inputs of both that are still fed, and the
-    outputs of the second; those of the first where nothing is connected, or on request. A key that
-    both have is called `<scope>_<key>` for the second.
+    Nodes of the second go below `scope` (`scope_1` where there is one), those of its inputs and outputs keep their names where
+    these are free. The new model has one signature: the inputs of both that are still fed, and the outputs of the second; those
+    of the first where nothing is connected, or on request. A key that both have is called `<scope>_<key>` for the second.
+
+    Models that were loaded from files keep the variables, tables, assets and initializers of both, each with its own values,
+    also where both use the same names. The values are never in the graph: they are copied into one checkpoint in a temporary folder,
+    so the sources may go away. In the written SavedModel, the root of the second model is the child `<scope>` of the root of the first.
+    Where one of two SavedModels is of TF1 and the other of TF2, the result is of TF2.
 
     Args:
+        first: is not changed.
+        second: is not changed.
         connect: name of an input of the second -> name of an output of the first.
-        scope: the scope of the second model's nodes.
+        scope: the scope of the second model's nodes, and the name of its part in the files.
         signature: the signature of either model whose keys are taken, and the name of the new one.
         keep_outputs: return the outputs of the first too though it is connected.
+        keep_signatures: keep the signatures of both that can still be served; side by side, no joint one is made then.
+            One of the second is called `<scope>_<key>` where the first has one called like it.
 
     Raises:
         ArgumentError: a name is unknown, or dtypes or shapes do not fit.
-        UnsupportedError: both models come from a SavedModel with variables, whose values lie in two files.
+        FileFormatError: the variables or assets of a model are missing or damaged.
+        UnsupportedError: one model is a TF1 SavedModel whose tables or reference variables do not fit into the other's TF2 SavedModel.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> def model(op_type):
@@ -48,65 +68,83 @@ def merge_models(
     >>> merge_models(model("Relu"), model("Neg"), connect={"x": "y"}).nodes
     (<Node x = Placeholder()>, <Node y = Relu(x:0)>, <Node second/y = Neg(y:0)>)
     """
+    second = in_files(second)
+    if holds_values(second):
+        first = in_files(first)
     pairs = _pairs(first, second, connect or {}, signature)
-    packages = [g for g in (first, second) if g.package is not None and any(n.op_type in _VARIABLES for n in g.nodes)]
-    if len(packages) == 2:
-        raise UnsupportedError(
-            "both models have variables, whose values lie in two SavedModels",
-            where=f"graphs {first.name!r} and {second.name!r}",
-            remedy="freeze one of them first (freeze_variables)",
-        )
-    merged, copied_first = copy_model(first)
+    copied_first = copy_graph(first)
+    merged = copied_first.graph
+    place = unique_scope(merged, scope)
+    kept = _kept_signatures(first, second, pairs, place) if keep_signatures else {}
+    attachment = Attachment(merged, second, place, signatures=kept)
     skipped = {value.producer for value in pairs}
-    kept_names = {v.producer: v.producer.name for v in (*_ends(second, signature)[0].values(), *_ends(second, signature)[1].values())}
-    replaced = {value: copied_first.values[source] for value, source in pairs.items()}
-    names = {node.name for node in kept_names if node.name not in merged and node not in skipped}
-    copied_second = copy_nodes(
-        second,
-        merged,
-        nodes=[node for node in second.nodes if node not in skipped],
-        replaced=replaced,
-        rename=lambda name: name if name in names else f"{scope}/{name}",
+    ends = [v.producer for values in _ends(second, signature) for v in values.values()]
+    names = {node.name for node in ends if node.name not in merged and node not in skipped}
+    copied_second = attachment.attach(
+        {value: copied_first.value_of[source] for value, source in pairs.items()},
+        left_out=skipped,
+        rename=lambda name: name if name in names else f"{place}/{name}",
+        plain_collections=True,
     )
-    if packages == [second]:
-        merged.package = copied_package(second.package, copied_second)
-    _join(merged, (first, copied_first), (second, copied_second), pairs, scope=scope, signature=signature, keep_outputs=keep_outputs)
+    signatures = dict(merged.signatures) if keep_signatures else {}
+    _join(merged, (first, copied_first), (second, copied_second), pairs, scope=place, signature=signature, keep_outputs=keep_outputs)
+    if keep_signatures:
+        joint = merged.signatures[signature]
+        merged.signatures = signatures
+        for old, new in kept.items():
+            merged.signatures[new] = _translated(second.signatures[old], copied_second)
+        if pairs:
+            merged.signatures[signature] = joint
     put_in_order(merged)
     return merged
 
 
+def _kept_signatures(first: Graph, second: Graph, pairs: Mapping[Value, Value], scope: str) -> dict[str, str]:
+    """Signatures of the second that are still fed as before -> their names in the merged model."""
+    names: dict[str, str] = {}
+    for key, known in second.signatures.items():
+        if not any(value in pairs for value in known.inputs.values()):
+            names[key] = _free(key, {**first.signatures, **dict.fromkeys(names.values())}, scope)
+    return names
+
+
+def _translated(signature: Signature, copied: CloneResult) -> Signature:
+    return Signature(
+        {key: copied.value_of[v] for key, v in signature.inputs.items()},
+        {key: copied.value_of[v] for key, v in signature.outputs.items()},
+        signature.method_name,
+        signature.extra,
+    )
+
+
 def _join(
     merged: Graph,
-    first: tuple[Graph, Copied],
-    second: tuple[Graph, Copied],
+    first: tuple[Graph, CloneResult],
+    second: tuple[Graph, CloneResult],
     pairs: Mapping[Value, Value],
     *,
     scope: str,
     signature: str,
     keep_outputs: bool,
 ) -> None:
-    """Inputs, outputs, signature and collections of the merged model."""
+    """Inputs, outputs and signature of the merged model."""
     inputs_of_first, outputs_of_first = _ends(first[0], signature)
     inputs_of_second, outputs_of_second = _ends(second[0], signature)
-    inputs = {key: first[1].values[v] for key, v in inputs_of_first.items()}
+    inputs = {key: first[1].value_of[v] for key, v in inputs_of_first.items()}
     for key, value in inputs_of_second.items():
         if value not in pairs:
-            inputs[_free(key, inputs, scope)] = second[1].values[value]
-    outputs = {key: first[1].values[v] for key, v in outputs_of_first.items()} if keep_outputs or not pairs else {}
+            inputs[_free(key, inputs, scope)] = second[1].value_of[value]
+    outputs = {key: first[1].value_of[v] for key, v in outputs_of_first.items()} if keep_outputs or not pairs else {}
     for key, value in outputs_of_second.items():
-        outputs[_free(key, outputs, scope)] = second[1].values[value]
-    variables = [second[1].values[v] for v in second[0].inputs if v in second[0].variables]
+        outputs[_free(key, outputs, scope)] = second[1].value_of[value]
+    variables = [second[1].value_of[v] for v in second[0].inputs if v in second[0].variables]
     resources = [v for v in merged.inputs if v in merged.variables]
     merged.inputs = dict.fromkeys([*inputs.values(), *resources, *variables])
     merged.outputs = dict.fromkeys(outputs.values())
     merged.control_outputs = dict.fromkeys(
-        [*merged.control_outputs, *(second[1].nodes[n] for n in second[0].control_outputs if n in second[1].nodes)]
+        [*merged.control_outputs, *(second[1].node_of[n] for n in second[0].control_outputs if n in second[1].node_of)]
     )
-    no_signatures = Graph()
-    no_signatures.collections = second[0].collections
-    copy_surroundings(no_signatures, merged, second[1])
-    merged.signatures.clear()
-    merged.signatures[signature] = Signature(inputs=inputs, outputs=outputs, method_name="tensorflow/serving/predict")
+    merged.signatures = {signature: Signature(inputs=inputs, outputs=outputs, method_name=_PREDICT)}
 
 
 def _pairs(first: Graph, second: Graph, connect: Mapping[str, str], signature: str) -> dict[Value, Value]:
@@ -149,7 +187,7 @@ def _name(value: Value) -> str:
     return value.producer.name if value.index == 0 else f"{value.producer.name}_{value.index}"
 
 
-def _free(key: str, taken: Mapping[str, Value], scope: str) -> str:
+def _free(key: str, taken: Mapping[str, object], scope: str) -> str:
     candidate, number = key, 0
     while candidate in taken:
         candidate = f"{scope}_{key}" + (f"_{number}" if number else "")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.walk import backward_reachable
-from graphwright.transform.copy_nodes import copy_nodes
+from graphwright.ir.walk import backward_reachable, forward_reachable
+from graphwright.transform.attach import Attachment, check_values, in_files
 from graphwright.transform.interface import (
     PLACEHOLDERS,
     agree,
@@ -29,15 +31,20 @@ def add_preprocessing(
 
     `preprocessing` has one placeholder per input to replace, called as the input is (the key of a
     signature, or the name of its node), and a node `<input>_preprocessed` that makes what the
-    model's own placeholder held. Shape and dtype of the new input are those of the placeholder;
-    the signatures of the model follow. Everything is checked before anything changes.
+    model's own placeholder held. Where it has a signature, as what `load` read has, the keys count: of its inputs, and
+    `<input>_preprocessed` or `<input>` of its outputs; one input and one output belong together whatever the output is called.
+    Shape and dtype of the new input are those of the placeholder; the signatures of the model follow.
+    Everything is checked before anything changes.
+
+    A graft that was loaded from files (a layer that was adapted, an embedding, a vocabulary) brings its variables, tables,
+    assets and initializers along, see `merge_models`. The written model is then a SavedModel.
 
     Args:
         graph: the model; changed in place.
-        preprocessing: copied, with the functions that it calls.
+        preprocessing: copied, with the functions that it calls and what its files hold.
         signature: the signature whose keys the placeholders are called after; by default every one that has them all
-            (each gets a graft of its own, unless they share their placeholders).
-        scope: where the new nodes go.
+            (each gets a graft of its own, unless they share their placeholders; variables and tables are there once).
+        scope: where the new nodes go, and the name of the part in the files.
 
     Returns:
         The new inputs, by name, of the first signature.
@@ -45,6 +52,10 @@ def add_preprocessing(
     Raises:
         ArgumentError: a placeholder names no input, `<input>_preprocessed` is missing, has another number of outputs
             than one, another dtype or a shape that cannot be, or there is one for an input without placeholder.
+            Or the graft holds variables whose values are not at hand.
+        FileFormatError: the files of the graft or of the model are missing or damaged.
+        UnsupportedError: the model comes from a live function and the graft has files; or one is a SavedModel of TF1 with
+            tables or reference variables, and the other of TF2.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> float32, uint8 = DTYPES["float32"], DTYPES["uint8"]
@@ -59,6 +70,7 @@ def add_preprocessing(
     >>> model["y"].inputs
     (<Value preprocessing/x_preprocessed:0 float32[2]>,)
     """
+    preprocessing = in_files(preprocessing)
     pairs = _pairs(preprocessing, "preprocessed", "input")
     meanings = find_in_signatures(graph, pairs, signature=signature, is_input=True)
     for old_of in meanings:
@@ -73,20 +85,37 @@ def add_preprocessing(
                     remedy="cut the model there first (extract_submodel)",
                 )
             _check_fits(made, old, f"{name}_preprocessed")
-    grafted = [_graft_before(graph, preprocessing, pairs, old_of, scope) for old_of in meanings]
-    put_in_order(graph)
+    place = unique_scope(graph, scope)
+    attachment = Attachment(graph, preprocessing, place)
+    with graph.restored_on_error():
+        copies = [attachment.attach({})]
+        copies += [_again(preprocessing, copies[0], pairs, {}, unique_scope(graph, scope)) for _ in meanings[1:]]
+        grafted = [_connect_before(graph, pairs, old_of, copy, place) for old_of, copy in zip(meanings, copies, strict=True)]
+        put_in_order(graph)
     return grafted[0]
 
 
-def _graft_before(
-    graph: Graph, graft: Graph, pairs: Mapping[str, tuple[Value, Value]], old_of: Mapping[str, Value], scope: str
+def _again(
+    graft: Graph, first: CloneResult, pairs: Mapping[str, tuple[Value, Value]], input_map: Mapping[Value, Value], scope: str
+) -> CloneResult:
+    """Copy once more what depends on the placeholders; constants, variables and tables are shared."""
+    fed = forward_reachable(placeholder.producer for placeholder, _ in pairs.values())
+    nodes = [first.node_of[node] for node in graft.nodes if node in fed and node in first.node_of]
+    second = clone(nodes, scope=scope, input_map=input_map)
+    return CloneResult(
+        second.graph,
+        {old: second.node_of.get(node, node) for old, node in first.node_of.items()},
+        {old: second.value_of.get(value, value) for old, value in first.value_of.items()},
+    )
+
+
+def _connect_before(
+    graph: Graph, pairs: Mapping[str, tuple[Value, Value]], old_of: Mapping[str, Value], copied: CloneResult, place: str
 ) -> dict[str, Value]:
-    place = unique_scope(graph, scope)
-    copied = copy_nodes(graft, graph, rename=lambda name: f"{place}/{name}")
     new_inputs: dict[str, Value] = {}
     for name, (placeholder, made) in pairs.items():
-        old, new = old_of[name], copied.values[placeholder]
-        result = copied.values[made]
+        old, new = old_of[name], copied.value_of[placeholder]
+        result = copied.value_of[made]
         if says_less(result.shape, old.shape):
             result = _stated(graph, result, old, f"{place}/{name}_shape")
         old_node = old.producer
@@ -111,11 +140,13 @@ def add_postprocessing(
     output's node, which becomes `<name>_raw`, unless that node has several outputs or is an input
     too. Everything is checked before anything changes.
 
+    Signatures and files of the graft count as in `add_preprocessing`.
+
     Args:
         graph: the model; changed in place.
-        postprocessing: copied, with the functions that it calls.
+        postprocessing: copied, with the functions that it calls and what its files hold.
         signature: the signature whose keys the placeholders are called after; by default every one that has them all.
-        scope: where the new nodes go.
+        scope: where the new nodes go, and the name of the part in the files.
 
     Returns:
         The new outputs, by name, of the first signature.
@@ -123,6 +154,9 @@ def add_postprocessing(
     Raises:
         ArgumentError: a placeholder names no output or does not fit it, `<output>_postprocessed` is missing, has another
             number of outputs than one, or there is one for an output without placeholder.
+            Or the graft holds variables whose values are not at hand.
+        FileFormatError: the files of the graft or of the model are missing or damaged.
+        UnsupportedError: as for `add_preprocessing`.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> float32 = DTYPES["float32"]
@@ -136,29 +170,34 @@ def add_postprocessing(
     >>> model["y"].inputs
     (<Value y_raw:0 float32[2]>,)
     """
+    postprocessing = in_files(postprocessing)
     pairs = _pairs(postprocessing, "postprocessed", "output")
     meanings = find_in_signatures(graph, pairs, signature=signature, is_input=False)
     for old_of in meanings:
         _check_different(old_of, "output")
         for name, (placeholder, _) in pairs.items():
             _check_fits(old_of[name], placeholder, name)
-    grafted = [_graft_behind(graph, postprocessing, pairs, old_of, scope) for old_of in meanings]
-    put_in_order(graph)
+    place = unique_scope(graph, scope)
+    attachment = Attachment(graph, postprocessing, place)
+    placeholders = {name: placeholder for name, (placeholder, _) in pairs.items()}
+    fed = {v.producer for v in (*graph.inputs, *(v for s in graph.signatures.values() for v in s.inputs.values()))}
+    with graph.restored_on_error():
+        input_map = {placeholder: meanings[0][name] for name, placeholder in placeholders.items()}
+        copies = [attachment.attach(input_map, left_out={v.producer for v in placeholders.values()})]
+        for old_of in meanings[1:]:
+            moved = {meanings[0][name]: old_of[name] for name in placeholders}
+            copies.append(_again(postprocessing, copies[0], pairs, moved, unique_scope(graph, scope)))
+        grafted = [_connect_behind(graph, pairs, old_of, copy, fed) for old_of, copy in zip(meanings, copies, strict=True)]
+        put_in_order(graph)
     return grafted[0]
 
 
-def _graft_behind(
-    graph: Graph, graft: Graph, pairs: Mapping[str, tuple[Value, Value]], old_of: Mapping[str, Value], scope: str
+def _connect_behind(
+    graph: Graph, pairs: Mapping[str, tuple[Value, Value]], old_of: Mapping[str, Value], copied: CloneResult, fed: AbstractSet[Node]
 ) -> dict[str, Value]:
-    placeholders = {placeholder for placeholder, _ in pairs.values()}
-    inner = [node for node in graft.nodes if not placeholders.intersection(node.outputs)]
-    place = unique_scope(graph, scope)
-    replaced = {placeholder: old_of[name] for name, (placeholder, _) in pairs.items()}
-    fed = {v.producer for v in (*graph.inputs, *(v for s in graph.signatures.values() for v in s.inputs.values()))}
-    copied = copy_nodes(graft, graph, nodes=inner, replaced=replaced, rename=lambda name: f"{place}/{name}")
     new_outputs: dict[str, Value] = {}
     for name, (_, made) in pairs.items():
-        old, new = old_of[name], copied.values[made]
+        old, new = old_of[name], copied.value_of[made]
         node = old.producer
         replace_output_value(graph, old, new)
         if len(node.outputs) == 1 and node not in fed:
@@ -172,6 +211,41 @@ def _graft_behind(
 def _pairs(graft: Graph, suffix: str, kind: str) -> dict[str, tuple[Value, Value]]:
     """Per name, the placeholder and what is made of it."""
     where = f"graph {graft.name!r}" if graft.name else f"the {suffix.removesuffix('ed')}ing graph"
+    pairs = _pairs_of_signature(graft, suffix, where) or _pairs_of_nodes(graft, suffix, kind, where)
+    _check_complete(
+        graft, [made.producer for _, made in pairs.values()], {placeholder.producer for placeholder, _ in pairs.values()}, where
+    )
+    return pairs
+
+
+def _pairs_of_signature(graft: Graph, suffix: str, where: str) -> dict[str, tuple[Value, Value]]:
+    """As the keys of the graft's default or only signature say; nothing where they do not belong together."""
+    chosen = graft.signatures.get("serving_default") or (next(iter(graft.signatures.values())) if len(graft.signatures) == 1 else None)
+    if chosen is None or not chosen.inputs or not chosen.outputs:
+        return {}
+    if len(chosen.inputs) == len(chosen.outputs) == 1:
+        made_of = dict(zip(chosen.inputs, chosen.outputs.values(), strict=True))
+    else:
+        found = {key: chosen.outputs.get(f"{key}_{suffix}", chosen.outputs.get(key)) for key in chosen.inputs}
+        made_of = {key: made for key, made in found.items() if made is not None}
+        if len(made_of) != len(found) and any(f"{key}_{suffix}" in graft for key in found):
+            return {}  # nodes say it
+    missing = [key for key in chosen.inputs if key not in made_of]
+    unused = [key for key, value in chosen.outputs.items() if value not in made_of.values()]
+    if missing or unused:
+        raise ArgumentError(
+            f"inputs and outputs of the graft do not belong together: {', '.join([*missing, *unused])}",
+            where=f"{where}, its signature",
+            remedy=f"give the output for the input x the key 'x_{suffix}' or 'x'",
+        )
+    for key, value in chosen.inputs.items():
+        if value.producer.op_type not in PLACEHOLDERS or value.producer.inputs:
+            raise ArgumentError(f"the input {key!r} is no placeholder but {value.producer!r}", where=where)
+    return {key: (value, made_of[key]) for key, value in chosen.inputs.items()}
+
+
+def _pairs_of_nodes(graft: Graph, suffix: str, kind: str, where: str) -> dict[str, tuple[Value, Value]]:
+    """As the names of placeholders and nodes say."""
     placeholders = [v.producer for v in graft.inputs] or [n for n in graft.nodes if n.op_type in PLACEHOLDERS]
     if not placeholders:
         raise ArgumentError(
@@ -203,22 +277,15 @@ def _pairs(graft: Graph, suffix: str, kind: str) -> dict[str, tuple[Value, Value
                 where=where,
                 remedy=f"add a placeholder called {name!r}, or rename the node",
             )
-    _check_complete([made.producer for _, made in pairs.values()], placeholders, where)
     return pairs
 
 
-def _check_complete(results: Sequence[Node], placeholders: Sequence[Node], where: str) -> None:
+def _check_complete(graft: Graph, results: Sequence[Node], placeholders: AbstractSet[Node], where: str) -> None:
     """Refuse what would have to be fed or initialized besides."""
-    known = set(placeholders)
     for node in backward_reachable(results):
-        if node.op_type in ("Placeholder", "PlaceholderV2", "_Arg") and node not in known:
+        if node.op_type in ("Placeholder", "PlaceholderV2", "_Arg") and node not in placeholders:
             raise ArgumentError(f"the placeholder {node.name!r} is no input of the graph to graft", where=where)
-        if node.op_type in ("VarHandleOp", "VariableV2", "Variable"):
-            raise ArgumentError(
-                f"the graph to graft holds the variable {node.name!r}, whose value would be lost",
-                where=where,
-                remedy="freeze it first (freeze_variables)",
-            )
+    check_values(graft)
 
 
 def _check_different(values: Mapping[str, Value], kind: str) -> None:

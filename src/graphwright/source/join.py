@@ -1,0 +1,268 @@
+"""What two graphs hold besides their nodes, as one: variables, assets, objects, savers and initializers.
+
+The values of variables never enter the graph. They go from the checkpoints of both into one, in a temporary folder that lives
+as long as the joined graph, under keys that keep apart what has the same name in both. In the object graph, the root of the
+second is a child of the root of the first. Copying the nodes is the caller's part: `prepare_join` checks and writes everything
+first, and what it returns then finishes the joined graph.
+
+`keras_metadata.pb` (Keras 2 numbers the objects in it) is not carried over; TensorFlow does not read it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.ir.edit.clone import CloneResult
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.signature import NamedRefs
+from graphwright.source.join_checkpoints import checkpoint_keys, join_checkpoints, stored_objects
+from graphwright.source.join_objects import attach_objects, attach_stored_objects
+from graphwright.source.join_session import (
+    drop_doubled_node_signatures,
+    join_initializers,
+    join_savers,
+    rename_saved_keys,
+    saves_objects,
+    set_saved_objects,
+)
+from graphwright.source.meta_graph import ASSETS, LEGACY_ASSETS
+from graphwright.source.model_folder import copy_around
+from graphwright.source.named_refs import message_class
+from graphwright.source.objects_of_variables import add_objects, object_key
+from graphwright.source.package import Package, TemporaryFolder
+
+Finish = Callable[[CloneResult], None]
+"""Takes where the nodes of the other graph went, when the copies, functions and collections are there."""
+
+
+@dataclass(slots=True)
+class _Side:
+    graph: Graph
+    package: Package
+    saved_model: Any
+    key_of: Callable[[str], str] = str
+    """Key in the checkpoint that it comes from -> key as object graphs have it."""
+
+    @property
+    def meta_graph(self) -> Any:
+        return self.saved_model.meta_graphs[self.package.meta_graph]
+
+    @property
+    def has_objects(self) -> bool:
+        return bool(self.saved_model.meta_graphs) and self.meta_graph.HasField("object_graph_def")
+
+
+def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[str, str], signatures: Mapping[str, str]) -> Finish:
+    """Check and write what does not depend on the copies of the nodes; `graph` is not changed.
+
+    Args:
+        graph: gets the nodes of the other one.
+        other: a graph of the caller's own, which is changed: its ops that save and restore use new keys, its assets get new names.
+        scope: keeps apart what both have: a child of the root with this name, keys and names of variables below it.
+        functions: name of a function of `other` in the files that it comes from -> name now.
+        signatures: signature of `other` -> what it will be called, for those that are kept.
+
+    Returns:
+        What to call when the nodes, functions, signatures and collections of `other` are in `graph`.
+
+    Raises:
+        ArgumentError: the scope is taken.
+        FileFormatError: files are missing or damaged.
+        UnsupportedError: what one of them holds has no form in the other's kind of file.
+    """
+    ours, theirs = _side(graph), _side(other)
+    rest = _join_rest(ours.package.graph_rest, theirs.package.graph_rest, functions)
+    if not theirs.saved_model.meta_graphs:
+        return _finish_graph_alone(graph, ours.package, rest, other)
+    if ours.package.keep_function is not None:
+        raise UnsupportedError(
+            "the graph comes from a live function, whose variables have no files",
+            where=f"graph {graph.name!r}",
+            remedy="write it to a folder, and load that",
+        )
+    if not ours.saved_model.meta_graphs:
+        _become_like(ours, theirs)
+    stored = _stored_of_both(ours, theirs)
+
+    def in_scope(name: str) -> str:
+        return f"{scope}/{name}"
+
+    def key_of(key: str) -> str:
+        return in_scope(theirs.key_of(key))
+
+    _check_free(ours, scope)
+    keep = TemporaryFolder()
+    folder = keep.path / (graph.name or "model")
+    folder.mkdir()
+    first_asset = len(ours.meta_graph.asset_file_def)
+    _join_files(ours, theirs, folder, scope)
+    ours_saves_objects = saves_objects(graph)
+    rename_saved_keys(other, key_of, rename_objects=ours_saves_objects)
+    shift = 0
+    serialized = b""
+    if stored is not None:
+        ours_stored, theirs_stored = stored
+        attach_stored_objects(ours_stored, theirs_stored, scope, name_of=in_scope)
+        serialized = ours_stored.SerializeToString(deterministic=True)
+        shift = attach_objects(
+            ours.meta_graph.object_graph_def,
+            theirs.meta_graph.object_graph_def,
+            scope,
+            functions=functions,
+            variable_name=in_scope,
+            first_asset=first_asset,
+            signatures=signatures,
+        )
+    join_checkpoints([(ours.package.folder, ours.key_of), (theirs.package.folder, key_of)], serialized, folder)
+    for name, alias in theirs.meta_graph.meta_info_def.function_aliases.items():
+        if name in functions:
+            ours.meta_graph.meta_info_def.function_aliases[functions[name]] = alias
+    joined = replace(
+        ours.package,
+        graph_rest=rest,
+        graph_digest=b"",
+        saved_model=ours.saved_model.SerializeToString(deterministic=True),
+        folder=folder,
+        keep=keep,
+    )
+
+    def finish(copied: CloneResult) -> None:
+        joined.object_ids = dict(ours.package.object_ids)
+        joined.object_ids.update({copied.value_of.get(value, value): k + shift for value, k in theirs.package.object_ids.items()})
+        graph.package = joined
+        if ours.key_of is not str:
+            own = checkpoint_keys(ours.package.folder)
+            rename_saved_keys(graph, lambda key: ours.key_of(key) if key in own else key, rename_objects=False)
+        join_savers(graph)
+        join_initializers(graph)
+        drop_doubled_node_signatures(graph)
+        if serialized:
+            set_saved_objects(graph, serialized)
+
+    return finish
+
+
+def _side(graph: Graph) -> _Side:
+    package = graph.package if isinstance(graph.package, Package) else Package()
+    saved_model: Any = message_class("protobuf.saved_model", "SavedModel")()
+    if package.saved_model:
+        saved_model.ParseFromString(package.saved_model)
+    return _Side(graph, package, saved_model)
+
+
+def _finish_graph_alone(graph: Graph, package: Package, rest: bytes, other: Graph) -> Finish:
+    """Nothing comes along but nodes and functions, and tables that the collection says how to fill."""
+    tables = other.collections["table_initializer"].items if "table_initializer" in other.collections else []
+
+    def finish(copied: CloneResult) -> None:
+        if rest:
+            graph.package = replace(package, graph_rest=rest)
+        join_initializers(graph, [copied.node_of[item] for item in tables if isinstance(item, Node) and item in copied.node_of])
+
+    return finish
+
+
+def _become_like(ours: _Side, theirs: _Side) -> None:
+    """A SavedModel around a graph that comes from none."""
+    message = ours.saved_model.meta_graphs.add()
+    ours.saved_model.saved_model_schema_version = theirs.saved_model.saved_model_schema_version
+    ours.package = replace(ours.package, meta_graph=0)
+    info = theirs.meta_graph.meta_info_def
+    message.meta_info_def.tags.extend(info.tags)
+    message.meta_info_def.tensorflow_version = info.tensorflow_version
+    message.meta_info_def.tensorflow_git_version = info.tensorflow_git_version
+
+
+def _stored_of_both(ours: _Side, theirs: _Side) -> tuple[Any, Any] | None:
+    """The objects in both checkpoints; where one has none, what it holds becomes objects first. None where neither has."""
+    if not ours.has_objects and not theirs.has_objects:
+        return None
+    return tuple(stored_objects(side.package.folder) if side.has_objects else _made_objects(side) for side in (ours, theirs))  # pyright: ignore[reportReturnType]
+
+
+def _made_objects(side: _Side) -> Any:
+    stored, object_ids = add_objects(side.graph, side.meta_graph.object_graph_def, checkpoint_keys(side.package.folder))
+    side.package = replace(side.package, object_ids={**side.package.object_ids, **object_ids})
+    side.key_of = object_key
+    return stored
+
+
+def _check_free(ours: _Side, scope: str) -> None:
+    taken = any(key.startswith(f"{scope}/") for key in checkpoint_keys(ours.package.folder))
+    if ours.has_objects:
+        taken |= any(child.local_name == scope for child in ours.meta_graph.object_graph_def.nodes[0].children)
+    if taken:
+        raise ArgumentError(
+            f"the model has variables or a part called {scope!r} already", where="argument 'scope'", remedy="give another scope"
+        )
+
+
+def _join_rest(ours: bytes, theirs: bytes, functions: Mapping[str, str]) -> bytes:
+    """The `GraphDef` fields that the IR does not hold: gradients of functions come along, the rest is of the first."""
+    if not theirs:
+        return ours
+    kind = message_class("framework.graph", "GraphDef")
+    joined, added = kind.FromString(ours), kind.FromString(theirs)
+    for gradient in added.library.gradient:
+        if gradient.function_name in functions and gradient.gradient_func in functions:
+            joined.library.gradient.add(function_name=functions[gradient.function_name], gradient_func=functions[gradient.gradient_func])
+    for gradient in added.library.registered_gradients:
+        if gradient.gradient_func in functions:
+            joined.library.registered_gradients.add(
+                registered_op_type=gradient.registered_op_type, gradient_func=functions[gradient.gradient_func]
+            )
+    return joined.SerializeToString(deterministic=True)
+
+
+# Files
+
+
+def _join_files(ours: _Side, theirs: _Side, folder: Path, scope: str) -> None:
+    """Copy what lies beside both graphs, values of variables aside; assets of the second get another name where theirs is taken."""
+    if ours.package.folder is not None:
+        copy_around(ours.package.folder, folder, skip=("variables", "keras_metadata.pb"))
+    if theirs.package.folder is None:
+        return
+    spare = TemporaryFolder()
+    copy_around(theirs.package.folder, spare.path, skip=("variables", "keras_metadata.pb"))
+    names: dict[str, str] = {}
+    for source in sorted(path for path in spare.path.rglob("*") if path.is_file()):
+        relative = source.relative_to(spare.path)
+        if relative.parts[0] == "assets":
+            name = relative.relative_to("assets").as_posix()
+            names[name] = _free_name(folder / "assets", name, scope)
+            relative = Path("assets") / names[name]
+        elif relative.parts[0] == "assets.extra":
+            relative = Path("assets.extra") / scope / relative.relative_to("assets.extra")
+        if not (folder / relative).exists():
+            (folder / relative).parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(source, folder / relative)
+    _rename_assets(theirs.graph, names)
+    for asset in theirs.meta_graph.asset_file_def:
+        added = ours.meta_graph.asset_file_def.add()
+        added.CopyFrom(asset)
+        added.filename = names.get(asset.filename, asset.filename)
+
+
+def _free_name(folder: Path, name: str, scope: str) -> str:
+    place = Path(name)
+    candidate, number = place, 0
+    while (folder / candidate).exists():
+        number += 1
+        candidate = place.with_name(f"{scope.replace('/', '_')}_{place.name}" + (f"_{number}" if number > 1 else ""))
+    return candidate.as_posix()
+
+
+def _rename_assets(graph: Graph, names: Mapping[str, str]) -> None:
+    kind = message_class("protobuf.meta_graph", "AssetFileDef")
+    for key in (ASSETS, LEGACY_ASSETS):
+        for item in graph.collections[key].items if key in graph.collections else ():
+            if isinstance(item, NamedRefs):
+                asset = kind.FromString(item.serialized)
+                asset.filename = names.get(asset.filename, asset.filename)
+                item.serialized = asset.SerializeToString(deterministic=True)

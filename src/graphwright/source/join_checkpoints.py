@@ -1,0 +1,121 @@
+"""One checkpoint of several: the values of each go over in pieces, under keys that keep them apart.
+
+Keys are names of variables (TF1), or paths in the object graph (TF2), which then lies in the checkpoint too, under a key of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import FileFormatError
+from graphwright.source.named_refs import message_class, parsed
+from graphwright.source.tensorflow_import import import_tensorflow
+
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+PREFIX = Path("variables") / "variables"
+_PIECE_BYTES = 256 * 2**20
+"""About how much is held in memory at a time."""
+
+
+def has_checkpoint(folder: Path | None) -> bool:
+    """Whether a SavedModel folder holds values of variables."""
+    return folder is not None and (folder / f"{PREFIX}.index").is_file()
+
+
+@contextlib.contextmanager
+def readable(folder: Path) -> Generator[Any]:
+    """A reader of the checkpoint of a SavedModel folder.
+
+    Raises:
+        FileFormatError: the checkpoint cannot be read, at once or while it is used.
+    """
+    tf = import_tensorflow()
+    try:
+        yield tf.train.load_checkpoint(str(folder / PREFIX))
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(
+            f"the checkpoint cannot be read: {(str(error).splitlines() or [''])[0]}",
+            where=str(folder / "variables"),
+            cause="a file is damaged or missing",
+        ) from error
+
+
+def checkpoint_keys(folder: Path | None) -> frozenset[str]:
+    """The keys of the values in a SavedModel folder; empty where it has no checkpoint."""
+    if folder is None or not has_checkpoint(folder):
+        return frozenset()
+    with readable(folder) as reader:
+        return frozenset(reader.get_variable_to_shape_map()) - {OBJECT_GRAPH}
+
+
+def stored_objects(folder: Path | None) -> Any:
+    """The `TrackableObjectGraph` of a checkpoint, or one with nothing but a root."""
+    kind = message_class("protobuf.trackable_object_graph", "TrackableObjectGraph")
+    if folder is not None and has_checkpoint(folder):
+        with readable(folder) as reader:
+            if reader.has_tensor(OBJECT_GRAPH):
+                return parsed(kind, reader.get_tensor(OBJECT_GRAPH), "the checkpoint")
+    empty: Any = kind()
+    empty.nodes.add()
+    return empty
+
+
+def join_checkpoints(parts: Sequence[tuple[Path | None, Callable[[str], str]]], object_graph: bytes, target: Path) -> None:
+    """Write the values of several SavedModel folders into another one.
+
+    Args:
+        parts: per folder, the new key of each key.
+        object_graph: the serialized `TrackableObjectGraph` of all; empty where variables are told apart by name.
+        target: an existing SavedModel folder.
+
+    Raises:
+        FileFormatError: a checkpoint is damaged.
+    """
+    tf = import_tensorflow()
+    (target / PREFIX).parent.mkdir(exist_ok=True)
+    pieces: list[str] = []
+    with tf.device("/CPU:0"):
+        for folder, key_of in parts:
+            if folder is None or not has_checkpoint(folder):
+                continue
+            with readable(folder) as reader:
+                types = reader.get_variable_to_dtype_map()
+                for keys in _pieces(reader):
+                    values = tf.raw_ops.RestoreV2(
+                        prefix=str(folder / PREFIX),
+                        tensor_names=keys,
+                        shape_and_slices=[""] * len(keys),
+                        dtypes=[types[key] for key in keys],
+                    )
+                    pieces.append(_save(target, len(pieces), [key_of(key) for key in keys], values))
+        if object_graph:
+            pieces.append(_save(target, len(pieces), [OBJECT_GRAPH], [tf.constant(object_graph)]))
+        if pieces:
+            tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=pieces, destination_prefix=str(target / PREFIX), delete_old_dirs=False)
+
+
+def _pieces(reader: Any) -> Iterator[list[str]]:
+    types, keys, size = reader.get_variable_to_dtype_map(), list[str](), 0
+    for key, shape in sorted(reader.get_variable_to_shape_map().items()):
+        if key == OBJECT_GRAPH:
+            continue
+        nbytes = math.prod(shape) * max(types[key].size or 1, 1)
+        if keys and size + nbytes > _PIECE_BYTES:
+            yield keys
+            keys, size = [], 0
+        keys.append(key)
+        size += nbytes
+    if keys:
+        yield keys
+
+
+def _save(target: Path, number: int, keys: Sequence[str], values: Sequence[Any]) -> str:
+    prefix = str(target / PREFIX.parent / f"piece_{number}")
+    import_tensorflow().raw_ops.SaveV2(prefix=prefix, tensor_names=list(keys), shape_and_slices=[""] * len(keys), tensors=list(values))
+    return prefix

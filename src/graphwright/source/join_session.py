@@ -1,0 +1,193 @@
+"""One saver and one initializer of two, as a session needs them: a SavedModel names one op that restores, and one that initializes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from graphwright.ir.attributes import Attribute, SerializedAttribute
+from graphwright.ir.dtypes import DTYPES
+from graphwright.ir.edit.library import bodies, call_sites
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.signature import Collection, NamedRefs, node_of
+from graphwright.ir.walk import backward_reachable, topological_order
+from graphwright.source.join_checkpoints import OBJECT_GRAPH
+from graphwright.source.meta_graph import NODE_SIGNATURES, SAVER
+from graphwright.source.named_refs import message_class
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_STRING = DTYPES["string"]
+_MAIN_OPS = ("saved_model_main_op", "legacy_init_op")
+_INIT = "__saved_model_init_op"
+
+
+# Keys of the checkpoint, which are constants of the ops that save and restore
+
+
+def rename_saved_keys(graph: Graph, key_of: Callable[[str], str], *, rename_objects: bool) -> None:
+    """Let what saves and restores use other keys.
+
+    Args:
+        graph: its functions follow too.
+        key_of: old key -> new key.
+        rename_objects: whether the key of the object graph changes too where it is saved.
+    """
+    for body in bodies(graph):
+        for node in body:
+            if node.op_type not in ("SaveV2", "RestoreV2"):
+                continue
+            names = _texts(node.inputs[1].producer)
+            stays = () if rename_objects and node.op_type == "SaveV2" else (OBJECT_GRAPH,)
+            if names is not None:
+                _set_texts(body, node, 1, [name if name in stays else key_of(name) for name in names])
+
+
+def saves_objects(graph: Graph) -> bool:
+    """Whether an op of the graph or of its functions saves the object graph."""
+    return any(OBJECT_GRAPH in (_texts(node.inputs[1].producer) or ()) for _, node in _savers(graph))
+
+
+def set_saved_objects(graph: Graph, serialized: bytes) -> None:
+    """Let what saves the object graph save this one."""
+    for body, node in _savers(graph):
+        for k, name in enumerate(_texts(node.inputs[1].producer) or ()):
+            if name != OBJECT_GRAPH or 3 + k >= len(node.inputs):
+                continue
+            value = node.inputs[3 + k]
+            if value in body.inputs:
+                for call in call_sites(graph, body.name):
+                    if body.inputs.index(value) < len(call.inputs):
+                        _set_text(call.inputs[body.inputs.index(value)].producer, serialized)
+            else:
+                _set_text(value.producer, serialized)
+
+
+def _savers(graph: Graph) -> Iterable[tuple[Graph, Node]]:
+    return ((body, node) for body in bodies(graph) for node in body if node.op_type == "SaveV2")
+
+
+def _texts(node: Node) -> list[str] | None:
+    value = node.attrs.get("value")
+    if node.op_type != "Const" or not isinstance(value, SerializedAttribute):
+        return None
+    tf = import_tensorflow()
+    tensor = message_class("framework.attr_value", "AttrValue").FromString(value.data).tensor
+    return [text.decode("utf-8", "replace") for text in tf.make_ndarray(tensor).ravel()]
+
+
+def _text_attribute(texts: Any) -> SerializedAttribute:
+    tensor = import_tensorflow().make_tensor_proto(texts)
+    return SerializedAttribute(message_class("framework.attr_value", "AttrValue")(tensor=tensor).SerializeToString(deterministic=True))
+
+
+def _set_texts(graph: Graph, reader: Node, place: int, texts: list[str]) -> None:
+    old = reader.inputs[place]
+    attribute = _text_attribute(texts)
+    if old.use_count == 1:
+        graph.set_attr(old.producer, "value", attribute)
+        return
+    # Optimized graphs share equal constants, also between what saves and what restores.
+    attrs: dict[str, Attribute] = {"dtype": _STRING, "value": attribute}
+    made = graph.add_node("Const", graph.unique_name(old.producer.name), attrs=attrs, output_types=[(_STRING, (len(texts),))])
+    graph.replace_input(reader, place, made.outputs[0])
+    graph.sort_nodes(topological_order(graph))
+
+
+def _set_text(node: Node, text: bytes) -> None:
+    if node.op_type == "Const":
+        node.graph.set_attr(node, "value", _text_attribute(text))
+
+
+# Ops that a session is told of
+
+
+def join_savers(graph: Graph) -> None:
+    """Make one saver of those that the collection holds: each saves a piece, and all pieces become one checkpoint."""
+    if SAVER not in graph.collections:
+        return
+    roles = ("filename_tensor_name", "save_tensor_name", "restore_op_name")
+    whole = [item for item in graph.collections[SAVER].items if all(role in item.refs for role in roles)]
+    if len(whole) < 2:
+        graph.collections[SAVER].items[:] = whole
+        return
+    ends = [tuple(_value(item.refs[role]) for role in roles[:2]) for item in whole]
+    restores = [node_of(item.refs["restore_op_name"]) for item in whole]
+    filename = ends[0][0]
+    pieces: list[Value] = []
+    for k, ((own, saved), restore) in enumerate(zip(ends, restores, strict=True)):
+        piece = _node(graph, "StringJoin", "save/piece", [filename, _text(graph, f"_piece_{k}")], N=2, separator=b"")
+        pieces.append(piece)
+        only_saves = backward_reachable([saved.producer]) - backward_reachable([restore])
+        for use in list(own.uses):
+            if use.node is piece.producer:
+                continue
+            if use.node in only_saves:
+                graph.replace_input(use.node, use.index, piece)
+            elif own is not filename:
+                graph.replace_input(use.node, use.index, filename)
+    prefixes = _node(graph, "Pack", "save/pieces", pieces, N=len(pieces), T=_STRING, axis=0)
+    merged = graph.add_node(
+        "MergeV2Checkpoints",
+        graph.unique_name("save/MergeV2Checkpoints"),
+        inputs=[prefixes, filename],
+        control_inputs=dict.fromkeys(saved.producer for _, saved in ends),
+        attrs={"delete_old_dirs": False, "allow_missing_files": False},
+    )
+    result = _node(graph, "Identity", "save/saved", [filename], T=_STRING)
+    graph.add_control_input(result.producer, merged)
+    restore = graph.add_node("NoOp", graph.unique_name("save/restore_both"), control_inputs=dict.fromkeys(restores))
+    refs: dict[str, Value | Node] = dict(zip(roles, (filename, result, restore), strict=True))
+    graph.collections[SAVER].items[:] = [NamedRefs(whole[0].serialized, refs)]
+
+
+def join_initializers(graph: Graph, more: Iterable[Node] = ()) -> None:
+    """Make one initializer of all that the collections hold, and of `more`."""
+    signatures = [item for item in _node_signatures(graph) if _signature_key(item) == _INIT and item.refs]
+    listed = [node_of(item) for name in _MAIN_OPS if name in graph.collections for item in graph.collections[name].items]
+    named = [node_of(ref) for item in signatures for ref in item.refs.values()]
+    nodes = list(dict.fromkeys([*listed, *named, *more]))
+    if len(nodes) < 2 and len(signatures) < 2 and not more:
+        return
+    op = graph.add_node("NoOp", graph.unique_name("initialize_both"), control_inputs=nodes)
+    for name in _MAIN_OPS:
+        graph.collections.pop(name, None)
+    if not signatures:
+        graph.collections[_MAIN_OPS[0]] = Collection("nodes", [op])
+        return
+    signatures[0].refs = dict.fromkeys(signatures[0].refs, op)
+    _keep_signatures(graph, [item for item in _node_signatures(graph) if item not in signatures[1:]])
+
+
+def drop_doubled_node_signatures(graph: Graph) -> None:
+    """Of signatures that name nodes under the same key, the first stays."""
+    first: dict[str, NamedRefs] = {}
+    for item in _node_signatures(graph):
+        first.setdefault(_signature_key(item), item)
+    if first:
+        _keep_signatures(graph, list(first.values()))
+
+
+def _keep_signatures(graph: Graph, items: list[NamedRefs]) -> None:
+    graph.collections[NODE_SIGNATURES].items[:] = items
+
+
+def _node_signatures(graph: Graph) -> list[NamedRefs]:
+    return list(graph.collections[NODE_SIGNATURES].items) if NODE_SIGNATURES in graph.collections else []
+
+
+def _signature_key(item: NamedRefs) -> str:
+    return str(message_class("protobuf.meta_graph", "MetaGraphDef").FromString(item.serialized).meta_info_def.meta_graph_version)
+
+
+def _value(held: Value | Node) -> Value:
+    return held if isinstance(held, Value) else held.outputs[0]
+
+
+def _text(graph: Graph, text: str) -> Value:
+    return _node(graph, "Const", "save/piece_suffix", [], dtype=_STRING, value=_text_attribute(text))
+
+
+def _node(graph: Graph, op_type: str, name: str, inputs: list[Value], **attrs: Attribute) -> Value:
+    shape = (len(inputs),) if op_type == "Pack" else ()
+    made = graph.add_node(op_type, graph.unique_name(name), inputs=inputs, attrs=attrs, output_types=[(_STRING, shape)])
+    return made.outputs[0]

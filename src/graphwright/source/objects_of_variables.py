@@ -1,0 +1,98 @@
+"""Objects for the variables of a TF1 graph, so that it can be part of a TF2 SavedModel."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from graphwright.errors import UnsupportedError
+from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.dtypes import DType
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.signature import node_of, references_of
+from graphwright.ir.walk import backward_reachable
+from graphwright.source.attributes import shape_to_proto
+from graphwright.source.named_refs import message_class
+from graphwright.source.object_graph import make_plain
+
+_REF_VARIABLES = ("VariableV2", "Variable")
+
+
+def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any, dict[Value, int]]:
+    """Fill an empty object graph with the resource variables of a graph, below a child of the root that is called `variables`.
+
+    Args:
+        graph: of a SavedModel of TF1, or of a file without variables.
+        objects: a `SavedObjectGraph`.
+        keys: of its checkpoint: the names of the variables.
+
+    Returns:
+        The `TrackableObjectGraph` for a checkpoint in which each value has its `object_key`, and the object that stands for each variable.
+
+    Raises:
+        UnsupportedError: a signature needs a variable or table that cannot be such an object.
+    """
+    _check_possible(graph)
+    stored: Any = message_class("protobuf.trackable_object_graph", "TrackableObjectGraph")()
+    for nodes in (objects.nodes, stored.nodes):
+        nodes.add().children.add(node_id=1, local_name="variables")
+        nodes.add()
+    for k in (0, 1):
+        children = [(c.node_id, c.local_name) for c in objects.nodes[k].children]
+        make_plain(objects.nodes[k])
+        for node_id, local_name in children:
+            objects.nodes[k].children.add(node_id=node_id, local_name=local_name)
+    trained = {node_of(ref) for c in _trainable(graph) for ref in references_of(c)}
+    found: dict[str, int] = {}
+    object_ids: dict[Value, int] = {}
+    for node in graph.nodes:
+        if node.op_type != "VarHandleOp":
+            continue
+        name = _shared_name(node)
+        if name not in keys:
+            continue
+        if name not in found:
+            found[name] = len(objects.nodes)
+            _add_variable(objects.nodes.add(), node, name, trainable=node in trained)
+            stored.nodes.add().attributes.add(name="VARIABLE_VALUE", full_name=name, checkpoint_key=object_key(name))
+            for nodes in (objects.nodes, stored.nodes):
+                nodes[1].children.add(node_id=found[name], local_name=name)
+        object_ids[node.outputs[0]] = found[name]
+    return stored, object_ids
+
+
+def object_key(name: str) -> str:
+    """The key of a variable's value, in the form that TensorFlow expects of objects (`checkpoint/trackable_view.py`)."""
+    return f"variables/{name.replace('.', '..').replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def _trainable(graph: Graph) -> list[Any]:
+    return list(graph.collections["trainable_variables"].items) if "trainable_variables" in graph.collections else []
+
+
+def _shared_name(node: Node) -> str:
+    shared = node.attrs.get("shared_name")
+    return shared.decode("utf-8", "replace") if isinstance(shared, bytes) and shared else node.name
+
+
+def _add_variable(saved: Any, node: Node, name: str, *, trainable: bool) -> None:
+    dtype, shape = node.attrs.get("dtype"), node.attrs.get("shape")
+    saved.variable.dtype = dtype.number if isinstance(dtype, DType) else 0
+    saved.variable.shape.SetInParent()
+    shape_to_proto(shape.shape if isinstance(shape, ShapeAttribute) else None, saved.variable.shape)
+    saved.variable.trainable = trainable
+    saved.variable.name = name
+
+
+def _check_possible(graph: Graph) -> None:
+    for node in backward_reachable(v.producer for s in graph.signatures.values() for v in s.outputs.values()):
+        is_table = "Table" in node.op_type and not node.inputs
+        if node.op_type in _REF_VARIABLES or is_table:
+            raise UnsupportedError(
+                f"{node.name!r} is a {'table' if is_table else 'reference variable'} of TF1, which a TF2 SavedModel cannot hold",
+                where=f"graph {graph.name!r}",
+                cause="the other model is a TF2 SavedModel, and one file must hold both",
+                remedy="save the model again with TensorFlow 2"
+                if is_table
+                else "make the variables constants first: freeze_variables(graph, variable_values(graph))",
+            )

@@ -1,0 +1,171 @@
+"""Bring the whole of one graph into another: nodes, functions, collections, and what its files hold (variables, tables, assets).
+
+Two models may use the same names for different things. Names of nodes, of functions, of variables and tables in a session
+(`shared_name`) and keys in the checkpoint are all kept apart by the scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol, runtime_checkable
+
+from graphwright.errors import ArgumentError
+from graphwright.ir.edit.clone import CloneResult, clone, copy_collections, copy_graph
+from graphwright.ir.edit.library import bodies, rename_functions
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.walk import backward_reachable
+from graphwright.transform.interface import output_values
+
+VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
+"""Op types that make variables."""
+
+
+@runtime_checkable
+class HoldsFiles(Protocol):
+    """What `Graph.package` is asked for by this layer, which knows no files."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the variables belong to a live function instead of lying in files."""
+        ...
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there are files of variables and assets."""
+        ...
+
+    def with_files(self, graph: Graph) -> Graph:
+        """The graph, read again from files that its live function was saved into."""
+        ...
+
+    def prepare_join(
+        self, graph: Graph, other: Graph, *, scope: str, functions: Mapping[str, str], signatures: Mapping[str, str]
+    ) -> Callable[[CloneResult], None]:
+        """See `source.join.prepare_join`."""
+        ...
+
+
+def holds_values(graph: Graph) -> bool:
+    """Whether the values of the graph's variables are at hand."""
+    package = graph.package
+    return isinstance(package, HoldsFiles) and (package.is_live or package.has_files)
+
+
+def check_values(graph: Graph) -> None:
+    """Refuse variables whose values are not at hand.
+
+    Raises:
+        ArgumentError: what the graph serves needs one.
+    """
+    if holds_values(graph):
+        return
+    for node in backward_reachable(value.producer for value in output_values(graph)):
+        if node.op_type in VARIABLES:
+            raise ArgumentError(
+                f"the graph holds the variable {node.name!r}, whose value would be lost",
+                where=f"graph {graph.name!r}",
+                cause="a graph alone does not say what its variables hold",
+                remedy="load the SavedModel, Keras model or function that holds them, or freeze the variables first (freeze_variables)",
+            )
+
+
+def in_files(graph: Graph) -> Graph:
+    """The graph itself, or where it comes from a live function, one like it whose variables lie in files."""
+    package = graph.package
+    return package.with_files(graph) if isinstance(package, HoldsFiles) and package.is_live else graph
+
+
+class Attachment:
+    """One graph that is to come into another. Making it checks, and writes files that go away with it; nothing changes.
+
+    Args:
+        graph: gets the other.
+        other: is copied.
+        scope: below which the names go; free in `graph`.
+        signatures: signature of `other` -> what it will be called, for those that are kept.
+
+    Raises:
+        ArgumentError: the values of one's variables lie in files, and those of the other's nowhere.
+        GraphwrightError: what their files hold cannot be joined; see `source.join.prepare_join`.
+    """
+
+    def __init__(self, graph: Graph, other: Graph, scope: str, *, signatures: Mapping[str, str] | None = None) -> None:
+        for one, another in ((graph, other), (other, graph)):
+            if holds_values(another):
+                check_values(one)
+        self._graph = graph
+        self._scope = scope
+        self._copied = copy_graph(other)
+        twin = self._twin = self._copied.graph
+        taken = {*graph.functions, *twin.functions}
+        functions: dict[str, str] = {}
+        for name in twin.functions:
+            functions[name] = _free(name, taken) if name in graph.functions else name
+            taken.add(functions[name])
+        rename_functions(twin, {old: new for old, new in functions.items() if old != new})
+        holders = [package for package in (graph.package, twin.package) if isinstance(package, HoldsFiles)]
+        self._finish = (
+            holders[0].prepare_join(graph, twin, scope=scope, functions=functions, signatures=signatures or {}) if holders else None
+        )
+        _rename_shared(twin, scope)
+
+    def attach(
+        self,
+        input_map: Mapping[Value, Value],
+        *,
+        left_out: Collection[Node] = (),
+        rename: Callable[[str], str] | None = None,
+        plain_collections: bool = False,
+    ) -> CloneResult:
+        """Copy everything into the graph; can be done once.
+
+        Args:
+            input_map: value of the other graph -> value of the graph that takes its place.
+            left_out: nodes of the other graph that do not come along.
+            rename: name -> name wished for, instead of the scope before it.
+            plain_collections: whether items of collections that name no node come along.
+
+        Returns:
+            Where the nodes and values of the other graph went.
+        """
+        graph, twin, first = self._graph, self._twin, self._copied
+        for function in twin.functions.values():
+            function.body.functions = graph.functions
+            function.body.shape_rule = graph.shape_rule
+        graph.functions.update(twin.functions)
+        twin.functions = graph.functions
+        skipped = {first.node_of[node] for node in left_out}
+        result = clone(
+            [node for node in twin.nodes if node not in skipped],
+            into=graph,
+            input_map={first.value_of[old]: new for old, new in input_map.items()},
+            scope=self._scope,
+            rename=rename,
+        )
+        copy_collections(twin, result, plain=plain_collections)
+        if self._finish is not None:
+            self._finish(result)
+        return CloneResult(
+            graph,
+            {old: result.node_of[node] for old, node in first.node_of.items() if node in result.node_of},
+            {old: result.value_of[value] for old, value in first.value_of.items() if value in result.value_of},
+        )
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    number = 1
+    while f"{name}_{number}" in taken:
+        number += 1
+    return f"{name}_{number}"
+
+
+def _rename_shared(graph: Graph, scope: str) -> None:
+    """Let variables, tables and queues have names of their own in a session, in functions too."""
+    for body in bodies(graph):
+        for node in body:
+            shared = node.attrs.get("shared_name")
+            by_node_name = body is not graph and bool(node.attrs.get("use_node_name_sharing"))
+            if not isinstance(shared, bytes) or not (shared or by_node_name or node.op_type == "VarHandleOp"):
+                continue  # those without one are called as their node is
+            own = shared or (node.name.encode() if by_node_name or body is graph else b"")
+            body.set_attr(node, "shared_name", f"{scope}/".encode() + own)
