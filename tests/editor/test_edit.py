@@ -7,19 +7,9 @@ import pytest
 
 import graphwright.editor as gde
 from graphwright.ir.verify import verify
-from tests.editor.graphs import Named, close, eight_nodes, run
+from tests.editor.graphs import close, run
 
 pytestmark = pytest.mark.tensorflow
-
-
-@pytest.fixture
-def graph():
-    return eight_nodes()
-
-
-@pytest.fixture
-def t(graph):
-    return Named(graph)
 
 
 def test_detach(graph, t):

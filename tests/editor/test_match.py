@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 
 import graphwright.editor as gde
-from tests.editor.graphs import Named, eight_nodes
 
 pytestmark = pytest.mark.tensorflow
-
-
-@pytest.fixture
-def t():
-    return Named(eight_nodes())
 
 
 def matcher():

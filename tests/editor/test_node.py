@@ -9,19 +9,9 @@ import tensorflow.compat.v1 as tf
 import graphwright.editor as gde
 from graphwright.ir.text import to_text
 from graphwright.ir.verify import verify
-from tests.editor.graphs import Named, eight_nodes
+from tests.editor.graphs import eight_nodes
 
 pytestmark = pytest.mark.tensorflow
-
-
-@pytest.fixture
-def graph():
-    return eight_nodes()
-
-
-@pytest.fixture
-def t(graph):
-    return Named(graph)
 
 
 def test_views_of_the_same_thing_are_the_same(graph, t):

@@ -7,19 +7,8 @@ import re
 import pytest
 
 import graphwright.editor as gde
-from tests.editor.graphs import Named, eight_nodes
 
 pytestmark = pytest.mark.tensorflow
-
-
-@pytest.fixture
-def graph():
-    return eight_nodes()
-
-
-@pytest.fixture
-def t(graph):
-    return Named(graph)
 
 
 def ops(*ts):

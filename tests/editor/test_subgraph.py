@@ -5,19 +5,9 @@ from __future__ import annotations
 import pytest
 
 import graphwright.editor as gde
-from tests.editor.graphs import Named, eight_nodes
+from tests.editor.graphs import eight_nodes
 
 pytestmark = pytest.mark.tensorflow
-
-
-@pytest.fixture
-def graph():
-    return eight_nodes()
-
-
-@pytest.fixture
-def t(graph):
-    return Named(graph)
 
 
 def test_views(graph, t):

@@ -10,15 +10,9 @@ import tensorflow.compat.v1 as tf
 
 import graphwright.editor as gde
 from graphwright.editor.visualization import Digraph
-from tests.editor.graphs import eight_nodes
 
 pytestmark = pytest.mark.tensorflow
 needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-
-
-@pytest.fixture
-def graph():
-    return eight_nodes()
 
 
 def arrows(picture):

@@ -135,10 +135,11 @@ class Graph(BaseGraph):
             raise ValueError(f"Function '{function_name}' is not found in graph")
         if is_template(function):
             raise ValueError(f"Function '{function_name}' is a template, whose types follow from each call")
-        if function_name not in self._function_views:
+        view = self._function_views.get(function_name)
+        if view is None or view.ir is not function.body:  # there may be another function of this name now
             inference.shapes_of_arguments(self._ir, function)
-            self._function_views[function_name] = FunctionGraph(function, self)
-        return self._function_views[function_name]
+            view = self._function_views[function_name] = FunctionGraph(function, self)
+        return view
 
     # Collections and signatures
 
@@ -226,7 +227,7 @@ class Graph(BaseGraph):
             Whether the walk ended early.
         """
         starts = [n for n in self.nodes if not n.ir.inputs] if starting_nodes is None else starting_nodes
-        return Walk(self, visitor, visited_nodes, iterate_functions, escape_functions).forward(starts, max_depth)
+        return Walk(self, visitor, visited_nodes, iterate_functions, escape_functions, forward=True).go(starts, max_depth)
 
     def backwards_breadth_first_visitor(
         self,
@@ -245,7 +246,7 @@ class Graph(BaseGraph):
         starts = list(starting_nodes or ())
         if not starts:
             raise ValueError("starting_nodes is not provided")
-        return Walk(self, visitor, visited_nodes, iterate_functions, escape_functions).backward(starts, max_depth)
+        return Walk(self, visitor, visited_nodes, iterate_functions, escape_functions, forward=False).go(starts, max_depth)
 
     def infer_shapes_and_dtypes(self, starting_nodes: Iterable[Node] | None = None) -> None:
         """Let TensorFlow infer the shapes of the starting nodes and of all that depends on them; of all nodes by default.

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import KeysView
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from graphwright.editor import collecting
 from graphwright.editor.variable import Variable
+from graphwright.editor.views import Views
 from graphwright.ir import graph as ir
 
-if TYPE_CHECKING:
-    from graphwright.editor.base_graph import BaseGraph
 
-
-class HoldsCollections:
+class HoldsCollections(Views):
     """The part of a graph that knows its collections and variables."""
 
-    _ir: ir.Graph
-    _variables: list[Variable]
-
-    def view_of(self, node: ir.Node) -> Any:
-        """The view of a node."""
-        raise NotImplementedError
-
-    def view_of_value(self, value: ir.Value) -> Any:
-        """The view of a value."""
-        raise NotImplementedError
-
-    def increment_version_counter(self) -> None:
-        """Note a change."""
-        raise NotImplementedError
+    def __init__(self, graph: ir.Graph, name: str) -> None:
+        super().__init__(graph, name)
+        self._variables: list[Variable] = []
 
     # Collections
 
@@ -89,7 +76,7 @@ class HoldsCollections:
         """
         if name in self.variable_names:
             raise ValueError(f"Variable name '{name}' already in use")
-        variable = Variable(cast("BaseGraph", self))
+        variable = Variable(self)
         self.increment_version_counter()
         variable.name = name
         self._variables.append(variable)
@@ -104,7 +91,7 @@ class HoldsCollections:
         Raises:
             ValueError: a node that it names does not exist, or another variable has its name.
         """
-        variable = Variable(cast("BaseGraph", self))
+        variable = Variable(self)
         variable.from_proto(variable_def, allow_duplicates=skip_if_present)
         known = self.variables
         if variable.name in known:
@@ -119,7 +106,7 @@ class HoldsCollections:
         for collection in self._ir.collections.values():
             for k, item in enumerate(collection.items):
                 if collecting.is_variable(item):
-                    view = Variable.of_item(cast("BaseGraph", self), item)
+                    view = Variable.of_item(self, item)
                     view = known.setdefault(view.name, view)
                     if view.item is not item:
                         collection.items[k] = view.item

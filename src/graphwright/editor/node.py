@@ -11,6 +11,7 @@ from graphwright.editor.tensor import Tensor, View
 from graphwright.editor.values import to_python, type_pairs
 from graphwright.errors import GraphError
 from graphwright.ir import graph as ir
+from graphwright.ir.colocation import colocated_with
 
 
 class Node(View):
@@ -218,7 +219,7 @@ class Node(View):
             ValueError: it is there already, or the value cannot be an attribute.
         """
         self._graph.increment_version_counter()
-        node_protocol.add_attr(self._ir, key, value, validate_colocation_groups)
+        node_protocol.write_attr(self._ir, key, value, new=True, validate_groups=validate_colocation_groups)
 
     def replace_attr(self, key: str, value: Any, validate_colocation_groups: bool = False) -> None:
         """Replace an attribute that is there.
@@ -227,7 +228,7 @@ class Node(View):
             ValueError: it is not there, or the value cannot be an attribute.
         """
         self._graph.increment_version_counter()
-        node_protocol.replace_attr(self._ir, key, value, validate_colocation_groups)
+        node_protocol.write_attr(self._ir, key, value, new=False, validate_groups=validate_colocation_groups)
 
     def clear_attrs(self) -> None:
         """Remove all attributes."""
@@ -238,7 +239,7 @@ class Node(View):
     @property
     def colocation_groups(self) -> tuple[str, ...]:
         """Names of the nodes that it must share a device with, without `loc:@`."""
-        return node_protocol.colocation_groups(self._ir)
+        return colocated_with(self._ir)
 
     @colocation_groups.setter
     def colocation_groups(self, value: Iterable[str]) -> None:

@@ -7,46 +7,30 @@ from typing import Any
 
 from graphwright.editor.values import from_python, to_attr_value
 from graphwright.errors import ArgumentError, GraphError
+from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Node
 from graphwright.source.attributes import shape_from_proto, shape_to_proto, write_attr_value
 from graphwright.source.tensorflow_import import import_tensorflow
 
-COLOCATION = "_class"
 SHAPES = "_output_shapes"
 SPECIAL_ATTRS = (COLOCATION, SHAPES)
 _PREFIX = "loc:@"
 
 
-def add_attr(node: Node, key: str, value: Any, validate_groups: bool) -> None:
-    """Add an attribute.
+def write_attr(node: Node, key: str, value: Any, *, new: bool, validate_groups: bool) -> None:
+    """Add an attribute, or replace one.
 
     Raises:
-        ArgumentError: it is there already, or the value cannot be an attribute.
+        ArgumentError: it is there already, or is not, or the value cannot be an attribute.
     """
     if key == SHAPES:
         _set_shapes(node, value)
         return
-    if key in node.attrs:
+    if new and key in node.attrs:
         raise ArgumentError(f"Already have an attribute called '{key}'", where=f"node {node.name!r}", remedy="use replace_attr")
-    _set(node, key, value, validate_groups)
-
-
-def replace_attr(node: Node, key: str, value: Any, validate_groups: bool) -> None:
-    """Replace an attribute.
-
-    Raises:
-        ArgumentError: it is not there, or the value cannot be an attribute.
-    """
-    if key == SHAPES:
-        _set_shapes(node, value)
-        return
-    if key not in node.attrs:
+    if not new and key not in node.attrs:
         raise ArgumentError(f"Node {node.name} has no attribute called '{key}'", remedy="use add_attr")
-    _set(node, key, value, validate_groups)
-
-
-def _set(node: Node, key: str, value: Any, validate_groups: bool) -> None:
     if key != COLOCATION:
         node.graph.set_attr(node, key, from_python(value))
         return
@@ -54,13 +38,6 @@ def _set(node: Node, key: str, value: Any, validate_groups: bool) -> None:
     if validate_groups:
         check_heads(node, names)
     set_colocation_groups(node, names)
-
-
-def colocation_groups(node: Node) -> tuple[str, ...]:
-    """The names in the attribute `_class`, without their prefix."""
-    groups = node.attrs.get(COLOCATION, ())
-    texts = [g.decode() for g in groups if isinstance(g, bytes)] if isinstance(groups, tuple) else []
-    return tuple(text.removeprefix(_PREFIX) for text in texts if text.startswith(_PREFIX))
 
 
 def set_colocation_groups(node: Node, names: Sequence[str]) -> None:

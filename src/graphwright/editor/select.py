@@ -167,18 +167,7 @@ def get_forward_walk_ops(
     """
     _, control_outputs = check_cios(False, control_outputs)
     seeds = _seeds(seed_ops, get_consuming_ops)
-    if not seeds:
-        return []
-    graph = _graph_of(seeds)
-    within, inside = _within(within_ops, within_ops_fn, graph)
-    found = walk_forward(
-        [op.ir for op in seeds if within is None or op.ir in within],
-        inclusive=inclusive,
-        within=inside,
-        stop_at=[t.ir for t in make_list_of_t(stop_at_ts)],
-        control=control_outputs is not None,
-    )
-    return [graph.view_of(n) for n in found]
+    return _walk(walk_forward, seeds, inclusive, within_ops, within_ops_fn, stop_at_ts, control_outputs is not None)
 
 
 def get_backward_walk_ops(
@@ -195,18 +184,7 @@ def get_backward_walk_ops(
         TypeError: something else than nodes or tensors is given.
     """
     seeds = _seeds(seed_ops, lambda ts: [t.node for t in ts])
-    if not seeds:
-        return []
-    graph = _graph_of(seeds)
-    within, inside = _within(within_ops, within_ops_fn, graph)
-    found = walk_backward(
-        [op.ir for op in seeds if within is None or op.ir in within],
-        inclusive=inclusive,
-        within=inside,
-        stop_at=[t.ir for t in make_list_of_t(stop_at_ts)],
-        control=control_inputs,
-    )
-    return [graph.view_of(n) for n in found]
+    return _walk(walk_backward, seeds, inclusive, within_ops, within_ops_fn, stop_at_ts, control_inputs)
 
 
 def _seeds(seed_ops: Any, of_tensors: Callable[[list[Tensor]], list[Node]]) -> list[Node]:
@@ -216,23 +194,29 @@ def _seeds(seed_ops: Any, of_tensors: Callable[[list[Tensor]], list[Node]]) -> l
     return make_list_of_op(seeds, allow_graph=False)
 
 
-def _graph_of(seeds: list[Node]) -> BaseGraph:
+def _walk(
+    walk: Callable[..., list[ir.Node]],
+    seeds: list[Node],
+    inclusive: bool,
+    within_ops: Any,
+    within_ops_fn: Callable[[Node], Any] | None,
+    stop_at_ts: Any,
+    control: bool,
+) -> list[Node]:
+    """A walk of the IR from the seeds that are within, through nodes that are."""
+    if not seeds:
+        return []
     graph = seeds[0].graph
     if graph is None:
         raise ValueError(f"{seeds[0]} was removed from its graph")
-    return graph
-
-
-def _within(
-    ops: Any, predicate: Callable[[Node], Any] | None, graph: BaseGraph
-) -> tuple[frozenset[ir.Node] | None, Callable[[ir.Node], bool]]:
-    """The members, or None for all nodes; and the predicate for nodes that a walk comes to."""
-    members = frozenset(op.ir for op in make_list_of_op(ops, allow_graph=False)) if ops else None
+    members = frozenset(op.ir for op in make_list_of_op(within_ops, allow_graph=False)) if within_ops else None
 
     def inside(node: ir.Node) -> bool:
-        return (members is None or node in members) and (predicate is None or bool(predicate(graph.view_of(node))))
+        return (members is None or node in members) and (within_ops_fn is None or bool(within_ops_fn(graph.view_of(node))))
 
-    return members, inside
+    starts = [op.ir for op in seeds if members is None or op.ir in members]
+    stop = [t.ir for t in make_list_of_t(stop_at_ts)]
+    return [graph.view_of(n) for n in walk(starts, inclusive=inclusive, within=inside, stop_at=stop, control=control)]
 
 
 def get_walks_intersection_ops(

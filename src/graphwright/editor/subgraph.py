@@ -148,9 +148,7 @@ class SubGraphView:
         Raises:
             ValueError: it is no input.
         """
-        if t not in self._input_ts:
-            raise ValueError(f"Can't find {t.name} in inputs of the subgraph.")
-        return self._input_ts.index(t)
+        return _index(self._input_ts, t, "inputs")
 
     def output_index(self, t: Tensor) -> int:
         """The place of a tensor among the outputs.
@@ -158,9 +156,7 @@ class SubGraphView:
         Raises:
             ValueError: it is no output.
         """
-        if t not in self._output_ts:
-            raise ValueError(f"Can't find {t.name} in outputs of the subgraph.")
-        return self._output_ts.index(t)
+        return _index(self._output_ts, t, "outputs")
 
     def consumers(self) -> list[Node]:
         """The nodes outside that read an output, each once."""
@@ -228,6 +224,12 @@ class SubGraphView:
         result = self.copy()
         result._ops = [op for op in self._ops if op in used]
         return result
+
+
+def _index(ts: list[Tensor], t: Tensor, role: str) -> int:
+    if t not in ts:
+        raise ValueError(f"Can't find {t.name} in {role} of the subgraph.")
+    return ts.index(t)
 
 
 def _picked(indices: Iterable[int | Tensor], ts: list[Tensor], repetition: bool) -> list[Tensor]:
