@@ -10,8 +10,8 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 
 from graphwright.errors import ArgumentError
+from graphwright.ir.constants import add_constant, constant_array
 from graphwright.source.graph_def import to_graph_def
-from graphwright.transform.constant_arrays import add_constant, constant_array
 from graphwright.transform.convert_dtype import convert_weights
 from tests.transform.serving import built, random, serve, traced
 

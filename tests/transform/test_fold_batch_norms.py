@@ -110,7 +110,7 @@ def test_channels_first():
     first, _ = model("Conv2D", "decomposed", layout="NCHW")
     last, _ = model("Conv2D", "decomposed")
     assert len(fold_batch_norms(first).folded) == len(fold_batch_norms(last).folded) == 1
-    from graphwright.transform.constant_arrays import constant_array
+    from graphwright.ir.constants import constant_array
 
     for graph in (first, last):
         assert [n.attrs["data_format"] for n in graph if n.op_type == "BiasAdd"] == [b"NCHW" if graph is first else b"NHWC"]

@@ -1,21 +1,31 @@
-"""Small constant tensors as attributes, in the wire format of `TensorProto` (tensorflow/core/framework/tensor.proto)."""
+"""Constant nodes <-> NumPy arrays, in the wire format of `TensorProto` (tensorflow/core/framework/tensor.proto)."""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from graphwright.errors import ArgumentError
-from graphwright.ir.attributes import SerializedAttribute
+from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.dtypes import DTYPES, DType, dtype_from_number
-from graphwright.ir.wire import fields_of, message_field, varint_field
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.wire import Field, fields_of, message_field, varint_field, varints
 
-_PLAIN_NUMBERS = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split())
+Array = np.ndarray[Any, Any]
+
+_NUMBERS = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split())
+# Field of TensorProto -> how its items are packed; None for varints.
+_LISTS: dict[int, str | None] = {5: "<f4", 6: "<f8", 7: None, 10: None, 11: None, 13: None, 16: None, 17: None}
 
 
-def tensor_attribute(array: np.ndarray[Any, Any]) -> SerializedAttribute:
+def tensor_attribute(array: Array, dtype: DType | None = None) -> SerializedAttribute:
     """The serialized `AttrValue` of a numeric array, as attribute `value` of a `Const` node.
+
+    Args:
+        dtype: what the array is converted to; bfloat16 rounds to the nearest, ties to even, as TensorFlow's Cast does.
 
     Raises:
         ArgumentError: the array's dtype has no TensorFlow type.
@@ -23,7 +33,11 @@ def tensor_attribute(array: np.ndarray[Any, Any]) -> SerializedAttribute:
     >>> tensor_attribute(np.array([2], dtype=np.int32)).data.hex()
     '420e0803120412020801220402000000'
     """
-    dtype = DTYPES.get(str(array.dtype))
+    if dtype is not None and dtype.name == "bfloat16":
+        array = _rounded_bits(array)
+    else:
+        array = array if dtype is None else array.astype(dtype.name)
+        dtype = DTYPES.get(str(array.dtype))
     if dtype is None or dtype.itemsize is None:
         raise ArgumentError(f"an array of dtype {array.dtype} cannot be a constant")
     dims = b"".join(message_field(2, varint_field(1, d)) for d in array.shape)
@@ -31,33 +45,101 @@ def tensor_attribute(array: np.ndarray[Any, Any]) -> SerializedAttribute:
     return SerializedAttribute(message_field(8, tensor))
 
 
-def array_of(attribute: SerializedAttribute) -> np.ndarray[Any, Any] | None:
-    """The array of an attribute that `tensor_attribute` made of real numbers; None for anything else, other encodings included.
+def array_of(attribute: SerializedAttribute) -> Array | None:
+    """The array of a tensor of real numbers, in whatever encoding; None for anything else.
+
+    A bfloat16 tensor is given as float32. The array is read-only; one whose elements are all alike may share their storage.
 
     >>> array_of(tensor_attribute(np.array([2, 3], dtype=np.int32)))
     array([2, 3], dtype=int32)
     """
     try:
-        [(field, tensor)] = _contents(attribute.data)
-        if field != 8 or not isinstance(tensor, bytes):
-            return None
-        parts = dict(_contents(tensor))
-        number, dims, content = parts[1], parts.get(2, b""), parts.get(4, b"")
-        if not (isinstance(number, int) and isinstance(dims, bytes) and isinstance(content, bytes)):
-            return None
-        shape = [
-            size for _, dim in _contents(dims) for _, size in _contents(dim if isinstance(dim, bytes) else b"") if isinstance(size, int)
-        ]
-        name = dtype_from_number(number).name
-        return np.frombuffer(content, np.dtype(name)).reshape(shape) if name in _PLAIN_NUMBERS else None
-    except (KeyError, IndexError, TypeError, ValueError):  # bytes that say something else
+        return _decode(attribute.data)
+    except (IndexError, KeyError, TypeError, ValueError, struct.error):  # bytes that say something else
         return None
 
 
-def constant_types(array: np.ndarray[Any, Any]) -> tuple[DType, tuple[int, ...]]:
+def constant_types(array: Array) -> tuple[DType, tuple[int, ...]]:
     """Dtype and shape of the constant."""
     return DTYPES[str(array.dtype)], tuple(array.shape)
 
 
-def _contents(data: bytes) -> list[tuple[int, int | bytes]]:
-    return [(field.number, field.content) for field in fields_of(data)]
+def constant_array(node: Node) -> Array | None:
+    """The value of a `Const` node of numbers, as `array_of` gives it; None for anything else.
+
+    >>> g = Graph()
+    >>> constant_array(add_constant(g, "two", np.array([2.0], np.float32)).producer)
+    array([2.], dtype=float32)
+    """
+    attribute = node.attrs.get("value")
+    return array_of(attribute) if node.op_type == "Const" and isinstance(attribute, SerializedAttribute) else None
+
+
+def add_constant(graph: Graph, name: str, array: Array, *, dtype: DType | None = None, device: str = "") -> Value:
+    """Add a `Const` node with a name like this one; `dtype` as for `tensor_attribute`."""
+    attribute = tensor_attribute(array, dtype)
+    dtype = dtype or DTYPES[str(array.dtype)]
+    attrs: dict[str, Attribute] = {"dtype": dtype, "value": attribute}
+    node = graph.add_node("Const", graph.unique_name(name), attrs=attrs, output_types=[(dtype, tuple(array.shape))], device=device)
+    return node.outputs[0]
+
+
+def _rounded_bits(array: Array) -> Array:
+    single = np.asarray(array, np.float32)
+    bits = single.view(np.uint32) if single.ndim else single.reshape(1).view(np.uint32).reshape(())
+    rounded = ((bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16).astype(np.uint16)
+    return np.where(np.isnan(single), np.uint16(0x7FC0), rounded)
+
+
+def _decode(data: bytes) -> Array | None:
+    [attribute] = fields_of(data)
+    if attribute.number != 8 or not isinstance(attribute.content, bytes):
+        return None
+    number, content = 0, b""
+    shape: list[int] = []
+    items: list[Field] = []
+    for field in fields_of(attribute.content):
+        if field.number == 1 and isinstance(field.content, int):
+            number = field.content
+        elif field.number == 2 and isinstance(field.content, bytes):
+            shape = [_dimension(dim.content) for dim in fields_of(field.content) if dim.number == 2]
+        elif field.number == 4 and isinstance(field.content, bytes):
+            content = field.content
+        elif field.number in _LISTS:
+            items.append(field)
+    name = dtype_from_number(number).name
+    if name not in _NUMBERS and name != "bfloat16":
+        return None
+    stored = np.dtype(np.uint16 if name == "bfloat16" else name)
+    flat = np.frombuffer(content, stored) if content else _from_lists(items, stored, name)
+    if not content and flat.size < (count := int(np.prod(shape, dtype=np.int64))):  # the last item stands for all that follow
+        last = flat[-1:] if flat.size else np.zeros(1, stored)
+        missing = np.broadcast_to(last, (count - flat.size,))
+        flat = missing if not flat.size else np.concatenate([flat, missing]) if flat.size > 1 else np.broadcast_to(last, (count,))
+    if name == "bfloat16":
+        flat = (flat.astype(np.uint32) << 16).view(np.float32)
+    return flat.reshape(shape)
+
+
+def _from_lists(items: Iterable[Field], stored: np.dtype[Any], name: str) -> Array:
+    numbers: list[Any] = []
+    for field in items:
+        kind = _LISTS[field.number]
+        if isinstance(field.content, int):
+            numbers.append(field.content)
+        elif kind is None:
+            numbers += varints(field.content)
+        else:
+            numbers += np.frombuffer(field.content, kind).tolist()
+    if name == "float16":  # half_val holds the bits
+        return np.array(numbers, np.uint16).view(np.float16)
+    if stored.kind in "ib":
+        bits = 8 * stored.itemsize
+        numbers = [n & (1 << bits) - 1 for n in numbers]
+        return np.array(numbers, f"u{stored.itemsize}").view(stored) if stored.kind == "i" else np.array(numbers, bool)
+    return np.array(numbers, stored)
+
+
+def _dimension(data: int | bytes) -> int:
+    sizes = [field.content for field in fields_of(data) if field.number == 1] if isinstance(data, bytes) else []
+    return sizes[0] if sizes and isinstance(sizes[0], int) else 0

@@ -190,7 +190,7 @@ def _format_item(item: Any) -> str:
 def _format_serialized(attribute: SerializedAttribute) -> str:
     array = array_of(attribute)
     # Another encoding of the same tensor must survive, so only what would be encoded alike is shown by its elements.
-    if array is None or tensor_attribute(array) != attribute or np.isnan(array).any():
+    if array is None or array.nbytes > len(attribute.data) or tensor_attribute(array) != attribute or np.isnan(array).any():
         return f"0x{attribute.data.hex()}"
     elements: list[bool | int | float] = array.ravel().tolist()
     return f"tensor {array.dtype}{format_shape(array.shape)} [{', '.join(format_attribute(e) for e in elements)}]"

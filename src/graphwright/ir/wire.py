@@ -53,6 +53,18 @@ def fields_of(data: bytes) -> Iterator[Field]:
         at += size
 
 
+def varints(data: bytes) -> Iterator[int]:
+    """Numbers that are packed one behind the other.
+
+    Raises:
+        ValueError: the last one is cut off.
+    """
+    at = 0
+    while at < len(data):
+        number, at = _read_varint(data, at)
+        yield number
+
+
 def varint_field(number: int, content: int) -> bytes:
     """A field that holds a number."""
     return _varint(number << 3) + _varint(content)

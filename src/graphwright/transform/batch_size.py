@@ -8,10 +8,10 @@ import numpy as np
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import is_call
-from graphwright.transform.constant_arrays import add_constant, constant_array
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import PLACEHOLDERS, find_in_signatures, input_values, put_in_order
 

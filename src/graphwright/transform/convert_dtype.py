@@ -8,9 +8,9 @@ import numpy as np
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute
+from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Node
-from graphwright.transform.constant_arrays import add_constant, constant_array
 from graphwright.transform.interface import hand_on_control, put_in_order
 
 _SMALL = ("bfloat16", "float16")

@@ -86,7 +86,7 @@ def fold_batch_norms(graph: Graph) -> BatchNormReport:
 
     >>> import numpy as np
     >>> from graphwright.ir.dtypes import DTYPES
-    >>> from graphwright.transform.constant_arrays import add_constant, constant_array
+    >>> from graphwright.ir.constants import add_constant, constant_array
     >>> f32 = DTYPES["float32"]
     >>> g = Graph()
     >>> x = g.add_node("Placeholder", "x", output_types=[(f32, (1, 2))]).outputs[0]

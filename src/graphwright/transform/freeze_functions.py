@@ -8,10 +8,10 @@ import numpy as np
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference
+from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.transform.constant_arrays import add_constant
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import hand_on_control
 

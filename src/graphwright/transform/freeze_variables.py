@@ -10,10 +10,10 @@ import numpy as np
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import backward_reachable
-from graphwright.transform.constant_arrays import add_constant
 from graphwright.transform.freeze_functions import CONTROL_FLOW, bind_arguments, check_arguments, gather_from
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import PLACEHOLDERS, hand_on_control, output_values, put_in_order

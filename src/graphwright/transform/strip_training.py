@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import ArgumentError
+from graphwright.ir.constants import add_constant
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import references_of
 from graphwright.ir.walk import backward_reachable
-from graphwright.transform.constant_arrays import add_constant
 from graphwright.transform.interface import PLACEHOLDERS, agree, find_in_signatures, find_value, hand_on_control, put_in_order
 
 _TRAINING_COLLECTIONS = frozenset(

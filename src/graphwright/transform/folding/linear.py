@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphwright.ir.constants import add_constant
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.transform.constant_arrays import add_constant
 from graphwright.transform.folding.parameters import Array, Constants, remove_unread
 
 LINEAR = {"Conv2D": 4, "DepthwiseConv2dNative": 4, "Conv3D": 5, "MatMul": 2, "Conv2DBackpropInput": 4, "Conv3DBackpropInputV2": 5}

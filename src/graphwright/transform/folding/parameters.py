@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from graphwright.ir.constants import constant_array
 from graphwright.ir.dtypes import DType
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.transform.constant_arrays import constant_array
 
 Array = np.ndarray[Any, Any]
 
@@ -19,7 +19,7 @@ _VARIABLES = frozenset("ReadVariableOp VarHandleOp VariableV2 Variable".split())
 class Constants:
     """The arrays behind values, computed when they are first asked for; in double precision where a root is drawn.
 
-    >>> from graphwright.transform.constant_arrays import add_constant
+    >>> from graphwright.ir.constants import add_constant
     >>> g = Graph()
     >>> four = add_constant(g, "four", np.array([4.0], np.float32))
     >>> Constants()(g.add_node("Rsqrt", "root", inputs=[four], output_types=[(four.dtype, (1,))]).outputs[0])

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphwright.ir.attributes import Attribute
+from graphwright.ir.constants import add_constant
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.transform.constant_arrays import add_constant
 from graphwright.transform.folding.linear import Layout
 from graphwright.transform.folding.parameters import Array, Constants
 
