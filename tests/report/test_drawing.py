@@ -14,6 +14,7 @@ from graphwright.ir.graph import DTYPES, Function, Graph
 from graphwright.report import drawing
 from graphwright.report.drawing import dot_source, draw, page, svg
 from graphwright.report.drawing_tree import LARGEST_LEVEL, opened, scope_tree, visible
+from tests.report.browser import needs_chromium, open_in_browser
 
 F32 = [(DTYPES["float32"], (None, 3))]
 
@@ -136,3 +137,25 @@ def test_what_cannot_be_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(drawing, "_MOST_NODES", 3)
     with pytest.raises(UnsupportedError, match="too many for one picture"):
         page(network(1))
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_browser_opens_scopes_and_breaks_wide_layers(tmp_path):
+    graph = Graph("wide")
+    weights = [graph.add_node("Const", f"layer_{k}/weight", output_types=F32).outputs[0] for k in range(140)]
+    graph.add_node("AddN", "sum", inputs=weights, output_types=F32)
+    probe = """
+    const boxes = () => [...document.querySelectorAll(".box")];
+    const size = (id) => document.getElementById(id).getBoundingClientRect();
+    const fits = size("world").width <= size("picture").width;
+    const before = boxes().length;
+    boxes().find((box) => box.classList.contains("scope")).dispatchEvent(new MouseEvent("dblclick", {bubbles: true}));
+    const opened = boxes().length;
+    boxes().find((box) => box.classList.contains("open")).dispatchEvent(new MouseEvent("dblclick", {bubbles: true}));
+    document.getElementById("query").value = "layer_7/weight";
+    document.getElementById("search").dispatchEvent(new Event("submit", {cancelable: true}));
+    return {before, opened, closed: boxes().length - 1, fits, heading: document.querySelector("#details h2").textContent};
+    """
+    _, seen = open_in_browser(page(graph), tmp_path, probe)
+    assert seen == {"errors": [], "refused": [], "before": 141, "opened": 142, "closed": 141, "fits": True, "heading": "layer_7/weight"}

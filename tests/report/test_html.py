@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import html
 import json
 import re
-import shutil
 import stat
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,6 +13,7 @@ from graphwright.errors import ArgumentError
 from graphwright.report.html import inspection_page, plan_page
 from graphwright.report.results import ROLES, BufferLifetime, LiveBuffer, MemoryPlan, Timeline
 from graphwright.report.units import format_bytes, format_percent
+from tests.report.browser import needs_chromium, open_in_browser
 from tests.report.samples import long_timeline, sample_inspection, sample_plan
 
 EVIL = "</script><script>window.pwned = true</script><img src=x onerror='window.pwned = true'>\"&amp;\u2028"
@@ -234,43 +232,11 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium to open the page in")
-
-
-def _open_in_browser(page: str, tmp_path: Path, probe: str) -> tuple[str, dict[str, object]]:
-    """The page's elements after its scripts ran, and what `probe` (the body of a function) returned.
-
-    Errors and requests that the content security policy refused are counted from the start.
-    """
-    watch = """<script>window.seen = {errors: [], refused: []};
-    addEventListener("error", (event) => seen.errors.push(event.message));
-    addEventListener("securitypolicyviolation", (event) => seen.refused.push(event.blockedURI));</script>"""
-    ask = f"""<script>addEventListener("load", () => setTimeout(() => {{
-      const said = document.createElement("pre");
-      said.id = "probe";
-      said.textContent = JSON.stringify({{...window.seen, ...(() => {{ {probe} }})()}});
-      document.body.append(said);
-    }}, 500));</script>"""
-    file = tmp_path / "page.html"
-    file.write_text(page.replace("<head>", "<head>" + watch, 1).replace("</body>", ask + "</body>"), encoding="utf-8")
-    assert CHROMIUM is not None
-    command = [
-        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-        "--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1280,2400",
-        "--virtual-time-budget=10000", "--dump-dom", file.as_uri(),
-    ]  # fmt: skip
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    found = re.search(r'<pre id="probe">(.*?)</pre>', dom, re.DOTALL)
-    assert found, dom[-2000:]
-    return dom, json.loads(html.unescape(found.group(1)))
-
-
 @pytest.mark.slow
 @needs_chromium
 def test_a_browser_draws_the_charts(tmp_path: Path) -> None:
     plan = sample_plan()
-    dom, seen = _open_in_browser(
+    dom, seen = open_in_browser(
         plan_page(plan),
         tmp_path,
         """
@@ -319,7 +285,7 @@ def test_a_browser_draws_the_charts(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs_chromium
 def test_a_browser_shows_evil_names_as_text(tmp_path: Path) -> None:
-    _, seen = _open_in_browser(plan_page(_evil_plan()), tmp_path, "return {pwned: window.pwned === true, title: document.title};")
+    _, seen = open_in_browser(plan_page(_evil_plan()), tmp_path, "return {pwned: window.pwned === true, title: document.title};")
     assert seen["pwned"] is False
     assert seen["errors"] == []
     assert seen["refused"] == []
@@ -330,5 +296,5 @@ def test_a_browser_shows_evil_names_as_text(tmp_path: Path) -> None:
 @needs_chromium
 @pytest.mark.parametrize("case", ["inspection, empty", "plan, infeasible", "plan, unchanged", "plan, not measured, no curve"])
 def test_a_browser_opens_every_kind_of_page_without_errors(case: str, tmp_path: Path) -> None:
-    _, seen = _open_in_browser(PAGES[case](), tmp_path, "return {drawn: document.documentElement.dataset.drawn};")
+    _, seen = open_in_browser(PAGES[case](), tmp_path, "return {drawn: document.documentElement.dataset.drawn};")
     assert seen == {"errors": [], "refused": [], "drawn": "true"}

@@ -3,7 +3,7 @@
   const data = JSON.parse(document.getElementById("graph-data").textContent);
   const picture = document.getElementById("picture"), world = document.getElementById("world"), details = document.getElementById("details");
   const SVG = "http://www.w3.org/2000/svg";
-  const PAD = 12, TITLE = 20, GAP_X = 14, GAP_Y = 30, HEIGHT = 32;
+  const PAD = 12, TITLE = 20, GAP_X = 14, GAP_Y = 30, HEIGHT = 32, WIDEST = 1500;
   const kinds = ["", "input", "constant", "output"];
   const make = (tag, attributes, text) => {
     const made = document.createElementNS(SVG, tag);
@@ -12,6 +12,8 @@
     return made;
   };
   const shorten = (name, width) => name.length <= width ? name : name.slice(0, Math.ceil(width / 2) - 1) + "…" + name.slice(-Math.floor(width / 2));
+
+  const counted = (count) => `${count.toLocaleString("en")} ${count === 1 ? "node" : "nodes"}`;
 
   let view, root, leaves, readers, chosen = null, place = { x: 0, y: 0, k: 1 };
 
@@ -106,8 +108,20 @@
         for (const p of row) middle.set(p, middle.get(p) + shift / row.length);
       }
     }
+    // A layer wider than a screen, such as all weights that one node reads, goes on in the next row.
+    const placed = shown.flatMap((row) => {
+      const parts = [[]];
+      let width = 0;
+      for (const p of row) {
+        if (width + p.w > WIDEST && width > 0) { parts.push([]); width = 0; }
+        parts[parts.length - 1].push(p);
+        width += p.w + GAP_X;
+      }
+      if (parts.length > 1) parts.forEach(spread);
+      return parts;
+    });
     let left = Infinity, right = -Infinity, y = PAD + (scope.parent ? TITLE : 0);
-    for (const row of shown) {
+    for (const row of placed) {
       const tallest = Math.max(...row.map((p) => p.h));
       for (const p of row) { p.x = middle.get(p) - p.w / 2; p.y = y + (tallest - p.h) / 2; left = Math.min(left, p.x); right = Math.max(right, p.x + p.w); }
       y += tallest + GAP_Y;
@@ -131,12 +145,12 @@
       if (isScope) classes.push(part.open ? "open" : "scope"); else if (view.nodes[part.node][2]) classes.push(kinds[view.nodes[part.node][2]]);
       const box = make("g", { class: classes.join(" "), transform: `translate(${part.x} ${part.y})`, tabindex: 0, role: "button" });
       if (isScope) box.setAttribute("aria-expanded", String(part.open));
-      box.setAttribute("aria-label", isScope ? `scope ${part.label}, ${part.size} nodes` : `${view.nodes[part.node][0]}, ${view.ops[view.nodes[part.node][1]]}`);
-      box.append(make("rect", { width: part.w, height: part.h, rx: 6 }), make("title", {}, isScope ? `${part.label}: ${part.size} nodes` : `${view.nodes[part.node][0]} = ${view.ops[view.nodes[part.node][1]]} : ${view.nodes[part.node][5]}`));
+      box.setAttribute("aria-label", isScope ? `scope ${part.label}, ${counted(part.size)}` : `${view.nodes[part.node][0]}, ${view.ops[view.nodes[part.node][1]]}`);
+      box.append(make("rect", { width: part.w, height: part.h, rx: 6 }), make("title", {}, isScope ? `${part.label}: ${counted(part.size)}` : `${view.nodes[part.node][0]} = ${view.ops[view.nodes[part.node][1]]} : ${view.nodes[part.node][5]}`));
       if (isScope && part.open) { box.append(make("text", { x: 8, y: 14 }, `▾ ${shorten(part.label, Math.floor(part.w / 7))}`)); drawParts(part, box); }
       else {
         box.append(make("text", { x: part.w / 2, y: 14 }, (isScope ? "▸ " : "") + shorten(part.label, 26)));
-        box.append(make("text", { x: part.w / 2, y: 26, class: "kind" }, isScope ? `${part.size.toLocaleString("en")} nodes` : shorten(view.ops[view.nodes[part.node][1]], 30)));
+        box.append(make("text", { x: part.w / 2, y: 26, class: "kind" }, isScope ? counted(part.size) : shorten(view.ops[view.nodes[part.node][1]], 30)));
       }
       box.addEventListener("click", (event) => { event.stopPropagation(); choose(part); });
       box.addEventListener("dblclick", (event) => { event.stopPropagation(); toggle(part); });
@@ -172,8 +186,8 @@
   function fit() {
     const frame = picture.getBoundingClientRect();
     place.k = Math.min(1.4, (frame.width - 20) / root.w, (frame.height - 20) / root.h);
-    // A tall graph is read from its top, not from afar.
-    place.k = Math.max(place.k, Math.min(0.45, (frame.width - 20) / root.w));
+    // A tall graph is read from its top, not from afar; and text that is too small to read says nothing.
+    place.k = Math.max(place.k, Math.min(0.8, (frame.width - 20) / root.w), 0.4);
     place.x = (frame.width - root.w * place.k) / 2; place.y = Math.max(10, (frame.height - root.h * place.k) / 2);
     move();
   }

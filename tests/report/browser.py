@@ -1,0 +1,43 @@
+"""Pages opened in a headless Chromium."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium to open the page in")
+
+
+def open_in_browser(page: str, tmp_path: Path, probe: str) -> tuple[str, dict[str, object]]:
+    """The page's elements after its scripts ran, and what `probe` (the body of a function) returned.
+
+    Errors and requests that the content security policy refused are counted from the start.
+    """
+    watch = """<script>window.seen = {errors: [], refused: []};
+    addEventListener("error", (event) => seen.errors.push(event.message));
+    addEventListener("securitypolicyviolation", (event) => seen.refused.push(event.blockedURI));</script>"""
+    ask = f"""<script>addEventListener("load", () => setTimeout(() => {{
+      const said = document.createElement("pre");
+      said.id = "probe";
+      said.textContent = JSON.stringify({{...window.seen, ...(() => {{ {probe} }})()}});
+      document.body.append(said);
+    }}, 500));</script>"""
+    file = tmp_path / "page.html"
+    file.write_text(page.replace("<head>", "<head>" + watch, 1).replace("</body>", ask + "</body>"), encoding="utf-8")
+    assert CHROMIUM is not None
+    command = [
+        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+        "--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1280,2400",
+        "--virtual-time-budget=10000", "--dump-dom", file.as_uri(),
+    ]  # fmt: skip
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    found = re.search(r'<pre id="probe">(.*?)</pre>', dom, re.DOTALL)
+    assert found, dom[-2000:]
+    return dom, json.loads(html.unescape(found.group(1)))
