@@ -8,15 +8,18 @@ optimizer's arithmetic included. Updates of moving averages and metrics are forw
 
 Gap: a step that returns its gradients, or nothing at all, makes the results depend on
 everything, or on nothing. Then the definition falls back to what depends on a node whose
-op type exists for gradients only (`*Grad`, `*Backprop*`).
+op type exists for gradients only (`*Grad`, `*Backprop*`), or on the gradient that a loss makes.
 """
 
 from __future__ import annotations
 
-from graphwright.ir.graph import Graph, Node
+from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import resource_of, written_resources
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+_REFERENCES = frozenset({"VariableV2", "Variable", "TemporaryVariable"})
+_LOSSES_WITH_GRADIENT = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
+"""Their output 1 is the gradient, which only the backward pass reads."""
 
 
 def backward_nodes(graph: Graph) -> frozenset[Node]:
@@ -32,16 +35,36 @@ def backward_nodes(graph: Graph) -> frozenset[Node]:
     >>> [n.name for n in backward_nodes(g)]
     ['d']
     """
-    seeds = _find_seeds(graph) or [n for n in graph.nodes if "Grad" in n.op_type[-6:] or "Backprop" in n.op_type]
-    return frozenset(_descendants(seeds))
+    return frozenset(_descendants(_find_seeds(graph) or _seeds_by_type(graph)))
 
 
 def _find_seeds(graph: Graph) -> list[Node]:
     results = _ancestors([v.producer for v in graph.outputs])
-    weights = {resource_of(v) for node in results for v in node.inputs if v.dtype.name == "resource"}
-    updates = [n for n in graph.nodes if n not in results and any(resource_of(v) in weights for v in written_resources(n))]
+    weights = {resource_of(v) for node in results for v in node.inputs if v.dtype.name == "resource" or is_reference(v)}
+    updates = [n for n in graph.nodes if n not in results and any(v in weights for v in updated_variables(n))]
     behind = _ancestors(updates) - results
     return [n for n in graph.nodes if n in behind and n.op_type == "Const" and n.outputs[0].dtype.name in _FLOATS]
+
+
+def _seeds_by_type(graph: Graph) -> list[Node]:
+    seeds = [n for n in graph.nodes if "Grad" in n.op_type[-6:] or "Backprop" in n.op_type]
+    losses = (n for n in graph.nodes if n.op_type in _LOSSES_WITH_GRADIENT)
+    return seeds + [reader for n in losses for reader in n.outputs[1].consumers]
+
+
+def is_reference(value: Value) -> bool:
+    """Whether it is a variable of TF1 without a handle, or what such a variable gives when it is read."""
+    return resource_of(value).producer.op_type in _REFERENCES
+
+
+def updated_variables(node: Node) -> tuple[Value, ...]:
+    """The variables that the node writes: handles, and variables of TF1 without a handle."""
+    written = written_resources(node)
+    if written:
+        return tuple(resource_of(v) for v in written)
+    if node.inputs and node.op_type.startswith(("Apply", "SparseApply", "Assign", "Scatter")) and is_reference(node.inputs[0]):
+        return tuple(resource_of(v) for v in node.inputs if is_reference(v))
+    return ()
 
 
 def _ancestors(seeds: list[Node]) -> set[Node]:

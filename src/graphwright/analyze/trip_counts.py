@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,6 +30,28 @@ class TripCount:
     kind: Literal["exact", "at most", "unknown"]
 
 
+@dataclass(frozen=True, slots=True)
+class CountedLoop:
+    """What is needed of a loop to count how often it runs.
+
+    Attributes:
+        condition: the value that says whether it goes on.
+        condition_inputs: the loop's values, as the condition reads them.
+        body_inputs: the same, as the body reads them.
+        body_outputs: what the body makes of them.
+    """
+
+    condition: Value
+    condition_inputs: Sequence[Value]
+    body_inputs: Sequence[Value]
+    body_outputs: Sequence[Value]
+
+    @classmethod
+    def of_functions(cls, condition: Graph, body: Graph) -> CountedLoop:
+        """A loop that TensorFlow keeps as two functions."""
+        return cls(condition.outputs[0], condition.inputs, body.inputs, body.outputs)
+
+
 def trip_count(condition: Graph, body: Graph, arguments: Sequence[Scalar | None], constant: ConstantNumber) -> TripCount:
     """Count by computing the scalars that the condition depends on.
 
@@ -36,20 +59,50 @@ def trip_count(condition: Graph, body: Graph, arguments: Sequence[Scalar | None]
         arguments: numbers of the loop's values at the start, None where they are no scalar or not known.
         constant: the number of a value that is a constant, or None.
     """
-    needed = _needed_positions(condition, body)
-    numbers: list[Scalar | None] = [a if k in needed else None for k, a in enumerate(arguments)]
+    return follow_loop(CountedLoop.of_functions(condition, body), arguments, constant)[0]
+
+
+def follow_loop(
+    loop: CountedLoop, arguments: Sequence[Scalar | None], constant: ConstantNumber
+) -> tuple[TripCount, tuple[Scalar | None, ...]]:
+    """The trip count, and the numbers of the loop's values at its end, None where they are not known.
+
+    Args:
+        arguments: numbers of the loop's values at the start, None where they are no scalar or not known.
+        constant: the number of a value that is a constant, or None.
+    """
+    needed = _needed_positions(loop)
+    followed = needed | {k for k, a in enumerate(arguments) if a is not None}
+    numbers: list[Scalar | None] = [a if k in followed else None for k, a in enumerate(arguments)]
     certain = True
     for count in range(_LONGEST):
-        goes_on = _evaluate(condition.outputs[0], dict(zip(condition.inputs, numbers, strict=True)), constant)
+        goes_on = _evaluate(loop.condition, dict(zip(loop.condition_inputs, numbers, strict=True)), constant)
         if goes_on is not None and not goes_on:
-            return TripCount(count, "exact" if certain else "at most")
+            return (TripCount(count, "exact"), tuple(numbers)) if certain else (TripCount(count, "at most"), _unchanging(loop, arguments))
         certain = certain and goes_on is not None
-        known = dict(zip(body.inputs, numbers, strict=True))
-        following = [_evaluate(v, known, constant) if k in needed else None for k, v in enumerate(body.outputs)]
-        if following == numbers:
-            break  # nothing that is known changes any more
+        known = dict(zip(loop.body_inputs, numbers, strict=True))
+        following = [_evaluate(v, known, constant) if k in followed else None for k, v in enumerate(loop.body_outputs)]
+        if all(following[k] == numbers[k] for k in needed):
+            break  # nothing that the condition knows changes any more
         numbers = following
-    return TripCount(1, "unknown")
+    return TripCount(1, "unknown"), _unchanging(loop, arguments)
+
+
+def _unchanging(loop: CountedLoop, arguments: Sequence[Scalar | None]) -> tuple[Scalar | None, ...]:
+    """The numbers of the values that the body hands on as they are."""
+    pairs = zip(loop.body_inputs, loop.body_outputs, arguments, strict=True)
+    return tuple(number if before is _source(after) else None for before, after, number in pairs)
+
+
+def _source(value: Value) -> Value:
+    while value.producer.op_type == "Identity":
+        value = value.producer.inputs[0]
+    return value
+
+
+def scalar_value(value: Value, known: dict[Value, Scalar | None], constant: ConstantNumber) -> Scalar | None:
+    """The number of a value that follows from constants and known numbers by operations on scalars, or None."""
+    return _evaluate(value, known, constant)
 
 
 def _evaluate(value: Value, known: dict[Value, Scalar | None], constant: ConstantNumber) -> Scalar | None:
@@ -57,7 +110,7 @@ def _evaluate(value: Value, known: dict[Value, Scalar | None], constant: Constan
         return known[value]
     node = value.producer
     result = constant(value)
-    if node.op_type == "Identity":
+    if node.op_type in _HANDED_ON:
         result = _evaluate(node.inputs[0], known, constant)
     elif node.op_type in _SCALAR_OPERATIONS:
         result = _apply(node.op_type, [_evaluate(v, known, constant) for v in node.inputs])
@@ -65,20 +118,21 @@ def _evaluate(value: Value, known: dict[Value, Scalar | None], constant: Constan
     return result
 
 
-def _needed_positions(condition: Graph, body: Graph) -> set[int]:
+def _needed_positions(loop: CountedLoop) -> set[int]:
     """Positions of the loop's values that the condition depends on, over any number of iterations."""
-    argument = {v: k for k, v in enumerate(body.inputs)}
+    asked = {v: k for k, v in enumerate(loop.condition_inputs)}
+    argument = {v: k for k, v in enumerate(loop.body_inputs)}
     needed: set[int] = set()
-    stack = [condition.inputs.index(v) for v in _scalar_sources(condition.outputs[0], set(condition.inputs))]
+    stack = [asked[v] for v in _scalar_sources(loop.condition, asked.keys())]
     while stack:
         k = stack.pop()
         if k not in needed:
             needed.add(k)
-            stack += [argument[v] for v in _scalar_sources(body.outputs[k], set(body.inputs))]
+            stack += [argument[v] for v in _scalar_sources(loop.body_outputs[k], argument.keys())]
     return needed
 
 
-def _scalar_sources(value: Value, arguments: set[Value]) -> set[Value]:
+def _scalar_sources(value: Value, arguments: AbstractSet[Value]) -> set[Value]:
     """The arguments that a value depends on through operations on scalars."""
     found: set[Value] = set()
     stack, seen = [value], {value}
@@ -86,13 +140,16 @@ def _scalar_sources(value: Value, arguments: set[Value]) -> set[Value]:
         v = stack.pop()
         if v in arguments:
             found.add(v)
-        elif v.producer.op_type == "Identity" or v.producer.op_type in _SCALAR_OPERATIONS:
-            for source in v.producer.inputs:
+        elif v.producer.op_type in _HANDED_ON or v.producer.op_type in _SCALAR_OPERATIONS:
+            for source in v.producer.inputs[: 1 if v.producer.op_type in _HANDED_ON else None]:
                 if source not in seen:
                     seen.add(source)
                     stack.append(source)
     return found
 
+
+_HANDED_ON = frozenset({"Identity", "Switch", "Enter", "Exit", "LoopCond", "EnsureShape"})
+"""Output 0 (for `Switch`, both outputs) is the first input."""
 
 _SCALAR_OPERATIONS: Mapping[str, np.ufunc] = {
     "Add": np.add,

@@ -7,14 +7,10 @@ character, and names that are too long lose their middle.
 
 from __future__ import annotations
 
-import io
-import textwrap
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from graphwright.report.results import ROLES, Inspection, LayerCost, MemoryPlan, Role, Timeline
@@ -22,7 +18,6 @@ from graphwright.report.summary import (
     NO_LAYER,
     NOT_MEASURED,
     Comparison,
-    Fact,
     chart_top_bytes,
     inspection_comparisons,
     inspection_facts,
@@ -35,12 +30,21 @@ from graphwright.report.summary import (
     plan_tone,
     plan_verdict,
 )
-from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, glue_units, printable, shorten_middle
+from graphwright.report.terminal_layout import (
+    MAX_WIDTH,
+    facts_table,
+    figures_table,
+    origins_table,
+    plain_console,
+    plain_text,
+    print_on,
+    print_section,
+    wrapped,
+)
+from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, printable, shorten_middle
 
 __all__ = ["inspection_verdict", "plan_verdict", "print_inspection", "print_plan", "render_inspection", "render_plan"]
 
-PLAIN_WIDTH = 80
-MAX_WIDTH = 110
 _CHART_ROWS = 6
 _TABLE_ROWS = 8
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -53,35 +57,34 @@ _ROLE_STYLES: dict[Role, str] = {
     "temporaries": "green",
 }
 _TONE_STYLES = {"good": "bold green", "bad": "bold red", "neutral": "bold"}
-_GAP = 2  # cells between columns
 _DECISION_ORDER = ("save", "recompute", "offload")
 
 
 def render_inspection(inspection: Inspection) -> str:
     """The inspection as plain text, no line longer than 80 columns."""
-    console = _plain_console()
+    console = plain_console()
     print_inspection(inspection, console)
-    return _plain_text(console)
+    return plain_text(console)
 
 
 def render_plan(plan: MemoryPlan) -> str:
     """The plan as plain text, no line longer than 80 columns."""
-    console = _plain_console()
+    console = plain_console()
     print_plan(plan, console)
-    return _plain_text(console)
+    return plain_text(console)
 
 
 def print_inspection(inspection: Inspection, console: Console | None = None) -> None:
     """Print the inspection on `console` (standard output by default), in color where it has colors."""
     console = console or Console()
     width = min(console.width, MAX_WIDTH)
-    _print(console, width, Text(_wrapped(inspection_verdict(inspection), width), style="bold"))
-    _print(console, width, _facts(inspection_facts(inspection), width))
-    _section(console, width, "Memory over the step", *_chart(inspection.timeline, width, inspection.timeline.peak_bytes, None))
-    _section(console, width, "Live at the peak", _live(inspection.timeline, width))
-    _section(console, width, "Per layer", *_layers(inspection.layers, width))
-    _section(console, width, "Predicted and measured", _comparisons(inspection_comparisons(inspection), width))
-    _section(console, width, "How each figure was obtained", _origins(origins(inspection), width))
+    print_on(console, width, Text(wrapped(inspection_verdict(inspection), width), style="bold"))
+    print_on(console, width, facts_table(inspection_facts(inspection), width))
+    print_section(console, width, "Memory over the step", *_chart(inspection.timeline, width, inspection.timeline.peak_bytes, None))
+    print_section(console, width, "Live at the peak", _live(inspection.timeline, width))
+    print_section(console, width, "Per layer", *_layers(inspection.layers, width))
+    print_section(console, width, "Predicted and measured", _comparisons(inspection_comparisons(inspection), width))
+    print_section(console, width, "How each figure was obtained", origins_table(origins(inspection), width))
 
 
 def print_plan(plan: MemoryPlan, console: Console | None = None) -> None:
@@ -89,77 +92,16 @@ def print_plan(plan: MemoryPlan, console: Console | None = None) -> None:
     console = console or Console()
     width = min(console.width, MAX_WIDTH)
     top = chart_top_bytes(plan)
-    _print(console, width, Text(_wrapped(plan_verdict(plan), width), style=_TONE_STYLES[plan_tone(plan)]))
-    _print(console, width, _facts(plan_facts(plan), width))
+    print_on(console, width, Text(wrapped(plan_verdict(plan), width), style=_TONE_STYLES[plan_tone(plan)]))
+    print_on(console, width, facts_table(plan_facts(plan), width))
     if plan.status != "unchanged":
-        _section(console, width, "Memory over the step, before", *_chart(plan.timeline_before, width, top, plan.budget_bytes))
-    _section(console, width, "Memory over the step, planned", *_chart(plan.timeline_after, width, top, plan.budget_bytes))
-    _section(console, width, "Live at the planned peak", _live(plan.timeline_after, width))
-    _section(console, width, "What becomes of the residuals", *_decisions(plan, width))
-    _section(console, width, "Per layer", *_layers(plan.layers, width))
-    _section(console, width, "Predicted and measured", _comparisons(plan_comparisons(plan), width))
-    _section(console, width, "How each figure was obtained", _origins(origins(plan), width))
-
-
-def _plain_console() -> Console:
-    return Console(file=io.StringIO(), width=PLAIN_WIDTH, color_system=None, force_terminal=False, legacy_windows=False, _environ={})
-
-
-def _plain_text(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()).strip("\n")
-
-
-def _print(console: Console, width: int, renderable: RenderableType) -> None:
-    console.print(renderable, width=width, highlight=False, markup=False, emoji=False)
-
-
-def _section(console: Console, width: int, title: str, *body: RenderableType) -> None:
-    _print(console, width, Text(f"\n{title}", style="bold cyan"))
-    for renderable in body:
-        _print(console, width, Padding(renderable, (0, 0, 0, 2)))
-
-
-def _wrapped(text: str, width: int) -> str:
-    """`text` broken at spaces, never between a number and its unit; a name wider than a line loses its middle."""
-    glued = glue_units(printable(text))
-    words = " ".join(shorten_middle(word, width) for word in glued.split(" "))
-    # Python's own wrapping, unlike rich's, keeps a no-break space whole.
-    lines = textwrap.wrap(words, max(width, 1), break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
-
-
-def _facts(facts: Sequence[Fact], width: int) -> RenderableType:
-    label_width = max(cell_len(fact.label) for fact in facts)
-    value_width = max(cell_len(fact.value) for fact in facts)
-    note_width = max(width - 2 - label_width - value_width - 2 * _GAP, 12)
-    table = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(no_wrap=True, justify="right", style="bold")
-    table.add_column(overflow="fold")
-    for fact in facts:
-        table.add_row(Text(fact.label), Text(fact.value), Text(_wrapped(fact.note, note_width)))
-    return Padding(table, (1, 0, 0, 2))
-
-
-def _table(width: int, columns: Sequence[str], rows: Sequence[Sequence[Text | str]], *, left: Sequence[int] = ()) -> Table:
-    """A table of figures that fits in `width` cells: the names in the first column give way.
-
-    Args:
-        width: cells that the table may take.
-        columns: headings; the first column holds names, the others figures.
-        rows: one cell per column.
-        left: columns beside the first whose cells are text, and set to the left.
-    """
-    cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
-    others = sum(max(cell_len(column), *(row[index].cell_len for row in cells), 0) + _GAP for index, column in enumerate(columns) if index)
-    name_width = max(width - others, 8)
-    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 or index in left else "right", no_wrap=True)
-    for row in cells:
-        table.add_row(Text(shorten_middle(row[0].plain, name_width), style=row[0].style), *row[1:])
-    return table
+        print_section(console, width, "Memory over the step, before", *_chart(plan.timeline_before, width, top, plan.budget_bytes))
+    print_section(console, width, "Memory over the step, planned", *_chart(plan.timeline_after, width, top, plan.budget_bytes))
+    print_section(console, width, "Live at the planned peak", _live(plan.timeline_after, width))
+    print_section(console, width, "What becomes of the residuals", *_decisions(plan, width))
+    print_section(console, width, "Per layer", *_layers(plan.layers, width))
+    print_section(console, width, "Predicted and measured", _comparisons(plan_comparisons(plan), width))
+    print_section(console, width, "How each figure was obtained", origins_table(origins(plan), width))
 
 
 def _chart(timeline: Timeline, width: int, top_bytes: int, budget_bytes: int | None) -> list[RenderableType]:
@@ -279,7 +221,7 @@ def _live(timeline: Timeline, width: int) -> RenderableType:
     missing = timeline.peak_bytes - sum(group.nbytes for group in groups)
     if missing > 0:
         rows.append(["not itemized", "", "", format_bytes(missing), _share(missing, timeline.peak_bytes)])
-    return _table(width - 2, ("layer", "role", "buffers", "bytes", "of the peak"), rows, left=(1,))
+    return figures_table(width - 2, ("layer", "role", "buffers", "bytes", "of the peak"), rows, left=(1,))
 
 
 def _layers(layers: Sequence[LayerCost], width: int) -> list[RenderableType]:
@@ -295,7 +237,7 @@ def _layers(layers: Sequence[LayerCost], width: int) -> list[RenderableType]:
         )
         for layer in layers_by_share(layers)[:_TABLE_ROWS]
     ]
-    table = _table(width - 2, ("layer", "at the peak", "residuals", "parameters", "FLOPs"), rows)
+    table = figures_table(width - 2, ("layer", "at the peak", "residuals", "parameters", "FLOPs"), rows)
     rest = len(layers) - _TABLE_ROWS
     return [table, Text(f"{format_count(rest)} more in the HTML report", style="dim")] if rest > 0 else [table]
 
@@ -313,9 +255,9 @@ def _decisions(plan: MemoryPlan, width: int) -> list[RenderableType]:
         for row in plan.decisions[:_TABLE_ROWS]
     ]
     return [
-        _table(width - 2, ("decision", "residuals", "bytes"), totals),
+        figures_table(width - 2, ("decision", "residuals", "bytes"), totals),
         Text(),
-        _table(width - 2, ("the largest", "op type", "bytes", "decision"), largest, left=(1, 3)),
+        figures_table(width - 2, ("the largest", "op type", "bytes", "decision"), largest, left=(1, 3)),
     ]  # fmt: skip
 
 
@@ -324,18 +266,7 @@ def _comparisons(comparisons: Iterable[Comparison], width: int) -> RenderableTyp
     for row in comparisons:
         measured = Text(row.measured, style="dim" if row.measured == NOT_MEASURED else "bold")
         rows.append([row.label, row.predicted, measured, row.difference])
-    return _table(width - 2, ("", "predicted", "measured", "difference"), rows)
-
-
-def _origins(rows: Sequence[tuple[str, str]], width: int) -> RenderableType:
-    labels = [shorten_middle(printable(label), 24) for label, _ in rows]
-    text_width = max(width - 2 - max(map(cell_len, labels)) - _GAP, 12)
-    table = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(overflow="fold")
-    for label, (_, text) in zip(labels, rows, strict=True):
-        table.add_row(Text(label), Text(_wrapped(text, text_width)))
-    return table
+    return figures_table(width - 2, ("", "predicted", "measured", "difference"), rows)
 
 
 def _name(name: str) -> Text:

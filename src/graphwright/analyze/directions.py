@@ -1,0 +1,141 @@
+"""Which part of a step each node belongs to: forward, backward, or optimizer. Told by dataflow, never by a name.
+
+Terms
+-----
+backward
+    What depends on the gradient of the loss (`graphwright.analyze.backward`).
+activation
+    A forward value that depends on the step's inputs or on random numbers: floats of rank one or more, masks, lists.
+optimizer
+    What lies between gradients and the updates of variables. A node that depends on gradients, from which an update and no reader of
+    activations can be reached, is on the last stretch. There the optimizer begins with the first arithmetic on a finished gradient:
+    scaling, clipping, weight decay and the gradients of regularizers are optimizer; sums over a batch, transpositions and sums of
+    several gradients of one weight (AddN), which finish the gradient, are backward. What only the optimizer needs (a schedule of the
+    learning rate, corrections of moments) belongs to it too, and so do updates of the same variables that depend on no input (weight
+    decay apart from the gradient).
+
+Gap: elementwise arithmetic that finishes the gradient of a weight without reading an activation (the weight times a constant) counts as
+optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Literal
+
+from graphwright.analyze.backward import backward_nodes, updated_variables
+from graphwright.analyze.flops import flop_rule
+from graphwright.analyze.resource_effects import BRANCHES
+from graphwright.ir.dtypes import DType
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.walk import topological_order
+
+Direction = Literal["forward", "backward", "optimizer"]
+
+_FINISHES_A_GRADIENT = frozenset({"AddN", "AccumulateNV2", "BiasAdd", "NcclAllReduce", "CollectiveReduce", "CollectiveReduceV2"})
+_ARITHMETIC = frozenset({"element by element", "optimizer"})
+_NORMS = frozenset({"L2Loss", "EuclideanNorm"})
+_SOURCES = ("IteratorGetNext", "QueueDequeue", "ReaderRead")
+
+
+def find_directions(graph: Graph) -> Mapping[Node, Direction]:
+    """The direction of every node of a flat graph; forward is what is neither backward nor optimizer.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> g = Graph()
+    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (8,))]).outputs[0]
+    >>> y = g.add_node("Relu", "y", inputs=[x], output_types=[(DTYPES["float32"], (8,))])
+    >>> find_directions(g)[y]
+    'forward'
+    """
+    backward = backward_nodes(graph)
+    if not backward:
+        return dict.fromkeys(graph.nodes, "forward")
+    order = topological_order(graph)
+    optimizer = _find_optimizer(graph, order, backward)
+    return {n: "optimizer" if n in optimizer else "backward" if n in backward else "forward" for n in order}
+
+
+def _find_optimizer(graph: Graph, order: Sequence[Node], backward: AbstractSet[Node]) -> set[Node]:
+    depends = _depends_on_data(graph, order)
+    last_stretch = _last_stretch(order, backward, depends)
+    optimizer: set[Node] = set()
+    for node in order:
+        if node in last_stretch and (_begins(node) or any(v.producer in optimizer for v in node.inputs)):
+            optimizer.add(node)
+    updated = {variable for node in optimizer for variable in updated_variables(node)}
+    for node in order:
+        if node not in backward and node not in depends and any(v in updated for v in updated_variables(node)):
+            optimizer.add(node)
+    return optimizer | _only_for(optimizer, order, backward, graph)
+
+
+def _last_stretch(order: Sequence[Node], backward: AbstractSet[Node], depends: AbstractSet[Node]) -> set[Node]:
+    """Backward nodes that lead to an update and to no reader of an activation."""
+    reads: set[Node] = set()
+    updates: set[Node] = set()
+    for node in reversed(order):
+        if node not in backward:
+            continue
+        after = [c for v in node.outputs for c in v.consumers if c in backward]
+        if any(c in reads for c in after) or any(v.producer not in backward and _is_activation(v, depends) for v in node.inputs):
+            reads.add(node)
+        if any(c in updates for c in after) or updated_variables(node) or _updates_in_branches(node):
+            updates.add(node)
+    return updates - reads
+
+
+def _updates_in_branches(node: Node) -> bool:
+    """Whether it is a conditional that may write variables: loss scaling and gradient accumulation update so."""
+    return node.op_type in BRANCHES and any(v.dtype.name == "resource" for v in node.inputs)
+
+
+def _begins(node: Node) -> bool:
+    if node.op_type in _FINISHES_A_GRADIENT:
+        return False
+    rule = flop_rule(node.op_type)
+    arithmetic = rule is not None and rule.family in _ARITHMETIC
+    return arithmetic or node.op_type in _NORMS or node.op_type in BRANCHES or bool(updated_variables(node))
+
+
+def _depends_on_data(graph: Graph, order: Sequence[Node]) -> set[Node]:
+    """Nodes that depend on what the step is given, or on random numbers."""
+    fed = {v.producer for v in graph.inputs if v.dtype.name != "resource"}
+    found: set[Node] = set()
+    for node in order:
+        if (
+            node in fed
+            or node.op_type in ("Placeholder", "PlaceholderV2", "_Arg")
+            or node.op_type.startswith(_SOURCES)
+            or _is_random(node)
+            or any(v.producer in found for v in node.inputs)
+        ):
+            found.add(node)
+    return found
+
+
+def _is_random(node: Node) -> bool:
+    rule = flop_rule(node.op_type)
+    return rule is not None and rule.family.startswith("random")
+
+
+def _is_activation(value: Value, depends: AbstractSet[Node]) -> bool:
+    return value.producer in depends and value.shape != () and _carries(value.dtype)
+
+
+def _carries(dtype: DType) -> bool:
+    return dtype.name in ("bool", "variant") or dtype.name.startswith(("float", "bfloat", "complex"))
+
+
+def _only_for(optimizer: AbstractSet[Node], order: Sequence[Node], backward: AbstractSet[Node], graph: Graph) -> set[Node]:
+    """What nothing but the optimizer reads: outputs of the graph and other effects do not need it."""
+    found: set[Node] = set()
+    fixed = {v.producer for v in (*graph.inputs, *graph.outputs)} | set(graph.control_outputs)
+    for node in reversed(order):
+        if node in optimizer or node in backward or node in fixed or not node.outputs:
+            continue
+        readers = [c for v in node.outputs for c in v.consumers]
+        if readers and all(c in optimizer or c in found for c in readers):
+            found.add(node)
+    return found

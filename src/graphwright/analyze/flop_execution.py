@@ -1,0 +1,235 @@
+"""Which nodes a graph executes, and how often: loops, branches and calls included.
+
+Loops that are nodes with functions run on scalars and lists, as in `graphwright.analyze.loops`; loops and conditionals of TF1 are
+found as frames (`graphwright.analyze.frames`). Unlike there, a size that is not known is no error, since a node without a count is listed.
+
+Rules: a loop whose trip count is known counts that often. Where its body holds control flow that depends on the iteration, each
+iteration is followed, up to a limit. Where nothing says how often it runs, and nobody measured it, it counts once, and is named. Of
+branches the one that costs more counts, unless the predicate is a constant.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphwright.analyze.flops import node_flops
+from graphwright.analyze.frames import choose_sides, count_frames, has_frames
+from graphwright.analyze.loop_execution import Constant, Executor, InferBody
+from graphwright.analyze.resource_effects import as_tuple
+from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, TensorList, number_of
+from graphwright.analyze.trip_counts import CountedLoop, TripCount, follow_loop
+from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.traits import is_back_edge, is_call, is_control_flow
+from graphwright.ir.walk import topological_order
+
+_FOLLOWED = 20_000  # nodes executed to follow the iterations of one loop one by one
+_LONGEST_LIST = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What one execution of a graph runs.
+
+    Attributes:
+        times: by node of the graph, the nodes that it runs and how often: itself, or what is in its functions.
+        trips: by name of the loop, how often it runs.
+        branches: by name of the node (or of the predicate), what each of its branches costs in FLOPs.
+    """
+
+    times: Mapping[Node, Mapping[Node, float]]
+    trips: Mapping[str, TripCount] = field(default_factory=dict[str, TripCount])
+    branches: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+
+
+def execute(
+    graph: Graph, constant: Constant, *, infer_body: InferBody | None = None, measured: Mapping[str, int] | None = None
+) -> Execution:
+    """Follow one execution of the graph; its nodes all run.
+
+    Args:
+        constant: the array of a value whose producer is a `Const`, or None.
+        infer_body: sets the shapes in a function's body, as for `loop_costs`.
+        measured: iterations of loops, by name, where they were measured.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('graph "g"\\n%x = Const() : float32[4]\\n%y = Relu(%x:0) : float32[4]')
+    >>> execute(g, lambda value: None).times[g["y"]]
+    {<Node y = Relu(x:0)>: 1.0}
+    """
+    if not any(is_control_flow(n) or is_call(n, graph) for n in graph.nodes) and not has_frames(graph.nodes):
+        return Execution({node: {node: 1.0} for node in graph.nodes})
+    return _Follower(graph, constant, infer_body, measured or {}).run()
+
+
+class _Follower(Executor):
+    """Executes for the sake of what runs, not of what it holds."""
+
+    def __init__(self, graph: Graph, constant: Constant, infer_body: InferBody | None, measured: Mapping[str, int]) -> None:
+        super().__init__(graph, constant, infer_body)
+        self.measured = measured
+        self.trips_by_name: dict[str, TripCount] = {}
+        self.branches: dict[str, tuple[float, ...]] = {}
+        self.calls: list[str] = []
+
+    def run(self) -> Execution:
+        order = topological_order(self.graph)
+        states: dict[Value, State] = {}
+        fed = {v.producer for v in self.graph.inputs}
+        for value in self.graph.inputs:
+            state = Dense(Storage(0, value.shape, resident=True))
+            states[value] = state
+            if value in self.graph.variables:
+                self.variables[state.storage] = self.graph.variables[value]
+        runs = self._run_nodes([n for n in order if n not in fed], states)
+        times: dict[Node, Mapping[Node, float]] = {node: {node: 1.0} for node in fed}
+        times.update(runs)
+        return Execution(times, self.trips_by_name, self.branches)
+
+    def _run_nodes(self, order: Sequence[Node], states: dict[Value, State]) -> dict[Node, Mapping[Node, float]]:
+        """Execute nodes one after the other; what each of them runs."""
+        counts = count_frames(order, self.constant_number, self.measured) if has_frames(order) else None
+        done: dict[Node, Mapping[Node, float]] = {}
+        for node in order:
+            inner = Frame()
+            arguments = [states.get(v) or Dense(Storage(0, v.shape)) for v in node.inputs]
+            if counts is not None and any(is_back_edge(v, node) for v in node.inputs):  # its number is that of the first round only
+                outputs: list[State] = [Dense(Storage(0, v.shape)) for v in node.outputs]
+                inner.executed.append((node, 1.0))
+            else:
+                outputs = self.execute(node, arguments, inner)
+            states.update(zip(node.outputs, outputs, strict=False))
+            done[node] = found = defaultdict[Node, float](float)
+            _add(found, inner, 1)
+        if counts is None:
+            return done
+        for node, often in counts.times.items():
+            if often != 1:
+                done[node] = {ran: k * often for ran, k in done[node].items()}
+        self.trips_by_name.update(counts.trips)
+        if counts.sides:
+            dropped, costs = choose_sides(counts, lambda node: _known_flops(done[node]), self.constant_number)
+            self.branches.update({predicate.name: both for predicate, both in costs.items()})
+            for node, taken in counts.sides.items():
+                if taken & dropped:
+                    done[node] = {}
+        return done
+
+    # What the executor of memory does otherwise
+
+    def _size(self, value: Value, arguments: Sequence[State]) -> int:
+        del arguments
+        return value.nbytes or 0
+
+    def _make(self, value: Value, arguments: Sequence[State], frame: Frame, number: Scalar | None = None) -> State:
+        if value.dtype.name == "variant":
+            return TensorList(())
+        del arguments, frame
+        return Dense(Storage(0, value.shape), number)
+
+    def _call(self, function: Function, arguments: Sequence[State], frame: Frame) -> list[State]:
+        body = function.body
+        if function.name in self.calls:  # it calls itself: what it does is not followed
+            return [Dense(Storage(0, v.shape)) for v in body.outputs]
+        self._ensure_shapes(function, arguments)
+        states: dict[Value, State] = dict(zip(body.inputs, arguments, strict=True))
+        parameters = {v.producer for v in body.inputs}
+        self.calls.append(function.name)
+        needed = [n for n in (topological_order(body) if has_frames(body.nodes) else body.nodes) if n not in parameters]
+        for runs in self._run_nodes(needed, states).values():
+            frame.executed += runs.items()
+        self.calls.pop()
+        return [states.get(v) or Dense(Storage(0, v.shape)) for v in body.outputs]
+
+    def _branches(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
+        names = [a for key in ("then_branch", "else_branch", "branches") for a in as_tuple(node.attrs.get(key))]
+        functions = [self.graph.functions.get(r.name) if isinstance(r, FunctionReference) else None for r in names]
+        known = [f for f in functions if f is not None]
+        predicate = number_of(arguments[0])
+        if predicate is not None and known:
+            chosen = (0 if predicate else 1) if "then_branch" in node.attrs else min(max(int(predicate), 0), len(known) - 1)
+            known = known[chosen : chosen + 1]
+        results: list[tuple[float, list[State], Frame]] = []
+        for function in known:
+            inner = Frame()
+            outputs = self._call(function, arguments[1:], inner)
+            results.append((_known_flops(dict(inner.executed)) if len(known) > 1 else 0.0, outputs, inner))
+        if not results:
+            frame.executed.append((node, 1.0))
+            return [Dense(Storage(0, v.shape)) for v in node.outputs]
+        _, outputs, costliest = max(results, key=lambda r: r[0])
+        frame.executed += costliest.executed
+        if len(results) > 1:
+            self.branches[node.name] = tuple(cost for cost, _, _ in results)
+            if len({tuple(number_of(s) for s in r[1]) for r in results}) > 1:
+                outputs = [_without_number(s) for s in outputs]
+        return outputs
+
+    def _loop(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
+        condition, body = self._function(node, "cond"), self._function(node, "body")
+        if condition is None or body is None:
+            frame.executed.append((node, 1.0))
+            return [Dense(Storage(0, v.shape)) for v in node.outputs]
+        loop = CountedLoop.of_functions(condition.body, body.body)
+        trip, numbers = follow_loop(loop, [number_of(a) for a in arguments], self.constant_number)
+        if node.name in self.measured and not self.calls:
+            trip = TripCount(self.measured[node.name], "exact")
+        self._note(node, trip)
+        ran = defaultdict[Node, float](float)
+        one_by_one = trip.kind == "exact" and trip.count * len(body.body) <= _FOLLOWED and _holds_control_flow(body.body)
+        state = list(arguments)
+        if one_by_one:
+            for _ in range(trip.count):
+                inner = Frame()
+                state = self._call(body, state, inner)
+                _add(ran, inner, 1)
+        elif trip.count:
+            inner = Frame()
+            unchanging = [v is o for v, o in zip(body.body.inputs, body.body.outputs, strict=True)]
+            first = [s if kept else _without_number(s) for s, kept in zip(state, unchanging, strict=True)]
+            after = self._call(body, first, inner)
+            _add(ran, inner, trip.count)
+            state = [_grown(before, s, trip.count) for before, s in zip(first, after, strict=True)]
+        check = Frame()
+        self._call(condition, arguments, check)
+        _add(ran, check, trip.count + (trip.kind != "unknown"))
+        frame.executed += ran.items()
+        return [
+            Dense(s.storage, number) if isinstance(s, Dense) and s.number != number else s for s, number in zip(state, numbers, strict=True)
+        ]
+
+    def _note(self, node: Node, trip: TripCount) -> None:
+        former = self.trips_by_name.get(node.name)
+        if former is not None and former != trip:  # a loop in a loop, which runs otherwise each time
+            kind = "unknown" if "unknown" in (former.kind, trip.kind) else "at most"
+            trip = TripCount(max(former.count, trip.count), kind)
+        self.trips_by_name[node.name] = trip
+
+
+def _add(ran: defaultdict[Node, float], frame: Frame, times: int) -> None:
+    for node, often in frame.executed:
+        ran[node] += often * times
+
+
+def _without_number(state: State) -> State:
+    return Dense(state.storage) if isinstance(state, Dense) and state.number is not None else state
+
+
+def _grown(before: State, after: State, count: int) -> State:
+    """A list to which each of so many iterations adds as much as the first did."""
+    if not isinstance(after, TensorList) or not isinstance(before, TensorList) or count < 2 or not after.items:
+        return after
+    length = len(before.items) + count * (len(after.items) - len(before.items))
+    if length <= len(after.items) or length > _LONGEST_LIST:
+        return after
+    return TensorList((*after.items, *([after.items[-1]] * (length - len(after.items)))), after.dtype)
+
+
+def _holds_control_flow(body: Graph) -> bool:
+    return any(is_control_flow(n) or is_call(n, body) for n in body.nodes)
+
+
+def _known_flops(runs: Mapping[Node, float]) -> float:
+    return sum(often * (node_flops(node) or 0.0) for node, often in runs.items())

@@ -1,0 +1,118 @@
+"""Add up what an execution runs: FLOPs and bytes by direction, op type and layer, and what could not be counted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from graphwright.analyze.backward import updated_variables
+from graphwright.analyze.directions import Direction, find_directions
+from graphwright.analyze.flop_execution import Execution
+from graphwright.analyze.flops import flop_rule, node_flops
+from graphwright.analyze.traffic import bytes_moved
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import is_call, is_control_flow
+
+_NO_WORK = frozenset({"Const", "Placeholder", "PlaceholderV2", "_Arg", "_Retval", "NoOp"})
+
+
+@dataclass(slots=True)
+class Sums:
+    """Figures of a group of nodes."""
+
+    ops: int = 0
+    flops: dict[Direction, float] = field(default_factory=lambda: {"forward": 0.0, "backward": 0.0, "optimizer": 0.0})
+    bytes_moved: float = 0.0
+    unknown: int = 0
+    unknown_bytes: int = 0  # nodes whose bytes are not known
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The figures of a graph.
+
+    Attributes:
+        unknown_reason: by op type that could not be counted, why.
+        unknown_counts: by such an op type, how many nodes, the bytes they move, and how many of their bytes are not known.
+    """
+
+    whole: Sums
+    per_op_type: Mapping[str, Sums]
+    per_layer: Mapping[str, Sums]
+    unknown_reason: Mapping[str, str]
+    unknown_counts: Mapping[str, tuple[int, float, int]]
+
+
+def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str]) -> Tally:
+    """Add up an execution.
+
+    Args:
+        graph: flat; what calls and control flow run is in the execution.
+        layer_of: the layer of a node of the graph, by its name; what a loop runs belongs to the loop's.
+
+    >>> from graphwright.analyze.flop_execution import execute
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('graph "g"\\n%x = Const() : float32[4]\\n%y = Relu(%x:0) : float32[4]')
+    >>> tally(g, execute(g, lambda value: None), lambda name: name).whole.flops["forward"]
+    4.0
+    """
+    whole = Sums()
+    per_op_type: dict[str, Sums] = defaultdict(Sums)
+    per_layer: dict[str, Sums] = defaultdict(Sums)
+    reasons: dict[str, str] = {}
+    counts: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0])
+    directions = _Directions(graph)
+    for outer, runs in execution.times.items():
+        layer = per_layer[layer_of(outer.name)] if outer.op_type not in _NO_WORK else None
+        for node, times in runs.items():
+            if node.op_type in _NO_WORK or not times:
+                continue
+            groups = [whole, per_op_type[node.op_type], *([layer] if layer is not None else [])]
+            flops, moved = node_flops(node), bytes_moved(node)
+            if flops is None:
+                reasons[node.op_type] = _reason(node)
+                entry = counts[node.op_type]
+                entry[0] += 1
+                entry[1] += times * (moved or 0)
+                entry[2] += moved is None
+            direction = directions.of(node, outer)
+            for group in groups:
+                group.ops += 1
+                group.flops[direction] += times * (flops or 0.0)
+                group.bytes_moved += times * (moved or 0)
+                group.unknown += flops is None
+                group.unknown_bytes += moved is None
+    return Tally(
+        whole,
+        dict(per_op_type),
+        {name: sums for name, sums in per_layer.items() if sums.ops},
+        reasons,
+        {op_type: (int(count), moved, int(open_)) for op_type, (count, moved, open_) in counts.items()},
+    )
+
+
+def _reason(node: Node) -> str:
+    if is_control_flow(node) or is_call(node, node.graph):
+        return "its function is not there"
+    return "no rule" if flop_rule(node.op_type) is None else "unknown shape"
+
+
+class _Directions:
+    """Directions of nodes; a loop that is forward as a whole may hold a training step, whose nodes have their own."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._of: dict[Graph, Mapping[Node, Direction]] = {graph: find_directions(graph)}
+
+    def of(self, node: Node, outer: Node) -> Direction:
+        direction = self._of[self._graph][outer]
+        if node.graph is self._graph or direction != "forward":
+            return direction
+        if node.graph not in self._of:
+            self._of[node.graph] = find_directions(node.graph) if _writes_variables(node.graph) else {}
+        return self._of[node.graph].get(node, "forward")
+
+
+def _writes_variables(body: Graph) -> bool:
+    return any(updated_variables(n) for n in body.nodes)

@@ -1,0 +1,236 @@
+"""How often each node of a graph with control flow of TF1 runs: frames of loops, and the sides of conditionals.
+
+A loop of TF1 is a *frame*: values come in through `Enter`, go round from `NextIteration` to `Merge`, are let through by
+`Switch` while `LoopCond` is true, and leave through `Exit` (Yu et al., "Dynamic Control Flow in Large-Scale Machine Learning",
+EuroSys 2018). What depends on the true side of such a `Switch` runs once per iteration; the rest of the frame, the condition, once more.
+A `Switch` whose predicate is no `LoopCond` is a conditional, which a `Merge` ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphwright.analyze.storages import Scalar
+from graphwright.analyze.trip_counts import ConstantNumber, CountedLoop, TripCount, follow_loop, scalar_value
+from graphwright.ir.graph import Node, Value
+from graphwright.ir.traits import is_back_edge
+
+_ENTER, _EXIT = ("Enter", "RefEnter"), ("Exit", "RefExit")
+_SWITCH, _MERGE, _NEXT = ("Switch", "RefSwitch", "_SwitchN"), ("Merge", "RefMerge"), ("NextIteration", "RefNextIteration")
+
+Side = tuple[Value, int]
+"""A predicate, and which output of its `Switch` nodes: 1 is the true side."""
+
+
+@dataclass(eq=False, slots=True)
+class _Frame:
+    name: str
+    parent: _Frame | None
+    merges: list[Node] = field(default_factory=list[Node])
+    condition: Node | None = None
+    exits: list[Node] = field(default_factory=list[Node])
+    trip: TripCount = field(default_factory=lambda: TripCount(1, "unknown"))
+
+
+@dataclass(frozen=True, slots=True)
+class FrameCounts:
+    """How often nodes run.
+
+    Attributes:
+        times: by node; 1 outside of loops.
+        trips: by name of the frame.
+        sides: by node that runs only on a side of a conditional, those sides.
+    """
+
+    times: Mapping[Node, float]
+    trips: Mapping[str, TripCount]
+    sides: Mapping[Node, frozenset[Side]]
+
+
+def has_frames(nodes: Iterable[Node]) -> bool:
+    """Whether there is control flow of TF1 among the nodes."""
+    return any(node.op_type in _SWITCH or node.op_type in _ENTER for node in nodes)
+
+
+def count_frames(order: Sequence[Node], constant: ConstantNumber, measured: Mapping[str, int] | None = None) -> FrameCounts:
+    """Find the frames and how often they run, and the sides of conditionals.
+
+    Args:
+        order: nodes in topological order, a `Merge` before the `NextIteration` that it reads.
+        constant: the number of a value that is a constant, or None.
+        measured: iterations of frames, by name, where they were measured.
+    """
+    frames = _find_frames(order)
+    ends: dict[Value, Scalar | None] = {}
+    loops = list(dict.fromkeys(frame for frame in frames.values() if frame is not None))
+    for frame in loops:
+        if frame.name in (measured or {}):
+            frame.trip = TripCount((measured or {})[frame.name], "exact")
+        else:
+            _count(frame, ends, constant)
+    inside = _find_bodies(order, frames)
+    times = {node: _times(frames[node], node in inside) for node in order}
+    return FrameCounts(times, {frame.name: frame.trip for frame in loops}, _find_sides(order))
+
+
+def counters_of(order: Sequence[Node]) -> dict[str, Value]:
+    """By frame, an `Exit` that says how often it ran: of a value that starts with 0 and grows by 1."""
+    found: dict[str, Value] = {}
+    frames = _find_frames(order)
+    for frame in dict.fromkeys(f for f in frames.values() if f is not None and f.parent is None):
+        for leave in frame.exits:
+            merge = leave.inputs[0].producer.inputs[0].producer
+            if merge in frame.merges:
+                start, following = _start(merge), _following(merge)
+                if start is not None and following is not None and is_counter(start, following, merge.outputs[0]):
+                    found[frame.name] = leave.outputs[0]
+    return found
+
+
+def is_counter(start: Value, following: Value, before: Value) -> bool:
+    """Whether `following` is `before` plus one, where `before` begins with the constant `start`, an integer scalar."""
+    if start.producer.op_type != "Const" or start.shape != () or start.dtype.name not in ("int32", "int64"):
+        return False
+    node = _through(following).producer
+    if node.op_type not in ("Add", "AddV2") or len(node.inputs) != 2:
+        return False
+    terms = [_through(v) for v in node.inputs]
+    return any(a is before and b.producer.op_type == "Const" and b.shape == () for a, b in (terms, terms[::-1]))
+
+
+def _through(value: Value) -> Value:
+    while value.producer.op_type in ("Identity", *_SWITCH):
+        value = value.producer.inputs[0]
+    return value
+
+
+def _find_frames(order: Sequence[Node]) -> dict[Node, _Frame | None]:
+    frames: dict[Node, _Frame | None] = {}
+    by_key: dict[tuple[_Frame | None, str], _Frame] = {}
+    for node in order:
+        around = [frames[v.producer] for v in node.inputs if not is_back_edge(v, node)] + [frames[c] for c in node.control_inputs]
+        frame = max(around, key=_depth, default=None)
+        if node.op_type in _ENTER:
+            attribute = node.attrs.get("frame_name")
+            name = attribute.decode() if isinstance(attribute, bytes) else node.name
+            frame = by_key.setdefault((frame, name), _Frame(name, frame))
+        elif node.op_type in _EXIT and frame is not None:
+            frame.exits.append(node)
+            frame = frame.parent
+        elif frame is not None and node.op_type in _MERGE and any(is_back_edge(v, node) for v in node.inputs):
+            frame.merges.append(node)
+        elif frame is not None and node.op_type == "LoopCond":
+            frame.condition = node
+        frames[node] = frame
+    return frames
+
+
+def _depth(frame: _Frame | None) -> int:
+    depth = 0
+    while frame is not None:
+        depth, frame = depth + 1, frame.parent
+    return depth
+
+
+def _start(merge: Node) -> Value | None:
+    enters = [v.producer for v in merge.inputs if v.producer.op_type in _ENTER]
+    return enters[0].inputs[0] if enters else None
+
+
+def _following(merge: Node) -> Value | None:
+    rounds = [v.producer for v in merge.inputs if v.producer.op_type in _NEXT]
+    return rounds[0].inputs[0] if rounds else None
+
+
+def _count(frame: _Frame, ends: dict[Value, Scalar | None], constant: ConstantNumber) -> None:
+    """Compute the frame's scalars; what its exits hand out is known to the frames behind it."""
+    if frame.condition is None:
+        return
+    turning = [(m, s, f) for m in frame.merges if (s := _start(m)) is not None and (f := _following(m)) is not None]
+    values = [m.outputs[0] for m, _, _ in turning]
+    loop = CountedLoop(frame.condition.inputs[0], values, values, [f for _, _, f in turning])
+    frame.trip, numbers = follow_loop(loop, [scalar_value(s, dict(ends), constant) for _, s, _ in turning], constant)
+    last = dict(zip(values, numbers, strict=True))
+    for leave in frame.exits:
+        ends[leave.outputs[0]] = last.get(_through(leave.inputs[0]))
+
+
+def _find_bodies(order: Sequence[Node], frames: Mapping[Node, _Frame | None]) -> set[Node]:
+    """What runs only while the loop goes on: it depends on the true side of a `Switch` of its frame."""
+    inside: set[Node] = set()
+    for node in order:
+        frame = frames[node]
+        if frame is None or node.op_type in _ENTER:
+            continue
+        for value in node.inputs:
+            source = value.producer
+            goes_on = source.op_type in _SWITCH and value.index == 1 and source.inputs[1].producer.op_type == "LoopCond"
+            if not is_back_edge(value, node) and frames[source] is frame and (goes_on or source in inside):
+                inside.add(node)
+        if any(c in inside and frames[c] is frame for c in node.control_inputs):
+            inside.add(node)
+        if any(frames[v.producer] is not frame and v.producer.op_type in _EXIT for v in node.inputs):
+            inside.add(node)
+    return inside
+
+
+def _times(frame: _Frame | None, in_body: bool) -> float:
+    times = 1.0
+    while frame is not None:
+        times *= frame.trip.count + (0 if in_body or frame.trip.kind == "unknown" else 1)
+        frame, in_body = frame.parent, True
+    return times
+
+
+def _find_sides(order: Sequence[Node]) -> dict[Node, frozenset[Side]]:
+    sides: dict[Node, frozenset[Side]] = {}
+
+    def of_value(value: Value) -> frozenset[Side]:
+        node = value.producer
+        own = sides.get(node, frozenset())
+        if node.op_type in _SWITCH and node.inputs[1].producer.op_type != "LoopCond":
+            return own | {(_through(node.inputs[1]), value.index)}
+        return own
+
+    for node in order:
+        found = [of_value(v) for v in node.inputs if not is_back_edge(v, node)]
+        if node.op_type in _MERGE and len(found) > 1:
+            common = frozenset[Side].intersection(*found)
+        else:
+            common = frozenset[Side]().union(*found, *(sides.get(c, frozenset()) for c in node.control_inputs))
+        if common:
+            sides[node] = common
+    return sides
+
+
+def choose_sides(
+    counts: FrameCounts, cost_of: Callable[[Node], float], constant: ConstantNumber
+) -> tuple[frozenset[Side], dict[Value, tuple[float, float]]]:
+    """Of each conditional the side that costs more, or the one that a constant predicate takes.
+
+    Args:
+        cost_of: FLOPs of one node, with all that its times say.
+
+    Returns:
+        The sides that are not taken, and by predicate that is not constant what both sides cost (false, true).
+    """
+    depth: dict[Value, int] = {}
+    for taken in counts.sides.values():
+        for predicate, _ in taken:
+            depth[predicate] = max(depth.get(predicate, 0), len(taken))
+    dropped: set[Side] = set()
+    costs: dict[Value, tuple[float, float]] = {}
+    by_side: dict[Side, list[Node]] = {}
+    for node, taken in counts.sides.items():
+        for side in taken:
+            by_side.setdefault(side, []).append(node)
+    for predicate in sorted(depth, key=lambda p: -depth[p]):  # inner ones first
+        number = scalar_value(predicate, {}, constant)
+        if number is not None:
+            dropped.add((predicate, 0 if number else 1))
+            continue
+        both = [sum(cost_of(n) for n in by_side.get((predicate, k), ()) if not counts.sides[n] & dropped) for k in (0, 1)]
+        costs[predicate] = (both[0], both[1])
+        dropped.add((predicate, 0 if both[1] >= both[0] else 1))
+    return frozenset(dropped), costs

@@ -1,0 +1,163 @@
+"""What `count_flops` gives: FLOPs by direction, op type and layer, bytes moved, and what could not be counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from graphwright.analyze.polynomials import Polynomial
+
+
+@dataclass(frozen=True, slots=True)
+class FlopRow:
+    """An op type or a layer.
+
+    With an open batch size the figures are nan, and `formula` says the FLOPs.
+
+    Attributes:
+        ops: nodes that are executed, each counted once however often a loop runs it.
+        bytes_moved: of all executions; each input read once and each output written once.
+        unknown: nodes among them that could not be counted.
+    """
+
+    name: str
+    ops: int
+    forward: float
+    backward: float
+    optimizer: float
+    bytes_moved: float
+    unknown: int = 0
+    formula: Polynomial | None = None
+
+    @property
+    def total(self) -> float:
+        """FLOPs in all directions."""
+        return self.forward + self.backward + self.optimizer
+
+    @property
+    def arithmetic_intensity(self) -> float:
+        """FLOPs per byte moved; nan where nothing is moved."""
+        return self.total / self.bytes_moved if self.bytes_moved else math.nan
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers; null where a figure is a formula."""
+        return {
+            "ops": self.ops,
+            "forward_flops": number(self.forward),
+            "backward_flops": number(self.backward),
+            "optimizer_flops": number(self.optimizer),
+            "bytes_moved": number(self.bytes_moved),
+            "flops_per_byte": number(self.arithmetic_intensity),
+            "unknown_ops": self.unknown,
+            "formula": None if self.formula is None else str(self.formula),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownOps:
+    """Nodes of an op type that could not be counted.
+
+    Attributes:
+        count: how many.
+        reason: "no rule" or "unknown shape".
+        node_share: of all nodes that are executed.
+        bytes_share: of all bytes moved that are known; nan where theirs are not.
+    """
+
+    count: int
+    reason: str
+    node_share: float
+    bytes_share: float
+
+
+@dataclass(frozen=True)
+class FlopCount:
+    """Floating-point operations of a step, a multiply-add counted as two. Returned by `graphwright.count_flops`.
+
+    With an open batch size, forward, backward, optimizer, total and bytes_moved are nan, and `formulas` has them as polynomials.
+
+    Attributes:
+        forward: FLOPs of the forward pass.
+        backward: of the gradients.
+        optimizer: of what lies between finished gradients and the updates of variables, clipping and weight decay included.
+        unknown: by op type, what could not be counted. It is in no figure.
+        per_op_type: by op type, the most FLOPs first.
+        per_layer: by name scope of the layer, the most FLOPs first.
+        bytes_moved: each input of a node read once, each output written once.
+        loops: by loop, how often it runs: "10 iterations", "at most 10 iterations", "per iteration: ..." or "... (measured)".
+        branches: by conditional, the FLOPs of each branch; the largest is counted.
+        formulas: by figure ("forward", ..., "total", "bytes_moved"), a polynomial of the batch size; empty where it is bound.
+        how: by figure, how it was obtained.
+    """
+
+    name: str
+    feeds: Mapping[str, tuple[int | None, ...]]
+    node_count: int
+    forward: float
+    backward: float
+    optimizer: float
+    bytes_moved: float
+    unknown: Mapping[str, UnknownOps]
+    per_op_type: Mapping[str, FlopRow]
+    per_layer: Mapping[str, FlopRow]
+    how: Mapping[str, str]
+    loops: Mapping[str, str] = field(default_factory=dict[str, str])
+    branches: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    formulas: Mapping[str, Polynomial] = field(default_factory=dict[str, Polynomial])
+
+    @property
+    def total(self) -> float:
+        """FLOPs of the whole step; without what is in `unknown`."""
+        return self.forward + self.backward + self.optimizer
+
+    @property
+    def arithmetic_intensity(self) -> float:
+        """FLOPs per byte moved; nan where nothing is moved."""
+        return self.total / self.bytes_moved if self.bytes_moved else math.nan
+
+    @property
+    def formula(self) -> Polynomial | None:
+        """All FLOPs as a polynomial of the batch size, where it is open: `str()` writes it, calling it gives the figure."""
+        return self.formulas.get("total")
+
+    def __str__(self) -> str:
+        from graphwright.report.terminal_flops import render_flop_count
+
+        return render_flop_count(self)
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers and text, as docs/json.md lists them; null for a figure that is a formula."""
+        return {
+            "name": self.name,
+            "feeds": {name: list(shape) for name, shape in self.feeds.items()},
+            "node_count": self.node_count,
+            "forward_flops": number(self.forward),
+            "backward_flops": number(self.backward),
+            "optimizer_flops": number(self.optimizer),
+            "total_flops": number(self.total),
+            "bytes_moved": number(self.bytes_moved),
+            "flops_per_byte": number(self.arithmetic_intensity),
+            "unknown": {
+                op_type: {
+                    "count": ops.count,
+                    "reason": ops.reason,
+                    "node_share": number(ops.node_share),
+                    "bytes_share": number(ops.bytes_share),
+                }
+                for op_type, ops in self.unknown.items()
+            },
+            "per_op_type": {name: row.to_json() for name, row in self.per_op_type.items()},
+            "per_layer": {name: row.to_json() for name, row in self.per_layer.items()},
+            "loops": dict(self.loops),
+            "branches_flops": {name: list(costs) for name, costs in self.branches.items()},
+            "formulas": {name: str(formula) for name, formula in self.formulas.items()},
+            "how": dict(self.how),
+        }
+
+
+def number(figure: float) -> float | int | None:
+    """A figure for JSON: null for nan, and a whole number where it is one."""
+    if not math.isfinite(figure):
+        return None
+    return int(figure) if figure == int(figure) else figure
