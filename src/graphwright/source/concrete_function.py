@@ -38,16 +38,19 @@ class Binding:
     function: Any
 
 
-def from_concrete_function(function: Any) -> tuple[Graph, Binding]:
+def from_concrete_function(function: Any, *, planned: bool = True) -> tuple[Graph, Binding]:
     """Read a `ConcreteFunction`; the graph's inputs are its arguments, then its captures.
 
+    Args:
+        planned: whether a plan is to be made for it; what is only counted may hold anything.
+
     Raises:
-        UnsupportedError: it calls back into Python, or must be compiled by XLA.
+        UnsupportedError: it is to be planned, and calls back into Python, or must be compiled by XLA.
     """
     func_graph = function.graph
     name = str(getattr(function, "name", "") or func_graph.name)
     name = name.removeprefix("b'").rstrip("'")
-    if is_jit_compiled(function):
+    if planned and is_jit_compiled(function):
         raise _compiled_by_xla("the step", f"step {name!r}")
     graph = from_graph_def(func_graph.as_graph_def(add_shapes=True), name=func_graph.name)
     _drop_shape_attributes(graph)
@@ -67,7 +70,8 @@ def from_concrete_function(function: Any) -> tuple[Graph, Binding]:
             graph.variables[value] = Variable(name_of_variable, *_types_of(variable.shape, variable.dtype), bool(variable.trainable))
         elif behind is not None:
             graph.variables[value] = Variable(f"resource_{k}", *_types_of(*behind), False)
-    _refuse_unsupported(graph)
+    if planned:
+        _refuse_unsupported(graph)
     return graph, Binding(captures, argument_count, name, function)
 
 

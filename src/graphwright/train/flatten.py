@@ -47,6 +47,20 @@ def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = 
         UnknownShapeError: the feeds do not fit the step.
     """
     graph, binding = from_concrete_function(function)
+    graph, purity = flatten_graph(graph, feeds)
+    return FlatStep(graph, binding, purity, loop_costs(graph, constant_array, infer_body=infer_body_shapes))
+
+
+def flatten_graph(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, infer: bool = False) -> tuple[Graph, Purity]:
+    """A new graph without calls and without what nothing needs, with the shapes that follow from the feeds; and what is pure in it.
+
+    Args:
+        feeds: shapes of inputs by position, where they are not static in the graph.
+        infer: whether to infer shapes even where the feeds bind nothing new.
+
+    Raises:
+        UnknownShapeError: the feeds do not fit the graph.
+    """
     graph = inline_functions(graph, Purity(graph, stateful_op_types(graph)))
     split_identities(graph)
     remove_dead_code(graph)
@@ -58,7 +72,7 @@ def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = 
         run_iterations_in_order(graph)
         remove_dead_code(graph)
     # Inference imports the graph, which is the slow part: tracing with static shapes has inferred nearly all already.
-    if has_loops or any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
+    if infer or has_loops or any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
         infer_shapes(graph, feeds)
     for _ in range(_ROUNDS):  # folding makes shapes known, which makes more foldable
         folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
@@ -67,7 +81,7 @@ def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = 
         if not folded or not (has_loops or _has_unknown_sizes(graph)):
             break
         infer_shapes(graph, feeds)
-    return FlatStep(graph, binding, purity, loop_costs(graph, constant_array, infer_body=infer_body_shapes))
+    return graph, purity
 
 
 def _has_unknown_sizes(graph: Graph) -> bool:

@@ -15,7 +15,7 @@ from graphwright.ir.attributes import Attribute
 from graphwright.ir.constants import constant_types, tensor_attribute
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import Purity, called_functions
+from graphwright.ir.traits import Purity, called_functions, is_loop_of_tf1
 
 Evaluate = Callable[[Sequence[Value]], Sequence[np.ndarray[Any, Any]]]
 _LARGEST = 4096  # bytes; a larger constant would stay in memory for good
@@ -42,7 +42,7 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate) -> int:
     """
     constant: set[Node] = set()
     for node in graph.nodes:
-        if node.control_inputs or called_functions(node) or node.op_type in ("Placeholder", "_Arg", "NoOp"):
+        if node.control_inputs or called_functions(node) or node.op_type in ("Placeholder", "_Arg", "NoOp") or is_loop_of_tf1(node):
             continue
         computable = node.op_type == "Const" or (node.inputs and purity.is_pure(node) and all(v.producer in constant for v in node.inputs))
         if computable and all(_is_foldable(v) for v in node.outputs):
