@@ -41,6 +41,11 @@ CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 """Op types that call the function named in their attribute `f`."""
 _NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
 _MERGE = frozenset({"Merge", "RefMerge"})
+_ONLY_COMPUTES = (_VIEWS | _VIEWS_OF_ALL | _UNARY_IN_PLACE | _BINARY_IN_PLACE) - {"ReadVariableOp"} | frozenset(
+    "Const MatMul BatchMatMul BatchMatMulV2 Conv2D MaxPool AvgPool Shape Size Rank Fill Pack Unpack Transpose AddN Equal NotEqual Less "
+    "LessEqual Greater GreaterEqual Select SelectV2 GatherV2 ArgMax Range".split()
+)
+"""Known to be pure where nobody asks TensorFlow's registry."""
 _CONTROL_FLOW_OF_TF1 = frozenset("Switch Merge Enter Exit NextIteration LoopCond ControlTrigger".split())
 _STATEFUL_OPS = frozenset(
     "Assert Print PrintV2 RandomUniform RandomStandardNormal RandomUniformInt TruncatedNormal RandomShuffle Multinomial RandomGamma "
@@ -129,6 +134,17 @@ def callee(node: Node) -> str:
     return reference.name if isinstance(reference, FunctionReference) else node.op_type
 
 
+def result_functions(node: Node) -> tuple[str, ...]:
+    """The names of the functions of whose results the node's outputs are made: what it calls, its branches, or the body of a loop.
+
+    An op type that is not in the library names no function.
+    """
+    if node.op_type not in _CONTROL_FLOW:
+        return (callee(node),)
+    body = node.attrs.get("body")
+    return (body.name,) if isinstance(body, FunctionReference) else called_functions(node)
+
+
 def is_back_edge(value: Value, reader: Node) -> bool:
     """Whether the edge closes a loop of TF1: what `NextIteration` hands to `Merge` for the next round."""
     return closes_loop(value.producer.op_type, reader.op_type)
@@ -174,6 +190,7 @@ class Purity:
         self._graph = graph
         self._stateful = stateful
         self._functions: dict[str, bool] = {}
+        self._changing: dict[str, bool] = {}
 
     def is_pure(self, node: Node) -> bool:
         """Whether executing the node twice cannot be told from executing it once."""
@@ -186,7 +203,23 @@ class Purity:
             return False
         if reads_resource(node):
             return False
-        return not self._stateful.get(node.op_type, True)
+        return not self._stateful.get(node.op_type, node.op_type not in _ONLY_COMPUTES)
+
+    def changes_something(self, node: Node) -> bool:
+        """Whether running it is seen by others: not so for what is pure, a `NoOp`, or a call of functions none of whose effects is."""
+        if node.op_type in ("NoOp", "_Arg") or self.is_pure(node):
+            return False
+        names = [name for name in (*called_functions(node), node.op_type) if name in self._graph.functions]
+        return any(self._function_changes_something(name) for name in names) if names else True
+
+    def _function_changes_something(self, name: str) -> bool:
+        if name not in self._changing:
+            body = self._graph.functions[name].body
+            self._changing[name] = True  # a function that calls itself
+            # TensorFlow lists what has effects; what lists nothing is old, or has none.
+            listed = body.control_outputs or [n for n in body.nodes if has_known_effects(n) or called_functions(n)]
+            self._changing[name] = any(self.changes_something(n) for n in listed)
+        return self._changing[name]
 
     def _is_pure_function(self, name: str) -> bool:
         if name not in self._functions:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphwright.errors import GraphError, UnsupportedError
+from graphwright.ir.edit.inline import joined
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import Purity, callee, is_call, reads_resource
+from graphwright.ir.traits import Purity, callee, is_back_edge, is_call, reads_resource
 from graphwright.ir.walk import topological_order
 
 
@@ -63,10 +64,13 @@ def _emit(
         for argument, value in zip(source.inputs, arguments, strict=True):
             values[argument] = value
             controls[argument.producer] = (*waits, value.producer)
+    rounds: list[tuple[Node, int, Value]] = []  # back edges of loops of TF1, which are set when both ends are there
     for node in topological_order(source):
         if arguments is not None and node in controls:
             continue
-        inputs = [values[v] for v in node.inputs]
+        late = {k: v for k, v in enumerate(node.inputs) if v not in values and is_back_edge(v, node)}
+        first = next((values[v] for k, v in enumerate(node.inputs) if k not in late), None)
+        inputs = [first if k in late and first is not None else values[v] for k, v in enumerate(node.inputs)]
         before = _unique(c for n in node.control_inputs for c in controls[n])
         if not is_call(node, result):
             if waits and (reads_resource(node) or not purity.is_pure(node)):
@@ -74,6 +78,9 @@ def _emit(
             copy = _copy(node, result, result.unique_name(prefix + node.name), inputs, before)
             values.update(zip(node.outputs, copy.outputs, strict=True))
             controls[node] = (copy,)
+            rounds += [(copy, k, v) for k, v in late.items()]
+            if prefix and isinstance(frame := copy.attrs.get("frame_name"), bytes):
+                copy.attrs["frame_name"] = prefix.encode() + frame  # a function that is called twice makes two loops
             continue
         name = callee(node)
         if name in chain:
@@ -82,23 +89,17 @@ def _emit(
         if function is None:
             raise GraphError(f"function {name!r} is not in the library", where=f"node {node.name!r}")
         inside = f"{prefix}{node.name}/"
-        inner_waits = _joined([*before, *waits], result, f"{inside}start")
+        inner_waits = tuple(joined(result, [*before, *waits], f"{inside}start"))
         inner_values, inner_controls = _emit(
             function.body, result, purity, prefix=inside, arguments=inputs, waits=inner_waits, chain=(*chain, name)
         )
         for output, body_output in zip(node.outputs, function.body.outputs, strict=True):
             values[output] = inner_values[body_output]
         done = _unique(c for n in function.body.control_outputs for c in inner_controls[n]) or inner_waits
-        controls[node] = _joined(done, result, f"{inside}done") if node.control_consumers else done
+        controls[node] = tuple(joined(result, done, f"{inside}done")) if node.control_consumers else done
+    for copy, k, value in rounds:
+        result.replace_input(copy, k, values[value])
     return values, controls
-
-
-def _joined(nodes: Iterable[Node], result: Graph, name: str) -> tuple[Node, ...]:
-    """At most one node that runs after all of these: every edge from many nodes to many would be too many edges."""
-    several = _unique(nodes)
-    if len(several) < 2:
-        return several
-    return (result.add_node("NoOp", result.unique_name(name), control_inputs=several),)
 
 
 def _copy(node: Node, result: Graph, name: str, inputs: Sequence[Value], controls: Iterable[Node]) -> Node:

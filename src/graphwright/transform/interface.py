@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.dtypes import Shape
-from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.edit.inline import hand_on_control as hand_on_control
+from graphwright.ir.graph import Graph, Value
 from graphwright.ir.walk import topological_order
 
 PLACEHOLDERS = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "_Arg")
@@ -166,18 +167,6 @@ def replace_output_value(graph: Graph, old: Value, new: Value) -> None:
 def put_in_order(graph: Graph) -> None:
     """Bring the nodes into an order in which they can run, near to the one they have."""
     graph.sort_nodes(topological_order(graph))
-
-
-def hand_on_control(graph: Graph, node: Node, to: Iterable[Node]) -> None:
-    """Let what waits for `node` wait for these nodes instead."""
-    others = [other for other in dict.fromkeys(to) if other is not node]
-    for consumer in node.control_consumers:
-        graph.remove_control_input(consumer, node)
-        for other in others:
-            if other is not consumer:
-                graph.add_control_input(consumer, other)
-    if node in graph.control_outputs:
-        graph.control_outputs = dict.fromkeys(n for old in graph.control_outputs for n in (others if old is node else [old]))
 
 
 def agree(first: Shape, second: Shape) -> bool:

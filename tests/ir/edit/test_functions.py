@@ -12,6 +12,7 @@ from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.signature import Signature
 from graphwright.ir.text import from_text, to_text
 from graphwright.ir.verify import verify
+from graphwright.ir.walk import backward_reachable
 
 F32, U8, I32 = DTYPES["float32"], DTYPES["uint8"], DTYPES["int32"]
 
@@ -185,14 +186,92 @@ def test_inlining_keeps_order_and_effects(graph):
     verify(graph)
     negated, printed = graph["call/n"], graph["call/print"]
     assert found.nodes == (negated, printed)
-    assert negated.control_inputs == (graph["log"],)
-    assert graph["direct"].inputs == negated.outputs
-    assert set(graph["last"].control_inputs) == {printed, negated}
+    assert (negated.control_inputs, printed.control_inputs) == ((), (graph["log"],))  # what is pure need not wait
+    assert graph["direct"].inputs[0].producer.control_inputs == (printed,)  # who fetches the result of a call runs its effects
+    assert set(graph["last"].control_inputs) == {printed}
     edit.inline(graph["direct"])
-    assert [v.name for v in graph["last"].inputs] == ["direct/n:0"]
+    assert [v.name for v in graph["last"].inputs] == ["direct/result:0"]
     with pytest.raises(GraphError, match="is no call"):
         edit.inline(graph["last"])
     verify(graph)
+
+
+def test_what_waits_for_a_pure_call_waits_for_what_came_before_it():
+    graph = from_text("""
+        graph "g"
+        %first = Print() : float32[2]
+        %made = PyFunc() : float32[2]
+        %call = PartitionedCall(%made:0) ^first {f = @f} on "/device:CPU:1" : float32[2]
+        %after = NoOp() ^call
+
+        function "f"
+        inputs %a:0
+        outputs %r:0
+        %a = _Arg() : float32[2]
+        %r = Relu(%a:0) : float32[2]
+        """)
+    edit.inline(graph["call"])
+    assert graph["call/r"].device == "/device:CPU:1"
+    (done,) = graph["after"].control_inputs
+    assert set(done.control_inputs) == {graph["first"], graph["made"]}
+    verify(graph)
+
+
+def test_many_effects_and_many_who_wait_need_few_edges():
+    """20 before the call, 20 inside in two chains of 10, 20 results, 20 behind: each to each would be hundreds."""
+    body = Graph("f")
+    for chain in "ab":
+        for k in range(10):
+            before = [body[f"{chain}{k - 1}"]] if k else []
+            body.add_node("Print", f"{chain}{k}", control_inputs=before, output_types=[(F32, (2,))])
+    body.outputs = [node.outputs[0] for node in body]
+    body.control_outputs = body.nodes
+    graph = Graph("g", functions={"f": Function("f", body)})
+    body.functions = graph.functions
+    first = [graph.add_node("Print", f"first{k}") for k in range(20)]
+    types = [(F32, (2,))] * 20
+    attrs = {"f": FunctionReference("f")}
+    call = graph.add_node("StatefulPartitionedCall", "call", control_inputs=first, attrs=attrs, output_types=types)
+    for k, value in enumerate(call.outputs):
+        graph.add_node("Neg", f"after{k}", inputs=[value], control_inputs=[call], output_types=[(F32, (2,))])
+    edit.inline(call)
+    verify(graph)
+    edges = sum(len(node.control_inputs) for node in graph)
+    assert edges <= 20 + 2 + 18 + 20 + 20 + 20
+    for k in range(20):
+        reached = backward_reachable([graph[f"after{k}"].inputs[0].producer])
+        assert reached.issuperset(first)
+        assert all(graph[f"call/{node.name}"] in reached for node in body)
+
+
+def test_functions_of_old_list_no_effects_and_have_them_all_the_same():
+    """A branch of TF1 in the body: nothing outside waits for what may be dead, but for the Merge behind it."""
+    graph = from_text("""
+        graph "g"
+        outputs %call:0
+        %x = Placeholder() : float32[2]
+        %p = Placeholder() : bool[]
+        %log = Print()
+        %call = f(%x:0, %p:0) ^log : float32[2]
+        %after = NoOp() ^call
+
+        function "f"
+        inputs %a:0, %c:0
+        outputs %r:0
+        %a = _Arg() : float32[2]
+        %c = _Arg() : bool[]
+        %r = Relu(%a:0) : float32[2]
+        %switch = Switch(%a:0, %c:0) : float32[2], float32[2]
+        %print = Print(%switch:1) : float32[2]
+        %merge = Merge(%switch:0, %print:0) : float32[2], int32[]
+        """)
+    edit.inline(graph["call"])
+    verify(graph)
+    assert graph.outputs[0].producer.control_inputs == (graph["call/merge"],)
+    assert graph["log"] in graph["call/switch"].control_inputs
+    assert not graph["call/print"].control_inputs
+    assert not graph["call/print"].control_consumers
+    assert graph["call/merge"] in backward_reachable([graph["after"]])
 
 
 def test_a_function_that_returns_its_argument_leaves_nothing_behind():

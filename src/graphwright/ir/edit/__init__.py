@@ -13,6 +13,8 @@ from graphwright.ir.edit.clone import clone as clone
 from graphwright.ir.edit.clone import copy_graph as copy_graph
 from graphwright.ir.edit.extract import extract as extract
 from graphwright.ir.edit.extract import prune as prune
+from graphwright.ir.edit.inline import hand_on_control as hand_on_control
+from graphwright.ir.edit.inline import inline as inline
 from graphwright.ir.edit.insert import Detached as Detached
 from graphwright.ir.edit.insert import add_placeholder as add_placeholder
 from graphwright.ir.edit.insert import bypass as bypass
@@ -29,7 +31,6 @@ from graphwright.ir.edit.library import unique_function_name as unique_function_
 from graphwright.ir.edit.names import rename_nodes as rename_nodes
 from graphwright.ir.edit.names import rename_scope as rename_scope
 from graphwright.ir.edit.names import set_devices as set_devices
-from graphwright.ir.edit.outline import inline as inline
 from graphwright.ir.edit.outline import outline as outline
 from graphwright.ir.edit.reroute import replace_node as replace_node
 from graphwright.ir.edit.reroute import reroute as reroute

@@ -1,4 +1,4 @@
-"""Between graph and library: outline nodes into a function with a call, and inline a call."""
+"""Outline: move nodes into a new function of the library, with a call in their place."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference
-from graphwright.ir.edit.arguments import argument_of, types_attribute
-from graphwright.ir.edit.clone import CloneResult, clone
+from graphwright.ir.edit.arguments import types_attribute
+from graphwright.ir.edit.clone import clone
 from graphwright.ir.edit.library import unique_function_name
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.node import check_name
 from graphwright.ir.select import walk_forward
 from graphwright.ir.subgraph import Subgraph, graph_of
-from graphwright.ir.traits import callee, has_known_effects, is_loop_of_tf1
+from graphwright.ir.traits import has_known_effects, is_loop_of_tf1
 
 
 def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "", stateful: bool = True) -> Node:
@@ -128,90 +128,3 @@ def _check_outline(view: Subgraph) -> None:
             where=f"node {back.name!r}",
             remedy="take the nodes between into the subgraph too (ir.select.between)",
         )
-
-
-def inline(call: Node) -> CloneResult:
-    """Put the body of a function in the place of a call, which is removed; the nodes are named `<call>/<node>`.
-
-    What the call waited for, the nodes of the body wait for; what waited for the call waits for the results and effects of the body.
-
-    Raises:
-        GraphError: the node is no plain call, or the function is not in the library; nothing is changed then.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... outputs %call:0
-    ... %x = Placeholder() : float32[2]
-    ... %call = PartitionedCall(%x:0) {f = @f} : float32[2]
-    ... function "f"
-    ... inputs %a:0
-    ... outputs %r:0
-    ... %a = _Arg() : float32[2]
-    ... %r = Relu(%a:0) : float32[2]
-    ... ''')
-    >>> _ = inline(g["call"])
-    >>> g.outputs[0].producer
-    <Node call/r = Relu(x:0)>
-    """
-    graph = graph_of([call])
-    body = _body_of(call)
-    arguments = {v.producer for v in body.inputs}
-    inner = [node for node in body if node not in arguments]
-    sources = [v.producer for v in call.inputs]
-    controls = {argument.producer: source for argument, source in zip(body.inputs, sources, strict=True)}
-    result = clone(inner, into=graph, input_map=dict(zip(body.inputs, call.inputs, strict=True)), control_map=controls, scope=call.name)
-    copies = result.nodes
-    made = set(copies)
-    for node in copies:
-        starts = not any(v.producer in made for v in node.inputs) and not any(c in made for c in node.control_inputs)
-        if starts:
-            for before in call.control_inputs:
-                graph.add_control_input(node, before)
-    effects = dict.fromkeys([*body.control_outputs, *(node for node in inner if has_known_effects(node))])
-    outputs = [result.value_of[v] for v in body.outputs]
-    done = [result.node_of[n] for n in effects if n in result.node_of]
-    graph.replace_many_uses(dict(zip(call.outputs, outputs, strict=True)))
-    waits = dict.fromkeys([*done, *(v.producer for v in outputs if v.producer in made)]) or dict.fromkeys((*call.control_inputs, *sources))
-    for after in call.control_consumers:
-        graph.remove_control_input(after, call)
-        for before in waits:
-            graph.add_control_input(after, before)
-    if call in graph.control_outputs:
-        expanded = [n for node in graph.control_outputs for n in (waits if node is call else (node,))]
-        graph.control_outputs = dict.fromkeys(expanded)
-    graph.remove_node(call)
-    return result
-
-
-def _body_of(call: Node) -> Graph:
-    graph = call.graph
-    name = callee(call)
-    function = graph.functions.get(name)
-    if function is None:
-        raise GraphError(
-            f"{call.name!r} = {call.op_type} is no call of a function in the library",
-            where=f"node {call.name!r}",
-            cause="only PartitionedCall, StatefulPartitionedCall and functions used as op types can be inlined",
-        )
-    body = function.body
-    for k in range(len(body.inputs)):
-        argument_of(function, k)
-    for role, have, want in (("inputs", call.inputs, body.inputs), ("outputs", call.outputs, body.outputs)):
-        if [v.dtype for v in have] != [v.dtype for v in want]:
-            raise GraphError(f"the {role} of {call.name!r} do not fit function {name!r}", where=f"node {call.name!r}")
-    passed = dict(zip(body.inputs, call.inputs, strict=True))
-    for output, result in zip(call.outputs, body.outputs, strict=True):
-        if result in passed and passed[result].producer in output.consumers:
-            raise GraphError(f"{passed[result].producer.name!r} reads {output.name} and makes it", where=f"node {call.name!r}")
-    if any(v.producer is call for v in call.inputs):
-        raise GraphError(f"{call.name!r} reads itself", where=f"node {call.name!r}")
-    if any(call in signature_nodes for signature_nodes in _fed(graph)):
-        raise GraphError(f"{call.name!r} is fed by the graph or a signature", where=f"node {call.name!r}")
-    return body
-
-
-def _fed(graph: Graph) -> Iterable[set[Node]]:
-    yield {v.producer for v in graph.inputs}
-    for signature in graph.signatures.values():
-        yield {v.producer for v in signature.inputs.values()}

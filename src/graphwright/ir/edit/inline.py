@@ -1,0 +1,223 @@
+"""Put the body of a function in the place of a call, with all that a call promises about order and effects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphwright.errors import GraphError
+from graphwright.ir.edit.arguments import argument_of
+from graphwright.ir.edit.clone import CloneResult, clone
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.subgraph import graph_of
+from graphwright.ir.traits import Purity, callee, is_loop_of_tf1, reads_resource
+from graphwright.ir.walk import consumers_of, order_of, producers_of
+
+
+def inline(call: Node, *, purity: Purity | None = None) -> CloneResult:
+    """Put the body of a function in the place of a call, which is removed; the nodes are named `<call>/<node>`.
+
+    What a call promises still holds. What the call waited for, the nodes of the body wait for that have effects or read a
+    resource; pure ones need not. What waited for the call waits for the effects of the body, and for all that came before the call.
+    A result is there when the effects of the body are: where it does not depend on them, an `Identity` `<call>/result` waits for them.
+    Nodes without a device get that of the call. Where many nodes would wait for many, they wait for one `NoOp`.
+
+    TensorFlow lists the nodes that have effects as control outputs of a function. Functions of old list nothing; then each node
+    counts as having some that is not known to be pure.
+
+    Args:
+        call: a `PartitionedCall`, a `StatefulPartitionedCall`, or a node whose op type is a function.
+        purity: tells which nodes have no effects; without it, only what every graph knows (`ir.traits`).
+
+    Returns:
+        The copies of the nodes of the body.
+
+    Raises:
+        GraphError: the node is no plain call, or the function is not in the library; nothing is changed then.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "g"
+    ... outputs %call:0
+    ... %x = Placeholder() : float32[2]
+    ... %call = PartitionedCall(%x:0) {f = @f} : float32[2]
+    ... function "f"
+    ... inputs %a:0
+    ... outputs %r:0
+    ... %a = _Arg() : float32[2]
+    ... %r = Relu(%a:0) : float32[2]
+    ... ''')
+    >>> _ = inline(g["call"])
+    >>> g.outputs[0].producer
+    <Node call/r = Relu(x:0)>
+    """
+    graph = graph_of([call])
+    body = _body_of(call)
+    effects = _Effects(call, body, purity or Purity(graph, {}))
+    sources = dict(zip((v.producer for v in body.inputs), (v.producer for v in call.inputs), strict=True))
+    arguments = dict(zip(body.inputs, call.inputs, strict=True))
+    result = clone(effects.inner, into=graph, input_map=arguments, control_map=sources, scope=call.name)
+    for copy in result.nodes if call.device else ():
+        copy.device = copy.device or call.device
+
+    before = joined(graph, call.control_inputs, f"{call.name}/start")
+    for node in effects.waiting if before else ():
+        graph.add_control_input(result.node_of[node], before[0])
+    changes = [result.node_of[node] for node in effects.changing]
+    held = joined(graph, changes, f"{call.name}/effects") if effects.late_results else []
+    new_of: dict[Value, Value] = {}
+    for k, (output, returned) in enumerate(zip(call.outputs, body.outputs, strict=True)):
+        value = result.value_of[returned]
+        new_of[output] = _after(graph, value, held, f"{call.name}/result") if k in effects.late_results else value
+    if call.control_consumers or call in graph.control_outputs:
+        ordered = [result.node_of[node] for node in effects.ordered]  # which wait for what the call waited for
+        ends = held if held and len(changes) == len(ordered) else ordered or before
+        made = [source for source in sources.values() if not _is_given(source)]
+        hand_on_control(graph, call, joined(graph, [*ends, *made] or sources.values(), f"{call.name}/done"))
+    graph.replace_many_uses(new_of)
+    graph.remove_node(call)
+    return result
+
+
+def joined(graph: Graph, nodes: Iterable[Node], name: str) -> list[Node]:
+    """At most one node that runs after all of these: edges from each of many to each of many would be too many."""
+    several = list(dict.fromkeys(nodes))
+    return several if len(several) < 2 else [graph.add_node("NoOp", graph.unique_name(name), control_inputs=several)]
+
+
+def hand_on_control(graph: Graph, node: Node, to: Iterable[Node]) -> None:
+    """Let what waits for `node` wait for these nodes instead, and let them be control outputs where it was one."""
+    others = [other for other in dict.fromkeys(to) if other is not node]
+    for consumer in node.control_consumers:
+        graph.remove_control_input(consumer, node)
+        for other in others:
+            if other is not consumer:
+                graph.add_control_input(consumer, other)
+    if node in graph.control_outputs:
+        graph.control_outputs = dict.fromkeys(n for old in graph.control_outputs for n in (others if old is node else [old]))
+
+
+class _Effects:
+    """What the nodes of a body do besides making values, in terms of the body.
+
+    Attributes:
+        inner: the nodes that are copied, in an order in which they can run.
+        waiting: those that must wait for what the call waited for; who waits for one of them waits too.
+        ordered: those that must have run when the call has: effects, and reads of what may change later.
+        changing: those of them that change something.
+        late_results: the results that would be there before all that changes something has run.
+    """
+
+    def __init__(self, call: Node, body: Graph, purity: Purity) -> None:
+        arguments = {v.producer for v in body.inputs}
+        self.inner = order_of(node for node in body if node not in arguments)
+        listed = body.control_outputs or call.op_type == "PartitionedCall"
+        inside = _inside_of_tf1(self.inner)
+        if listed:
+            self.ordered = dict.fromkeys(node for node in body.control_outputs if node not in arguments)
+            self.changing = [node for node in self.ordered if purity.changes_something(node)]
+        else:
+            impure = {node: None for node in self.inner if not purity.is_pure(node) and not _is_inert(node)}
+            self.ordered = _outside(impure | {node: None for node in self.inner if reads_resource(node)}, inside)
+            self.changing = list(_outside(impure, inside))
+        self.waiting = self._first({n for n in self.inner if n in self.ordered or reads_resource(n) or n in inside})
+        self.late_results = self._late(body)
+
+    def _first(self, wanted: set[Node]) -> list[Node]:
+        """Those of the nodes that wait for none of them, so that few edges do."""
+        guarded: set[Node] = set()
+        first: list[Node] = []
+        for node in self.inner:
+            if not guarded.isdisjoint(producers_of(node)):
+                guarded.add(node)
+            elif node in wanted:
+                guarded.add(node)
+                first.append(node)
+        return first
+
+    def _late(self, body: Graph) -> set[int]:
+        """The results on which some change does not lie."""
+        if not self.changing:
+            return set()
+        feeds: dict[Node, int] = {}  # node -> the results that depend on it, as bits
+        for k, value in enumerate(body.outputs):
+            feeds[value.producer] = feeds.get(value.producer, 0) | 1 << k
+        for node in reversed(self.inner):
+            for after in consumers_of(node):
+                feeds[node] = feeds.get(node, 0) | feeds.get(after, 0)
+        covered = (1 << len(body.outputs)) - 1
+        for node in self.changing:
+            covered &= feeds.get(node, 0)
+        return {k for k in range(len(body.outputs)) if not covered >> k & 1}
+
+
+def _inside_of_tf1(nodes: Sequence[Node]) -> set[Node]:
+    """The nodes in loops and branches of TF1, with what enters them. A control edge that leaves a loop, or a dead branch, never fires."""
+    inside: set[Node] = set()
+    for kind, ends in (("Enter", ("Exit",)), ("Switch", ("Merge", "Exit"))):
+        stack = [node for node in nodes if node.op_type.removeprefix("Ref") == kind]
+        seen = set(stack)
+        while stack:
+            for after in consumers_of(stack.pop()):
+                if after not in seen and after.op_type.removeprefix("Ref") not in ends:
+                    seen.add(after)
+                    stack.append(after)
+        inside |= seen
+    return inside
+
+
+def _outside(nodes: dict[Node, None], inside: set[Node]) -> dict[Node, None]:
+    """The nodes, and instead of those inside of TF1 control flow what leaves it."""
+    found = {node: None for node in nodes if node not in inside}
+    if len(found) != len(nodes):
+        found.update((after, None) for node in inside for after in consumers_of(node) if after not in inside)
+    return found
+
+
+def _is_inert(node: Node) -> bool:
+    return node.op_type in ("NoOp", "_Arg") or is_loop_of_tf1(node)
+
+
+def _is_given(node: Node) -> bool:
+    """Whether nothing happens when the node runs, and nothing before it."""
+    return node.op_type in ("_Arg", "Placeholder", "PlaceholderV2", "Const", "VarHandleOp") and not node.control_inputs
+
+
+def _after(graph: Graph, value: Value, controls: Sequence[Node], name: str) -> Value:
+    """The value, there only when these nodes have run: fetching the result of a call runs all its effects."""
+    node = graph.add_node(
+        "Identity",
+        graph.unique_name(name),
+        inputs=[value],
+        control_inputs=controls,
+        attrs={"T": value.dtype},
+        output_types=[(value.dtype, value.last_shape)],
+    )
+    return node.outputs[0]
+
+
+def _body_of(call: Node) -> Graph:
+    graph = call.graph
+    name = callee(call)
+    function = graph.functions.get(name)
+    if function is None:
+        raise GraphError(
+            f"{call.name!r} = {call.op_type} is no call of a function in the library",
+            where=f"node {call.name!r}",
+            cause="only PartitionedCall, StatefulPartitionedCall and functions used as op types can be inlined",
+        )
+    body = function.body
+    for k in range(len(body.inputs)):
+        argument_of(function, k)
+    for role, have, want in (("inputs", call.inputs, body.inputs), ("outputs", call.outputs, body.outputs)):
+        if [v.dtype for v in have] != [v.dtype for v in want]:
+            raise GraphError(f"the {role} of {call.name!r} do not fit function {name!r}", where=f"node {call.name!r}")
+    passed = dict(zip(body.inputs, call.inputs, strict=True))
+    for output, result in zip(call.outputs, body.outputs, strict=True):
+        if result in passed and passed[result].producer in output.consumers:
+            raise GraphError(f"{passed[result].producer.name!r} reads {output.name} and makes it", where=f"node {call.name!r}")
+    if any(v.producer is call for v in call.inputs):
+        raise GraphError(f"{call.name!r} reads itself", where=f"node {call.name!r}")
+    fed = (*graph.inputs, *(v for s in graph.signatures.values() for v in s.inputs.values())) if graph.is_border(call) else ()
+    if any(v.producer is call for v in fed):
+        raise GraphError(f"{call.name!r} is fed by the graph or a signature", where=f"node {call.name!r}")
+    return body
