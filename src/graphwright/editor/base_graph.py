@@ -1,4 +1,4 @@
-"""What `Graph` and `FunctionGraph` share: nodes added, renamed and removed, and a picture."""
+"""What `Graph` and `FunctionGraph` share: nodes added, renamed and removed, loop frames, colocation, a picture."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from graphwright.editor import collecting, node_protocol
+from graphwright.editor.frames import frames_of
 from graphwright.editor.holdings import HoldsCollections
 from graphwright.editor.inference import output_dtypes
 from graphwright.editor.node import Node
@@ -21,6 +22,7 @@ class BaseGraph(HoldsCollections):
 
     def __init__(self, graph: ir.Graph, name: str) -> None:
         super().__init__(graph, name)
+        self._frames: tuple[int, dict[ir.Node, tuple[str, ...]]] = (-1, {})
         self._lowered: dict[str, str] = {}  # name in lower case -> the name
         self._lowered_count = 0
         self._suffixes: dict[str, int] = {}  # name -> where to look for a free suffix
@@ -191,3 +193,40 @@ class BaseGraph(HoldsCollections):
         for node, name in self._removed.items():
             reader = next(consumer.name for value in node.outputs for consumer in value.consumers)
             raise GraphError(f"node {reader!r} still reads {name!r}, which was removed", remedy="reroute or remove the reader")
+
+    # Frames and colocation
+
+    def node_to_frame_names(self, n: Node) -> tuple[str, ...]:
+        """The names of the loop frames around a node, the outermost first; empty outside of TF1 loops."""
+        return self._frame_table()[n.ir]
+
+    def frame_name_to_nodes(self, frame_name: str) -> tuple[Node, ...]:
+        """The nodes in a frame, those in frames inside of it included.
+
+        Raises:
+            KeyError: there is no such frame.
+        """
+        found = tuple(self.view_of(n) for n, frames in self._frame_table().items() if frame_name in frames)
+        if not found:
+            raise KeyError(frame_name)
+        return found
+
+    def get_frame_names(self) -> tuple[str, ...]:
+        """The names of all frames."""
+        return tuple(dict.fromkeys(name for frames in self._frame_table().values() for name in frames))
+
+    def _frame_table(self) -> dict[ir.Node, tuple[str, ...]]:
+        version, table = self._frames
+        if version != self.version or len(table) != len(self._ir):
+            table = frames_of(self._ir)
+            self._frames = (self.version, table)
+        return table
+
+    @property
+    def colocation_groups(self) -> dict[str, frozenset[Node]]:
+        """Which nodes must share a device with which node, by the name of the latter."""
+        groups: dict[str, set[Node]] = {}
+        for node in self.nodes:
+            for head in node.colocation_groups:
+                groups.setdefault(head, set()).add(node)
+        return {head: frozenset(nodes) for head, nodes in groups.items()}

@@ -8,7 +8,6 @@ from typing import Any
 
 from graphwright.editor import collecting, inference, node_protocol
 from graphwright.editor.base_graph import BaseGraph
-from graphwright.editor.frames import frames_of
 from graphwright.editor.function_graph import FunctionGraph
 from graphwright.editor.node import Node
 from graphwright.editor.saved_model import SaverInfo, SignatureInfo, keep_saver, write_saved_model
@@ -59,7 +58,6 @@ class Graph(BaseGraph):
         graph, found = _read(g, name, collections is None)
         super().__init__(graph, name)
         self._function_views: dict[str, FunctionGraph] = {}
-        self._frames: tuple[int, dict[ir.Node, tuple[str, ...]]] = (-1, {})
         collections = found if collections is None else collections
         signatures = {} if signature_info is None else signature_info.signature_defs
         if collections or signatures:
@@ -258,43 +256,6 @@ class Graph(BaseGraph):
         self.increment_version_counter()
         nodes = self._ir.nodes if starting_nodes is None else forward_reachable([n.ir for n in starting_nodes], control=False)
         inference.infer_graph(self._ir, nodes)
-
-    # Frames and colocation
-
-    def node_to_frame_names(self, n: Node) -> tuple[str, ...]:
-        """The names of the loop frames around a node, the outermost first; empty outside of TF1 loops."""
-        return self._frame_table()[n.ir]
-
-    def frame_name_to_nodes(self, frame_name: str) -> tuple[Node, ...]:
-        """The nodes in a frame, those in frames inside of it included.
-
-        Raises:
-            KeyError: there is no such frame.
-        """
-        found = tuple(self.view_of(n) for n, frames in self._frame_table().items() if frame_name in frames)
-        if not found:
-            raise KeyError(frame_name)
-        return found
-
-    def get_frame_names(self) -> tuple[str, ...]:
-        """The names of all frames."""
-        return tuple(dict.fromkeys(name for frames in self._frame_table().values() for name in frames))
-
-    def _frame_table(self) -> dict[ir.Node, tuple[str, ...]]:
-        version, table = self._frames
-        if version != self.version or len(table) != len(self._ir):
-            table = frames_of(self._ir)
-            self._frames = (self.version, table)
-        return table
-
-    @property
-    def colocation_groups(self) -> dict[str, frozenset[Node]]:
-        """Which nodes must share a device with which node, by the name of the latter."""
-        groups: dict[str, set[Node]] = {}
-        for node in self.nodes:
-            for head in node.colocation_groups:
-                groups.setdefault(head, set()).add(node)
-        return {head: frozenset(nodes) for head, nodes in groups.items()}
 
 
 def _read(g: Any, name: str, wants_collections: bool) -> tuple[ir.Graph, Mapping[str, Any]]:

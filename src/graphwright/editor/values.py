@@ -142,21 +142,21 @@ def attr_value_of(attribute: Attribute) -> Any:
     return proto
 
 
-def from_attr_value_proto(value: Any) -> Any:
+def from_attr_value_proto(attr_value: Any) -> Any:
     """The Python value inside an `AttrValue`, lists included.
 
     Raises:
         ArgumentError: it is empty.
     """
     tf = import_tensorflow()
-    kind = value.WhichOneof("value")
+    kind = attr_value.WhichOneof("value")
     match kind:
         case "list":
-            return [_from_field(tf, field.name, item) for field, items in value.list.ListFields() for item in items]
+            return [_from_field(tf, field.name, item) for field, items in attr_value.list.ListFields() for item in items]
         case None:
             raise ArgumentError("the AttrValue is empty")
         case _:
-            return _from_field(tf, kind, getattr(value, kind))
+            return _from_field(tf, kind, getattr(attr_value, kind))
 
 
 def _from_field(tf: Any, kind: str, content: Any) -> Any:
