@@ -18,6 +18,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 _STRING = DTYPES["string"]
 _MAIN_OPS = ("saved_model_main_op", "legacy_init_op")
+_ROLES = ("filename_tensor_name", "save_tensor_name", "restore_op_name")
 _INIT = "__saved_model_init_op"
 
 
@@ -43,8 +44,8 @@ def rename_saved_keys(graph: Graph, key_of: Callable[[str], str], *, rename_obje
 
 
 def saves_objects(graph: Graph) -> bool:
-    """Whether an op of the graph or of its functions saves the object graph."""
-    return any(OBJECT_GRAPH in (_texts(node.inputs[1].producer) or ()) for _, node in _savers(graph))
+    """Whether the saver of the graph saves the object graph."""
+    return bool(_whole_savers(graph)) and any(OBJECT_GRAPH in (_texts(node.inputs[1].producer) or ()) for _, node in _savers(graph))
 
 
 def set_saved_objects(graph: Graph, serialized: bytes) -> None:
@@ -105,12 +106,11 @@ def join_savers(graph: Graph) -> None:
     """Make one saver of those that the collection holds: each saves a piece, and all pieces become one checkpoint."""
     if SAVER not in graph.collections:
         return
-    roles = ("filename_tensor_name", "save_tensor_name", "restore_op_name")
-    whole = [item for item in graph.collections[SAVER].items if all(role in item.refs for role in roles)]
+    whole = _whole_savers(graph)
     if len(whole) < 2:
         graph.collections[SAVER].items[:] = whole
         return
-    ends = [tuple(_value(item.refs[role]) for role in roles[:2]) for item in whole]
+    ends = [tuple(_value(item.refs[role]) for role in _ROLES[:2]) for item in whole]
     restores = [node_of(item.refs["restore_op_name"]) for item in whole]
     filename = ends[0][0]
     pieces: list[Value] = []
@@ -136,8 +136,13 @@ def join_savers(graph: Graph) -> None:
     result = _node(graph, "Identity", "save/saved", [filename], T=_STRING)
     graph.add_control_input(result.producer, merged)
     restore = graph.add_node("NoOp", graph.unique_name("save/restore_both"), control_inputs=dict.fromkeys(restores))
-    refs: dict[str, Value | Node] = dict(zip(roles, (filename, result, restore), strict=True))
+    refs: dict[str, Value | Node] = dict(zip(_ROLES, (filename, result, restore), strict=True))
     graph.collections[SAVER].items[:] = [NamedRefs(whole[0].serialized, refs)]
+
+
+def _whole_savers(graph: Graph) -> list[NamedRefs]:
+    items = graph.collections[SAVER].items if SAVER in graph.collections else ()
+    return [item for item in items if all(role in item.refs for role in _ROLES)]
 
 
 def join_initializers(graph: Graph, more: Iterable[Node] = ()) -> None:

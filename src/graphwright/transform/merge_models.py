@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import CloneResult, copy_graph
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.select import scopes
 from graphwright.ir.signature import Signature
 from graphwright.transform.attach import Attachment, holds_values, in_files
 from graphwright.transform.interface import (
@@ -79,7 +80,8 @@ def merge_models(
     attachment = Attachment(merged, second, place, signatures=kept)
     skipped = {value.producer for value in pairs}
     ends = [v.producer for values in _ends(second, signature) for v in values.values()]
-    names = {node.name for node in ends if node.name not in merged and node not in skipped}
+    taken = {*scopes(merged), *(node.name for node in merged)}  # TensorFlow puts what it inlines below the name of a call
+    names = {node.name for node in ends if node.name not in taken and node not in skipped}
     copied_second = attachment.attach(
         {value: copied_first.value_of[source] for value, source in pairs.items()},
         left_out=skipped,
