@@ -45,6 +45,8 @@ def check_object_graph(meta_graph: Any, folder: Path) -> None:
     objects = meta_graph.object_graph_def
     library = {f.signature.name for f in meta_graph.graph_def.library.function}
     count = len(objects.nodes)
+    if not count:
+        raise _damaged("it has no root", folder)
     for name, function in objects.concrete_functions.items():
         if name not in library:
             raise _damaged(f"function {name!r} is not in the library", folder)
@@ -241,10 +243,11 @@ def _update_function_specs(objects: Any) -> None:
 
 
 def signature_map_of(objects: Any) -> int | None:
-    """The number of the object that holds the signatures."""
-    for k, node in enumerate(objects.nodes):
-        if node.WhichOneof("kind") == "user_object" and node.user_object.identifier == "signature_map":
-            return k
+    """The number of the object that holds the signatures; parts of a model that were loaded have such objects of their own."""
+    for child in objects.nodes[0].children:
+        node = objects.nodes[child.node_id]
+        if child.local_name == "signatures" and node.WhichOneof("kind") == "user_object":
+            return int(child.node_id) if node.user_object.identifier == "signature_map" else None
     return None
 
 
