@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -94,16 +93,6 @@ def _from_list(items: Any) -> tuple[Attribute, ...] | None:
             return tuple(_from_function(f) for f in items.func)
         case _:
             return None
-
-
-def function_references(values: Iterable[Any]) -> Iterator[Any]:
-    """All references to functions (`NameAttrList`) in `AttrValue`s, those in the attributes of references too."""
-    for value in values:
-        kind = value.WhichOneof("value")
-        references = [value.func] if kind == "func" else list(value.list.func) if kind == "list" else []
-        for reference in references:
-            yield reference
-            yield from function_references(reference.attr.values())
 
 
 def write_attr_value(attribute: Attribute, value: Any) -> None:

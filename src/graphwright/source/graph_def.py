@@ -10,14 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from graphwright.errors import GraphError
-from graphwright.ir.attributes import FunctionReference
-from graphwright.ir.edit.library import bodies
-from graphwright.ir.graph import Function, Graph, Node
+from graphwright.ir.edit.library import bodies, reached_functions
+from graphwright.ir.garbage_collection import garbage_collection_paused
+from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits import called_functions
-from graphwright.source.attributes import function_references
-from graphwright.source.function_def import parsed, read_function, write_function
+from graphwright.source.function_def import read_function, write_function
 from graphwright.source.op_types import OpTypes
-from graphwright.source.read_nodes import NodeReader, garbage_collection_paused
+from graphwright.source.read_nodes import NodeReader
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.write_nodes import write_node
 
@@ -84,44 +83,6 @@ def to_graph_def(
             if keep is None or keep(node):
                 write_node(node, graph_def.node.add())
         if library:
-            for function in graph.functions.values() if every_function else _reached_functions(graph):
-                write_function(function, graph_def.library.function.add())
+            for name in graph.functions if every_function else reached_functions(graph, graph.nodes):
+                write_function(graph.functions[name], graph_def.library.function.add())
     return graph_def
-
-
-def _reached_functions(graph: Graph) -> list[Function]:
-    """The functions that the nodes call, and those that these call, in the order of the library."""
-    reached: set[str] = set()
-    waiting = [graph]
-    while waiting:
-        body = waiting.pop()
-        called = {name for node in body for name in _names_of_functions(node)}
-        if body is not graph:
-            called |= _other_names(graph.functions[body.name])
-        fresh = (called & graph.functions.keys()) - reached
-        reached |= fresh
-        waiting += [graph.functions[name].body for name in fresh]
-    return [function for name, function in graph.functions.items() if name in reached]
-
-
-def _names_of_functions(node: Node) -> set[str]:
-    """Functions that a node names: as its op (the old calling convention), in its attributes, and in the attributes of references."""
-    names = {node.op_type, *called_functions(node)}
-    for attribute in node.attrs.values():
-        for item in attribute if isinstance(attribute, tuple) else (attribute,):
-            if isinstance(item, FunctionReference) and item.serialized:
-                value: Any = import_tensorflow().compat.v1.AttrValue()
-                value.func.ParseFromString(item.serialized)
-                names |= {reference.name for reference in function_references([value])}
-    return names
-
-
-def _other_names(function: Function) -> set[str]:
-    """Functions that belong to a function without being called: its attributes name its forward and backward pass."""
-    if not function.definition:
-        return set()
-    definition = parsed(function)
-    names = {str(value.s, "utf-8", "replace") for value in definition.attr.values() if value.WhichOneof("value") == "s"}
-    for node_def in definition.node_def:  # of a template
-        names |= {node_def.op, *(reference.name for reference in function_references(node_def.attr.values()))}
-    return names

@@ -6,9 +6,7 @@ is how loops of TF1 go round. Such an edge is closed when all nodes are there.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import GraphError
@@ -22,18 +20,6 @@ from graphwright.source.tensorflow_import import import_tensorflow
 _MODELED_FIELDS = ("name", "op", "input", "device", "attr")
 _MERGE = frozenset({"Merge", "RefMerge"})
 _NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
-
-
-@contextmanager
-def garbage_collection_paused() -> Generator[None]:
-    """Keep the garbage collector out while many objects are made that all stay: it would look at each of them again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class NodeReader:

@@ -18,12 +18,11 @@ import importlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.source import private_tensorflow as private
-from graphwright.source.attributes import function_references
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -210,8 +209,18 @@ def _rename_calls(nodes: Iterable[Any], fresh: Mapping[str, str]) -> None:
     for node in nodes:
         if node.op in fresh:  # the old calling convention: the function's name is the op type
             node.op = fresh[node.op]
-        for call in function_references(node.attr.values()):
+        for call in _references(node.attr.values()):
             call.name = fresh.get(call.name, call.name)
+
+
+def _references(values: Iterable[Any]) -> Iterator[Any]:
+    """All references to functions (`NameAttrList`) in `AttrValue`s, those in the attributes of references too."""
+    for value in values:
+        kind = value.WhichOneof("value")
+        references = [value.func] if kind == "func" else list(value.list.func) if kind == "list" else []
+        for reference in references:
+            yield reference
+            yield from _references(reference.attr.values())
 
 
 def _set_flat_signature(concrete_function: Any, inputs: Sequence[Any]) -> None:
