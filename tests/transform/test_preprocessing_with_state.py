@@ -22,7 +22,7 @@ from graphwright.source.load import load
 from graphwright.source.variable_values import variable_values
 from graphwright.source.write import write
 from graphwright.transform.preprocessing import add_postprocessing, add_preprocessing
-from tests.corpus.serving import assert_same, by_loading, by_session
+from tests.corpus.serving import by_loading, by_session
 from tests.transform.serving import built, random
 from tests.transform.test_merge_models import table, tf1
 
@@ -49,7 +49,7 @@ def served(graph: Graph, folder: Path, feeds: dict[str, Any]) -> dict[str, Any]:
     write(graph, folder / "written")
     graph.package = None
     shutil.move(folder / "written", folder / "elsewhere")
-    every = {key: feeds for key in graph.signatures}
+    every = dict.fromkeys(graph.signatures, feeds)
     loaded, session = by_loading(folder / "elsewhere", every), by_session(folder / "elsewhere", every)
     for key in every:
         assert list(loaded[key]) == list(loaded["serving_default"])

@@ -14,6 +14,7 @@ from typing import Any
 from graphwright.errors import ArgumentError, FileFormatError, UnsupportedError
 from graphwright.ir.graph import Graph
 from graphwright.source.graph_def import from_graph_def, to_graph_def
+from graphwright.source.graph_size import check_size
 from graphwright.source.meta_graph import read_meta_graph, write_meta_graph
 from graphwright.source.model_folder import copy_around
 from graphwright.source.named_refs import message_class
@@ -131,7 +132,12 @@ def _filled(graph: Graph, package: Package) -> Any:
 
 
 def fill_graph_def(graph: Graph, package: Package, graph_def: Any) -> None:
-    """Write the graph and all of its functions, with what was kept of the file that it comes from."""
+    """Write the graph and all of its functions, with what was kept of the file that it comes from.
+
+    Raises:
+        UnsupportedError: its constants are larger than a protobuf can hold.
+    """
+    check_size(graph)
     graph_def.ParseFromString(package.graph_rest)
     for name in ("gradient", "registered_gradients") if graph_def.HasField("library") else ():
         entries = getattr(graph_def.library, name)
