@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from graphwright.errors import UnknownShapeError as UnknownShapeError
     from graphwright.errors import UnsupportedError as UnsupportedError
     from graphwright.errors import VerificationWarning as VerificationWarning
+    from graphwright.costs.flops import count_flops as count_flops
+    from graphwright.costs.flops import register_flops as register_flops
     from graphwright.costs.inspection import SweepResult as SweepResult
     from graphwright.costs.inspection import inspect as inspect
     from graphwright.costs.inspection import sweep as sweep
     from graphwright.ir.graph import Graph as Graph
     from graphwright.report.diff import diff as diff
+    from graphwright.report.flop_count import FlopCount as FlopCount
     from graphwright.report.drawing import draw as draw
     from graphwright.report.results import Inspection as Inspection
     from graphwright.report.results import MemoryPlan as MemoryPlan
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 _HOME = {
     "ArgumentError": "graphwright.errors",
     "FileFormatError": "graphwright.errors",
+    "FlopCount": "graphwright.report.flop_count",
     "Graph": "graphwright.ir.graph",
     "GraphError": "graphwright.errors",
     "GraphwrightError": "graphwright.errors",
@@ -76,6 +80,7 @@ _HOME = {
     "add_preprocessing": "graphwright.transform.preprocessing",
     "change_batch_size": "graphwright.transform.batch_size",
     "convert_weights": "graphwright.transform.convert_dtype",
+    "count_flops": "graphwright.costs.flops",
     "diff": "graphwright.report.diff",
     "draw": "graphwright.report.drawing",
     "extract_submodel": "graphwright.transform.extract_submodel",
@@ -87,6 +92,7 @@ _HOME = {
     "measure_many": "graphwright.run.measure",
     "merge_models": "graphwright.transform.merge_models",
     "optimize_memory": "graphwright.train.optimize_memory",
+    "register_flops": "graphwright.costs.flops",
     "remove_debug_ops": "graphwright.transform.remove_debug_ops",
     "rename_inputs": "graphwright.transform.rename_interface",
     "rename_outputs": "graphwright.transform.rename_interface",

@@ -57,7 +57,7 @@ def count_frames(order: Sequence[Node], constant: ConstantNumber, measured: Mapp
     """Find the frames and how often they run, and the sides of conditionals.
 
     Args:
-        order: nodes in topological order, a `Merge` before the `NextIteration` that it reads.
+        order: nodes in topological order, arguments left out where one likes, a `Merge` before the `NextIteration` that it reads.
         constant: the number of a value that is a constant, or None.
         measured: iterations of frames, by name, where they were measured.
     """
@@ -74,29 +74,27 @@ def count_frames(order: Sequence[Node], constant: ConstantNumber, measured: Mapp
     return FrameCounts(times, {frame.name: frame.trip for frame in loops}, _find_sides(order))
 
 
-def counters_of(order: Sequence[Node]) -> dict[str, Value]:
-    """By frame, an `Exit` that says how often it ran: of a value that starts with 0 and grows by 1."""
-    found: dict[str, Value] = {}
+def counters_of_frames(order: Sequence[Node], constant: ConstantNumber) -> dict[str, tuple[Value, int]]:
+    """By frame that is in no other, an `Exit` that tells how often it ran: its value less the number given."""
+    found: dict[str, tuple[Value, int]] = {}
     frames = _find_frames(order)
     for frame in dict.fromkeys(f for f in frames.values() if f is not None and f.parent is None):
         for leave in frame.exits:
-            merge = leave.inputs[0].producer.inputs[0].producer
-            if merge in frame.merges:
-                start, following = _start(merge), _following(merge)
-                if start is not None and following is not None and is_counter(start, following, merge.outputs[0]):
-                    found[frame.name] = leave.outputs[0]
+            merge = _through(leave.inputs[0]).producer
+            start, following = (_start(merge), _following(merge)) if merge in frame.merges else (None, None)
+            number = None if start is None else scalar_value(start, {}, constant)
+            if number is not None and following is not None and is_one_more(following, merge.outputs[0], constant):
+                found[frame.name] = (leave.outputs[0], int(number))
     return found
 
 
-def is_counter(start: Value, following: Value, before: Value) -> bool:
-    """Whether `following` is `before` plus one, where `before` begins with the constant `start`, an integer scalar."""
-    if start.producer.op_type != "Const" or start.shape != () or start.dtype.name not in ("int32", "int64"):
-        return False
+def is_one_more(following: Value, before: Value, constant: ConstantNumber) -> bool:
+    """Whether `following` is `before` plus one."""
     node = _through(following).producer
     if node.op_type not in ("Add", "AddV2") or len(node.inputs) != 2:
         return False
     terms = [_through(v) for v in node.inputs]
-    return any(a is before and b.producer.op_type == "Const" and b.shape == () for a, b in (terms, terms[::-1]))
+    return any(a is before and scalar_value(b, {}, constant) == 1 for a, b in (terms, terms[::-1]))
 
 
 def _through(value: Value) -> Value:
@@ -109,7 +107,8 @@ def _find_frames(order: Sequence[Node]) -> dict[Node, _Frame | None]:
     frames: dict[Node, _Frame | None] = {}
     by_key: dict[tuple[_Frame | None, str], _Frame] = {}
     for node in order:
-        around = [frames[v.producer] for v in node.inputs if not is_back_edge(v, node)] + [frames[c] for c in node.control_inputs]
+        around = [frames.get(v.producer) for v in node.inputs if not is_back_edge(v, node)]
+        around += [frames.get(c) for c in node.control_inputs]
         frame = max(around, key=_depth, default=None)
         if node.op_type in _ENTER:
             attribute = node.attrs.get("frame_name")
@@ -166,11 +165,11 @@ def _find_bodies(order: Sequence[Node], frames: Mapping[Node, _Frame | None]) ->
         for value in node.inputs:
             source = value.producer
             goes_on = source.op_type in _SWITCH and value.index == 1 and source.inputs[1].producer.op_type == "LoopCond"
-            if not is_back_edge(value, node) and frames[source] is frame and (goes_on or source in inside):
+            if not is_back_edge(value, node) and frames.get(source) is frame and (goes_on or source in inside):
                 inside.add(node)
-        if any(c in inside and frames[c] is frame for c in node.control_inputs):
+        if any(c in inside and frames.get(c) is frame for c in node.control_inputs):
             inside.add(node)
-        if any(frames[v.producer] is not frame and v.producer.op_type in _EXIT for v in node.inputs):
+        if any(frames.get(v.producer) is not frame and v.producer.op_type in _EXIT for v in node.inputs):
             inside.add(node)
     return inside
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits import Purity, is_control_flow
+from graphwright.ir.traits import Purity, is_back_edge, is_control_flow
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function
 from graphwright.source.import_graph import infer_body_shapes, infer_shapes
@@ -73,15 +73,34 @@ def flatten_graph(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | No
         remove_dead_code(graph)
     # Inference imports the graph, which is the slow part: tracing with static shapes has inferred nearly all already.
     if infer or has_loops or any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
-        infer_shapes(graph, feeds)
+        _infer_shapes(graph, feeds)
     for _ in range(_ROUNDS):  # folding makes shapes known, which makes more foldable
         folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
         folded += fold_shapes(graph) + fold_constants(graph, purity, evaluate_constants(graph))
         remove_dead_code(graph)
         if not folded or not (has_loops or _has_unknown_sizes(graph)):
             break
-        infer_shapes(graph, feeds)
+        _infer_shapes(graph, feeds)
     return graph, purity
+
+
+def _infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None) -> None:
+    """Infer shapes; a value of a loop of TF1 gets the shape that it has in the first round, which inference does not tell."""
+    merges = [n for n in graph.nodes if any(is_back_edge(v, n) for v in n.inputs)]
+    rounds = [(merge, merge.inputs) for merge in merges]
+    for merge, values in rounds:
+        enter = next(v.producer for v in values if not is_back_edge(v, merge))
+        for k in range(len(values)):
+            graph.replace_input(merge, k, enter.inputs[0] if enter.op_type.endswith("Enter") else enter.outputs[0])
+    try:
+        infer_shapes(graph, feeds)
+    finally:
+        for merge, values in rounds:
+            for k, value in enumerate(values):
+                graph.replace_input(merge, k, value)
+    for node in graph.nodes if merges else ():
+        if node.op_type == "Enter":
+            node.outputs[0].shape = node.inputs[0].shape
 
 
 def _has_unknown_sizes(graph: Graph) -> bool:

@@ -6,7 +6,7 @@ import inspect as python_inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from graphwright.errors import ArgumentError, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
@@ -53,7 +53,13 @@ class Target:
 
 
 def trace(
-    target: Any, *, feeds: Mapping[str, Feed] | None = None, inputs: Any = None, mode: Mode = "train", batch: int | None = None
+    target: Any,
+    *,
+    feeds: Mapping[str, Feed] | None = None,
+    inputs: Any = None,
+    mode: Mode = "train",
+    batch: int | None = None,
+    open_batch: int | None = None,
 ) -> Target:
     """Trace a target for one set of input shapes.
 
@@ -64,6 +70,7 @@ def trace(
         inputs: example arguments of one call, instead of feeds.
         mode: for a Keras model, its training step or its inference.
         batch: batch size of a Keras model's inputs, instead of feeds.
+        open_batch: what a first dimension gets that the target and the feeds leave open, whatever the target is.
 
     Raises:
         ArgumentError: it is nothing that can be traced, has several signatures and nothing says which, or the feeds do not fit.
@@ -73,13 +80,15 @@ def trace(
     owner = target
     if feeds is not None and inputs is not None:
         raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
+    if open_batch is not None and feeds is not None:
+        feeds = {key: _closed(feed, open_batch) for key, feed in feeds.items()}
     if isinstance(target, str | Path):
         target = owner = load_callable(Path(target))
     name = str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__)
     if is_keras_model(target):
         step = keras_step(target, mode)
         if inputs is None:
-            inputs = keras_specs(target, mode, feeds or {}, batch)
+            inputs = keras_specs(target, mode, feeds or {}, open_batch if batch is None else batch)
             feeds = None
         name = f"{name}, {'training step' if mode == 'train' else 'inference'}"
         target = step
@@ -96,12 +105,23 @@ def trace(
     if inputs is not None:
         positional, keyword = split_inputs(inputs)
         function = target.get_concrete_function(*positional, **keyword)
-        return _bound(name, function, {}, owner)
+        return _bound(name, function, {}, owner, open_batch)
     values = {key: value for key, value in (feeds or {}).items() if tf.is_tensor(value)}
     if values and len(values) == len(feeds or {}) and not isinstance(target, tf.types.experimental.ConcreteFunction):
         return trace(target, inputs=values)
     specs = {key: _as_shape(key, value) for key, value in (feeds or {}).items()}
-    return _bound(name, _trace_with_feeds(target, feeds or {}), specs, owner)
+    return _bound(name, _trace_with_feeds(target, feeds or {}), specs, owner, open_batch)
+
+
+def _closed(feed: Feed, size: int) -> Feed:
+    """A shape or a spec with this size where its first dimension is open."""
+    if isinstance(feed, tuple | list):
+        dims = tuple(cast("Sequence[int | None]", feed))
+        return (size, *dims[1:]) if dims and dims[0] is None else dims
+    tf = import_tensorflow()
+    if isinstance(feed, tf.TensorSpec) and feed.shape.rank and feed.shape[0] is None:
+        return tf.TensorSpec([size, *feed.shape[1:]], feed.dtype, feed.name)
+    return feed
 
 
 def _holds_specs(inputs: Any) -> bool:
@@ -199,7 +219,7 @@ def _names(function: Any, count: int) -> tuple[str, ...]:
     return tuple(t.name.split(":")[0] for t in function.inputs[:count])
 
 
-def _bound(name: str, function: Any, feeds: Mapping[str, tuple[int, ...]], owner: Any) -> Target:
+def _bound(name: str, function: Any, feeds: Mapping[str, tuple[int, ...]], owner: Any, open_batch: int | None) -> Target:
     shapes = argument_shapes(function)
     names = _names(function, len(shapes))
     strange = [key for key in feeds if key not in names]
@@ -211,6 +231,8 @@ def _bound(name: str, function: Any, feeds: Mapping[str, tuple[int, ...]], owner
         if given is not None and shape is not None and not _fits(given, shape):
             raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", where=f"feeds[{key!r}]")
         shape = given if given is not None else shape
+        if shape and shape[0] is None and open_batch is not None:
+            shape = (open_batch, *shape[1:])
         if shape is None or None in shape:
             raise UnknownShapeError(
                 f"argument {key!r} has the shape {format_shape(shape)}",

@@ -1,0 +1,219 @@
+"""What users hand in to be counted, as a flat graph with static shapes: anything that can be traced, and graphs as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
+from graphwright.ir.dtypes import Shape, format_shape
+from graphwright.ir.edit.library import bodies
+from graphwright.ir.graph import Graph, Node, Value, Variable
+from graphwright.ir.walk import backward_reachable
+from graphwright.source.concrete_function import Binding, from_concrete_function
+from graphwright.source.graph_def import from_graph_def, to_graph_def
+from graphwright.source.load import load
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.train.flatten import flatten_graph
+from graphwright.train.targets import Feed, Mode, trace
+
+_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "_Arg"})
+
+
+@dataclass(frozen=True, slots=True)
+class CountedGraph:
+    """A flat graph, with what is needed to run it.
+
+    Attributes:
+        name: what to call it.
+        graph: without calls, with static shapes.
+        feeds: shape by input.
+        binding: captures of the function that it was traced from, or None for a graph.
+        arguments: example values of the inputs, where they were given.
+    """
+
+    name: str
+    graph: Graph
+    feeds: Mapping[str, tuple[int, ...]]
+    binding: Binding | None = None
+    arguments: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Countable:
+    """A target that can be flattened, for one batch size after the other where it is open.
+
+    Attributes:
+        is_open: whether the first dimension of some input is open.
+        feeds: shape by input; None is the open dimension.
+    """
+
+    target: Any
+    given: Mapping[str, Feed] | None
+    inputs: Any
+    outputs: tuple[str, ...] | None
+    mode: Mode
+    batch: int | None
+    is_open: bool = False
+    feeds: Mapping[str, tuple[int | None, ...]] | None = None
+
+    def at(self, batch: int | None = None) -> CountedGraph:
+        """The flat graph, read anew, with this size where the batch is open.
+
+        Raises:
+            UnknownShapeError: a dimension is not known.
+        """
+        if self.outputs is not None or _is_graph(self.target):
+            return _from_graph(self.target, self.given or {}, self.outputs, batch)
+        traced = trace(self.target, feeds=self.given, inputs=self.inputs, mode=self.mode, batch=self.batch, open_batch=batch)
+        graph, binding = from_concrete_function(traced.function, planned=False)
+        flat, _ = flatten_graph(graph, traced.shapes_by_position)
+        return CountedGraph(traced.name, flat, traced.feeds, binding, traced.arguments)
+
+
+def countable(
+    target: Any,
+    feeds: Mapping[str, Feed] | None = None,
+    inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
+    mode: Mode = "train",
+    batch: int | None = None,
+) -> tuple[Countable, CountedGraph]:
+    """Read a target, and flatten it once: with an open batch at size 1.
+
+    Args:
+        target: as for `graphwright.inspect`, or a `tf.Graph`, a `GraphDef`, a `Graph`.
+        outputs: of a graph, what is fetched: names or tensors, or operations that are run.
+
+    Raises:
+        UnknownShapeError: a dimension other than the first is not known.
+        ArgumentError: the target is nothing that can be read, or the outputs are missing.
+    """
+    fetched = None if outputs is None else tuple(_name_of(o) for o in _as_list(outputs))
+    if fetched is not None and inputs is not None:
+        raise ArgumentError("both inputs and outputs were given", where="argument 'outputs'", remedy="for a graph, give feeds and outputs")
+    if fetched is not None and not _is_graph(target) and not isinstance(target, str | Path):
+        raise ArgumentError(
+            f"{type(target).__name__} has outputs of its own", where="argument 'outputs'", remedy="leave it out: it is for graphs"
+        )
+    if _is_graph(target) and batch is not None:
+        raise ArgumentError(f"batch={batch} was given for a graph", where="argument 'batch'", remedy="give feeds={name: shape}")
+    closed = Countable(target, feeds, inputs, fetched, mode, batch)
+    try:
+        return closed, closed.at()
+    except (UnknownShapeError, ArgumentError) as error:
+        try:
+            one, two = closed.at(1), _feeds_at(closed, 2)
+        except GraphwrightError:
+            raise error from None
+        opened = {name: tuple(None if a != b else a for a, b in zip(shape, two[name], strict=True)) for name, shape in one.feeds.items()}
+        return Countable(target, feeds, inputs, fetched, mode, batch, True, opened), one
+
+
+def _feeds_at(target: Countable, size: int) -> Mapping[str, tuple[int, ...]]:
+    if target.outputs is not None or _is_graph(target.target):
+        return _from_graph(target.target, target.given or {}, target.outputs, size).feeds
+    return trace(target.target, feeds=target.given, inputs=target.inputs, mode=target.mode, batch=target.batch, open_batch=size).feeds
+
+
+def _is_graph(target: Any) -> bool:
+    tf = import_tensorflow()
+    return isinstance(target, Graph | tf.Graph | tf.compat.v1.GraphDef | tf.compat.v1.MetaGraphDef)
+
+
+def _as_list(outputs: Any) -> Sequence[Any]:
+    return list(outputs) if isinstance(outputs, list | tuple) else [outputs]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _name_of(output: Any) -> str:
+    return output if isinstance(output, str) else str(output.name)
+
+
+def _from_graph(target: Any, feeds: Mapping[str, Feed], outputs: Sequence[str] | None, batch: int | None) -> CountedGraph:
+    """A graph, read anew: functions get other shapes for each batch size."""
+    tf = import_tensorflow()
+    given = load(target) if not isinstance(target, tf.Graph | tf.compat.v1.GraphDef) else None
+    graph_def = target.as_graph_def(add_shapes=True) if isinstance(target, tf.Graph) else target if given is None else to_graph_def(given)
+    name = given.name if given is not None and given.name else Path(target).stem if isinstance(target, str | Path) else "graph"
+    graph = from_graph_def(graph_def, name=name)
+    for body in bodies(graph):
+        for node in body.nodes:
+            if node.op_type != "_Arg":
+                node.attrs.pop("_output_shapes", None)
+    fetched = outputs if outputs is not None else _own_outputs(given, graph)
+    _set_outputs(graph, fetched)
+    _set_inputs(graph, given)
+    shapes: dict[int, Shape] = {}
+    bound: dict[str, tuple[int, ...]] = {}
+    known = {value.producer.name: k for k, value in enumerate(graph.inputs) if value.dtype.itemsize is not None}
+    for key, feed in feeds.items():
+        if key.removesuffix(":0") not in known:
+            raise ArgumentError(
+                f"what is fetched needs no input {key!r}", where=f"feeds[{key!r}]", remedy=f"it needs {', '.join(known) or 'none'}"
+            )
+        shape: Any = getattr(feed, "shape", feed)
+        shapes[known[key.removesuffix(":0")]] = tuple(shape.as_list()) if hasattr(shape, "as_list") else tuple(shape)
+    for key, k in known.items():
+        shape = shapes.get(k, graph.inputs[k].shape)
+        if shape and shape[0] is None and batch is not None:
+            shape = (batch, *shape[1:])
+        if shape is None or None in shape:
+            raise UnknownShapeError(
+                f"input {key!r} has the shape {format_shape(shape)}",
+                where=f"node {key!r}",
+                cause="the graph leaves dimensions open, and FLOPs depend on them",
+                remedy=f"bind it: feeds={{{key!r}: (...)}}",
+            )
+        shapes[k] = shape
+        bound[key] = tuple(d for d in shape if d is not None)
+    flat, _ = flatten_graph(graph, {k: s for k, s in shapes.items() if s is not None}, infer=True)
+    return CountedGraph(name, flat, bound)
+
+
+def _own_outputs(given: Graph | None, graph: Graph) -> Sequence[str]:
+    """Outputs that the graph names itself; those of its default signature, else."""
+    if given is not None:
+        if given.outputs or given.control_outputs:
+            return [*(v.name for v in given.outputs), *(n.name for n in given.control_outputs)]
+        signatures = given.signatures
+        chosen = signatures.get("serving_default") or (next(iter(signatures.values())) if len(signatures) == 1 else None)
+        if chosen is not None:
+            return [v.name for v in chosen.outputs.values()]
+    last = [n.name for n in graph.nodes if not any(v.uses for v in n.outputs) and not n.control_consumers and n.op_type != "Const"]
+    raise ArgumentError(
+        "a graph was given, and nothing says what is fetched from it",
+        where="argument 'outputs'",
+        cause="only what the fetches need is counted",
+        remedy=f"give outputs=[...]; nothing reads {', '.join(last[:5])}",
+    )
+
+
+def _set_outputs(graph: Graph, names: Sequence[str]) -> None:
+    values: list[Value] = []
+    run: list[Node] = []
+    for name in names:
+        node = graph[name.partition(":")[0]]
+        if node.outputs:
+            values.append(graph.value(name))
+        else:
+            run.append(node)
+    graph.outputs = values
+    graph.control_outputs = run
+
+
+def _set_inputs(graph: Graph, given: Graph | None) -> None:
+    """The placeholders that are needed; a variable behind one is told by what reads it."""
+    needed = backward_reachable([*(v.producer for v in graph.outputs), *graph.control_outputs])
+    graph.inputs = [node.outputs[0] for node in graph.nodes if node.op_type in _PLACEHOLDERS and node in needed]
+    for value in graph.inputs:
+        if value.dtype.name != "resource":
+            continue
+        before = given.value(value.name) if given is not None and value.producer.name in given else None
+        variable = None if given is None or before is None else given.variables.get(before)
+        reads = [n.outputs[0] for n in (before or value).consumers if n.op_type == "ReadVariableOp"]
+        if variable is None and reads:
+            variable = Variable(value.producer.name, reads[0].dtype, reads[0].shape, True)
+        if variable is not None:
+            graph.variables[value] = variable

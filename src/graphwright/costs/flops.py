@@ -1,0 +1,203 @@
+"""`count_flops`: the floating-point operations of a step, and of what they consist."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from graphwright.analyze.flop_execution import Execution, execute
+from graphwright.analyze.flop_tally import Sums, Tally, tally
+from graphwright.analyze.flops import register_flops as register_flops
+from graphwright.analyze.polynomials import CHECKED_AT, FITTED_AT, Polynomial, fit_polynomial
+from graphwright.analyze.trip_counts import TripCount
+from graphwright.costs.counted_graph import Countable, CountedGraph, countable
+from graphwright.errors import UnknownShapeError
+from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
+from graphwright.run.measure_loops import measure_trip_counts
+from graphwright.source.attributes import constant_array
+from graphwright.source.import_graph import infer_body_shapes
+from graphwright.train.summary import layer_of
+from graphwright.train.targets import Feed, Mode
+
+_SIZES = (*FITTED_AT, CHECKED_AT)
+_HOW = {
+    "FLOPs": "counted per operation from static shapes, a multiply-add as two, windows at borders in full; what no fetch and no effect "
+    "needs is left out",
+    "directions": "by dataflow: backward is what depends on the gradient of the loss, optimizer what comes after finished gradients",
+    "bytes moved": "each input of an operation read once and each output written once, views not at all",
+    "layers": "by name scope",
+}
+
+
+def count_flops(
+    target: Any,
+    feeds: Mapping[str, Feed] | None = None,
+    inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
+    *,
+    mode: Mode = "train",
+    batch: int | None = None,
+) -> FlopCount:
+    """Count the floating-point operations of a step: forward, backward and optimizer apart, per op type and per layer.
+
+    Only what the outputs and the effects of the step need is counted. A loop counts as often as it runs: a trip count that follows
+    from constants is found, else it is measured by one run where `inputs` are given, else one iteration is counted and the loop is
+    named. Of branches the costliest is counted. What has no rule is listed in `unknown`, never taken for zero.
+
+    Args:
+        target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; or a
+            `tf.Graph`, a `GraphDef`, a `Graph`.
+        feeds: shape, or `tf.TensorSpec`, by argument name (by placeholder for a graph). None as the first dimension leaves the batch
+            size open.
+        inputs: example arguments of one call, instead of feeds.
+        outputs: of a graph, what is fetched: names, tensors or operations.
+        mode: for a Keras model, its training step or its inference.
+        batch: batch size of a Keras model, instead of feeds.
+
+    Returns:
+        A `FlopCount`, which prints itself. Where the batch size is open, its figures are nan, and its `formula` is a polynomial.
+
+    Raises:
+        UnknownShapeError: a dimension other than the batch is not known, or the FLOPs are no polynomial of the batch size.
+        ArgumentError, FileFormatError: the target cannot be traced or read.
+
+    >>> import tensorflow as tf
+    >>> product = tf.function(lambda a, b: a @ b)
+    >>> count_flops(product, feeds={"a": (256, 256), "b": (256, 256)}).total
+    33554432.0
+    >>> print(count_flops(product, feeds={"a": (None, 256), "b": (256, 256)}).formula)
+    131,072 * batch
+    """
+    read, first = countable(target, feeds, inputs, outputs, mode, batch)
+    if not read.is_open:
+        graph, execution, found = _count(first)
+        return _result(graph, execution, found, graph.feeds)
+    counted = {size: _count(first if size == 1 else read.at(size)) for size in _SIZES}
+    return _formulas(read, counted)
+
+
+def _count(counted: CountedGraph) -> tuple[CountedGraph, Execution, Tally]:
+    graph = counted.graph
+    execution = execute(graph, constant_array, infer_body=infer_body_shapes)
+    open_loops = [name for name, trip in execution.trips.items() if trip.kind != "exact"]
+    if open_loops and counted.binding is not None and counted.arguments is not None:
+        measured = measure_trip_counts(graph, counted.binding, counted.arguments, open_loops, constant_array)
+        if measured:
+            execution = execute(graph, constant_array, infer_body=infer_body_shapes, measured=measured)
+            trips = {name: _Measured(trip.count, "exact") if name in measured else trip for name, trip in execution.trips.items()}
+            execution = Execution(execution.times, trips, execution.branches)
+    return counted, execution, tally(graph, execution, layer_of)
+
+
+class _Measured(TripCount):
+    """A trip count that one run gave."""
+
+
+def _result(counted: CountedGraph, execution: Execution, found: Tally, feeds: Mapping[str, tuple[int | None, ...]]) -> FlopCount:
+    whole = found.whole
+    return FlopCount(
+        name=counted.name,
+        feeds=feeds,
+        node_count=whole.ops,
+        forward=whole.flops["forward"],
+        backward=whole.flops["backward"],
+        optimizer=whole.flops["optimizer"],
+        bytes_moved=whole.bytes_moved,
+        unknown=_unknown(found),
+        per_op_type=_rows(found.per_op_type),
+        per_layer=_rows(found.per_layer),
+        how=_how(execution, found),
+        loops={name: _words(trip) for name, trip in execution.trips.items()},
+        branches=execution.branches,
+    )
+
+
+def _unknown(found: Tally) -> dict[str, UnknownOps]:
+    total, ops = found.whole.bytes_moved, found.whole.ops
+    return {
+        op_type: UnknownOps(count, found.unknown_reason[op_type], count / ops, math.nan if open_ else moved / total if total else 0.0)
+        for op_type, (count, moved, open_) in sorted(found.unknown_counts.items(), key=lambda item: (-item[1][0], item[0]))
+    }
+
+
+def _rows(groups: Mapping[str, Sums]) -> dict[str, FlopRow]:
+    rows = [
+        FlopRow(name, s.ops, s.flops["forward"], s.flops["backward"], s.flops["optimizer"], s.bytes_moved, s.unknown)
+        for name, s in groups.items()
+    ]
+    return {row.name: row for row in sorted(rows, key=lambda r: (-r.total, -r.bytes_moved, r.name))}
+
+
+def _how(execution: Execution, found: Tally) -> dict[str, str]:
+    how = dict(_HOW)
+    if execution.trips:
+        how["loops"] = "trip counts computed from constants, measured by one run, or one iteration where it says so"
+    if execution.branches:
+        how["branches"] = "which branch runs depends on data; the one that costs most is counted"
+    if found.whole.unknown:
+        how["unknown"] = "operations without a rule are in no figure; register_flops(op_type, rule) gives them one"
+    if found.whole.unknown_bytes:
+        how["bytes moved"] += f"; {found.whole.unknown_bytes} operations of unknown size are left out"
+    return how
+
+
+def _words(trip: TripCount) -> str:
+    times = f"{trip.count:,} iteration{'' if trip.count == 1 else 's'}"
+    if isinstance(trip, _Measured):
+        return f"{times} (measured)"
+    return {"exact": times, "at most": f"at most {times}; all are counted", "unknown": "depends on data: figures are per iteration"}[
+        trip.kind
+    ]
+
+
+def _formulas(read: Countable, counted: Mapping[int, tuple[CountedGraph, Execution, Tally]]) -> FlopCount:
+    """The figures at several batch sizes as polynomials."""
+    results = {size: _result(graph, execution, found, graph.feeds) for size, (graph, execution, found) in counted.items()}
+    first = results[FITTED_AT[0]]
+
+    def fitted(name: str, figure: Callable[[FlopCount], float]) -> Polynomial:
+        figures = {size: figure(result) for size, result in results.items()}
+        found = fit_polynomial(figures)
+        if found is None:
+            listed = ", ".join(f"{value:g} at {size}" for size, value in figures.items())
+            raise UnknownShapeError(
+                f"{name} is no polynomial of the batch size: {listed}",
+                where=f"target {first.name!r}",
+                cause="the step computes otherwise for some sizes",
+                remedy="give the batch size: feeds={name: shape}, or batch=...",
+            )
+        return found
+
+    def rows(of: Callable[[FlopCount], Mapping[str, FlopRow]]) -> dict[str, FlopRow]:
+        empty = FlopRow("", 0, 0.0, 0.0, 0.0, 0.0)
+        found: dict[str, FlopRow] = {}
+        for name, row in of(results[CHECKED_AT]).items():
+            formula = fitted(f"the FLOPs of {name!r}", lambda result, name=name: of(result).get(name, empty).total)
+            found[name] = FlopRow(name, row.ops, math.nan, math.nan, math.nan, math.nan, row.unknown, formula)
+        return found
+
+    figures: dict[str, Callable[[FlopCount], float]] = {
+        "forward": lambda r: r.forward,
+        "backward": lambda r: r.backward,
+        "optimizer": lambda r: r.optimizer,
+        "total": lambda r: r.total,
+        "bytes_moved": lambda r: r.bytes_moved,
+    }
+    sizes = ", ".join(str(size) for size in FITTED_AT)
+    return FlopCount(
+        name=first.name,
+        feeds=read.feeds or {},
+        node_count=first.node_count,
+        forward=math.nan,
+        backward=math.nan,
+        optimizer=math.nan,
+        bytes_moved=math.nan,
+        unknown=results[CHECKED_AT].unknown,
+        per_op_type=rows(lambda r: r.per_op_type),
+        per_layer=rows(lambda r: r.per_layer),
+        how={**first.how, "formulas": f"polynomials through the figures at batch sizes {sizes}, checked at {CHECKED_AT}"},
+        loops=first.loops,
+        branches=first.branches,
+        formulas={name: fitted(name, figure) for name, figure in figures.items()},
+    )
