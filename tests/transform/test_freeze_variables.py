@@ -9,8 +9,10 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 
+import graphwright as gw
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.text import to_text
+from graphwright.source.variable_values import variable_values
 from graphwright.transform.freeze_variables import freeze_variables
 from tests.transform.serving import built, random, serve
 
@@ -107,3 +109,43 @@ def test_a_variable_that_serving_writes_is_refused():
     with pytest.raises(UnsupportedError, match="'total' is also used by"):
         freeze_variables(graph, {"total": np.float32(1.0)})
     assert to_text(graph) == before
+
+
+def test_a_variable_in_a_loop_and_a_branch_of_tf1():
+    def build():
+        with v1.variable_scope("", use_resource=True):
+            x = v1.placeholder(tf.float32, [3], name="x")
+            w = v1.get_variable("w", [3])
+            limit = v1.get_variable("limit", [])
+
+        def step(k, h):
+            return k + 1, v1.cond(tf.reduce_sum(h) < limit, lambda: h * w, lambda: h - w)
+
+        y = v1.while_loop(lambda k, _: k < 4, step, [0, x])[1]
+        tf.identity(y, name="y")
+
+    enabled = v1.control_flow_v2_enabled()
+    v1.disable_control_flow_v2()
+    try:
+        graph = built(build, inputs={"x": "x:0"}, outputs={"y": "y:0"})
+    finally:
+        if enabled:
+            v1.enable_control_flow_v2()
+    w, h = random(3, seed=2), random(3, seed=3)
+    assert {"Enter", "Switch"} <= {node.op_type for node in graph}
+    assert freeze_variables(graph, {"w": w, "limit": np.float32(0.5)}) == 2
+    assert not [node for node in graph if node.op_type in ("VarHandleOp", "ReadVariableOp")]
+    got = serve(graph, {"x": h})["y"]
+    for _ in range(4):
+        h = h * w if h.sum() < 0.5 else h - w
+    np.testing.assert_allclose(got, h, rtol=1e-5)
+
+
+def test_what_a_function_captured():
+    weight, table = tf.Variable(random(4, 3)), tf.Variable(random(5, 4))
+    function = tf.function(lambda k: tf.gather(table, k) @ weight)
+    graph = gw.load(function.get_concrete_function(tf.TensorSpec([None], tf.int32, name="k")))
+    with pytest.raises(ArgumentError, match="2 variables have no value"):
+        freeze_variables(graph, {})
+    assert freeze_variables(graph, variable_values(graph)) == 2
+    np.testing.assert_allclose(serve(graph, {"k": np.array([1, 4])})["output_0"], table.numpy()[[1, 4]] @ weight.numpy(), rtol=1e-5)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from graphwright.ir.edit.library import reached_functions
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits import is_call
+from graphwright.transform.constant_values import Constants
 from graphwright.transform.folding.before import fold_before
 from graphwright.transform.folding.behind import Notes, fold_behind
-from graphwright.transform.folding.parameters import Constants
 from graphwright.transform.folding.steps import NORMS
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import put_in_order

@@ -147,6 +147,14 @@ def _plain(dtype: DType) -> str:
 _READS = ("ReadVariableOp", "VariableShape", "VarIsInitializedOp", "ResourceGather")
 
 
+_HAND_ON = ("Identity", "IdentityN", "Enter", "Switch")
+
+
+def _handed_on(node: Node, index: int) -> tuple[Value, ...]:
+    """The outputs that are input `index`; loops and branches of TF1 take variables in through `Enter` and `Switch`."""
+    return node.outputs[index : index + 1] if node.op_type.startswith("Identity") else node.outputs
+
+
 def _check_uses(graph: Graph, value: Value, needed: set[Node]) -> None:
     for use in value.uses:
         node = use.node
@@ -156,8 +164,9 @@ def _check_uses(graph: Graph, value: Value, needed: set[Node]) -> None:
             if node.op_type.startswith(_REF_WRITES) and node.inputs[0] is value:
                 raise _written(value, node)
             continue
-        if node.op_type in ("Identity", "IdentityN"):
-            _check_uses(graph, node.outputs[use.index], needed)
+        if node.op_type in _HAND_ON:
+            for output in _handed_on(node, use.index):
+                _check_uses(graph, output, needed)
         elif node.op_type in CONTROL_FLOW:
             check_arguments(graph, node, [use.index])
         elif node.op_type not in _READS:
@@ -234,8 +243,39 @@ def _bind(graph: Graph, resource: Value, constant: Value, array: Array, needed: 
                     _bind(graph, node.outputs[index], constant, array, needed)
                 if not any(v.uses for v in node.outputs) and not node.control_consumers and not graph.is_border(node):
                     graph.remove_node(node)
+            case "Enter" | "Switch":
+                made = _taken_in(graph, node, constant)
+                for old, new in zip(node.outputs, made.outputs, strict=True):
+                    _bind(graph, old, new, array, needed)
+                needed.add(made)
+                _take_name(graph, node, made)
             case _:
                 needed.add(bind_arguments(graph, node, dict.fromkeys(indices, constant)))
+
+
+def _taken_in(graph: Graph, node: Node, value: Value) -> Node:
+    """An `Enter` or `Switch` that takes a tensor into a loop or branch of TF1 where the old one takes a variable."""
+    return graph.add_node(
+        node.op_type,
+        graph.unique_name(f"{node.name}/frozen"),
+        inputs=[value, *node.inputs[1:]],
+        control_inputs=node.control_inputs,
+        attrs={**node.attrs, "T": value.dtype},
+        output_types=[(value.dtype, value.shape)] * len(node.outputs),
+        device=node.device,
+        extra=node.extra,
+    )
+
+
+def _take_name(graph: Graph, old: Node, new: Node) -> None:
+    """Let a node go on under the name of one that is not read any more."""
+    if graph.is_border(old) or any(v.uses for v in old.outputs):
+        return
+    hand_on_control(graph, old, [new])
+    graph.replace_in_collections(old, new)
+    name = old.name
+    graph.remove_node(old)
+    graph.rename(new, name)
 
 
 def _replace(graph: Graph, node: Node, value: Value) -> None:

@@ -44,7 +44,7 @@ def remove_debug_ops(
 
     Args:
         op_types: what is cut out.
-        identities: remove `Identity` nodes that nothing returns and that carry no control edges in.
+        identities: remove `Identity` nodes that nothing returns, no collection names and that carry no control edges in.
         functions: whether bodies of functions are cleaned too.
         purity: tells which nodes have no effects; without it, common arithmetic is known to have none.
 
@@ -232,6 +232,8 @@ def _skip_identity(graph: Graph, node: Node) -> None:
     source = value.producer
     if value.dtype.name == "resource" or source.op_type in ("VariableV2", "Variable"):
         return  # a snapshot of what may change
+    if graph.collections_of(node):
+        return  # TF1 asks for it by name when it imports the graph: the read of a variable, the pivot of a branch
     if node.control_consumers and source.op_type in _TF1_CONTROL_FLOW:
         return  # the anchor of a branch: says whether what waits for it runs
     if source.op_type in _TF1_CONTROL_FLOW and any(c.op_type in _TF1_CONTROL_FLOW for c in node.outputs[0].consumers):

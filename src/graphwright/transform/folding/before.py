@@ -15,9 +15,9 @@ import numpy as np
 
 from graphwright.ir.constants import add_constant
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.transform.constant_values import Constants, remove_unread
 from graphwright.transform.folding.behind import Notes, take_place
 from graphwright.transform.folding.linear import LINEAR, Layout, Linear, can_hold, linear_of, set_constant_input, set_weights
-from graphwright.transform.folding.parameters import Constants, remove_unread
 from graphwright.transform.folding.steps import FUSED_NORMS, Step, add_bias, blocked, data_index, is_returned, step_of, then
 
 

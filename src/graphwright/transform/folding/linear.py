@@ -8,7 +8,7 @@ import numpy as np
 
 from graphwright.ir.constants import add_constant
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.transform.folding.parameters import Array, Constants, remove_unread
+from graphwright.transform.constant_values import Array, Constants, remove_unread
 
 LINEAR = {"Conv2D": 4, "DepthwiseConv2dNative": 4, "Conv3D": 5, "MatMul": 2, "Conv2DBackpropInput": 4, "Conv3DBackpropInputV2": 5}
 """Op type -> rank of its input and output."""

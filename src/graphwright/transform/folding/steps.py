@@ -9,8 +9,8 @@ import numpy as np
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.transform.constant_values import Array, Constants
 from graphwright.transform.folding.linear import Layout
-from graphwright.transform.folding.parameters import Array, Constants
 
 FUSED_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 NORMS = (*FUSED_NORMS, "BatchNormWithGlobalNormalization")

@@ -1,4 +1,4 @@
-"""Values that depend on constants alone, for the few ops of which the parameters of a batch norm are made."""
+"""Values that depend on constants alone, for the few ops of which parameters of batch norms and shapes are made."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Constants:
         with np.errstate(all="ignore"):
             try:
                 return np.asarray(_EVALUATED[node.op_type](node, *inputs))
-            except (TypeError, ValueError):
+            except (IndexError, TypeError, ValueError):
                 return None
 
 
@@ -135,6 +135,25 @@ def _cast(node: Node, x: Array) -> Array:
     return x.astype("float32" if name == "bfloat16" else name)  # np.dtype("") is a TypeError
 
 
+def _pack(node: Node, *parts: Array) -> Array:
+    axis = node.attrs.get("axis", 0)
+    return np.stack(parts, axis if isinstance(axis, int) else 0)
+
+
+def _concat(_: Node, *parts: Array) -> Array:
+    return np.concatenate(parts[:-1], int(parts[-1]))
+
+
+def _strided_slice(node: Node, x: Array, begin: Array, end: Array, strides: Array) -> Array:
+    """A part of a vector, which shapes are; more dimensions are not looked at."""
+    if x.ndim != 1 or begin.size != 1 or node.attrs.get("ellipsis_mask") or node.attrs.get("new_axis_mask"):
+        raise ValueError("not a plain slice of a vector")
+    first, last, step = int(begin[0]), int(end[0]), int(strides[0])
+    if node.attrs.get("shrink_axis_mask"):
+        return x[first]
+    return x[None if node.attrs.get("begin_mask") else first : None if node.attrs.get("end_mask") else last : step]
+
+
 _EVALUATED: dict[str, Callable[..., Array]] = {
     "Identity": _same,
     "StopGradient": _same,
@@ -153,4 +172,7 @@ _EVALUATED: dict[str, Callable[..., Array]] = {
     "Squeeze": _squeeze,
     "Transpose": _transpose,
     "Cast": _cast,
+    "Pack": _pack,
+    "ConcatV2": _concat,
+    "StridedSlice": _strided_slice,
 }
