@@ -9,13 +9,13 @@ from graphwright.errors import GraphError
 from graphwright.ir.node import Node, Value
 from graphwright.ir.node_table import NodeTable
 from graphwright.ir.signature import Collection, Holdings, Signature
-from graphwright.ir.watched import WatchedDict
+from graphwright.ir.watched import SHAPE_CLOCK, WatchedDict
 
 
 class Borders(NodeTable):
     """What is fed and fetched, and what signatures and collections hold."""
 
-    __slots__ = ("_borders", "_collections", "_control_outputs", "_holdings", "_inputs", "_outputs", "_signatures")
+    __slots__ = ("_borders", "_collections", "_control_outputs", "_edits", "_holdings", "_inputs", "_outputs", "_signatures")
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -26,6 +26,7 @@ class Borders(NodeTable):
         self._signatures: dict[str, Signature] = WatchedDict()
         self._collections: dict[str, Collection] = WatchedDict()
         self._holdings = Holdings(self._signatures, self._collections)
+        self._edits = 0  # how far this graph itself has moved the clock of shapes
 
     # Inputs and outputs
 
@@ -57,6 +58,7 @@ class Borders(NodeTable):
             self._check_owned(value.producer, "graph.outputs")
         self._outputs = values
         self._count_borders()
+        self._move_clock()  # who calls this graph gets other results
 
     @property
     def control_outputs(self) -> tuple[Node, ...]:
@@ -135,6 +137,10 @@ class Borders(NodeTable):
                 where=f"node {node.name!r}",
                 remedy="change graph.signatures first",
             )
+
+    def _move_clock(self) -> None:
+        SHAPE_CLOCK.time += 1
+        self._edits += 1
 
     def _count_borders(self) -> None:
         self._borders = Counter((*(v.producer for v in self._inputs), *(v.producer for v in self._outputs), *self._control_outputs))

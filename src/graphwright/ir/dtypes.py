@@ -108,3 +108,14 @@ def format_shape(shape: Shape) -> str:
     if shape is None:
         return "[*]"
     return "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"
+
+
+def common_shape(first: Shape, second: Shape) -> Shape:
+    """What both shapes agree on.
+
+    >>> common_shape((2, 3), (2, 4)), common_shape((2,), (2, 3))
+    ((2, None), None)
+    """
+    if first is None or second is None or len(first) != len(second):
+        return None
+    return tuple(a if a == b else None for a, b in zip(first, second, strict=True))

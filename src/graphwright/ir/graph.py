@@ -52,12 +52,13 @@ class Graph(Outputs):
     Attributes:
         package: what else a SavedModel holds; only the layer that read it looks inside.
         shape_rule: the output shapes of nodes that are given in topological order, where inputs from
-            outside the list count as known. With a rule, shapes follow edits; without one they are left as they are.
+            outside the list count as known. With a rule, shapes follow edits, those of functions that nodes call included;
+            without one they are left as they are.
         stale: the nodes whose shapes are to be settled before anyone reads a shape.
         touched: where it is a dictionary, the verbs note there which nodes they add or change.
     """
 
-    __slots__ = ("functions", "package", "versions")
+    __slots__ = ("package", "versions")
 
     def __init__(
         self,
@@ -67,8 +68,7 @@ class Graph(Outputs):
         variables: dict[Value, Variable] | None = None,
         versions: tuple[int, int] = (0, 0),
     ) -> None:
-        super().__init__(name, {} if variables is None else variables)
-        self.functions: dict[str, Function] = {} if functions is None else functions
+        super().__init__(name, {} if functions is None else functions, {} if variables is None else variables)
         self.versions = versions
         self.package: object | None = None
 
@@ -112,6 +112,8 @@ class Graph(Outputs):
             self._links[control].control_consumers[node] = None
         if self._colocations is not None:
             self._colocations.add(node)
+        if self._calls is not None:
+            self._calls.note(node)
         if self.touched is not None:
             self.touched[node] = None
         if self.shape_rule is not None and any(shape is None for _, shape in output_types):
@@ -194,6 +196,8 @@ class Graph(Outputs):
         for node in doomed:
             self._unlink(node)
             self.stale.pop(node, None)
+            if self._calls is not None:
+                self._calls.discard(node)
 
     def _unlink(self, node: Node) -> None:
         links = self._links.pop(node)
@@ -253,8 +257,9 @@ class Graph(Outputs):
             record.restore()
             for graph in graphs:
                 # What is computed from the rest is computed anew.
-                graph._colocations = None
+                graph._calls = graph._colocations = None
                 graph._suffixes = {}
+                graph._others = -1
                 graph._holdings = Holdings(graph._signatures, graph._collections)
                 graph._count_borders()
             raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape, byte_count, format_shape
+from graphwright.ir.watched import SHAPE_CLOCK
 
 if TYPE_CHECKING:
     from graphwright.ir.graph import Graph
@@ -52,15 +53,13 @@ class Value:
             GraphError: on reading, when the rule of the graph refuses an edited node.
         """
         graph = self.producer.graph
-        if graph.stale:
+        if graph.stale or graph.settled_at != SHAPE_CLOCK.time:
             graph.settle_shapes()
         return self.last_shape
 
     @shape.setter
     def shape(self, shape: Shape) -> None:
-        graph = self.producer.graph
-        if graph.shape_rule is not None:
-            graph.note_shape(self)
+        self.producer.graph.note_shape(self)
         write_shape(self, shape)
 
     @property
@@ -101,12 +100,28 @@ def check_name(name: str, graph_name: str) -> None:
 
 
 def write_shape(value: Value, shape: Shape) -> None:
-    """Set a shape, in the attribute `_output_shapes` too where the node has one: TensorFlow refuses a file in which they differ."""
+    """Set a shape, in the attributes of the node too that repeat it: TensorFlow refuses a file in which they differ, or believes it."""
     value.last_shape = shape
     node = value.producer
-    recorded = node.attrs.get("_output_shapes")
-    if isinstance(recorded, tuple) and len(recorded) == len(node.outputs):
-        node.attrs["_output_shapes"] = (*recorded[: value.index], ShapeAttribute(shape), *recorded[value.index + 1 :])
+    for name, recorded in recorded_shapes(node).items():
+        if len(recorded) == len(node.outputs):
+            node.attrs[name] = (*recorded[: value.index], ShapeAttribute(shape), *recorded[value.index + 1 :])
+
+
+def recorded_shapes(node: Node) -> dict[str, tuple[Attribute, ...]]:
+    """The attributes of a node that repeat the shapes of its outputs: `_output_shapes`, and `output_shapes` of If, Case and While."""
+    found: dict[str, tuple[Attribute, ...]] = {}
+    for name in ("_output_shapes", "output_shapes"):
+        recorded = node.attrs.get(name)
+        if isinstance(recorded, tuple) and (name[0] == "_" or _is_control_flow(node)):
+            found[name] = recorded
+    return found
+
+
+def _is_control_flow(node: Node) -> bool:
+    from graphwright.ir.traits import is_control_flow  # here, because a trait is of a node
+
+    return is_control_flow(node)
 
 
 @dataclass(slots=True, eq=False)

@@ -6,20 +6,25 @@ from collections.abc import Iterable, Sequence
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.calls import Calls
 from graphwright.ir.dtypes import DType, Shape
-from graphwright.ir.node import Node, Value, Variable
+from graphwright.ir.node import Function, Node, Value, Variable
 from graphwright.ir.settle import settle
+from graphwright.ir.watched import SHAPE_CLOCK
 from graphwright.ir.wiring import Wiring
 
 
 class Outputs(Wiring):
     """The verbs that change what nodes make, and the shapes."""
 
-    __slots__ = ("variables",)
+    __slots__ = ("_others", "functions", "settled_at", "variables")
 
-    def __init__(self, name: str, variables: dict[Value, Variable]) -> None:
+    def __init__(self, name: str, functions: dict[str, Function], variables: dict[Value, Variable]) -> None:
         super().__init__(name)
+        self.functions = functions
         self.variables = variables  # by the resource input that stands for it
+        self.settled_at = SHAPE_CLOCK.time
+        self._others = SHAPE_CLOCK.time  # how far the other graphs had moved the clock when the calls were last looked at
 
     # Outputs of nodes
 
@@ -124,16 +129,37 @@ class Outputs(Wiring):
         Raises:
             GraphError: the rule refuses a node, which the message names; the shapes are as before then.
         """
+        before = self.settled_at, self._others
+        self.settled_at = SHAPE_CLOCK.time  # at once: the rule reads shapes
         if self.shape_rule is None:
             self.stale = {}
-        elif self.stale:
-            settle(self, self.shape_rule)
+            return
+        try:
+            self._follow_bodies()
+            if self.stale:
+                settle(self, self.shape_rule)
+        except BaseException:
+            self.settled_at, self._others = before
+            raise
 
     def note_shape(self, value: Value) -> None:
         """Note that a shape is about to be assigned: what reads it follows."""
-        if value.producer in self.stale:  # or the assigned shape would be overwritten
-            self.settle_shapes()
-        self.stale.update(dict.fromkeys(value.consumers))
+        if self.shape_rule is not None:
+            if value.producer in self.stale:  # or the assigned shape would be overwritten
+                self.settle_shapes()
+            self.stale.update(dict.fromkeys(value.consumers))
+        self._move_clock()
+
+    def _follow_bodies(self) -> None:
+        """Calls are stale when the functions that they call give other shapes."""
+        others = SHAPE_CLOCK.time - self._edits
+        if others == self._others:
+            return
+        self._others = others  # at once: a function may call itself
+        if self.functions:
+            if self._calls is None:
+                self._calls = Calls(self._links)
+            self.stale.update(dict.fromkeys(self._calls.outdated(self)))
 
     # Checks, which change nothing
 

@@ -9,13 +9,13 @@ behind it, in topological order, so that a rule with a high cost per call is cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute
-from graphwright.ir.dtypes import Shape
-from graphwright.ir.node import Node, Value, write_shape
+from graphwright.ir.dtypes import Shape, common_shape
+from graphwright.ir.node import Node, Value, recorded_shapes, write_shape
 
 if TYPE_CHECKING:
     from graphwright.ir.outputs import Outputs
@@ -34,19 +34,18 @@ def settle(graph: Outputs, rule: ShapeRule) -> None:
     """
     pending = graph.stale
     graph.stale = {}  # the rule reads shapes, and must see what is known so far
-    before: dict[Value, tuple[Shape, Attribute | None]] = {}
+    before: dict[Value, tuple[Shape, Mapping[str, Attribute]]] = {}
     try:
         _settle(rule, pending, before)
     except BaseException:
         for value, (shape, recorded) in before.items():
             value.last_shape = shape
-            if recorded is not None:
-                value.producer.attrs["_output_shapes"] = recorded
+            value.producer.attrs.update(recorded)
         graph.stale = pending
         raise
 
 
-def _settle(rule: ShapeRule, pending: Iterable[Node], before: dict[Value, tuple[Shape, Attribute | None]]) -> None:
+def _settle(rule: ShapeRule, pending: Iterable[Node], before: dict[Value, tuple[Shape, Mapping[str, Attribute]]]) -> None:
     # Imported here because a walk is over a graph, and a graph settles its shapes.
     from graphwright.ir.traits import is_back_edge
     from graphwright.ir.walk import forward_reachable, order_of
@@ -61,7 +60,7 @@ def _settle(rule: ShapeRule, pending: Iterable[Node], before: dict[Value, tuple[
             for value, shape in zip(node.outputs, shapes, strict=True):
                 old = value.last_shape
                 if rounds > _ROUNDS_BEFORE_WIDENING:  # a loop, whose shapes grow
-                    shape = _common(old, shape)
+                    shape = common_shape(old, shape)
                 if shape == old and not _may_hold_dimensions(value):
                     continue
                 # Who stands behind the node in this wave was asked with the new shape in mind.
@@ -69,7 +68,7 @@ def _settle(rule: ShapeRule, pending: Iterable[Node], before: dict[Value, tuple[
                 if shape == old:
                     behind = [reader for reader in behind if not is_back_edge(value, reader)]
                 else:
-                    before.setdefault(value, (old, node.attrs.get("_output_shapes")))
+                    before.setdefault(value, (old, recorded_shapes(node)))
                     write_shape(value, shape)
                 readers.update(dict.fromkeys(behind))
         wave = order_of(readers if rounds < _ROUNDS_OF_READERS else forward_reachable(readers, control=False))
@@ -109,10 +108,3 @@ def _first_refused(rule: ShapeRule, wave: Sequence[Node]) -> Node:
         else:
             good = middle
     return wave[bad - 1]
-
-
-def _common(old: Shape, new: Shape) -> Shape:
-    """What both shapes agree on."""
-    if old is None or new is None or len(old) != len(new):
-        return None
-    return tuple(a if a == b else None for a, b in zip(old, new, strict=True))

@@ -17,8 +17,8 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
-class _Clock:
-    """Moves on with each change of any watched container."""
+class Clock:
+    """A number that moves on when something changes."""
 
     __slots__ = ("time",)
 
@@ -26,7 +26,12 @@ class _Clock:
         self.time = 0
 
 
-CLOCK = _Clock()
+CLOCK = Clock()
+"""Moves on with each change of any watched container."""
+
+
+SHAPE_CLOCK = Clock()
+"""Moves on with each edit that may change the shape of a value, in any graph."""
 
 
 class WatchedDict(dict[_K, _V]):

@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from graphwright.errors import GraphError
 from graphwright.ir.borders import Borders
+from graphwright.ir.calls import Calls
 from graphwright.ir.node import Node, Value
 from graphwright.ir.settle import ShapeRule
 
@@ -13,13 +14,14 @@ from graphwright.ir.settle import ShapeRule
 class Wiring(Borders):
     """The verbs that change what nodes read and wait for."""
 
-    __slots__ = ("shape_rule", "stale", "touched")
+    __slots__ = ("_calls", "shape_rule", "stale", "touched")
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.shape_rule: ShapeRule | None = None
         self.stale: dict[Node, None] = {}
         self.touched: dict[Node, None] | None = None
+        self._calls: Calls | None = None  # made when it is first needed
 
     # Inputs of nodes
 
@@ -190,5 +192,8 @@ class Wiring(Borders):
     def _note(self, node: Node) -> None:
         if self.shape_rule is not None:
             self.stale[node] = None
+            self._move_clock()
+        if self._calls is not None:
+            self._calls.note(node)
         if self.touched is not None:
             self.touched[node] = None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 from graphwright.errors import GraphError
-from graphwright.ir.dtypes import Shape
+from graphwright.ir.dtypes import Shape, common_shape
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import CALL_TYPES, called_functions, callee, is_back_edge
+from graphwright.ir.traits import CALL_TYPES, called_functions, is_back_edge, is_control_flow, result_functions
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.op_registry import op_definition
@@ -23,8 +24,8 @@ _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "_Arg", "NextIteratio
 def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
     """The output shapes of each node.
 
-    The nodes are imported once, with placeholders for what they read from outside. Where TensorFlow cannot tell the shape of
-    a call's results, those of the function's body count.
+    The nodes are imported once, with placeholders for what they read from outside. For the results of calls, If, Case and
+    While the bodies of their functions count.
 
     Args:
         nodes: of one graph, in topological order; inputs from outside the list count as known.
@@ -106,15 +107,20 @@ def _is_reference(value: Value) -> bool:
 
 
 def _shape(tensor: Any, value: Value) -> Shape:
-    if tensor.shape.rank is not None:
-        return tuple(tensor.shape.as_list())
+    """What TensorFlow says. Of a call it says nothing, and of control flow what stands in the file: there functions that know it count."""
     node = value.producer
-    function = node.graph.functions.get(callee(node))
-    if function is not None:
-        results = function.body.outputs
-        if value.index < len(results):
-            return results[value.index].shape
-    return None
+    said = _dimensions(tensor)
+    if said is not None and not is_control_flow(node):
+        return said
+    functions = [node.graph.functions[name] for name in result_functions(node) if name in node.graph.functions]
+    results = [f.body.outputs[value.index].shape for f in functions if value.index < len(f.body.outputs)]
+    if "body" in node.attrs:  # a loop that makes no round hands on what goes in
+        results.append(_dimensions(tensor.op.inputs[value.index]))
+    return said if not results or None in results else reduce(common_shape, results)
+
+
+def _dimensions(tensor: Any) -> Shape:
+    return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
 
 
 def _write_placeholder(node_def: Any, value: Value, name: str) -> None:
