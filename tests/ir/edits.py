@@ -11,7 +11,7 @@ from graphwright.errors import GraphwrightError
 from graphwright.ir import edit
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import DTYPES
-from graphwright.ir.edit.arguments import types_attribute
+from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.match import op, value
 from graphwright.ir.rewrite import Rule, rewrite

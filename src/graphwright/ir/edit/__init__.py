@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from graphwright.ir.edit.arguments import add_argument as add_argument
-from graphwright.ir.edit.arguments import add_result as add_result
 from graphwright.ir.edit.arguments import change_argument as change_argument
 from graphwright.ir.edit.arguments import remove_argument as remove_argument
-from graphwright.ir.edit.arguments import remove_result as remove_result
-from graphwright.ir.edit.arguments import set_result as set_result
 from graphwright.ir.edit.clone import CloneResult as CloneResult
 from graphwright.ir.edit.clone import clone as clone
 from graphwright.ir.edit.clone import copy_graph as copy_graph
@@ -37,3 +34,6 @@ from graphwright.ir.edit.reroute import reroute as reroute
 from graphwright.ir.edit.reroute import reroute_control as reroute_control
 from graphwright.ir.edit.reroute import set_control_inputs as set_control_inputs
 from graphwright.ir.edit.reroute import swap as swap
+from graphwright.ir.edit.results import add_result as add_result
+from graphwright.ir.edit.results import remove_result as remove_result
+from graphwright.ir.edit.results import set_result as set_result

@@ -1,9 +1,13 @@
-"""Edit the arguments and results of a function: its calls follow, or the edit is refused.
+"""Edit the arguments of a function: its calls follow, or the edit is refused.
 
 A body itself is a graph like any other, `graph.functions[name].body`. What follows here is what a body
-has in common with its calls. Calls are `PartitionedCall`, `StatefulPartitionedCall` and nodes whose op type is
-the function. While, If, Case and data set ops fix the signatures of their functions, so an edit of
-such a function is refused: outline or copy the function first, or build a new loop.
+has in common with its calls: `PartitionedCall`, `StatefulPartitionedCall`, nodes whose op type is the function, and
+If, Case and While with all functions that they name (`ir.edit.call_groups`):
+
+- All branches of an If or Case get, lose or change the same argument.
+- An argument of the condition or the body of a While is a loop variable: condition and body have it as an argument,
+  the body returns it for the next round, the node takes it as input and gives it as output.
+- Data sets and gradients of TF1 fix the signatures of their functions: an edit of such a function is refused.
 """
 
 from __future__ import annotations
@@ -11,27 +15,39 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from graphwright.errors import GraphError, UnsupportedError
-from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute
 from graphwright.ir.dtypes import DType, Shape
-from graphwright.ir.edit.library import call_sites
+from graphwright.ir.edit.call_groups import CallGroup, CallSite, call_group
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits import CALL_TYPES
-
-_EMPTY_LIST = SerializedAttribute(b"\x0a\x00")
+from graphwright.ir.traits import has_known_effects
+from graphwright.ir.walk import backward_reachable, forward_reachable
 
 Values = Mapping[Node, Value] | Callable[[Node], Value]
 
 
-def add_argument(graph: Graph, function: str, name: str, dtype: DType, shape: Shape, values: Values) -> Value:
-    """Add an argument at the end; returns its value in the body.
+def add_argument(
+    graph: Graph,
+    function: str,
+    name: str,
+    dtype: DType,
+    shape: Shape,
+    values: Values,
+    *,
+    index: int | None = None,
+    next_value: Callable[[Value], Value] | None = None,
+) -> Value:
+    """Add an argument; returns its value in the body.
 
     Args:
-        graph: whose library has the function.
-        values: what each call passes, by call or as a function of the call.
+        graph: the main graph, whose library has the function.
+        name: of the argument; in other functions of the group a suffix is added where it is taken.
+        values: what each call, If, Case or While passes, by node or as a function of the node.
+        index: before which argument; by default at the end, which is where a loop variable must be.
+        next_value: for a While: given the argument in the body of the loop, adds nodes there and returns what it is in the next round.
+            Without it, all rounds have the same.
 
     Raises:
         GraphError: there is no such function, a node of its body has the name, or a value has another dtype; nothing is changed then.
-        UnsupportedError: the function is called by something else than a plain call.
+        UnsupportedError: the function is called by something else than a call, If, Case or While.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> from graphwright.ir.text import from_text
@@ -45,41 +61,67 @@ def add_argument(graph: Graph, function: str, name: str, dtype: DType, shape: Sh
     >>> g["call"].inputs[0].name, [v.name for v in g.functions["f"].body.inputs]
     ('x:0', ['scale:0'])
     """
-    found, sites = _function(graph, function), _plain_calls(graph, function)
-    passed = _passed(sites, values, dtype)
-    body = found.body
-    index = len(body.inputs)
-    argument = body.add_node("_Arg", name, attrs={"T": dtype, "index": index}, output_types=[(dtype, shape)]).outputs[0]
-    body.inputs = (*body.inputs, argument)
-    for site in sites:
-        _set_call_inputs(site, [*site.inputs, passed[site]])
-    return argument
+    group = call_group(graph, function)
+    count = len(graph.functions[function].body.inputs)
+    place = count if index is None else index
+    if not 0 <= place <= count:
+        raise GraphError(f"function {function!r} has {count} arguments, got index {place}", where="argument 'index'")
+    if group.loop is not None and place != count:
+        raise UnsupportedError(f"the functions of loop {group.loop.name!r} get new arguments at the end", where="argument 'index'")
+    if next_value is not None and not group.loop_bodies:
+        raise GraphError(f"function {function!r} is not part of a loop, so nothing has a next round", where="argument 'next_value'")
+    passed = passed_values(group, values, dtype)
+    with graph.restored_on_error():
+        made: dict[str, Value] = {}
+        for key, found in group.functions.items():
+            body = found.body
+            label = name if key == function else body.unique_name(name)
+            made[key] = body.add_node("_Arg", label, attrs={"T": dtype, "index": place}, output_types=[(dtype, shape)]).outputs[0]
+            _set_arguments(body, [*body.inputs[:place], made[key], *body.inputs[place:]])
+        for key in group.loop_bodies:
+            body = group.functions[key].body
+            returned = made[key] if next_value is None else next_value(made[key])
+            check_value(body, returned, dtype, f"the next round's {name!r}")
+            body.outputs = (*body.outputs, returned)
+        for site in group.sites:
+            arguments = site.arguments
+            site.set_arguments([*arguments[:place], passed[site.node], *arguments[place:]])
+            if group.carries(site):
+                site.node.graph.add_output(site.node, dtype, shape)
+                site.follow_added()
+    return made[function]
 
 
 def remove_argument(graph: Graph, function: str, index: int) -> None:
-    """Remove an argument that the body does not read; the calls no longer pass it.
+    """Remove an argument that no body of the group needs; the calls no longer pass it.
+
+    A loop variable goes when nothing reads the output of the loop, the condition does not read it, and the body computes nothing of
+    it but its own next value.
 
     Raises:
-        GraphError: there is no such argument, or the body reads or returns it; nothing is changed then.
+        GraphError: there is no such argument, or something needs it; nothing is changed then.
         UnsupportedError: as `add_argument`.
     """
-    found, sites = _function(graph, function), _plain_calls(graph, function)
-    body = found.body
-    value = argument_of(found, index)
-    node = value.producer
-    if value.uses or value in body.outputs or node.control_consumers or node in body.control_outputs:
-        raise GraphError(
-            f"argument {node.name!r} of function {function!r} is read or returned",
-            where=f"function {function!r}",
-            remedy="reroute its uses in the body first",
-        )
-    body.inputs = [v for v in body.inputs if v is not value]
-    body.remove_node(node)
-    for k, argument in enumerate(body.inputs):
-        if "index" in argument.producer.attrs:
-            body.set_attr(argument.producer, "index", k)
-    for site in sites:
-        _set_call_inputs(site, [*site.inputs[:index], *site.inputs[index + 1 :]])
+    group = call_group(graph, function)
+    doomed = {key: _unneeded(found, index, is_loop_body=key in group.loop_bodies) for key, found in group.functions.items()}
+    for site in group.sites:
+        if group.carries(site):
+            check_unneeded(site, index)
+    with graph.restored_on_error():
+        for key, found in group.functions.items():
+            body = found.body
+            arguments = list(body.inputs)
+            removed = arguments.pop(index)
+            body.inputs = ()
+            if key in group.loop_bodies:
+                body.outputs = [v for k, v in enumerate(body.outputs) if k != index]
+            body.remove_nodes([*doomed[key], removed.producer])
+            _set_arguments(body, arguments)
+        for site in group.sites:
+            carries = group.carries(site)
+            site.remove_argument(index)
+            if carries:
+                site.remove_output(index)
 
 
 def change_argument(
@@ -91,134 +133,58 @@ def change_argument(
     *,
     convert: Callable[[Value], Value] | None = None,
     values: Values | None = None,
+    convert_result: Callable[[Value], Value] | None = None,
 ) -> Value:
-    """Give an argument another dtype or shape; returns its value in the body.
+    """Give an argument another dtype or shape, in all functions of the group; returns its value in the body.
 
     Args:
-        convert: given the argument as it is from now on, adds nodes to the body and returns what the former readers
+        convert: given the argument as it is from now on (in each body), adds nodes to that body and returns what the former readers
             read in its place, such as the output of a Cast. Without it they read the argument itself, which asks for the same dtype.
         values: what each call passes from now on. Without it they pass what they passed, which asks for the same dtype.
+        convert_result: for a While: given what the body returned for the next round, adds nodes there and returns what it returns from
+            now on. Without it, it returns the same, which asks for the same dtype.
 
     Raises:
-        GraphError: there is no such argument, or dtypes do not fit; nothing is changed then.
+        GraphError: there is no such argument, dtypes do not fit, or the output of a loop is read that would have another dtype;
+            nothing is changed then, whatever `convert` did.
         UnsupportedError: as `add_argument`.
     """
-    found, sites = _function(graph, function), _plain_calls(graph, function)
-    body = found.body
-    old = argument_of(found, index)
+    group = call_group(graph, function)
+    olds = {key: argument_of(found, index) for key, found in group.functions.items()}
     if values is None:
-        wrong = next((site for site in sites if site.inputs[index].dtype != dtype), None)
-        if wrong is not None:
+        wrong = [site.node for site in group.sites if site.arguments[index].dtype != dtype]
+        if wrong:
+            passed = wrong[0].inputs[index + next(site.first for site in group.sites if site.node is wrong[0])]
             raise GraphError(
-                f"{wrong.name!r} passes {wrong.inputs[index].name} of dtype {wrong.inputs[index].dtype}, the argument would be {dtype}",
-                where=f"node {wrong.name!r}",
+                f"{wrong[0].name!r} passes {passed.name} of dtype {passed.dtype}, the argument would be {dtype}",
+                where=f"the calls {listed(wrong)}",
                 remedy="say in the argument values what the calls pass",
             )
-    passed = {site: site.inputs[index] for site in sites} if values is None else _passed(sites, values, dtype)
-    count = len(body)
-    node = body.add_node("_Arg", body.unique_name(f"{old.producer.name}_changed"), output_types=[(dtype, shape)])
-    new = node.outputs[0]
-    try:
-        read = new if convert is None else convert(new)
-        if not body.owns(read.producer) or read.dtype != old.dtype:
-            raise GraphError(
-                f"{read.name} of dtype {read.dtype} cannot take the place of argument {old.producer.name!r} of dtype {old.dtype}",
-                where=f"function {function!r}",
-                remedy="give an argument convert that returns a value of the body with the old dtype",
-            )
-    except Exception:  # convert is the caller's, and may raise anything; what it added must go
-        for value in body.nodes[:count]:
-            _unread(body, value, set(body.nodes[count:]))
-        body.remove_nodes(body.nodes[count:])
-        raise
-    attrs = {**old.producer.attrs, "T": dtype}
-    attrs.pop("_output_shapes", None)
-    for key, attribute in attrs.items():
-        body.set_attr(node, key, attribute)
-    place = [v if v is not old else new for v in body.inputs]
-    name, first = old.producer.name, old.producer
-    order = [node if n is first else n for n in body if n is not node]
-    body.inputs = place
-    body.replace_many_uses({old: read})
-    for control in first.control_consumers:
-        body.remove_control_input(control, first)
-        body.add_control_input(control, node)
-    if old in body.variables:
-        body.variables[new] = body.variables.pop(old)
-    body.remove_node(first)
-    body.rename(node, name)
-    body.sort_nodes(order)
-    for site in sites:
-        _set_call_inputs(site, [*site.inputs[:index], passed[site], *site.inputs[index + 1 :]])
-    return new
-
-
-def add_result(graph: Graph, function: str, value: Value) -> dict[Node, Value]:
-    """Return one more value of the body; the answer has the new output of each call.
-
-    Raises:
-        GraphError: the value is not of the body; nothing is changed then.
-        UnsupportedError: as `add_argument`.
-    """
-    found, sites = _function(graph, function), _plain_calls(graph, function)
-    _check_of_body(found, value)
-    found.body.settle_shapes()
-    found.body.outputs = (*found.body.outputs, value)
-    made: dict[Node, Value] = {}
-    for site in sites:
-        made[site] = site.graph.add_output(site, value.dtype, value.last_shape)
-        _write_types(site, "Tout", site.outputs)
-    return made
-
-
-def remove_result(graph: Graph, function: str, index: int) -> None:
-    """Return one value less.
-
-    Raises:
-        GraphError: there is no such result, or a call's output is needed; nothing is changed then.
-        UnsupportedError: as `add_argument`.
-    """
-    found, sites = _function(graph, function), _plain_calls(graph, function)
-    _item(found.body.outputs, index, "result", function)
-    for site in sites:
-        output = site.outputs[index]
-        held = any(output in values for _, values in site.graph.places_of_values(site))
-        if output.uses or held:
-            raise GraphError(
-                f"{output.name} is {f'read by {output.uses[0]}' if output.uses else 'an output of the graph, or held by it'}",
-                where=f"node {site.name!r}",
-                remedy="reroute its uses first",
-            )
-    found.body.outputs = [v for k, v in enumerate(found.body.outputs) if k != index]
-    for site in sites:
-        site.graph.remove_output(site.outputs[index])
-        _write_types(site, "Tout", site.outputs)
-
-
-def set_result(graph: Graph, function: str, index: int, value: Value) -> None:
-    """Return another value of the body in the place of a result; the types of the calls' outputs follow.
-
-    Raises:
-        GraphError: there is no such result, the value is not of the body, or its dtype is another one
-            and some node reads the output of a call; nothing is changed then.
-        UnsupportedError: as `add_argument`.
-    """
-    found, sites = _function(graph, function), _plain_calls(graph, function)
-    _item(found.body.outputs, index, "result", function)
-    _check_of_body(found, value)
-    found.body.settle_shapes()
-    for site in sites:
-        output = site.outputs[index]
-        if output.dtype != value.dtype and output.uses:
-            raise GraphError(
-                f"{output.name} of dtype {output.dtype} is read by {output.uses[0]}, and would become {value.dtype}",
-                where=f"node {site.name!r}",
-                remedy="reroute its uses first",
-            )
-    found.body.outputs = [v if k != index else value for k, v in enumerate(found.body.outputs)]
-    for site in sites:
-        site.graph.set_output_type(site.outputs[index], value.dtype, value.last_shape)
-        _write_types(site, "Tout", site.outputs)
+    given = {site.node: site.arguments[index] for site in group.sites} if values is None else passed_values(group, values, dtype)
+    for site in group.sites:
+        if group.carries(site):
+            check_retyped(site, index, dtype)
+    with graph.restored_on_error():
+        made: dict[str, Value] = {}
+        for key, old in olds.items():
+            carried = index if key in group.loop_bodies else None
+            made[key] = _exchange(group.functions[key], old, dtype, shape, convert, carried=carried)
+        for key in group.loop_bodies:
+            body = group.functions[key].body
+            returned = body.outputs[index]
+            if returned is not made[key]:
+                returned = returned if convert_result is None else convert_result(returned)
+            check_value(body, returned, dtype, f"the next round's {made[key].producer.name!r}", remedy="give an argument convert_result")
+            body.outputs = [returned if k == index else v for k, v in enumerate(body.outputs)]
+        for key, old in olds.items():
+            _finish(group.functions[key].body, old.producer, made[key].producer)
+        for site in group.sites:
+            arguments = site.arguments
+            site.set_arguments([*arguments[:index], given[site.node], *arguments[index + 1 :]])
+            if group.carries(site):
+                site.node.graph.set_output_type(site.node.outputs[index], dtype, shape)
+                site.follow_outputs()
+    return made[function]
 
 
 def argument_of(function: Function, index: int) -> Value:
@@ -227,7 +193,7 @@ def argument_of(function: Function, index: int) -> Value:
     Raises:
         GraphError: there is no such argument, its node does something else too, or a signature of the body feeds it.
     """
-    value = _item(function.body.inputs, index, "argument", function.name)
+    value = item_at(function.body.inputs, index, "argument", function.name)
     node = value.producer
     if node.inputs or node.control_inputs or len(node.outputs) != 1:
         raise GraphError(
@@ -240,75 +206,151 @@ def argument_of(function: Function, index: int) -> Value:
     return value
 
 
-def types_attribute(values: Sequence[Value]) -> Attribute:
-    """The dtypes of values as an attribute such as `Tin`."""
-    return tuple(v.dtype for v in values) if values else _EMPTY_LIST
+def item_at(values: Sequence[Value], index: int, role: str, function: str) -> Value:
+    """An argument or result by its number.
 
-
-def _write_types(site: Node, key: str, values: Sequence[Value]) -> None:
-    if site.op_type in CALL_TYPES or key in site.attrs:
-        site.graph.set_attr(site, key, types_attribute(values))
-
-
-def _set_call_inputs(site: Node, values: Sequence[Value]) -> None:
-    site.graph.set_inputs(site, values)
-    _write_types(site, "Tin", values)
-
-
-def _passed(sites: Sequence[Node], values: Values, dtype: DType) -> dict[Node, Value]:
-    passed: dict[Node, Value] = {}
-    for site in sites:
-        value = values(site) if callable(values) else values.get(site)
-        if value is None:
-            raise GraphError(f"nothing is passed by {site.name!r}", where="argument 'values'", remedy="name a value for each call")
-        if not site.graph.owns(value.producer):
-            raise GraphError(f"{value.name} is not in the graph of call {site.name!r}", where="argument 'values'")
-        if value.dtype != dtype:
-            raise GraphError(f"{value.name} has dtype {value.dtype}, the argument {dtype}", where=f"node {site.name!r}")
-        passed[site] = value
-    return passed
-
-
-def _plain_calls(graph: Graph, name: str) -> tuple[Node, ...]:
-    sites, body = call_sites(graph, name), graph.functions[name].body
-    for site in sites:
-        reference = site.attrs.get("f")
-        called = isinstance(reference, FunctionReference) and reference.name == name and site.op_type in CALL_TYPES
-        if site.op_type != name and not called:
-            raise UnsupportedError(
-                f"function {name!r} belongs to {site.name!r} = {site.op_type}, which fixes its arguments and results",
-                where=f"graph {site.graph.name!r}",
-                remedy="give that node a copy of the function first, or edit the body only",
-            )
-        if (len(site.inputs), len(site.outputs)) != (len(body.inputs), len(body.outputs)):
-            raise GraphError(
-                f"{site.name!r} has {len(site.inputs)} inputs and {len(site.outputs)} outputs, "
-                f"function {name!r} {len(body.inputs)} and {len(body.outputs)}",
-                where=f"node {site.name!r}",
-                cause="the call was edited by itself",
-            )
-    return sites
-
-
-def _function(graph: Graph, name: str) -> Function:
-    if name not in graph.functions:
-        raise GraphError(f"function {name!r} is not in the library", where=f"graph {graph.name!r}", remedy="look at list(graph.functions)")
-    return graph.functions[name]
-
-
-def _item(values: Sequence[Value], index: int, role: str, function: str) -> Value:
+    Raises:
+        GraphError: there is none.
+    """
     if not 0 <= index < len(values):
         raise GraphError(f"function {function!r} has {len(values)} {role}s, got index {index}", where=f"function {function!r}")
     return values[index]
 
 
-def _check_of_body(function: Function, value: Value) -> None:
-    if not function.body.owns(value.producer):
-        raise GraphError(f"{value.name} is not in the body of function {function.name!r}", where=f"function {function.name!r}")
+def check_value(body: Graph, value: Value, dtype: DType, role: str, *, remedy: str = "") -> None:
+    """Refuse a value of another graph or dtype.
+
+    Raises:
+        GraphError: it is one.
+    """
+    if not body.owns(value.producer):
+        raise GraphError(f"{value.name} is not in the body of function {body.name!r}", where=f"function {body.name!r}")
+    if value.dtype != dtype:
+        raise GraphError(
+            f"{value.name} of dtype {value.dtype} cannot be {role} of dtype {dtype}", where=f"function {body.name!r}", remedy=remedy
+        )
 
 
-def _unread(body: Graph, node: Node, made: set[Node]) -> None:
-    """Take back what a converter that failed let an old node wait for."""
-    for control in node.control_inputs:
-        if control in made:
-            body.remove_control_input(node, control)
+def check_unneeded(site: CallSite, index: int) -> None:
+    """Refuse to take away an output of a call that something needs.
+
+    Raises:
+        GraphError: it is read, or the graph, a signature or a collection holds it.
+    """
+    output = site.node.outputs[index]
+    held = any(output in values for _, values in site.node.graph.places_of_values(site.node))
+    if output.uses or held:
+        raise GraphError(
+            f"{output.name} is {f'read by {output.uses[0]}' if output.uses else 'an output of the graph, or held by it'}",
+            where=f"node {site.node.name!r}",
+            remedy="reroute its uses first",
+        )
+
+
+def check_retyped(site: CallSite, index: int, dtype: DType) -> None:
+    """Refuse another dtype of an output of a call that nodes read.
+
+    Raises:
+        GraphError: some do; the message lists them.
+    """
+    output = site.node.outputs[index]
+    if output.dtype != dtype and output.uses:
+        raise GraphError(
+            f"{output.name} of dtype {output.dtype} is read by {output.uses[0]}, and would become {dtype}",
+            where=f"node {site.node.name!r}, read by {listed(output.consumers)}",
+            remedy="reroute its uses first",
+        )
+
+
+def passed_values(group: CallGroup, values: Values, dtype: DType) -> dict[Node, Value]:
+    """What each call passes.
+
+    Raises:
+        GraphError: nothing is said for a call, or a value is of another graph or dtype.
+    """
+    passed: dict[Node, Value] = {}
+    for node in (site.node for site in group.sites):
+        value = values(node) if callable(values) else values.get(node)
+        if value is None:
+            raise GraphError(f"nothing is passed by {node.name!r}", where="argument 'values'", remedy="name a value for each call")
+        if not node.graph.owns(value.producer):
+            raise GraphError(f"{value.name} is not in the graph of call {node.name!r}", where="argument 'values'")
+        if value.dtype != dtype:
+            raise GraphError(f"{value.name} has dtype {value.dtype}, the argument {dtype}", where=f"node {node.name!r}")
+        passed[node] = value
+    return passed
+
+
+def listed(nodes: Sequence[Node]) -> str:
+    """Names for a message."""
+    return ", ".join(repr(node.name) for node in nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
+
+
+def _set_arguments(body: Graph, arguments: Sequence[Value]) -> None:
+    body.inputs = arguments
+    for k, argument in enumerate(arguments):
+        if "index" in argument.producer.attrs:
+            body.set_attr(argument.producer, "index", k)
+
+
+def _unneeded(function: Function, index: int, *, is_loop_body: bool) -> list[Node]:
+    """The nodes of a body that go with an argument: those that only make its next value."""
+    body = function.body
+    value = argument_of(function, index)
+    node = value.producer
+    returned = [v for k, v in enumerate(body.outputs) if k != index or not is_loop_body]
+    needed = backward_reachable([*(v.producer for v in returned), *body.control_outputs])
+    readers = forward_reachable([node]) - {node} if is_loop_body else set[Node]()
+    effects = next((n for n in readers if n in needed or has_known_effects(n)), None)
+    if node in needed or effects is not None or (not is_loop_body and (value.uses or node.control_consumers)):
+        raise GraphError(
+            f"argument {node.name!r} of function {function.name!r} is read or returned",
+            where=f"function {function.name!r}",
+            remedy="reroute its uses in the body first",
+        )
+    return [n for n in body if n in readers]
+
+
+def _exchange(
+    function: Function, old: Value, dtype: DType, shape: Shape, convert: Callable[[Value], Value] | None, *, carried: int | None
+) -> Value:
+    """Put a new argument into the place of an old one, which stays without readers for the time being.
+
+    Args:
+        carried: which result is handed to the argument in the next round of a loop; where it is the argument, it goes on being it.
+    """
+    body, first = function.body, old.producer
+    node = body.add_node("_Arg", body.unique_name(f"{first.name}_changed"), output_types=[(dtype, shape)])
+    new = node.outputs[0]
+    read = new if convert is None else convert(new)
+    if not body.owns(read.producer) or read.dtype != old.dtype:
+        raise GraphError(
+            f"{read.name} of dtype {read.dtype} cannot take the place of argument {first.name!r} of dtype {old.dtype}",
+            where=f"function {function.name!r}",
+            remedy="give an argument convert that returns a value of the body with the old dtype",
+        )
+    body.inputs = [new if v is old else v for v in body.inputs]
+    if carried is not None and body.outputs[carried] is old:
+        body.outputs = [new if k == carried else v for k, v in enumerate(body.outputs)]
+    body.replace_many_uses({old: read})
+    return new
+
+
+def _finish(body: Graph, old: Node, new: Node) -> None:
+    """Remove what the old argument was; the new one gets its name, attributes, control edges and place."""
+    attrs = {**old.attrs, "T": new.outputs[0].dtype}
+    attrs.pop("_output_shapes", None)
+    for key, attribute in attrs.items():
+        body.set_attr(new, key, attribute)
+    for control in old.control_consumers:
+        body.remove_control_input(control, old)
+        if control is not new:
+            body.add_control_input(control, new)
+    body.control_outputs = dict.fromkeys(new if node is old else node for node in body.control_outputs)
+    if old.outputs[0] in body.variables and new.outputs[0].dtype == old.outputs[0].dtype:
+        body.variables[new.outputs[0]] = body.variables.pop(old.outputs[0])
+    order = [new if node is old else node for node in body if node is not new]
+    name = old.name
+    body.remove_node(old)
+    body.rename(new, name)
+    body.sort_nodes(order)

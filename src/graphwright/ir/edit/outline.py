@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference
-from graphwright.ir.edit.arguments import types_attribute
+from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.edit.library import unique_function_name
 from graphwright.ir.graph import Function, Graph, Node, Value
