@@ -132,3 +132,14 @@ def test_out_of_nested_functions():
     inner_call = next(n for n in calls if n.get_attr("f").name == add.graph.name)
     outer_call = next(n for n in calls if n is not inner_call)
     assert visited(g.backwards_breadth_first_visitor, **options) == [add, inner_call, outer_call, g["x"], g["y"]]
+
+
+def test_a_function_that_took_the_place_of_another_is_seen(g):
+    name = g.function_names[0]
+    before = g.get_function_graph_by_name(name)
+    assert before.get_frame_names() == ()
+    fresh = gde.Graph(g.to_graph_def())
+    g.ir.functions[name] = fresh.ir.functions[name]
+    after = g.get_function_graph_by_name(name)
+    assert after is not before
+    assert after.ir is fresh.ir.functions[name].body

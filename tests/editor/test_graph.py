@@ -110,6 +110,15 @@ def test_names(graph):
         graph.rename_node("a", "b")
 
 
+def test_names_are_told_apart_whatever_their_case():
+    graph = gde.Graph()
+    assert [gde.make_const(graph, name, 1, uniquify_name=True).name for name in ("C", "c", "c", "C")] == ["C", "c_1", "c_2", "C_3"]
+    graph.ir.add_node("NoOp", "Made_Elsewhere")
+    assert graph.unique_name("made_elsewhere") == "made_elsewhere_1"
+    graph.remove_node_by_name("c_1")
+    assert graph.unique_name("c") == "c_1"
+
+
 def test_removal(graph):
     before = to_text(graph.ir)
     with pytest.raises(ValueError, match=r"dangling references from nodes \['foo/bar/h'\]"):

@@ -147,6 +147,20 @@ def test_other_inputs(graph):
     close(run(graph, "o:0"), np.arange(3.0, 13.0))
 
 
+def test_shapes_of_a_copy_follow_other_inputs():
+    with tf.Graph().as_default() as tf_graph:
+        x = tf.placeholder(tf.float32, [None, 3], name="x")
+        tf.identity(tf.nn.relu(tf.multiply(x, 2.0, name="scaled"), name="relu"), name="y")
+    graph = gde.Graph(tf_graph)
+    four = gde.make_placeholder(graph, "four", tf.float32, [4, 3]).output(0)
+    replaced = gde.graph_replace(graph["y:0"], {graph["x:0"]: four}, dst_scope="of_four")
+    assert replaced.name == "of_four/y:0"
+    assert replaced.shape.as_list() == [4, 3]
+    assert graph["of_four/relu:0"].shape.as_list() == [4, 3]
+    assert graph["y:0"].shape.as_list() == [None, 3]
+    verify(graph.ir)
+
+
 def test_collections_are_taken_along():
     with tf.Graph().as_default() as tf_graph:
         tf.add_to_collection("answers", tf.constant(42, name="a"))

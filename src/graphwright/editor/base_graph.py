@@ -113,6 +113,14 @@ class BaseGraph(HoldsCollections):
                 else:
                     self.get_tensor_by_name(text)
         result = self.add_node(node_def.name, node_def.op)
+        try:
+            self._complete(result, node_def, set_inputs, set_control_inputs)
+        except Exception:
+            self.remove_node_by_name(node_def.name)
+            raise
+        return result
+
+    def _complete(self, result: Node, node_def: Any, set_inputs: bool, set_control_inputs: bool) -> None:
         node = result.ir
         node.extra = node_protocol.extra_of(node_def)
         node.device = node_def.device
@@ -126,7 +134,6 @@ class BaseGraph(HoldsCollections):
             result.add_attr(node_protocol.SHAPES, node_def.attr[node_protocol.SHAPES])
         if set_inputs:
             result.set_inputs_from_strings(node_def.input, set_control_inputs=set_control_inputs)
-        return result
 
     def rename_node(self, old_name: str, new_name: str) -> None:
         """Give a node another name. Colocation groups, signatures, collections and variables follow.

@@ -122,6 +122,8 @@ class Node(View):
         new_inputs = list(new_inputs)
         values = [self._graph.get_tensor_by_name(text).ir for text in new_inputs if not text.startswith("^")]
         controls = [self._graph.get_node_by_name(text[1:]) for text in new_inputs if text.startswith("^")]
+        if set_control_inputs:
+            self._check_controls(controls)
         self._graph.increment_version_counter()
         self._ir.graph.set_inputs(self._ir, values)
         if set_control_inputs:
@@ -181,16 +183,18 @@ class Node(View):
         Raises:
             ValueError: a node is in another graph, or is this node itself.
         """
-        wanted = dict.fromkeys(n.ir for n in new_control_inputs)
-        graph = self._ir.graph
-        for control in wanted:
-            if not graph.owns(control) or control is self._ir:
-                raise ValueError(f"{control.name} cannot be a control input of {self.name}")
+        wanted = list(new_control_inputs)
+        self._check_controls(wanted)
         self._graph.increment_version_counter()
         for control in self._ir.control_inputs:
-            graph.remove_control_input(self._ir, control)
-        for control in wanted:
-            graph.add_control_input(self._ir, control)
+            self._ir.graph.remove_control_input(self._ir, control)
+        for control in wanted:  # in their order
+            self._ir.graph.add_control_input(self._ir, control.ir)
+
+    def _check_controls(self, controls: Iterable[Node]) -> None:
+        for control in controls:
+            if control.graph is not self.graph or control == self:
+                raise ValueError(f"{control.name} cannot be a control input of {self.name}")
 
     # Attributes
 

@@ -16,11 +16,13 @@ def check_ts_compatibility(ts0: Sequence[Tensor], ts1: Sequence[Tensor]) -> None
     """Raise unless the tensors can stand for each other, pair by pair.
 
     Raises:
-        ValueError: numbers, dtypes or shapes differ.
+        ValueError: numbers, dtypes or shapes differ, or one of `ts0` was removed from its graph.
     """
     if len(ts0) != len(ts1):
         raise ValueError(f"ts0 and ts1 have different sizes: {len(ts0)} != {len(ts1)}")
     for t0, t1 in zip(ts0, ts1, strict=True):
+        if t0.graph is None:
+            raise ValueError(f"{t0.name} was removed from its graph.")
         if t0.ir.dtype != t1.ir.dtype:
             raise ValueError(f"Dtypes {t0.dtype} of {t0.name} and {t1.dtype} of {t1.name} are not compatible.")
         if not t0.shape.is_compatible_with(t1.shape):
@@ -43,7 +45,7 @@ def _reroute_ts(ts0: Any, ts1: Any, *, swap: bool, can_modify: Any = None, canno
                 jobs.append((t0, list(t0.ir.uses), t1))
     if not jobs:
         return 0
-    graph = ts0[0].graph
+    graph = ts0[0].home
     graph.increment_version_counter()
     changed = 0
     for _, uses, new in jobs:

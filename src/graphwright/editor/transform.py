@@ -86,7 +86,7 @@ def copy_op_handler(
         )
     if copy_shape_and_dtype:
         node_protocol.set_output_types(copied.ir, [(v.dtype, v.last_shape) for v in source.outputs])
-    elif nodedef_fn is not None or any(new.last_shape != old.last_shape for new, old in zip(inputs, source.inputs, strict=True)):
+    elif nodedef_fn is not None or [(v.dtype, v.last_shape) for v in inputs] != [(v.dtype, v.last_shape) for v in source.inputs]:
         info.changed[copied.ir] = None
     return copied, copied.outputs
 
