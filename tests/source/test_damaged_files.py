@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from graphwright.errors import ArgumentError, FileFormatError, GraphError, UnsupportedError
 from graphwright.source import protobuf_files
 from graphwright.source.files import load_callable
 from graphwright.source.load import load
+from graphwright.source.variable_values import variable_values
 from graphwright.source.write import write
 from tests.corpus.graphs import CORPUS
 
@@ -241,3 +242,66 @@ def test_more_than_a_protobuf_can_hold(tmp_path, monkeypatch):
     with pytest.raises(UnsupportedError, match="larger than the 100 bytes"):
         write(graph, tmp_path / "written.pb")
     assert not (tmp_path / "written.pb").exists()
+
+
+# Files beside the graph
+
+
+def variables_of(path: Path) -> list[Path]:
+    return sorted((path / "variables").iterdir())
+
+
+@pytest.mark.parametrize("suffix", ["data-00000-of-00001", "index"])
+def test_a_missing_file_of_the_checkpoint(suffix, tmp_path):
+    case = CORPUS["module_with_several_signatures"](tmp_path)
+    graph = load(case.path)
+    (case.path / "variables" / f"variables.{suffix}").unlink()
+    with pytest.raises(FileFormatError, match=f"the checkpoint lacks 'variables.{suffix[:10]}"):
+        write(graph, tmp_path / "written")
+    assert not (tmp_path / "written").exists()
+
+
+def test_a_missing_shard(tmp_path):
+    case = CORPUS["module_with_several_signatures"](tmp_path)
+    data = case.path / "variables" / "variables.data-00000-of-00001"
+    data.rename(data.with_name("variables.data-00002-of-00003"))
+    with pytest.raises(FileFormatError, match=r"lacks 'variables\.data-00000-of-00003' and 1 more files"):
+        write(load(case.path), tmp_path / "written")
+    with pytest.raises(FileFormatError, match="the checkpoint cannot be read"):
+        variable_values(load(case.path))
+
+
+def test_a_checkpoint_of_another_model(tmp_path):
+    for part in ("one", "other"):
+        (tmp_path / part).mkdir()
+    case = CORPUS["module_with_several_signatures"](tmp_path / "one")
+    other = CORPUS["mutable_state"](tmp_path / "other")
+    for ours, theirs in zip(variables_of(case.path), variables_of(other.path), strict=True):
+        ours.write_bytes(theirs.read_bytes())
+    with pytest.raises(FileFormatError, match="has no value for the variable 'weight'"):
+        variable_values(load(case.path))
+
+
+@pytest.mark.parametrize(("target", "what"), [("gone", "a link to nothing"), ("assets", "a link to a folder")])
+def test_links_that_would_lose_files(target, what, tmp_path):
+    case = CORPUS["table_from_a_file"](tmp_path)
+    (case.path / "extra").symlink_to(case.path / target)
+    with pytest.raises(FileFormatError, match=f"'extra' is {what}"):
+        write(load(case.path), tmp_path / "written")
+
+
+def test_an_asset_of_tf1_that_leaves_its_folder(tmp_path):
+    path, saved_model = edited(tmp_path, "tf1_table")
+    items = saved_model.meta_graphs[0].collection_def["saved_model_assets"].any_list.value
+    asset = meta_graph_pb2.AssetFileDef.FromString(items[0].value)
+    asset.filename = "../../../etc/passwd"
+    items[0].value = asset.SerializeToString()
+    refused(path, saved_model, FileFormatError, "leaves the folder")
+
+
+def test_an_object_graph_without_a_root(tmp_path):
+    path, saved_model = edited(tmp_path, "ragged_strings")
+    objects = saved_model.meta_graphs[0].object_graph_def
+    objects.Clear()
+    objects.SetInParent()
+    refused(path, saved_model, FileFormatError, "it has no root")

@@ -31,7 +31,7 @@ from graphwright.source.join_session import (
     set_saved_objects,
 )
 from graphwright.source.meta_graph import ASSETS, LEGACY_ASSETS
-from graphwright.source.model_folder import copy_around
+from graphwright.source.model_folder import check_variables, copy_around
 from graphwright.source.named_refs import message_class
 from graphwright.source.objects_of_variables import add_objects, object_key
 from graphwright.source.package import Package, TemporaryFolder
@@ -95,6 +95,9 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[s
     def key_of(key: str) -> str:
         return in_scope(theirs.key_of(key))
 
+    for side in (ours, theirs):
+        if side.package.folder is not None:
+            check_variables(side.package.folder, needed=side.has_objects and bool(side.package.saved_model))
     _check_free(ours, scope)
     keep = TemporaryFolder()
     folder = keep.path / (graph.name or "model")

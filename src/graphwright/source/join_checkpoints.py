@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.errors import FileFormatError
+from graphwright.source.model_folder import PREFIX
 from graphwright.source.named_refs import message_class, parsed
 from graphwright.source.tensorflow_import import import_tensorflow
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-PREFIX = Path("variables") / "variables"
 _PIECE_BYTES = 256 * 2**20
 """About how much is held in memory at a time."""
 

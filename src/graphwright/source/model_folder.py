@@ -8,6 +8,10 @@ from pathlib import Path
 
 from graphwright.errors import FileFormatError
 
+PREFIX = Path("variables") / "variables"
+"""Of the names of the files that hold the values of variables."""
+
+_MOST_SHARDS = 100_000
 _GRAPH_FILES = frozenset({"saved_model.pb", "saved_model.pbtxt", "saved_model.cpb", "fingerprint.pb"})
 
 
@@ -20,7 +24,7 @@ def copy_around(source: Path, target: Path, *, skip: Collection[str] = ()) -> No
         skip: names of files and folders at the top that are left out.
 
     Raises:
-        FileFormatError: the folder is gone, or a link in it leads out of it.
+        FileFormatError: the folder is gone, or a link in it leads out of it, nowhere, or to a folder.
     """
     if not source.is_dir():
         raise FileFormatError(
@@ -33,15 +37,56 @@ def copy_around(source: Path, target: Path, *, skip: Collection[str] = ()) -> No
         relative = entry.relative_to(source)
         if relative.parts[0] in skip or (len(relative.parts) == 1 and relative.name in _GRAPH_FILES):
             continue
-        if entry.is_symlink() and not entry.resolve().is_relative_to(root):
-            raise FileFormatError(
-                f"{str(relative)!r} is a link that leaves the folder of the SavedModel",
-                where=str(source),
-                cause="the folder was made to reach other files",
-                remedy="replace the link by what it points to",
-            )
+        if entry.is_symlink():
+            _check_link(entry, source, root)
         if entry.is_dir():
             (target / relative).mkdir(parents=True, exist_ok=True)
         elif entry.is_file():
             (target / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(entry, target / relative)
+
+
+def _check_link(entry: Path, source: Path, root: Path) -> None:
+    target = entry.resolve()
+    if not target.is_relative_to(root):
+        what, cause = "a link that leaves the folder of the SavedModel", "the folder was made to reach other files"
+    elif not target.exists():
+        what, cause = "a link to nothing", "what it points to was removed"
+    elif target.is_dir():
+        what, cause = "a link to a folder", "TensorFlow does not write such links"
+    else:
+        return
+    raise FileFormatError(
+        f"{str(entry.relative_to(source))!r} is {what}", where=str(source), cause=cause, remedy="replace the link by what it points to"
+    )
+
+
+def check_variables(folder: Path, *, needed: bool) -> None:
+    """Refuse a checkpoint that lacks files, which TensorFlow could not restore.
+
+    Args:
+        folder: of a SavedModel.
+        needed: whether there must be a checkpoint.
+
+    Raises:
+        FileFormatError: the index or a shard is missing.
+    """
+    variables = folder / PREFIX.parent
+    has_index = (folder / f"{PREFIX}.index").is_file()
+    shards = {path.name for path in variables.glob(f"{PREFIX.name}.data-*")} if variables.is_dir() else set[str]()
+    missing: list[str] = []
+    if not has_index and (shards or needed):
+        missing.append(f"{PREFIX.name}.index")
+    counts = {count for name in shards if (count := name.rpartition("-of-")[2]).isdecimal()}
+    for count in counts:
+        wanted = {f"{PREFIX.name}.data-{k:05d}-of-{count}" for k in range(min(int(count), _MOST_SHARDS))}
+        missing += sorted(wanted - shards)
+    if has_index and not shards:
+        missing.append(f"{PREFIX.name}.data-00000-of-...")
+    if missing:
+        raise FileFormatError(
+            f"the checkpoint lacks {missing[0]!r}" + (f" and {len(missing) - 1} more files" if len(missing) > 1 else ""),
+            where=str(variables),
+            cause="the folder was copied in part, or large files were not fetched",
+            remedy="copy the whole folder of the SavedModel",
+        )

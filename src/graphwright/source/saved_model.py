@@ -16,7 +16,7 @@ from graphwright.ir.graph import Graph
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.graph_size import check_size
 from graphwright.source.meta_graph import read_meta_graph, write_meta_graph
-from graphwright.source.model_folder import copy_around
+from graphwright.source.model_folder import check_variables, copy_around
 from graphwright.source.named_refs import message_class
 from graphwright.source.object_graph import check_object_graph, note_objects, update_object_graph
 from graphwright.source.package import Package
@@ -87,6 +87,7 @@ def write_saved_model(graph: Graph, folder: Path) -> None:
 
     Raises:
         ArgumentError: the graph has no signatures.
+        FileFormatError: variables or assets of the model that it was read from are gone or damaged.
         GraphError: what a signature calls cannot be written into the object graph; the message says why.
         UnsupportedError: the graph is larger than a protobuf can hold.
     """
@@ -99,6 +100,7 @@ def write_saved_model(graph: Graph, folder: Path) -> None:
         )
     saved_model = _filled(graph, package)
     if package.folder is not None:
+        check_variables(package.folder, needed=saved_model.meta_graphs[package.meta_graph].HasField("object_graph_def"))
         copy_around(package.folder, folder)
         (folder / "variables").mkdir(exist_ok=True)
     (folder / "saved_model.pb").write_bytes(serialize(saved_model, f"graph {graph.name!r}"))

@@ -8,12 +8,11 @@ import numpy as np
 
 from graphwright.errors import FileFormatError
 from graphwright.ir.graph import Graph, Node
+from graphwright.source.join_checkpoints import OBJECT_GRAPH, has_checkpoint, readable
 from graphwright.source.named_refs import message_class, parsed
 from graphwright.source.package import Package
-from graphwright.source.tensorflow_import import import_tensorflow
 
 _VARIABLES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "VARIABLE_VALUE"
 
 
@@ -24,10 +23,10 @@ def variable_values(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
         graph: of a SavedModel of TF1 or TF2, a Keras model or a live function.
 
     Returns:
-        The values; variables that have none in the checkpoint are left out, and graphs without variables give nothing.
+        The values; variables that are not saved (local ones of TF1) are left out, and graphs without variables give nothing.
 
     Raises:
-        FileFormatError: the checkpoint cannot be read.
+        FileFormatError: the checkpoint cannot be read, or lacks a variable of the object graph.
 
     >>> import tensorflow as tf
     >>> from graphwright.source.load import load
@@ -41,25 +40,25 @@ def variable_values(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
         return {}
     if package.keep_function is not None:
         return _captured(package)
-    if package.folder is None or not (package.folder / "variables" / "variables.index").is_file():
+    if package.folder is None or not has_checkpoint(package.folder):
         return {}
-    tf = import_tensorflow()
-    try:
-        reader: Any = tf.train.load_checkpoint(str(package.folder / "variables" / "variables"))
+    with readable(package.folder) as reader:
         keys = set(reader.get_variable_to_shape_map())
-        by_object, by_name = _object_keys(reader, package) if _OBJECT_GRAPH in keys else ({}, {})
+        by_object, by_name = _object_keys(reader, package) if OBJECT_GRAPH in keys else ({}, {})
         values: dict[str, np.ndarray[Any, Any]] = {}
         for node in graph.nodes:
-            if node.op_type in _VARIABLES:
-                key = by_object.get(package.object_ids.get(node.outputs[0], -1)) or _key_by_name(node, keys, by_name)
-                if key in keys:
-                    values[node.name] = reader.get_tensor(key)
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
-        raise FileFormatError(
-            f"the checkpoint cannot be read: {(str(error).splitlines() or [''])[0]}",
-            where=str(package.folder / "variables"),
-            cause="a file is damaged or missing",
-        ) from error
+            if node.op_type not in _VARIABLES:
+                continue
+            known = package.object_ids.get(node.outputs[0])
+            key = by_object.get(-1 if known is None else known) or _key_by_name(node, keys, by_name)
+            if key in keys:
+                values[node.name] = reader.get_tensor(key)
+            elif known is not None:
+                raise FileFormatError(
+                    f"the checkpoint has no value for the variable {node.name!r}",
+                    where=str(package.folder / "variables"),
+                    cause="the files of variables belong to another model, or are damaged",
+                )
     return values
 
 
@@ -82,7 +81,7 @@ def _object_keys(reader: Any, package: Package) -> tuple[dict[int, str], dict[st
     Both object graphs are walked from their roots along the same names, since each numbers its objects in its own way.
     """
     stored: Any = parsed(
-        message_class("protobuf.trackable_object_graph", "TrackableObjectGraph"), reader.get_tensor(_OBJECT_GRAPH), "the checkpoint"
+        message_class("protobuf.trackable_object_graph", "TrackableObjectGraph"), reader.get_tensor(OBJECT_GRAPH), "the checkpoint"
     )
     saved: Any = message_class("protobuf.saved_model", "SavedModel")()
     saved.ParseFromString(package.saved_model)
