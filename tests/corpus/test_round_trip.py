@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,10 @@ def test_round_trip(name, tmp_path):
         assert isinstance(graph.package, Package)
         assert graph.package.folder is not None
         original = graph.package.folder
-    difference = list(difflib.unified_diff(*(str(normalized(read(path))).splitlines() for path in (original, written)), lineterm="", n=6))
-    assert not difference, "\n".join(difference[:200])
+    before, after = normalized(read(original)), normalized(read(written))
+    assert before == after, "\n".join(
+        islice(difflib.unified_diff(str(before).splitlines(), str(after).splitlines(), lineterm="", n=6), 200)
+    )
     if case.fetches:
         assert_same(by_import(written, case.feeds[""], case.fetches), by_import(original, case.feeds[""], case.fetches))
         return
