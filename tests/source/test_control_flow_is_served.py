@@ -14,6 +14,7 @@ from graphwright.ir import edit
 from graphwright.ir.graph import DTYPES, Graph, Node, Value
 from graphwright.ir.verify import verify
 from graphwright.source.load import load
+from graphwright.source.rename_functions import rename_in_graph_rest
 from graphwright.source.write import write
 from tests.corpus.serving import by_loading, by_session
 
@@ -184,3 +185,31 @@ def test_a_loop_variable_in_half_precision(saved, tmp_path):
     for node in readers:
         model.body.replace_inputs(node, [back if v is zero else v for v in node.inputs])
     assert model.served(tmp_path, 3)["total"] == (3 * X).tolist()
+
+
+def test_renamed_functions_are_found_by_all_who_name_them(saved, tmp_path):
+    """Calls, branches, loops, the object graph: `loaded.call`, its signature, and the functions that save and restore."""
+    graph = load(saved)
+    edit.rename_functions(graph, {name: f"renamed_{k}" for k, name in enumerate(graph.functions)})
+    verify(graph)
+    write(graph, tmp_path / "edited")
+    feeds = {"serving_default": {"x": X, "y": Y, "n": np.int32(2)}}
+    before, after = by_loading(saved, feeds)["serving_default"], by_loading(tmp_path / "edited", feeds)["serving_default"]
+    assert {k: v.tolist() for k, v in after.items()} == {k: v.tolist() for k, v in before.items()}
+    loaded = tf.saved_model.load(str(tmp_path / "edited"))
+    assert loaded.call(X, Y, 2)["total"].numpy().tolist() == (2 * X).tolist()
+    again = load(tmp_path / "edited")
+    assert set(again.functions) == set(graph.functions)  # the wrapper of the signature was kept, not made anew
+    copy = edit.copy_graph(again).graph
+    edit.rename_functions(copy, {"renamed_0": "renamed_1", "renamed_1": "renamed_0"})
+    write(copy, tmp_path / "exchanged")
+    exchanged = by_loading(tmp_path / "exchanged", feeds)["serving_default"]
+    assert {k: v.tolist() for k, v in exchanged.items()} == {k: v.tolist() for k, v in before.items()}
+
+
+def test_gradients_of_functions_follow_a_renaming():
+    graph_def = tf.compat.v1.GraphDef()
+    graph_def.library.gradient.add(function_name="f", gradient_func="g")
+    rest = rename_in_graph_rest(graph_def.SerializeToString(), {"f": "g", "g": "h"})
+    (gradient,) = tf.compat.v1.GraphDef.FromString(rest).library.gradient
+    assert (gradient.function_name, gradient.gradient_func) == ("g", "h")

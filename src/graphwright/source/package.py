@@ -59,6 +59,13 @@ class Package:
         """Whether the graph comes from a SavedModel."""
         return bool(self.saved_model)
 
+    def rename_functions(self, new_of: Mapping[str, str]) -> None:
+        """Let what the file says of functions say it under their new names; `ir.edit.rename_functions` calls this."""
+        from graphwright.source.rename_functions import rename_in_graph_rest, rename_in_saved_model
+
+        rest, saved_model = rename_in_graph_rest(self.graph_rest, new_of), rename_in_saved_model(self.saved_model, self.meta_graph, new_of)
+        self.graph_rest, self.saved_model = rest, saved_model
+
     def with_files(self, graph: Graph) -> Graph:
         """A graph whose live function is saved into a temporary folder, read again from there.
 
