@@ -202,6 +202,19 @@ def test_an_archive_that_is_no_model(entries, tmp_path):
         load(tmp_path / "b.keras")
 
 
+@pytest.mark.parametrize("name", ["..", ".", "a.b"])
+def test_a_model_whose_name_leads_out_of_its_folder(name, tmp_path, monkeypatch):
+    import keras
+
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)], name=name).save(tmp_path / "a.keras")
+    graph = load(tmp_path / "a.keras")
+    assert "serving_default" in graph.signatures
+    assert not any((tmp_path / "temporary").glob("*.pb"))
+    assert not any((tmp_path / "temporary").glob("graphwright-*/saved_model.pb"))
+
+
 # Writing
 
 

@@ -17,7 +17,8 @@ from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
 
-_HOST_CALLBACKS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+HOST_CALLBACKS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+"""Op types that call Python functions of this process."""
 _LOOPS_OF_TF1 = frozenset({"NextIteration", "RefNextIteration"})
 
 
@@ -89,7 +90,7 @@ def _drop_shape_attributes(graph: Graph) -> None:
 def _refuse_unsupported(graph: Graph) -> None:
     for body in bodies(graph):
         for node in body.nodes:
-            if node.op_type in _HOST_CALLBACKS:
+            if node.op_type in HOST_CALLBACKS:
                 raise UnsupportedError(
                     f"the step calls back into Python ({node.op_type})",
                     where=f"node {node.name!r} of {body.name!r}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,7 @@ def _load_module(module: Any) -> Graph:
 def _load_saved(save: Callable[[Path], None], name: str, failure: str, remedy: str) -> Graph:
     """Read the SavedModel that `save` makes in a folder which lives as long as the graph."""
     keep = TemporaryFolder()
-    folder = keep.path / name
+    folder = keep.path / re.sub(r"[^\w-]", "_", name)  # the name may come from a file, and must not lead out of the folder
     try:
         save(folder)
     except Exception as error:  # Keras and TensorFlow raise anything
