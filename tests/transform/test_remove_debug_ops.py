@@ -9,10 +9,11 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 
+from graphwright.ir.edit.library import reached_functions
 from graphwright.ir.verify import verify
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.inline_calls import inline_calls
-from graphwright.transform.remove_debug_ops import remove_debug_ops
+from graphwright.transform.remove_debug_ops import DEBUG_OPS, remove_debug_ops
 from tests.transform.serving import built, random, serve, traced
 
 pytestmark = pytest.mark.tensorflow
@@ -138,3 +139,38 @@ def test_an_identity_that_waits_stays():
     remove_debug_ops(graph)
     [write] = [n for n in graph if n.op_type == "AssignAddVariableOp"]
     assert write in backward_reachable([graph.outputs[0].producer])
+
+
+def checked_loop(x):
+    @tf.function
+    def deep(h):
+        tf.print("deep", tf.shape(h), output_stream="file:///dev/null")
+        return tf.debugging.check_numerics(h * 2.0, "deep")
+
+    def step(k, h):
+        tf.debugging.assert_less(k, 10)
+        h = tf.debugging.check_numerics(deep(h) * 0.3, "h")
+        with tf.control_dependencies([tf.debugging.assert_rank(h, 2), tf.print(k, output_stream="file:///dev/null")]):
+            return k + 1, tf.identity(h)
+
+    return tf.while_loop(lambda k, _: k < 3, step, [0, x])[1]
+
+
+def checked_branch(x):
+    def yes():
+        tf.debugging.assert_non_negative(tf.reduce_sum(tf.abs(x)))
+        return tf.debugging.check_numerics(x, "yes") * 2.0
+
+    return tf.cond(tf.reduce_sum(x) > -1e9, yes, lambda: tf.debugging.check_numerics(x, "no"))
+
+
+@pytest.mark.parametrize("function", [checked_loop, checked_branch])
+def test_checks_in_bodies_of_loops_and_branches(function):
+    spec = tf.TensorSpec([None, 3], tf.float32, "x")
+    graph, original = traced(function, spec), traced(function, spec)
+    assert remove_debug_ops(graph) > 3
+    bodies = [graph, *(graph.functions[name].body for name in reached_functions(graph, graph.nodes))]
+    assert len(bodies) > 2
+    assert not [node for body in bodies for node in body if node.op_type in DEBUG_OPS]
+    x = random(4, 3)
+    np.testing.assert_array_equal(serve(graph, {"x": x})["output_0"], serve(original, {"x": x})["output_0"])

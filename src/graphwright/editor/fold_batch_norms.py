@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from graphwright.editor.graph import Graph
 from graphwright.ir import graph as ir
+from graphwright.transform.constant_values import Constants
 from graphwright.transform.folding.before import fold_factors_before
 from graphwright.transform.folding.behind import Notes, fold_behind
-from graphwright.transform.constant_values import Constants
 from graphwright.transform.folding.steps import NORMS
 from graphwright.transform.interface import put_in_order
 

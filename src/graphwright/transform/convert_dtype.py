@@ -74,6 +74,7 @@ def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bo
         )
         graph.replace_uses(node.outputs[0], cast.outputs[0])
         hand_on_control(graph, node, [cast])
+        graph.replace_in_collections(node, cast)
         name = node.name
         if graph.is_border(node):
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from graphwright.errors import ArgumentError
@@ -46,22 +46,30 @@ def extract_submodel(graph: Graph, inputs: Ends, outputs: Ends, *, signature: st
     >>> part.nodes
     (<Node y = Placeholder()>, <Node z = Neg(y:0)>)
     """
-    source = graph
-    if any(not _is_found(graph, end) for end in (*_items(inputs).values(), *_items(outputs).values())):
-        source = copy_graph(graph).graph
+    given = {**_items(inputs), **{f"output {name}": end for name, end in _items(outputs).items()}}
+    for end in given.values():
+        if isinstance(end, Value):
+            find_value(graph, end)
+    copied = copy_graph(graph)
+    source = copied.graph
+    held = {value: copied.value_of[value] for value in given.values() if isinstance(value, Value)}
+    if any(not _is_found(graph, end) for end in given.values()):
+        source.outputs = [*source.outputs, *held.values()]  # so that they are found again behind the calls
+        count = len(source.outputs) - len(held)
         inline_calls(source)
-    starts = {_key(name): find_value(source, end) for name, end in _items(inputs).items()}
-    ends = {_key(name): find_value(source, end) for name, end in _items(outputs).items()}
+        held = dict(zip(held, source.outputs[count:], strict=True))
+        source.outputs = source.outputs[:count]
+
+    def meant(end: str | Value) -> Value:
+        return held[end] if isinstance(end, Value) else find_value(source, end)
+
+    starts = _by_key(_items(inputs), meant, "inputs")
+    ends = _by_key(_items(outputs), meant, "outputs")
     if not ends:
         raise ArgumentError("no output was given", where="argument 'outputs'")
     if len(set(starts.values())) != len(starts):
         raise ArgumentError("a value is an input twice", where="argument 'inputs'")
 
-    if source is graph:
-        copied = copy_graph(graph)
-        source = copied.graph
-        starts = {name: copied.value_of[v] for name, v in starts.items()}
-        ends = {name: copied.value_of[v] for name, v in ends.items()}
     _check_complete(source, ends.values(), starts.values())
     _cut(source, starts, ends, signature)
     return source
@@ -124,6 +132,18 @@ def _items(ends: Ends) -> dict[str, str | Value]:
     if isinstance(ends, Mapping):
         return dict(cast("Mapping[str, str | Value]", ends))
     return {end.name if isinstance(end, Value) else end: end for end in ends}
+
+
+def _by_key(items: Mapping[str, str | Value], meant: Callable[[str | Value], Value], argument: str) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for name, end in items.items():
+        key = _key(name)
+        if key in found:
+            raise ArgumentError(
+                f"two values would be called {key!r}", where=f"argument {argument!r}", remedy="give a mapping from names to values"
+            )
+        found[key] = meant(end)
+    return found
 
 
 def _key(name: str) -> str:

@@ -199,6 +199,8 @@ class _Cleaner:
 
 def _is_returned(graph: Graph, node: Node) -> bool:
     """Whether one of its values is an input or output; a control output is not meant, since that role can be handed on."""
+    if not graph.is_border(node):
+        return False
     values: list[Value] = [*graph.inputs, *graph.outputs]
     for signature in graph.signatures.values():
         values += [*signature.inputs.values(), *signature.outputs.values()]

@@ -48,6 +48,12 @@ def rename_outputs(graph: Graph, names: Mapping[str, str], *, signature: str | N
 
 def _rename(graph: Graph, names: Mapping[str, str], signature: str | None, *, is_input: bool) -> int:
     kind = "input" if is_input else "output"
+    if signature is not None and signature not in graph.signatures:
+        raise ArgumentError(
+            f"there is no signature {signature!r}",
+            where="argument 'signature'",
+            remedy=f"it has {', '.join(map(repr, graph.signatures)) or 'none'}",
+        )
     values = {old: value for old in names for value in _meant(graph, old, signature, is_input=is_input)}
     chosen = graph.signatures if signature is None else {signature: graph.signatures[signature]}
     tables = [s.inputs if is_input else s.outputs for s in chosen.values()]

@@ -53,7 +53,7 @@ def replace_op_type(
     dropped = tuple(drop_attrs)
     with graph.restored_on_error():
         for body, node in found:
-            node.op_type = new
+            body.set_op_type(node, new)
             for key in dropped:
                 body.set_attr(node, key, None)
             for key, attribute in (attrs or {}).items():
