@@ -188,10 +188,17 @@ class Editor:
             return
         body = self.graph.functions[name].body
         inputs = [self.value(v) for v in body.inputs]
-        kind = ["PartitionedCall", "StatefulPartitionedCall", name, "While"][self.number(3)]
-        attrs = (
-            {} if kind == name else {"f": FunctionReference(name), "Tin": types_attribute(inputs), "Tout": types_attribute(body.outputs)}
-        )
+        kind = ["PartitionedCall", "StatefulPartitionedCall", name, "If", "Case", "While"][self.number(5)]
+        reference = FunctionReference(name)
+        attrs = {"f": reference, "Tin": types_attribute(inputs), "Tout": types_attribute(body.outputs)}
+        if kind in ("If", "Case"):
+            other = FunctionReference(self.function())
+            attrs = {"then_branch": reference, "else_branch": other} if kind == "If" else {"branches": (reference, other)}
+            inputs.insert(0, self.value())
+        elif kind == "While":
+            attrs = {"body": reference, "cond": FunctionReference(self.function())}
+        elif kind == name:
+            attrs = {}
         types = [(v.dtype, v.shape) for v in body.outputs]
         call_name = self.graph.unique_name("call")
         call = self.graph.add_node(kind, call_name, inputs=inputs, control_inputs=self.nodes()[:1], attrs=attrs, output_types=types)
@@ -215,7 +222,8 @@ class Editor:
     def _arguments(self) -> None:
         name, kind = self.function(), self.number(3)
         if kind == 0:
-            edit.add_argument(self.graph, name, self.name(), *F32, values=self._passed)
+            following = [None, _cast, _fails][self.number(2)]
+            edit.add_argument(self.graph, name, self.name(), *F32, values=self._passed, next_value=following)
         elif kind == 1:
             edit.remove_argument(self.graph, name, self.number(2))
         elif kind == 2:
@@ -233,11 +241,11 @@ class Editor:
         values = [v for node in body for v in node.outputs] or [self.value()]
         chosen = values[self.number(len(values) - 1)]
         if kind == 0:
-            edit.add_result(self.graph, name, chosen)
+            edit.add_result(self.graph, name, chosen, others=_first_value)
         elif kind == 1:
             edit.remove_result(self.graph, name, self.number(2))
         else:
-            edit.set_result(self.graph, name, self.number(2), chosen)
+            edit.set_result(self.graph, name, self.number(2), chosen, others=[None, _first_value][self.number(1)])
 
     def _attributes(self) -> None:
         node = self.node()
@@ -286,6 +294,10 @@ class Editor:
 def _cast(argument: Value) -> Value:
     body = argument.producer.graph
     return body.add_node("Cast", body.unique_name("cast"), inputs=[argument], output_types=[F32]).outputs[0]
+
+
+def _first_value(body: Graph) -> Value | None:
+    return next((v for node in body for v in node.outputs), None)
 
 
 def _fails(argument: Value) -> Value:
