@@ -180,6 +180,21 @@ def test_unique_names_take_the_first_free_suffix_also_after_a_removal():
     assert graph.unique_name("c") == "c_1"
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20)), max_size=60))
+def test_unique_names_are_those_of_a_search_from_the_start(steps):
+    graph = Graph()
+    for kind, number in steps:
+        base = ("c", "c_1", "d")[number % 3]
+        if kind == 0 and len(graph):
+            graph.remove_node(graph.nodes[number % len(graph)])
+        elif kind == 1 and len(graph) and base not in graph:
+            graph.rename(graph.nodes[number % len(graph)], base)
+        else:
+            wanted = next(name for name in (base, *(f"{base}_{k}" for k in range(1, 99))) if name not in graph)
+            assert graph.unique_name(base) == wanted
+            graph.add_node("Const", wanted)
+
+
 def test_an_input_stands_once_and_a_variable_leaves_with_its_node():
     graph = chain()
     handle = graph.add_node("Placeholder", "w", output_types=[(DTYPES["resource"], ())]).outputs[0]
@@ -315,3 +330,18 @@ def test_a_loop_of_tf1_is_in_order():
     graph.append_input(merge, relu.outputs[0])
     with pytest.raises(GraphError, match="wait for each other"):
         verify(graph)
+
+
+def test_output_types_are_set_at_once_though_the_rule_would_refuse_the_node_half_way():
+    graph = chain()
+    graph.add_output(graph["x"], *F32)
+
+    def rule(nodes):
+        assert all(len(node.outputs) == 1 for node in nodes)
+        return [[(9,)] for _ in nodes]
+
+    graph.shape_rule = rule
+    graph.set_attr(graph["x"], "n", 1)
+    graph.set_output_types(graph["x"], [(DTYPES["float32"], (5,))])
+    assert graph.value("x").shape == (5,)
+    assert graph.value("a").shape == (9,)

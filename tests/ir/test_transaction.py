@@ -193,7 +193,7 @@ def test_what_the_block_added_belongs_to_no_graph():
         _abandon(graph, lambda: added.append(graph.add_node("Neg", "n", inputs=[graph.value("x")], output_types=[F32])))
     assert not graph.owns(added[0])
     assert [use.node.name for use in graph.value("x").uses] == ["y"]
-    with pytest.raises(GraphError, match="does not belong to this graph"):
+    with pytest.raises(GraphError, match="does not belong to graph"):
         graph.replace_uses(graph.value("x"), added[0].outputs[0])
 
 

@@ -39,7 +39,7 @@ class Borders(NodeTable):
     def inputs(self, values: Iterable[Value]) -> None:
         values = tuple(values)
         for value in values:
-            self._check_owned(value.producer, "graph.inputs")
+            self.check_owned(value.producer, "graph.inputs")
         twice = next((v for v, count in Counter(values).items() if count > 1), None)
         if twice is not None:
             raise GraphError(f"{twice.name} is an input twice", where="graph.inputs", remedy="give every argument its own placeholder")
@@ -55,7 +55,7 @@ class Borders(NodeTable):
     def outputs(self, values: Iterable[Value]) -> None:
         values = tuple(values)
         for value in values:
-            self._check_owned(value.producer, "graph.outputs")
+            self.check_owned(value.producer, "graph.outputs")
         self._outputs = values
         self._count_borders()
         self._move_clock()  # who calls this graph gets other results
@@ -69,7 +69,7 @@ class Borders(NodeTable):
     def control_outputs(self, nodes: Iterable[Node]) -> None:
         nodes = tuple(nodes)
         for node in nodes:
-            self._check_owned(node, "graph.control_outputs")
+            self.check_owned(node, "graph.control_outputs")
         self._control_outputs = nodes
         self._count_borders()
 
@@ -109,8 +109,8 @@ class Borders(NodeTable):
         Raises:
             GraphError: a node belongs to another graph.
         """
-        self._check_owned(old, old.name)
-        self._check_owned(new, new.name)
+        self.check_owned(old, old.name)
+        self.check_owned(new, new.name)
         if self._collections and old is not new:
             self._holdings.replace(old, new)
 

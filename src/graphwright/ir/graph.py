@@ -97,9 +97,9 @@ class Graph(Outputs):
         self._check_free(name)
         controls = dict.fromkeys(control_inputs)
         for value in inputs:
-            self._check_owned(value.producer, name)
+            self.check_owned(value.producer, name)
         for control in controls:
-            self._check_owned(control, name)
+            self.check_owned(control, name)
         uses: tuple[dict[tuple[Node, int], None], ...] = tuple({} for _ in output_types)
         links = Links(name, tuple(inputs), controls, {}, (), uses)
         node = Node(self, op_type, dict(attrs or {}), device, extra, links)
@@ -126,7 +126,7 @@ class Graph(Outputs):
         Raises:
             GraphError: something still reads it, or it is an input or output of the graph or of a signature.
         """
-        self._check_owned(node, node.name)
+        self.check_owned(node, node.name)
         readers = [str(use) for value in node.outputs for use in value.uses] + [f"{n.name} (control)" for n in node.control_consumers]
         if readers:
             raise GraphError(
@@ -146,7 +146,7 @@ class Graph(Outputs):
         """
         doomed = dict.fromkeys(nodes)
         for node in doomed:
-            self._check_owned(node, node.name)
+            self.check_owned(node, node.name)
             links = self._links[node]
             outside = next((c for uses in links.uses for c, _ in uses if c not in doomed), None)
             outside = outside or next((c for c in links.control_consumers if c not in doomed), None)
@@ -161,7 +161,7 @@ class Graph(Outputs):
         Raises:
             GraphError: the op type is empty, or the node belongs to another graph.
         """
-        self._check_owned(node, node.name)
+        self.check_owned(node, node.name)
         if not op_type:
             raise GraphError("an op type cannot be empty", where=f"node {node.name!r}")
         node.op_type = op_type
@@ -173,7 +173,7 @@ class Graph(Outputs):
         Raises:
             GraphError: the node belongs to another graph.
         """
-        self._check_owned(node, node.name)
+        self.check_owned(node, node.name)
         constraint = name == colocation.ATTRIBUTE
         if constraint and self._colocations is not None:
             self._colocations.discard(node)
@@ -258,7 +258,7 @@ class Graph(Outputs):
             for graph in graphs:
                 # What is computed from the rest is computed anew.
                 graph._calls = graph._colocations = None
-                graph._suffixes = {}
+                graph._suffixes, graph._free_suffixes = {}, {}
                 graph._others = -1
                 graph._holdings = Holdings(graph._signatures, graph._collections)
                 graph._count_borders()

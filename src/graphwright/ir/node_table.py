@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 
 from graphwright.errors import GraphError
 from graphwright.ir.colocation import Colocations
@@ -12,20 +13,21 @@ from graphwright.ir.node import Links, Node, Value, check_name
 class NodeTable:
     """Ordered nodes, each found by its name in O(1)."""
 
-    __slots__ = ("_by_name", "_colocations", "_links", "_suffixes", "name")
+    __slots__ = ("_by_name", "_colocations", "_free_suffixes", "_links", "_suffixes", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._links: dict[Node, Links] = {}  # in order
         self._by_name: dict[str, Node] = {}
-        self._suffixes: dict[str, int] = {}  # name -> every suffix below this is taken; forgotten when a name becomes free
+        self._suffixes: dict[str, int] = {}  # name -> every suffix below this is taken, but for those that became free
+        self._free_suffixes: dict[str, list[int]] = {}  # name -> those, as a heap; some may be taken again
         self._colocations: Colocations | None = None  # made when it is first needed
 
     # Reading
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """All nodes, in order."""
+        """All nodes, in order: a new tuple, in O(nodes)."""
         return tuple(self._links)
 
     def __iter__(self) -> Iterator[Node]:
@@ -72,10 +74,31 @@ class NodeTable:
         """Whether the node is in this graph."""
         return node in self._links
 
+    def check_owned(self, node: Node, where: str) -> None:
+        """Refuse a node that is not in this graph.
+
+        Args:
+            where: for the message: the node or place that is to name it.
+
+        Raises:
+            GraphError: the node was removed, or belongs to another graph.
+        """
+        if node not in self._links:
+            raise GraphError(
+                f"{node.name!r} does not belong to graph {self.name!r}",
+                where=f"{where!r}",
+                cause="it was removed, or belongs to another graph",
+            )
+
     def unique_name(self, name: str) -> str:
         """The name itself when it is free, else with the first free suffix `_1`, `_2`, ..."""
         if name not in self._by_name:
             return name
+        free = self._free_suffixes.get(name, [])
+        while free and f"{name}_{free[0]}" in self._by_name:
+            heappop(free)
+        if free:
+            return f"{name}_{free[0]}"
         k = self._suffixes.get(name, 1)
         while f"{name}_{k}" in self._by_name:
             k += 1
@@ -106,7 +129,7 @@ class NodeTable:
         """
         given: dict[str, Node] = {}
         for node, name in name_of.items():
-            self._check_owned(node, name)
+            self.check_owned(node, name)
             if name in given:
                 raise GraphError(f"{given[name].name!r} and {node.name!r} cannot both be renamed to {name!r}", where=f"graph {self.name!r}")
             if self._by_name.get(name) not in name_of:
@@ -133,7 +156,7 @@ class NodeTable:
         if len(order) != len(self._links) or len(set(order)) != len(order):
             raise GraphError(f"the order holds {len(set(order))} nodes, the graph {len(self._links)}", remedy="list each node once")
         for node in order:
-            self._check_owned(node, "order")
+            self.check_owned(node, "order")
         self._links = {node: self._links[node] for node in order}
 
     # For the layers above
@@ -143,13 +166,8 @@ class NodeTable:
         if name in self._by_name:
             raise GraphError(f"a node named {name!r} exists already", where=f"graph {self.name!r}", remedy="use graph.unique_name(name)")
 
-    def _check_owned(self, node: Node, by: str) -> None:
-        if node not in self._links:
-            raise GraphError(
-                f"{node.name!r} does not belong to this graph", where=f"{by!r}", cause="it was removed, or belongs to another graph"
-            )
-
     def _free_name(self, name: str) -> None:
         del self._by_name[name]
-        if self._suffixes:
-            self._suffixes = {}
+        base, _, suffix = name.rpartition("_")
+        if base in self._suffixes and suffix.isascii() and suffix.isdecimal() and suffix[0] != "0" and int(suffix) < self._suffixes[base]:
+            heappush(self._free_suffixes.setdefault(base, []), int(suffix))

@@ -34,7 +34,7 @@ class Outputs(Wiring):
         Raises:
             GraphError: the node belongs to another graph.
         """
-        self._check_owned(node, node.name)
+        self.check_owned(node, node.name)
         links = self._links[node]
         uses: dict[tuple[Node, int], None] = {}
         value = Value(node, len(links.outputs), dtype, shape, uses)
@@ -54,7 +54,7 @@ class Outputs(Wiring):
                 collection holds it, or it belongs to another graph.
         """
         node, index = value.producer, value.index
-        self._check_owned(node, node.name)
+        self.check_owned(node, node.name)
         links = self._links[node]
         if index >= len(links.outputs) or links.outputs[index] is not value:
             raise GraphError(f"{value.name} is no output of {node.name!r} any more", where=f"node {node.name!r}")
@@ -78,13 +78,14 @@ class Outputs(Wiring):
             GraphError: an output that is read changes its dtype, one that is needed would go, or the node belongs to another
                 graph; nothing is changed then.
         """
-        self._check_owned(node, node.name)
+        self.check_owned(node, node.name)
         for value, (dtype, _) in zip(node.outputs, types, strict=False):
             self._check_new_dtype(value, dtype)
         for value in node.outputs[len(types) :]:
             self._check_unneeded(value)
         for value in reversed(node.outputs[len(types) :]):
             self.remove_output(value)
+        self.stale.pop(node, None)  # all of it is said below: the rule must not be asked half-way
         for value, (dtype, shape) in zip(node.outputs, types, strict=False):
             self.set_output_type(value, dtype, shape)
         for dtype, shape in types[len(node.outputs) :]:
@@ -97,7 +98,7 @@ class Outputs(Wiring):
         Raises:
             GraphError: the dtype changes while something reads the value, or it belongs to another graph.
         """
-        self._check_owned(value.producer, value.name)
+        self.check_owned(value.producer, value.name)
         self._check_new_dtype(value, dtype)
         value.shape = shape
         value.dtype = dtype
@@ -119,7 +120,7 @@ class Outputs(Wiring):
         """
         nodes = self._links if nodes is None else tuple(nodes)
         for node in () if nodes is self._links else nodes:
-            self._check_owned(node, node.name)
+            self.check_owned(node, node.name)
         if self.shape_rule is not None:
             self.stale.update(dict.fromkeys(nodes))
 

@@ -109,7 +109,7 @@ class Holdings:
         self._collections = collections
         self._time = -1
         self._in_signatures: dict[Node, dict[str, None]] = {}
-        self._in_collections: dict[Node, dict[str, list[NamedRefs]]] = {}  # and the messages there that name it
+        self._in_collections: dict[Node, dict[str, dict[NamedRefs, None]]] = {}  # and the messages there that name it
 
     def signatures_of(self, node: Node) -> tuple[str, ...]:
         """The names of the signatures that feed or fetch a value of the node."""
@@ -142,7 +142,7 @@ class Holdings:
         held = self._in_collections.get(old)
         if held is None:
             return
-        stays: dict[str, list[NamedRefs]] = {}
+        stays: dict[str, dict[NamedRefs, None]] = {}
         pairs: list[tuple[Value | Node, Value | Node]] = [(old, new), *zip(old.outputs, new.outputs, strict=False)]
         surplus = old.outputs[len(new.outputs) :]
         for name, messages in held.items():
@@ -160,9 +160,8 @@ class Holdings:
                 if after_of:
                     touched.append(message)
             if moved or touched:
-                there = self._in_collections.setdefault(new, {}).setdefault(name, [])
-                there += [message for message in touched if message not in there]
-            still = [message for message in messages if any(node_of(item) is old for item in message.refs.values())]
+                self._in_collections.setdefault(new, {}).setdefault(name, {}).update(dict.fromkeys(touched))
+            still = dict.fromkeys(message for message in messages if any(node_of(item) is old for item in message.refs.values()))
             if still or any(_places(items, value) for value in surplus):
                 stays[name] = still
         del self._in_collections[old]
@@ -207,9 +206,9 @@ class Holdings:
         for name, collection in self._collections.items():
             for item in collection.items:
                 for held in references_of(item):
-                    messages = self._in_collections.setdefault(node_of(held), {}).setdefault(name, [])
-                    if isinstance(item, NamedRefs) and item not in messages:
-                        messages.append(item)
+                    messages = self._in_collections.setdefault(node_of(held), {}).setdefault(name, {})
+                    if isinstance(item, NamedRefs):
+                        messages[item] = None
         self._time = CLOCK.time
 
     def _count_signatures(self) -> None:

@@ -47,10 +47,12 @@ def boundary(nodes: Iterable[Node]) -> Boundary:
     """
     members = dict.fromkeys(nodes)
     reads = dict.fromkeys(value for node in members for value in node.inputs)
+    fetched: frozenset[Value] | None = None  # known when the first node asks
     outputs: list[Value] = []
     for node in members:
-        border = _border_values(node)
-        outputs += [v for v in node.outputs if v in border or not v.uses or any(c not in members for c in v.consumers)]
+        if fetched is None and node.graph.is_border(node):
+            fetched = frozenset(fetched_values(node.graph))
+        outputs += [v for v in node.outputs if (fetched and v in fetched) or not v.use_count or any(c not in members for c in v.consumers)]
     controls = dict.fromkeys(c for node in members for c in node.control_inputs if c not in members)
     return Boundary(
         inputs=tuple(value for value in reads if value.producer not in members),
@@ -61,12 +63,9 @@ def boundary(nodes: Iterable[Node]) -> Boundary:
     )
 
 
-def _border_values(node: Node) -> frozenset[Value]:
-    graph = node.graph
-    if not graph.is_border(node):
-        return frozenset()
-    fetched = (v for signature in graph.signatures.values() for v in signature.outputs.values())
-    return frozenset((*graph.outputs, *fetched))
+def fetched_values(graph: Graph) -> dict[Value, None]:
+    """The outputs of a graph and of its signatures, each once."""
+    return dict.fromkeys((*graph.outputs, *(v for signature in graph.signatures.values() for v in signature.outputs.values())))
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,9 @@ class Subgraph:
         return boundary(self.nodes)
 
     def __contains__(self, node: object) -> bool:
-        return node in self.members or any(n.name == node for n in self.nodes)
+        if isinstance(node, str):
+            return node in self.graph and self.graph[node] in self.members
+        return node in self.members
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
@@ -212,13 +213,8 @@ def graph_of(nodes: Iterable[Node] | Mapping[Node, object]) -> Graph:
     """
     graph: Graph | None = None
     for node in nodes:
-        graph = graph or node.graph
-        if node.graph is not graph or not graph.owns(node):
-            raise GraphError(
-                f"{node.name!r} does not belong to graph {graph.name!r}",
-                where=f"node {node.name!r}",
-                cause="it was removed, or belongs to another graph",
-            )
+        graph = node.graph if graph is None else graph
+        graph.check_owned(node, node.name)
     if graph is None:
         raise GraphError("no nodes were given", remedy="give at least one node")
     return graph
@@ -229,14 +225,16 @@ def _remapped(
 ) -> tuple[Value, ...]:
     allowed = {*known, *also}
     chosen: list[Value] = []
+    seen: set[Value] = set()
     for item in order:
         if isinstance(item, int) and not 0 <= item < len(known):
             raise GraphError(f"there is no {role} {item}: the subgraph has {len(known)}", where=f"remap_{role}s")
         value = known[item] if isinstance(item, int) else item
         if value not in allowed:
             raise GraphError(f"{value.name} is no {role} of the subgraph", where=f"remap_{role}s")
-        if not repeated and value in chosen:
+        if not repeated and value in seen:
             raise GraphError(f"{value.name} is given twice", where=f"remap_{role}s")
+        seen.add(value)
         chosen.append(value)
     return tuple(chosen)
 

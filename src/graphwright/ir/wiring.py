@@ -31,7 +31,7 @@ class Wiring(Borders):
         Raises:
             GraphError: the index is out of range, the dtypes differ, or the node or the value belongs to another graph.
         """
-        self._check_owned(node, node.name)
+        self.check_owned(node, node.name)
         if not 0 <= index < len(node.inputs):
             raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got index {index}", where=f"node {node.name!r}")
         self._check_fits(node, index, value)
@@ -43,7 +43,7 @@ class Wiring(Borders):
         Raises:
             GraphError: there are more or fewer values than inputs, dtypes differ, or something belongs to another graph.
         """
-        self._check_owned(node, node.name)
+        self.check_owned(node, node.name)
         if len(values) != len(node.inputs):
             raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got {len(values)} values", where=f"node {node.name!r}")
         changed = {k: new for k, (old, new) in enumerate(zip(node.inputs, values, strict=True)) if old is not new}
@@ -57,8 +57,8 @@ class Wiring(Borders):
         Raises:
             GraphError: the node or the value belongs to another graph.
         """
-        self._check_owned(node, node.name)
-        self._check_owned(value.producer, node.name)
+        self.check_owned(node, node.name)
+        self.check_owned(value.producer, node.name)
         links = self._links[node]
         self._uses_of(value)[node, len(links.inputs)] = None
         links.inputs = (*links.inputs, value)
@@ -71,9 +71,9 @@ class Wiring(Borders):
             GraphError: the node or a value belongs to another graph.
         """
         values = tuple(values)
-        self._check_owned(node, node.name)
+        self.check_owned(node, node.name)
         for value in values:
-            self._check_owned(value.producer, node.name)
+            self.check_owned(value.producer, node.name)
         links = self._links[node]
         for k, value in enumerate(links.inputs):
             del self._uses_of(value)[node, k]
@@ -109,8 +109,8 @@ class Wiring(Borders):
         """
         readers: dict[Node, dict[int, Value]] = {}
         for old, new in new_of.items():
-            self._check_owned(old.producer, old.name)
-            self._check_owned(new.producer, old.name)
+            self.check_owned(old.producer, old.name)
+            self.check_owned(new.producer, old.name)
             if old.dtype != new.dtype:
                 raise GraphError(
                     f"{old.name} has dtype {old.dtype}, got {new.name} of dtype {new.dtype}", remedy="insert a Cast between them"
@@ -145,8 +145,8 @@ class Wiring(Borders):
         Raises:
             GraphError: a node belongs to another graph, or both are the same.
         """
-        self._check_owned(node, node.name)
-        self._check_owned(control, node.name)
+        self.check_owned(node, node.name)
+        self.check_owned(control, node.name)
         if control is node:
             raise GraphError(f"{node.name!r} cannot be its own control input", where=f"node {node.name!r}")
         self._links[node].control_inputs[control] = None
@@ -158,7 +158,7 @@ class Wiring(Borders):
         Raises:
             GraphError: there is no such edge.
         """
-        self._check_owned(node, node.name)
+        self.check_owned(node, node.name)
         if control not in self._links[node].control_inputs:
             raise GraphError(f"{control.name!r} is no control input of {node.name!r}", where=f"node {node.name!r}")
         del self._links[node].control_inputs[control]
@@ -167,7 +167,7 @@ class Wiring(Borders):
     # For the layers above
 
     def _check_fits(self, node: Node, index: int, value: Value) -> None:
-        self._check_owned(value.producer, node.name)
+        self.check_owned(value.producer, node.name)
         old = node.inputs[index]
         if old.dtype != value.dtype:
             raise GraphError(

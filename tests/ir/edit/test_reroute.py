@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphwright.errors import GraphError
+from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit import replace_node, reroute, reroute_control, set_control_inputs, swap
 from graphwright.ir.graph import Graph
 from graphwright.ir.signature import Collection, NamedRefs, Signature
@@ -122,3 +123,22 @@ def test_replaced_outputs_of_signatures_need_no_reader():
     graph.signatures["s"] = Signature({}, {"x": graph.value("x")})
     assert graph.replace_uses(graph.value("x"), graph.value("y")) == 1
     assert graph.signatures["s"].outputs["x"].name == "y:0"
+
+
+def test_only_outputs_that_are_needed_must_have_a_counterpart():
+    graph = from_text("""
+        graph "g"
+        outputs %norm:0
+        signature "serve" () ("y" = %norm:0)
+        %x = Placeholder() : float32[2]
+        %norm = Norm(%x:0) : float32[2], float32[2], int32[]
+        """)
+    for k, types in enumerate(([], [(DTYPES["int32"], ())])):
+        new = graph.add_node("Relu", f"wrong{k}", inputs=[graph.value("x")], output_types=types)
+        with pytest.raises(GraphError, match="norm:0"):
+            replace_node(graph["norm"], new)
+    new = graph.add_node("Relu", "new", inputs=[graph.value("x")], output_types=[(DTYPES["float32"], (2,))])
+    replace_node(graph["norm"], new)
+    assert graph["norm"] is new
+    assert graph.signatures["serve"].outputs["y"] is new.outputs[0]
+    verify(graph)

@@ -10,7 +10,7 @@ from graphwright.ir.attributes import Attribute, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.edit.reroute import reroute
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.subgraph import Subgraph, graph_of
+from graphwright.ir.subgraph import Subgraph, fetched_values, graph_of
 
 
 def insert_before(
@@ -50,16 +50,7 @@ def insert_before(
     graph_of([node, *(v.producer for v in more_inputs)])
     if not 0 <= index < len(node.inputs):
         raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got index {index}", where=f"node {node.name!r}")
-    value = node.inputs[index]
-    types = _types(value, output_types)
-    made = graph.add_node(
-        op_type,
-        graph.unique_name(name or f"{node.name}/{op_type}"),
-        inputs=[value, *more_inputs],
-        attrs=attrs,
-        output_types=types,
-        device=node.device if device is None else device,
-    )
+    made = _add_reader(graph, node.inputs[index], node, op_type, name, more_inputs, attrs, output_types, device)
     graph.replace_input(node, index, made.outputs[0])
     graph.refresh_shapes([made])
     return made
@@ -99,22 +90,25 @@ def insert_after(
     (<Node negated = Neg(x:0)>, <Node a = Relu(negated:0)>, 'negated:0')
     """
     graph = graph_of([value.producer, *(v.producer for v in more_inputs)])
-    types = _types(value, output_types)
-    made = graph.add_node(
-        op_type,
-        graph.unique_name(name or f"{value.producer.name}/{op_type}"),
-        inputs=[value, *more_inputs],
-        attrs=attrs,
-        output_types=types,
-        device=value.producer.device if device is None else device,
-    )
+    made = _add_reader(graph, value, value.producer, op_type, name, more_inputs, attrs, output_types, device)
     also_kept = (made, *(v.producer for v in more_inputs))
     reroute(made.outputs[0], value, can_modify=can_modify, cannot_modify=(*cannot_modify, *also_kept), borders=borders)
     graph.refresh_shapes([made])
     return made
 
 
-def _types(value: Value, output_types: Sequence[tuple[DType, Shape]] | None) -> Sequence[tuple[DType, Shape]]:
+def _add_reader(
+    graph: Graph,
+    value: Value,
+    beside: Node,
+    op_type: str,
+    name: str,
+    more_inputs: Sequence[Value],
+    attrs: Mapping[str, Attribute] | None,
+    output_types: Sequence[tuple[DType, Shape]] | None,
+    device: str | None,
+) -> Node:
+    """The new node, whose first output can stand for the value; name and device are those of the node `beside` where none are given."""
     types = [(value.dtype, value.last_shape)] if output_types is None else output_types
     if not types or types[0][0] != value.dtype:
         raise GraphError(
@@ -122,7 +116,14 @@ def _types(value: Value, output_types: Sequence[tuple[DType, Shape]] | None) -> 
             where="argument 'output_types'",
             remedy="insert a Cast too, or reroute by hand",
         )
-    return types
+    return graph.add_node(
+        op_type,
+        graph.unique_name(name or f"{beside.name}/{op_type}"),
+        inputs=[value, *more_inputs],
+        attrs=attrs,
+        output_types=types,
+        device=beside.device if device is None else device,
+    )
 
 
 def bypass(
@@ -164,12 +165,16 @@ def bypass(
     if held is not None:
         raise GraphError(f"{held.name!r} is an input of the graph or of a signature", where=f"node {held.name!r}")
     ends = view.boundary
-    fetched = _fetched(graph)
-    outputs = [v for v in view.outputs if v in fetched or any(c not in members for c in v.consumers)]
+    fetched = fetched_values(graph)
+
+    def is_needed(value: Value) -> bool:
+        return value in fetched or any(c not in members for c in value.consumers)
+
     if replacements is None:
         new_of: dict[Value, Value] = {}
-        for value in outputs:
-            place = view.output_index(value)
+        for place, value in enumerate(view.outputs):
+            if value in new_of or not is_needed(value):  # a view may hold an output twice; its first place counts
+                continue
             if place >= len(view.inputs):
                 raise GraphError(
                     f"the nodes have {len(view.inputs)} inputs and {len(view.outputs)} outputs, so nothing can stand for {value.name}",
@@ -179,7 +184,7 @@ def bypass(
             new_of[value] = view.inputs[place]
     else:
         new_of = dict(replacements)
-    _check_bypass(members, [v for v in ends.outputs if v in fetched or any(c not in members for c in v.consumers)], new_of)
+    _check_bypass(members, [value for value in ends.outputs if is_needed(value)], new_of)
     inherited = _waits(view)
     waiting = [(node, control) for control in ends.control_outputs for node in control.control_consumers if node not in members]
     graph.replace_many_uses(new_of, keep=members)
@@ -213,10 +218,6 @@ def _check_bypass(members: Collection[Node], needed: Iterable[Value], new_of: Ma
     lost = next((value for value in needed if value not in new_of), None)
     if lost is not None:
         raise GraphError(f"nothing takes the place of {lost.name}, which is read", where="bypass")
-
-
-def _fetched(graph: Graph) -> set[Value]:
-    return {*graph.outputs, *(v for s in graph.signatures.values() for v in s.outputs.values())}
 
 
 def _waits(view: Subgraph) -> tuple[Node, ...]:

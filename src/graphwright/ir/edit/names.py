@@ -63,7 +63,7 @@ def rename_scope(graph: Graph, old: str, new: str) -> int:
     def renamed(name: str) -> str:
         if name == old and not new:
             return name
-        rest = name[len(old) :].lstrip("/") if old else name
+        rest = name.removeprefix(old).removeprefix("/") if old else name
         return "/".join(part for part in (new, rest) if part)
 
     return rename_nodes(graph, renamed, nodes)
@@ -81,8 +81,7 @@ def set_devices(graph: Graph, device: str | Callable[[Node], str], nodes: Iterab
     """
     device_of = {node: device(node) if callable(device) else device for node in (graph if nodes is None else nodes)}
     for node in device_of:
-        if not graph.owns(node):
-            raise GraphError(f"{node.name!r} does not belong to graph {graph.name!r}", where=f"node {node.name!r}")
+        graph.check_owned(node, node.name)
     changed = [node for node, name in device_of.items() if name != node.device]
     for node in changed:
         node.device = device_of[node]

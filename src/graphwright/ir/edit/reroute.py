@@ -116,8 +116,7 @@ def set_control_inputs(graph: Graph, node: Node, controls: Iterable[Node]) -> No
     """
     wanted = dict.fromkeys(controls)
     for control in (node, *wanted):
-        if not graph.owns(control):
-            raise GraphError(f"{control.name!r} does not belong to graph {graph.name!r}", where=f"node {node.name!r}")
+        graph.check_owned(control, node.name)
     if node in wanted:
         raise GraphError(f"{node.name!r} cannot be its own control input", where=f"node {node.name!r}")
     for control in node.control_inputs:
@@ -156,12 +155,14 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
         return
     if any(value.producer is old for value in new.inputs) or old in new.control_inputs:
         raise GraphError(f"{new.name!r} reads {old.name!r}, and would then read itself", where=f"node {new.name!r}")
-    border = graph.is_border(old)
+    held = {v for place, values in graph.places_of_values(old) if not place.startswith("graph.collections") for v in values}
     for k, value in enumerate(old.outputs):
+        if not value.use_count and value not in held:
+            continue
         counterpart = new.outputs[k] if k < len(new.outputs) else None
-        if counterpart is None and (value.uses or border):
+        if counterpart is None:
             raise GraphError(f"{new.name!r} has no output that could stand for {value.name}", where=f"node {new.name!r}")
-        if counterpart is not None and counterpart.dtype != value.dtype and (value.uses or border):
+        if counterpart.dtype != value.dtype:
             raise GraphError(
                 f"{counterpart.name} has dtype {counterpart.dtype}, {value.name} {value.dtype}", remedy="insert a Cast behind the new node"
             )
