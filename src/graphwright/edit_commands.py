@@ -185,13 +185,14 @@ def merge(
     connect: Annotated[
         list[str] | None, typer.Option(help="INPUT=OUTPUT: an input of the second reads an output of the first.", show_default=False)
     ] = None,
+    keep_signatures: Annotated[bool, typer.Option("--keep-signatures", help="Keep the signatures of both that are still fed.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Make one model of two."""
+    """Make one model of two, with the variables, tables and assets of both."""
     from graphwright.transform.merge_models import merge_models as job
 
     pairs = _pairs(connect or [])
-    _write(job(_load(first, out, overwrite), _load(second), connect=pairs), out, "merged")
+    _write(job(_load(first, out, overwrite), _load(second), connect=pairs, keep_signatures=keep_signatures), out, "merged")
 
 
 @edit.command("remove-debug")

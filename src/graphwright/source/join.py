@@ -121,6 +121,7 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[s
             first_asset=first_asset,
             signatures=signatures,
         )
+        _keep_one_meta_graph(ours)
     join_checkpoints([(ours.package.folder, ours.key_of), (theirs.package.folder, key_of)], serialized, folder)
     for name, alias in theirs.meta_graph.meta_info_def.function_aliases.items():
         if name in functions:
@@ -193,6 +194,15 @@ def _made_objects(side: _Side) -> Any:
     side.package = replace(side.package, object_ids={**side.package.object_ids, **object_ids})
     side.key_of = object_key
     return stored
+
+
+def _keep_one_meta_graph(side: _Side) -> None:
+    """TensorFlow reads the objects of a file with one graph only; others would also restore keys that are not there any more."""
+    kept = type(side.meta_graph)()
+    kept.CopyFrom(side.meta_graph)
+    del side.saved_model.meta_graphs[:]
+    side.saved_model.meta_graphs.add().CopyFrom(kept)
+    side.package = replace(side.package, meta_graph=0)
 
 
 def _check_free(ours: _Side, scope: str) -> None:

@@ -6,6 +6,7 @@ Two models may use the same names for different things. Names of nodes, of funct
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol, runtime_checkable
 
@@ -16,6 +17,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.interface import output_values
 
+_SCOPE = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*", re.ASCII)
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 """Op types that make variables."""
 
@@ -85,11 +87,15 @@ class Attachment:
         signatures: signature of `other` -> what it will be called, for those that are kept.
 
     Raises:
-        ArgumentError: the values of one's variables lie in files, and those of the other's nowhere.
+        ArgumentError: the scope is no name; or the values of one's variables lie in files, and those of the other's nowhere.
         GraphwrightError: what their files hold cannot be joined; see `source.join.prepare_join`.
     """
 
     def __init__(self, graph: Graph, other: Graph, scope: str, *, signatures: Mapping[str, str] | None = None) -> None:
+        if not _SCOPE.fullmatch(scope):
+            raise ArgumentError(
+                f"{scope!r} cannot be a scope", where="argument 'scope'", remedy="use letters, digits, _, - and . between /"
+            )
         for one, another in ((graph, other), (other, graph)):
             if holds_values(another):
                 check_values(one)
@@ -102,7 +108,8 @@ class Attachment:
         for name in twin.functions:
             functions[name] = _free(name, taken) if name in graph.functions else name
             taken.add(functions[name])
-        rename_functions(twin, {old: new for old, new in functions.items() if old != new})
+        if changed := {old: new for old, new in functions.items() if old != new}:
+            rename_functions(twin, changed)
         holders = [package for package in (graph.package, twin.package) if isinstance(package, HoldsFiles)]
         self._finish = (
             holders[0].prepare_join(graph, twin, scope=scope, functions=functions, signatures=signatures or {}) if holders else None

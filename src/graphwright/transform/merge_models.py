@@ -43,7 +43,8 @@ def merge_models(
     Models that were loaded from files keep the variables, tables, assets and initializers of both, each with its own values,
     also where both use the same names. The values are never in the graph: they are copied into one checkpoint in a temporary folder,
     so the sources may go away. In the written SavedModel, the root of the second model is the child `<scope>` of the root of the first.
-    Where one of two SavedModels is of TF1 and the other of TF2, the result is of TF2.
+    Where one of two SavedModels is of TF1 and the other of TF2, the result is of TF2. A live function is saved into files first.
+    Signatures are joined; functions that `tf.saved_model.load` also finds on the objects of a model stay as they are.
 
     Args:
         first: is not changed.

@@ -37,7 +37,8 @@ def add_preprocessing(
     Everything is checked before anything changes.
 
     A graft that was loaded from files (a layer that was adapted, an embedding, a vocabulary) brings its variables, tables,
-    assets and initializers along, see `merge_models`. The written model is then a SavedModel.
+    assets and initializers along, see `merge_models`. The written model is then a SavedModel. Functions that
+    `tf.saved_model.load` finds on its objects beside the signatures (`serve` of Keras) stay as they are.
 
     Args:
         graph: the model; changed in place.
