@@ -8,7 +8,6 @@ corresponds already. Such a pair is *renamed*; what is left was added or removed
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -16,9 +15,9 @@ from itertools import zip_longest
 from rich.console import Console
 from rich.text import Text
 
-from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.report.attribute_text import attribute_text
 from graphwright.report.units import format_count, printable, shorten_middle
 
 _IGNORED_ATTRIBUTES = frozenset({"_output_shapes", "_class"})
@@ -221,7 +220,7 @@ class _Bodies:
             note(self.changed, "device", old.device, new.device)
         for key in sorted({*old.attrs, *new.attrs} - _IGNORED_ATTRIBUTES):
             if old.attrs.get(key) != new.attrs.get(key):
-                note(self.changed, f"attribute {key}", _attribute(old.attrs.get(key)), _attribute(new.attrs.get(key)))
+                note(self.changed, f"attribute {key}", attribute_text(old.attrs.get(key)), attribute_text(new.attrs.get(key)))
         for k, (ours, theirs) in enumerate(zip_longest(old.inputs, new.inputs)):
             after = theirs.name if theirs is not None else ""
             if (_followed(ours, self.names) if ours is not None else "") != after:
@@ -308,24 +307,6 @@ def _signatures(before: Graph, after: Graph, names: Mapping[str, str]) -> list[C
                 texts = ["none" if v is None else _described(v, {}) for v in (first, second)]
                 changes.append(Change(name, f"{kind} {key}", *texts))
     return changes
-
-
-def _attribute(attribute: Attribute | None) -> str:
-    match attribute:
-        case None:
-            return "none"
-        case SerializedAttribute():
-            return f"{len(attribute.data)} bytes, checksum {zlib.crc32(attribute.data):08x}"
-        case ShapeAttribute():
-            return format_shape(attribute.shape)
-        case FunctionReference():
-            return f"@{attribute.name}"
-        case tuple():
-            return "[" + ", ".join(_attribute(item) for item in attribute) + "]"
-        case bytes():
-            return ascii(attribute)[1:]
-        case _:
-            return str(attribute)
 
 
 def print_diff(result: GraphDiff, console: Console | None = None, *, rows: int = 40) -> None:

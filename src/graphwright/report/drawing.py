@@ -17,9 +17,9 @@ import jinja2
 from markupsafe import Markup
 
 from graphwright.errors import ArgumentError, MissingDependencyError, UnsupportedError
-from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node
+from graphwright.report.attribute_text import attribute_text
 from graphwright.report.drawing_tree import Part, edges_between, opened, scope_tree
 from graphwright.report.units import format_count, printable, shorten_middle
 
@@ -275,24 +275,8 @@ def _types(node: Node) -> str:
 
 
 def _attributes(node: Node) -> dict[str, str]:
-    shown = {key: shorten_middle(_attribute(value), 120) for key, value in node.attrs.items() if key != "_output_shapes"}
+    shown = {key: shorten_middle(printable(attribute_text(value)), 120) for key, value in node.attrs.items() if key != "_output_shapes"}
     return shown | ({"device": node.device} if node.device else {})
-
-
-def _attribute(attribute: Attribute) -> str:
-    match attribute:
-        case SerializedAttribute():
-            return f"{format_count(len(attribute.data))} bytes"
-        case ShapeAttribute():
-            return format_shape(attribute.shape)
-        case FunctionReference():
-            return f"function {attribute.name}"
-        case tuple():
-            return "[" + ", ".join(_attribute(item) for item in attribute[:16]) + (", …" if len(attribute) > 16 else "") + "]"
-        case bytes():
-            return attribute[:200].decode("utf-8", "replace")
-        case _:
-            return str(attribute)
 
 
 def _line_of(node: Node) -> str:
