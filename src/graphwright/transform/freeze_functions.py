@@ -10,7 +10,10 @@ from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference
 from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, DType
+from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.edit.copying import copy_body
+from graphwright.ir.edit.library import unique_function_name
+from graphwright.ir.function_names import with_functions
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import hand_on_control
@@ -25,56 +28,38 @@ def check_arguments(graph: Graph, node: Node, indices: Iterable[int]) -> None:
     positions = _positions(node, dict.fromkeys(indices, DTYPES["float32"]))
     library = dict(graph.functions)
     for key, reference in _references(node):
-        _bound(library, reference, positions, is_loop_body=node.op_type in _LOOPS and key == "body")
+        _bound(library, reference.name, positions, is_loop_body=node.op_type in _LOOPS and key == "body")
 
 
-def bind_arguments(graph: Graph, node: Node, given: Mapping[int, Value]) -> Node:
+def bind_arguments(graph: Graph, node: Node, given: Mapping[int, Value]) -> None:
     """Give a control-flow node tensors as inputs where it had resources; its functions are copied, and read the arguments.
 
     Args:
+        graph: which has the node.
+        node: an If, Case or While.
         given: index of an input -> the value that it reads from now on.
 
-    Returns:
-        The node that took the place of `node`, under its name.
-
     Raises:
-        UnsupportedError: a body writes to the variable or hands it to an op that is not known.
+        UnsupportedError: a body writes to the variable or hands it to an op that is not known, or the variable is read behind the loop
+            that hands it on.
     """
     is_loop = node.op_type in _LOOPS
+    handed_on = {k: value for k, value in given.items() if is_loop and node.outputs[k].dtype != value.dtype}
+    read = next((node.outputs[k] for k in handed_on if node.outputs[k].uses), None)
+    if read is not None:
+        raise UnsupportedError(f"{read.name} is a variable that a loop hands on, and is read behind it", where=f"node {node.name!r}")
     positions = _positions(node, {index: value.dtype for index, value in given.items()})
-    new_of = {
-        (key, reference.name): _bound(graph.functions, reference, positions, is_loop_body=is_loop and key == "body")
-        for key, reference in _references(node)
-    }
-    attrs: dict[str, Attribute] = {key: _exchanged(key, attribute, new_of) for key, attribute in node.attrs.items()}
-    inputs = [given.get(k, v) for k, v in enumerate(node.inputs)]
-    types = [(v.dtype, v.shape) for v in node.outputs]
-    if is_loop:
-        types = [(given[k].dtype, given[k].shape) if k in given else t for k, t in enumerate(types)]
-        attrs["T"] = tuple(v.dtype for v in inputs)
-        attrs.pop("output_shapes", None)
-    else:
-        attrs["Tin"] = tuple(v.dtype for v in inputs[1:])
-    made = graph.add_node(
-        node.op_type,
-        graph.unique_name(f"{node.name}/bound"),
-        inputs=inputs,
-        control_inputs=node.control_inputs,
-        attrs=attrs,
-        output_types=types,
-        device=node.device,
-        extra=node.extra,
-    )
-    left = [old.name for old, new in zip(node.outputs, made.outputs, strict=True) if old.uses and old.dtype != new.dtype]
-    if left:
-        graph.remove_node(made)
-        raise UnsupportedError(f"{left[0]} is a variable that a loop hands on, and is read behind it", where=f"node {node.name!r}")
-    graph.replace_many_uses({old: new for old, new in zip(node.outputs, made.outputs, strict=True) if old.dtype == new.dtype})
-    hand_on_control(graph, node, [made])
-    name = node.name
-    graph.remove_node(node)
-    graph.rename(made, name)
-    return made
+    new_of: dict[str, dict[str, str]] = {}
+    for key, reference in _references(node):
+        names = new_of.setdefault(key, {})
+        if reference.name not in names:
+            names[reference.name] = _bound(graph.functions, reference.name, positions, is_loop_body=is_loop and key == "body")
+    for key, names in new_of.items():
+        graph.set_attr(node, key, with_functions(node.attrs[key], names))
+    graph.set_inputs(node, [given.get(k, v) for k, v in enumerate(node.inputs)])
+    for k, value in handed_on.items():
+        graph.set_output_type(node.outputs[k], value.dtype, value.shape)
+    graph.set_attr(node, *(("T", types_attribute(node.inputs)) if is_loop else ("Tin", types_attribute(node.inputs[1:]))))
 
 
 def gather_from(graph: Graph, node: Node, params: Value) -> None:
@@ -112,31 +97,18 @@ def _references(node: Node) -> list[tuple[str, FunctionReference]]:
     return found
 
 
-def _exchanged(key: str, attribute: Attribute, new_of: Mapping[tuple[str, str], FunctionReference]) -> Attribute:
-    if isinstance(attribute, tuple):
-        return tuple(_exchanged(key, item, new_of) for item in attribute)
-    if isinstance(attribute, FunctionReference):
-        return new_of.get((key, attribute.name), attribute)
-    return attribute
-
-
-def _bound(
-    library: dict[str, Function], reference: FunctionReference, positions: Mapping[int, DType], *, is_loop_body: bool
-) -> FunctionReference:
-    """The function with these arguments as tensors, added to the library under a new name."""
-    if reference.name not in library:
-        raise GraphError(f"function {reference.name!r} is not in the library")
-    old = library[reference.name]
-    body = copy_body(old, old.name, library, {}).graph
+def _bound(library: dict[str, Function], name: str, positions: Mapping[int, DType], *, is_loop_body: bool) -> str:
+    """The function with these arguments as tensors, added to the library; returns its name."""
+    if name not in library:
+        raise GraphError(f"function {name!r} is not in the library")
+    old = library[name]
+    body = copy_body(old, name, library, {}).graph
     inline_calls(body)
     for position, dtype in positions.items():
         _bind(body, position, dtype, is_loop_body=is_loop_body)
-    number = 0
-    while f"{reference.name}_frozen_{number}" in library:
-        number += 1
-    body.name = f"{reference.name}_frozen_{number}"
+    body.name = unique_function_name(body, f"{name}_frozen")
     library[body.name] = Function(body.name, body, old.definition)
-    return FunctionReference(body.name, reference.serialized)
+    return body.name
 
 
 def _bind(body: Graph, position: int, dtype: DType, *, is_loop_body: bool) -> None:

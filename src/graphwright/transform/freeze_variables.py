@@ -250,7 +250,7 @@ def _bind(graph: Graph, resource: Value, constant: Value, array: Array, needed: 
                 needed.add(made)
                 _take_name(graph, node, made)
             case _:
-                needed.add(bind_arguments(graph, node, dict.fromkeys(indices, constant)))
+                bind_arguments(graph, node, dict.fromkeys(indices, constant))
 
 
 def _taken_in(graph: Graph, node: Node, value: Value) -> Node:
