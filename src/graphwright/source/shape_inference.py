@@ -8,8 +8,9 @@ from typing import Any
 
 from graphwright.errors import GraphError
 from graphwright.ir.dtypes import Shape, common_shape
+from graphwright.ir.function_names import functions_of_node
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import CALL_TYPES, called_functions, is_back_edge, is_control_flow, result_functions
+from graphwright.ir.traits import CALL_TYPES, is_back_edge, is_control_flow, result_functions
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.op_registry import op_definition
@@ -64,7 +65,7 @@ def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
             continue
         write_node(node, node_def, edge)
         _without_outside(node_def, inside, node)
-        called.update(dict.fromkeys(_functions_of(node)))
+        called.update(functions_of_node(node, node.graph.functions))
     for value, name in border.items():
         _write_placeholder(graph_def.node.add(), value, name)
     _write_functions(nodes[0], called, graph_def)
@@ -145,17 +146,13 @@ def _without_outside(node_def: Any, inside: set[Node], node: Node) -> None:
             del node_def.attr[key]
 
 
-def _functions_of(node: Node) -> list[str]:
-    return [*([node.op_type] if node.op_type in node.graph.functions else []), *called_functions(node)]
-
-
 def _write_functions(node: Node, called: dict[str, None], graph_def: Any) -> None:
+    """Write the functions that are called, and those that these call."""
     library = node.graph.functions
     names = list(called)
     for name in names:
-        if name not in library:
-            continue
         write_function(library[name], graph_def.library.function.add())
         for inner in library[name].body.nodes:
-            names += [n for n in _functions_of(inner) if n not in called]
-            called.update(dict.fromkeys(_functions_of(inner)))
+            fresh = functions_of_node(inner, library).keys() - called.keys()
+            names += fresh
+            called.update(dict.fromkeys(fresh))
