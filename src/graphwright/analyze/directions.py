@@ -8,11 +8,11 @@ activation
     A forward value that depends on the step's inputs or on random numbers: floats of rank one or more, masks, lists.
 optimizer
     What lies between gradients and the updates of variables. A node that depends on gradients, from which an update and no reader of
-    activations can be reached, is on the last stretch. There the optimizer begins with the first arithmetic on a finished gradient:
-    scaling, clipping, weight decay and the gradients of regularizers are optimizer; sums over a batch, transpositions and sums of
-    several gradients of one weight (AddN), which finish the gradient, are backward. What only the optimizer needs (a schedule of the
-    learning rate, corrections of moments) belongs to it too, and so do updates of the same variables that depend on no input (weight
-    decay apart from the gradient).
+    activations can be reached, is on the last stretch. There the optimizer begins with the first arithmetic on a finished gradient,
+    which has the shape in which a variable is updated, or holds rows of it: scaling, clipping, weight decay and the gradients of
+    regularizers are optimizer; sums over a batch, transpositions and sums of several gradients of one weight (AddN), which finish the
+    gradient, are backward. What only the optimizer needs (a schedule of the learning rate, corrections of moments) belongs to it too,
+    and so do updates of the same variables that depend on no input (weight decay apart from the gradient).
 
 Gap: elementwise arithmetic that finishes the gradient of a weight without reading an activation (the weight times a constant) counts as
 optimizer.
@@ -20,14 +20,14 @@ optimizer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Literal
 
 from graphwright.analyze.backward import backward_nodes, updated_variables
 from graphwright.analyze.flops import flop_rule
 from graphwright.analyze.resource_effects import BRANCHES
-from graphwright.ir.dtypes import DType
+from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import topological_order
 
@@ -60,9 +60,10 @@ def find_directions(graph: Graph) -> Mapping[Node, Direction]:
 def _find_optimizer(graph: Graph, order: Sequence[Node], backward: AbstractSet[Node]) -> set[Node]:
     depends = _depends_on_data(graph, order)
     last_stretch = _last_stretch(order, backward, depends)
+    finished = _rows({v.shape for node in last_stretch if updated_variables(node) for v in node.inputs})
     optimizer: set[Node] = set()
     for node in order:
-        if node in last_stretch and (_begins(node) or any(v.producer in optimizer for v in node.inputs)):
+        if node in last_stretch and (_begins(node, finished) or any(v.producer in optimizer for v in node.inputs)):
             optimizer.add(node)
     updated = {variable for node in optimizer for variable in updated_variables(node)}
     for node in order:
@@ -91,22 +92,32 @@ def _updates_in_branches(node: Node) -> bool:
     return node.op_type in BRANCHES and any(v.dtype.name == "resource" for v in node.inputs)
 
 
-def _begins(node: Node) -> bool:
-    if node.op_type in _FINISHES_A_GRADIENT:
-        return False
+def _rows(shapes: Iterable[Shape]) -> set[Shape]:
+    """The shapes with any number of rows: a sparse gradient has as many as the batch touches."""
+    found: set[Shape] = {()}
+    found.update((None, *shape[1:]) if len(shape) > 1 else shape for shape in shapes if shape is not None)
+    return found
+
+
+def _begins(node: Node, finished: AbstractSet[Shape]) -> bool:
+    """Whether it is arithmetic on a finished gradient."""
+    if updated_variables(node) or node.op_type in BRANCHES:
+        return True
+    if node.op_type in _NORMS:
+        return _rows([node.inputs[0].shape]) <= finished
     rule = flop_rule(node.op_type)
-    arithmetic = rule is not None and rule.family in _ARITHMETIC
-    return arithmetic or node.op_type in _NORMS or node.op_type in BRANCHES or bool(updated_variables(node))
+    if node.op_type in _FINISHES_A_GRADIENT or rule is None or rule.family not in _ARITHMETIC:
+        return False
+    return _rows(v.shape for v in node.outputs) <= finished
 
 
 def _depends_on_data(graph: Graph, order: Sequence[Node]) -> set[Node]:
     """Nodes that depend on what the step is given, or on random numbers."""
-    fed = {v.producer for v in graph.inputs if v.dtype.name != "resource"}
+    fed = {v.producer for v in graph.inputs} | {n for n in order if n.op_type in ("Placeholder", "PlaceholderV2", "_Arg")}
     found: set[Node] = set()
     for node in order:
         if (
-            node in fed
-            or node.op_type in ("Placeholder", "PlaceholderV2", "_Arg")
+            (node in fed and node.outputs[0].dtype.name != "resource")
             or node.op_type.startswith(_SOURCES)
             or _is_random(node)
             or any(v.producer in found for v in node.inputs)

@@ -86,7 +86,7 @@ def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str]) ->
     return Tally(
         whole,
         dict(per_op_type),
-        {name: sums for name, sums in per_layer.items() if sums.ops},
+        {name: sums for name, sums in per_layer.items() if sums.bytes_moved or sums.unknown or any(sums.flops.values())},
         reasons,
         {op_type: (int(count), moved, int(open_)) for op_type, (count, moved, open_) in counts.items()},
     )

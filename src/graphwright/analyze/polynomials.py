@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
-FITTED_AT = (1, 2, 3, 5)
-CHECKED_AT = 7
+FITTED_AT = (2, 3, 5, 7)  # a batch of one example is often a special case: there is nothing to add up
+CHECKED_AT = 11
 _TOLERANCE = Fraction(1, 10**9)  # figures are floats: thirds of cubes are not exact
 
 
@@ -71,9 +72,7 @@ def fit_polynomial(figures: Mapping[int, float]) -> Polynomial | None:
     for k in range(len(fitted)):
         for power, b in enumerate(basis):
             coefficients[power] += differences[0] * b
-        differences = [
-            (b - a) / (fitted[j + k + 1] - fitted[j]) for j, (a, b) in enumerate(zip(differences, differences[1:], strict=False))
-        ]
+        differences = [(b - a) / (fitted[j + k + 1] - fitted[j]) for j, (a, b) in enumerate(pairwise(differences))]
         basis = [
             (basis[p - 1] if p else Fraction(0)) - fitted[k] * (basis[p] if p < len(basis) else Fraction(0)) for p in range(len(basis) + 1)
         ]

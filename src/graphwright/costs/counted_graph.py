@@ -69,7 +69,7 @@ class Countable:
             return _from_graph(self.target, self.given or {}, self.outputs, batch)
         traced = trace(self.target, feeds=self.given, inputs=self.inputs, mode=self.mode, batch=self.batch, open_batch=batch)
         graph, binding = from_concrete_function(traced.function, planned=False)
-        flat, _ = flatten_graph(graph, traced.shapes_by_position)
+        flat, _ = flatten_graph(graph, traced.shapes_by_position, fold_floats=False)
         return CountedGraph(traced.name, flat, traced.feeds, binding, traced.arguments)
 
 
@@ -168,7 +168,7 @@ def _from_graph(target: Any, feeds: Mapping[str, Feed], outputs: Sequence[str] |
             )
         shapes[k] = shape
         bound[key] = tuple(d for d in shape if d is not None)
-    flat, _ = flatten_graph(graph, {k: s for k, s in shapes.items() if s is not None}, infer=True)
+    flat, _ = flatten_graph(graph, {k: s for k, s in shapes.items() if s is not None}, infer=True, fold_floats=False)
     return CountedGraph(name, flat, bound)
 
 

@@ -20,7 +20,7 @@ from graphwright.source.import_graph import infer_body_shapes
 from graphwright.train.summary import layer_of
 from graphwright.train.targets import Feed, Mode
 
-_SIZES = (*FITTED_AT, CHECKED_AT)
+_ONE = 1
 _HOW = {
     "FLOPs": "counted per operation from static shapes, a multiply-add as two, windows at borders in full; what no fetch and no effect "
     "needs is left out",
@@ -73,7 +73,7 @@ def count_flops(
     if not read.is_open:
         graph, execution, found = _count(first)
         return _result(graph, execution, found, graph.feeds)
-    counted = {size: _count(first if size == 1 else read.at(size)) for size in _SIZES}
+    counted = {size: _count(first if size == _ONE else read.at(size)) for size in (_ONE, *FITTED_AT, CHECKED_AT)}
     return _formulas(read, counted)
 
 
@@ -154,7 +154,8 @@ def _words(trip: TripCount) -> str:
 def _formulas(read: Countable, counted: Mapping[int, tuple[CountedGraph, Execution, Tally]]) -> FlopCount:
     """The figures at several batch sizes as polynomials."""
     results = {size: _result(graph, execution, found, graph.feeds) for size, (graph, execution, found) in counted.items()}
-    first = results[FITTED_AT[0]]
+    one = results.pop(_ONE)
+    first = results[CHECKED_AT]
 
     def fitted(name: str, figure: Callable[[FlopCount], float]) -> Polynomial:
         figures = {size: figure(result) for size, result in results.items()}
@@ -172,7 +173,7 @@ def _formulas(read: Countable, counted: Mapping[int, tuple[CountedGraph, Executi
     def rows(of: Callable[[FlopCount], Mapping[str, FlopRow]]) -> dict[str, FlopRow]:
         empty = FlopRow("", 0, 0.0, 0.0, 0.0, 0.0)
         found: dict[str, FlopRow] = {}
-        for name, row in of(results[CHECKED_AT]).items():
+        for name, row in of(first).items():
             formula = fitted(f"the FLOPs of {name!r}", lambda result, name=name: of(result).get(name, empty).total)
             found[name] = FlopRow(name, row.ops, math.nan, math.nan, math.nan, math.nan, row.unknown, formula)
         return found
@@ -184,7 +185,10 @@ def _formulas(read: Countable, counted: Mapping[int, tuple[CountedGraph, Executi
         "total": lambda r: r.total,
         "bytes_moved": lambda r: r.bytes_moved,
     }
-    sizes = ", ".join(str(size) for size in FITTED_AT)
+    formulas = {name: fitted(name, figure) for name, figure in figures.items()}
+    how = f"polynomials through the figures at batch sizes {', '.join(map(str, FITTED_AT))}, checked at {CHECKED_AT}"
+    if any(abs(formulas[name](_ONE) - figure(one)) > 0.5 for name, figure in figures.items()):
+        how += f"; they hold from 2 on: at 1 there are {figures['total'](one):,.0f} FLOPs and {one.bytes_moved:,.0f} bytes moved"
     return FlopCount(
         name=first.name,
         feeds=read.feeds or {},
@@ -193,11 +197,11 @@ def _formulas(read: Countable, counted: Mapping[int, tuple[CountedGraph, Executi
         backward=math.nan,
         optimizer=math.nan,
         bytes_moved=math.nan,
-        unknown=results[CHECKED_AT].unknown,
+        unknown=first.unknown,
         per_op_type=rows(lambda r: r.per_op_type),
         per_layer=rows(lambda r: r.per_layer),
-        how={**first.how, "formulas": f"polynomials through the figures at batch sizes {sizes}, checked at {CHECKED_AT}"},
+        how={**first.how, "formulas": how},
         loops=first.loops,
         branches=first.branches,
-        formulas={name: fitted(name, figure) for name, figure in figures.items()},
+        formulas=formulas,
     )

@@ -8,11 +8,12 @@ from typing import Any
 
 from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits import Purity, is_back_edge, is_control_flow
+from graphwright.ir.traits import Purity, is_control_flow
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function
-from graphwright.source.import_graph import infer_body_shapes, infer_shapes
+from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.op_registry import is_stateful
+from graphwright.train.infer_shapes import infer_flat_shapes
 from graphwright.transform.dead_code import remove_dead_code
 from graphwright.transform.fold_constants import fold_constants
 from graphwright.transform.fold_shapes import fold_shapes
@@ -51,12 +52,15 @@ def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = 
     return FlatStep(graph, binding, purity, loop_costs(graph, constant_array, infer_body=infer_body_shapes))
 
 
-def flatten_graph(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, infer: bool = False) -> tuple[Graph, Purity]:
+def flatten_graph(
+    graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, infer: bool = False, fold_floats: bool = True
+) -> tuple[Graph, Purity]:
     """A new graph without calls and without what nothing needs, with the shapes that follow from the feeds; and what is pure in it.
 
     Args:
         feeds: shapes of inputs by position, where they are not static in the graph.
         infer: whether to infer shapes even where the feeds bind nothing new.
+        fold_floats: whether arithmetic on float constants goes; what is counted keeps it.
 
     Raises:
         UnknownShapeError: the feeds do not fit the graph.
@@ -73,34 +77,15 @@ def flatten_graph(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | No
         remove_dead_code(graph)
     # Inference imports the graph, which is the slow part: tracing with static shapes has inferred nearly all already.
     if infer or has_loops or any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
-        _infer_shapes(graph, feeds)
+        infer_flat_shapes(graph, feeds)
     for _ in range(_ROUNDS):  # folding makes shapes known, which makes more foldable
         folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
-        folded += fold_shapes(graph) + fold_constants(graph, purity, evaluate_constants(graph))
+        folded += fold_shapes(graph) + fold_constants(graph, purity, evaluate_constants(graph), floats=fold_floats)
         remove_dead_code(graph)
         if not folded or not (has_loops or _has_unknown_sizes(graph)):
             break
-        _infer_shapes(graph, feeds)
+        infer_flat_shapes(graph, feeds)
     return graph, purity
-
-
-def _infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None) -> None:
-    """Infer shapes; a value of a loop of TF1 gets the shape that it has in the first round, which inference does not tell."""
-    merges = [n for n in graph.nodes if any(is_back_edge(v, n) for v in n.inputs)]
-    rounds = [(merge, merge.inputs) for merge in merges]
-    for merge, values in rounds:
-        enter = next(v.producer for v in values if not is_back_edge(v, merge))
-        for k in range(len(values)):
-            graph.replace_input(merge, k, enter.inputs[0] if enter.op_type.endswith("Enter") else enter.outputs[0])
-    try:
-        infer_shapes(graph, feeds)
-    finally:
-        for merge, values in rounds:
-            for k, value in enumerate(values):
-                graph.replace_input(merge, k, value)
-    for node in graph.nodes if merges else ():
-        if node.op_type == "Enter":
-            node.outputs[0].shape = node.inputs[0].shape
 
 
 def _has_unknown_sizes(graph: Graph) -> bool:

@@ -18,10 +18,11 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import Purity, called_functions, is_loop_of_tf1
 
 Evaluate = Callable[[Sequence[Value]], Sequence[np.ndarray[Any, Any]]]
+_FLOATS = ("float", "bfloat", "complex")
 _LARGEST = 4096  # bytes; a larger constant would stay in memory for good
 
 
-def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate) -> int:
+def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: bool = True) -> int:
     """Replace small values that depend on constants only; returns how many nodes.
 
     A value of unknown size is folded where it is sure to be short (a list of axes). What
@@ -29,6 +30,7 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate) -> int:
 
     Args:
         evaluate: computes such values, with the kernels that would compute them in the graph.
+        floats: whether floats are folded too, not only the integers that say shapes and axes.
 
     >>> int32 = DTYPES["int32"]
     >>> g = Graph()
@@ -45,7 +47,7 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate) -> int:
         if node.control_inputs or called_functions(node) or node.op_type in ("Placeholder", "_Arg", "NoOp") or is_loop_of_tf1(node):
             continue
         computable = node.op_type == "Const" or (node.inputs and purity.is_pure(node) and all(v.producer in constant for v in node.inputs))
-        if computable and all(_is_foldable(v) for v in node.outputs):
+        if computable and all(_is_foldable(v) and (floats or not v.dtype.name.startswith(_FLOATS)) for v in node.outputs):
             constant.add(node)
     border = [node for node in graph.nodes if node in constant and node.op_type != "Const" and _is_read_outside(node, constant, graph)]
     if not border:

@@ -1,0 +1,113 @@
+"""Shapes of a flat graph with loops of TF1, whose values TensorFlow's inference does not follow from one round to the next.
+
+While shapes are inferred, each edge that inference cannot see through is replaced by one that it can: what a loop hands on from round to
+round has the shape that it starts with, and what is popped from a stack has the shape of what was pushed. Where a dimension stays
+open all the same, it keeps what the graph said before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.dtypes import Shape
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import is_back_edge
+from graphwright.source.import_graph import infer_shapes
+
+_PUSHES, _POPS = frozenset({"StackPush", "StackPushV2"}), frozenset({"StackPop", "StackPopV2"})
+_STACKS = frozenset({"Stack", "StackV2"})
+_ROUNDS = 3
+
+
+def infer_flat_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None) -> None:
+    """Infer the shapes of a graph from those of its inputs.
+
+    Args:
+        feeds: shapes of inputs by position.
+
+    Raises:
+        UnknownShapeError: a feed does not fit the graph.
+    """
+    merges = [n for n in graph.nodes if any(is_back_edge(v, n) for v in n.inputs)]
+    if not merges:
+        infer_shapes(graph, feeds)
+        return
+    for _ in range(_ROUNDS):
+        before = {v: v.shape for n in graph.nodes for v in n.outputs}
+        _infer_without_loops(graph, merges, feeds)
+        fed = {graph.inputs[k] for k in feeds or {}}
+        for value, shape in before.items():
+            if value not in fed:
+                value.shape = _filled(value.shape, shape)
+        if not _bind_tensor_arrays(graph):
+            return
+
+
+def _infer_without_loops(graph: Graph, merges: list[Node], feeds: Mapping[int, tuple[int | None, ...]] | None) -> None:
+    replaced: list[tuple[Node, int, Value]] = []
+
+    def replace(node: Node, index: int, value: Value) -> None:
+        replaced.append((node, index, node.inputs[index]))
+        graph.replace_input(node, index, value)
+
+    for merge in merges:
+        enter = next(v.producer for v in merge.inputs if not is_back_edge(v, merge))
+        start = enter.inputs[0] if enter.op_type.endswith("Enter") else enter.outputs[0]
+        for k in range(len(merge.inputs)):
+            replace(merge, k, start)
+    popped = _pushed_values(graph)
+    for pop, value in popped.items():
+        for use in pop.outputs[0].uses:
+            replace(use.node, use.index, value)
+    try:
+        infer_shapes(graph, feeds)
+    finally:
+        for node, index, value in reversed(replaced):
+            graph.replace_input(node, index, value)
+    for node in graph.nodes:
+        if node.op_type == "Enter":
+            node.outputs[0].shape = node.inputs[0].shape
+        elif node in popped:
+            node.outputs[0].shape = popped[node].shape
+
+
+def _pushed_values(graph: Graph) -> dict[Node, Value]:
+    """By node that pops, what was pushed on the same stack."""
+    pushed: dict[Node, Value] = {}
+    for node in graph.nodes:
+        stack = _behind(node.inputs[0]) if node.op_type in _PUSHES else None
+        if stack is not None and stack.op_type in _STACKS:
+            pushed[stack] = node.inputs[1]
+    pops = ((n, pushed.get(_behind(n.inputs[0]))) for n in graph.nodes if n.op_type in _POPS)
+    return {n: value for n, value in pops if value is not None and value.dtype == n.outputs[0].dtype}
+
+
+def _bind_tensor_arrays(graph: Graph) -> bool:
+    """Write the shape of what is put into an array of tensors as the shape of its elements; whether one changed."""
+    changed = False
+    for node in graph.nodes:
+        if node.op_type not in ("TensorArrayWriteV3", "TensorArrayScatterV3"):
+            continue
+        array, value = _behind(node.inputs[0]), node.inputs[2].shape
+        element = value[1:] if value and node.op_type == "TensorArrayScatterV3" else value
+        attribute = array.attrs.get("element_shape")
+        if array.op_type != "TensorArrayV3" or element is None or None in element:
+            continue
+        if not isinstance(attribute, ShapeAttribute) or attribute.shape is None or None in attribute.shape:
+            array.attrs["element_shape"] = ShapeAttribute(element)
+            changed = True
+    return changed
+
+
+def _behind(value: Value) -> Node:
+    """The node that makes a handle, through what hands it on into a loop."""
+    while value.producer.op_type in ("Enter", "RefEnter", "Identity", "Switch") and value.producer.inputs:
+        value = value.producer.inputs[0]
+    return value.producer
+
+
+def _filled(shape: Shape, known: Shape) -> Shape:
+    if shape is None or known is None or len(shape) != len(known):
+        return known if shape is None else shape
+    return tuple(k if s is None else s for s, k in zip(shape, known, strict=True))
