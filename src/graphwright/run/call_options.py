@@ -15,11 +15,14 @@ when it instantiates a function. A recomputed node is safe from that by a contro
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 tf: Any = importlib.import_module("tensorflow")
+
+_NUMBERS = itertools.count(1)
 
 
 @contextmanager
@@ -47,6 +50,13 @@ def grappler_enabled() -> Generator[None]:
         yield
 
 
+@contextmanager
+def optimized_anew(*, grappler: bool) -> Generator[None]:
+    """Calls in this block, in this thread, make TensorFlow optimize the function again, even where it has done so before."""
+    with _call_options(_options(grappler=grappler, executor="", number=next(_NUMBERS))):
+        yield
+
+
 def is_grappler_disabled() -> bool:
     """Whether a function called now in this thread would run without Grappler's rewrites."""
     config = _config_proto_class().FromString(_context().function_call_options.config_proto_serialized)
@@ -64,11 +74,14 @@ def _call_options(options: Any) -> Generator[None]:
         context.function_call_options = before
 
 
-def _options(*, grappler: bool, executor: str) -> Any:
-    """TensorFlow's options as they would be, but for Grappler and the executor."""
+def _options(*, grappler: bool, executor: str, number: int = 0) -> Any:
+    """TensorFlow's options as they would be, but for Grappler and the executor; another number, another entry in its cache."""
     config = _config_proto_class()()
     config.ParseFromString(_context().function_call_options.config_proto_serialized)
     config.graph_options.rewrite_options.disable_meta_optimizer = not grappler
+    if number:
+        config.experimental.session_metadata.name = "graphwright"
+        config.experimental.session_metadata.version = number
     return _private_context().FunctionCallOptions(executor_type=executor or None, config_proto=config)
 
 

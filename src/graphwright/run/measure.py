@@ -69,6 +69,7 @@ def measure(
     grappler: bool = True,
     executor: str = "",
     timeout_s: float | None = None,
+    graphs: list[bytes] | None = None,
 ) -> Measurement:
     """Peak memory and time of a step.
 
@@ -85,6 +86,7 @@ def measure(
             the step runs it without.
         executor: name of TensorFlow's executor; only without Grappler.
         timeout_s: give up after this many seconds.
+        graphs: is filled with TensorFlow's records of the graphs that ran (see `graphwright.run.executed_graph`).
 
     Returns:
         The measurement; `how` says under which conditions.
@@ -100,7 +102,9 @@ def measure(
     request = _request([step.name], [options], steps, warmup, inter_op_threads)
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
         write_steps({step.name: (step.concrete, step.arguments)}, directory)
-        memory = _run_worker(Path(directory), request | {"kind": "memory"}, MEMORY_ENVIRONMENT, timeout_s)
+        memory = _run_worker(Path(directory), request | {"kind": "memory", "graphs": graphs is not None}, MEMORY_ENVIRONMENT, timeout_s)
+        if graphs is not None:
+            graphs += [path.read_bytes() for path in sorted(Path(directory).glob("graph*.pb"))]
         timing = _run_worker(Path(directory), request | {"kind": "time"}, {}, timeout_s) if time else None
     growths = [int(growth) for growth in memory["growths"]]
     resident = resident_bytes(step)

@@ -12,12 +12,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from graphwright.run import meter
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
+from graphwright.run.executed_graph import collected_graphs
 from graphwright.source.step_file import StoredStep, read_steps
 
 tf: Any = importlib.import_module("tensorflow")
@@ -30,7 +31,7 @@ def main(directory: Path) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(request["intra_op_threads"])
     tf.config.experimental.enable_tensor_float_32_execution(request["tensor_float_32"])
     steps = read_steps(directory)
-    measured = {"memory": _memory, "time": _time}[request["kind"]](steps, request)
+    measured = {"memory": _memory, "time": _time}[request["kind"]](steps, request, directory)
     result = {
         **measured,
         "device": _device(),
@@ -44,22 +45,25 @@ def main(directory: Path) -> None:
     new.replace(directory / "result.json")
 
 
-def _memory(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
+def _memory(steps: Mapping[str, StoredStep], request: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     """Growth during each of the steps, after those that fill caches."""
     ((name, step),) = steps.items()
     run = _runner(step, request["options"][name])
     growth_of = _gpu_growth_of if _device() == "GPU:0" else meter.growth_of
     if _device() != "GPU:0":
         meter.check()
-    for _ in range(request["warmup"]):
-        run()
+    for k in range(request["warmup"]):
+        with collected_graphs() if request["graphs"] and k == 0 else nullcontext([]) as graphs:
+            run()
+        for number, graph in enumerate(graphs):
+            Path(directory, f"graph{number}.pb").write_bytes(graph)
     growths = [growth_of(run) for _ in range(request["steps"])]
     if _device() != "GPU:0":
         meter.check()
     return {"growths": growths}
 
 
-def _time(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
+def _time(steps: Mapping[str, StoredStep], request: Mapping[str, Any], _: Path) -> dict[str, Any]:
     """Wall time of each step; several steps take turns, so that a machine that slows down slows all of them."""
     runs = {name: _runner(step, request["options"][name]) for name, step in steps.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}

@@ -1,0 +1,348 @@
+"""Who gets which tensor when a node is done: the executor's bookkeeping, loops and branches of TF1 included.
+
+Follows common_runtime/propagator_state.cc of TensorFlow 2.21. A *frame* is one run of a loop, an *iteration* one round of it;
+the step itself is a frame with one iteration. A *dead* tensor is one on a branch that is not taken: nodes behind it
+are passed over, up to the `Merge` that takes the other branch.
+
+A condition that is not known (it depends on data) ends its loop after one round, and of two branches the one for True is
+taken; `notes` of the memory say so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphwright.analyze.executor_memory import Buffer, Constant, Memory, PeakState
+from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, Numbered, execute, number_nodes
+from graphwright.ir.graph import Graph, Node
+
+_EARLIER_STEPS = 2
+_ENTER = frozenset({"Enter", "RefEnter"})
+_EXIT = frozenset({"Exit", "RefExit"})
+_NEXT = frozenset({"NextIteration", "RefNextIteration"})
+_MERGE = frozenset({"Merge", "RefMerge"})
+
+
+@dataclass(eq=False, slots=True)
+class _Iteration:
+    pending: dict[int, int] = field(default_factory=dict[int, int])
+    dead: dict[int, int] = field(default_factory=dict[int, int])
+    entries: dict[tuple[int, int], Buffer] = field(default_factory=dict[tuple[int, int], Buffer])
+    running: int = 0
+    inner_frames: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Frame:
+    name: str
+    parent: _Frame | None
+    parent_iteration: int
+    missing_inputs: int
+    parallel_iterations: int
+    iterations: dict[int, _Iteration] = field(default_factory=dict[int, _Iteration])
+    latest: int = 0
+    deferred: list[tuple[int, Buffer]] = field(default_factory=list[tuple[int, Buffer]])
+    invariants: list[tuple[int, Buffer | None]] = field(default_factory=list["tuple[int, Buffer | None]"])
+    dead_exits: list[int] = field(default_factory=list[int])
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One execution of one node."""
+
+    node: int
+    frame: _Frame
+    iteration: int
+    dead: bool
+
+
+@dataclass(slots=True)
+class _Running:
+    inputs: list[Buffer | None]
+    outputs: list[Buffer | None]
+
+
+class Frames:
+    """A `Propagator` (see `analyze.executor_order`) that moves buffers along the edges of a graph."""
+
+    def __init__(
+        self,
+        numbered: Numbered,
+        memory: Memory,
+        time_of: Callable[[Node], float],
+        seed: int | None = None,
+        earlier_runs: Mapping[int, int] | None = None,
+    ) -> None:
+        self.chance = None if seed is None else random.Random(seed)
+        self.runs = Counter(earlier_runs or {})
+        self.numbered = numbered
+        self.memory = memory
+        self.time_of = time_of
+        self.times: dict[int, float] = {}
+        self.varied: dict[int, float] = {}
+        self.running: dict[Token, _Running] = {}
+        self.types = [node.op_type for node in numbered.nodes]
+        self.children: dict[tuple[_Frame, int, str], _Frame] = {}
+        self.enters: dict[str, int] = {}
+        for node in numbered.nodes:
+            if node.op_type in _ENTER:
+                name = _frame_name(node)
+                self.enters[name] = self.enters.get(name, 0) + 1
+        self.root = _Frame("", None, 0, 0, 1)
+        self.root.iterations[0] = _Iteration()
+
+    # What the threads ask
+
+    def roots(self) -> Sequence[Token]:
+        self.root.iterations[0].running = len(self.numbered.roots)
+        return [Token(k, self.root, 0, False) for k in self.numbered.roots]
+
+    def is_cheap(self, token: Token) -> bool:
+        k = token.node
+        return token.dead or self.types[k] in CHEAP or (self.runs[k] >= RUNS_TO_CHEAP and self._time(k) < QUICK_S)
+
+    def start(self, token: Token) -> float:
+        k = token.node
+        node = self.numbered.nodes[k]
+        entries = token.frame.iterations[token.iteration].entries
+        inputs = [entries.pop((k, i), None) for i in range(len(node.inputs))]
+        if token.dead:
+            self.running[token] = _Running(inputs, [None] * len(node.outputs))
+            return 0.0
+        if self.types[k] == "LoopCond" and inputs[0] is not None and inputs[0].number is None:
+            self.memory.notes[f"how often the loop of {node.name!r} runs is not known; one round is counted"] = None
+            inputs[0].number = token.iteration < 1
+        self.running[token] = _Running(inputs, self.memory.start(node, inputs))
+        self.runs[k] += 1
+        return self._varied(k)
+
+    def _time(self, k: int) -> float:
+        if k not in self.times:
+            self.times[k] = self.time_of(self.numbered.nodes[k])
+        return self.times[k]
+
+    def _varied(self, k: int) -> float:
+        """The time of a kernel on a machine where it is somewhat slower or faster than estimated."""
+        if k not in self.varied:
+            factor = 1.0 if self.chance is None else self.chance.lognormvariate(0.0, TIME_SPREAD)
+            self.varied[k] = self._time(k) * factor
+        return self.varied[k]
+
+    def finish(self, token: Token) -> Sequence[Token]:
+        run = self.running.pop(token)
+        node = self.numbered.nodes[token.node]
+        if token.dead:
+            for buffer in run.inputs:
+                if buffer is not None:
+                    self.memory.release(buffer)
+        else:
+            self.memory.finish(node, run.inputs)
+        if node.op_type == "_Retval" and run.inputs and run.inputs[0] is not None:
+            run.inputs[0].refs += 1  # the caller gets it
+        ready: list[Token] = []
+        self._propagate(token, run.outputs, ready)
+        for buffer in run.outputs:
+            if buffer is not None:
+                self.memory.release(buffer)
+        token.frame.iterations[token.iteration].running -= 1
+        if token.frame.parent is not None or len(token.frame.iterations) > 1:
+            self._clean_up(token.frame, token.iteration, ready)
+        return ready
+
+    # Where outputs go
+
+    def _propagate(self, token: Token, outputs: list[Buffer | None], ready: list[Token]) -> None:
+        op, frame, iteration = self.types[token.node], token.frame, token.iteration
+        node = self.numbered.nodes[token.node]
+        if op in _ENTER:
+            child = self._child(frame, iteration, node)
+            child.missing_inputs -= 1
+            if node.attrs.get("is_constant") is True:
+                self._hold(child.invariants, token.node, outputs[0])
+                for k in sorted(child.iterations):
+                    self._activate(token.node, child, k, outputs, token.dead, ready)
+            else:
+                self._activate(token.node, child, 0, outputs, token.dead, ready)
+            self._clean_up(child, 0, ready)
+        elif op in _EXIT:
+            if not token.dead and frame.parent is not None:
+                self._activate(token.node, frame.parent, frame.parent_iteration, outputs, False, ready)
+            elif token.dead and iteration == frame.latest:
+                frame.dead_exits.append(token.node)
+        elif op in _NEXT:
+            if token.dead:
+                return
+            if iteration == frame.latest:
+                if len(frame.iterations) == frame.parallel_iterations:
+                    self._hold(frame.deferred, token.node, outputs[0])
+                    return
+                self._next_iteration(frame, ready)
+            self._activate(token.node, frame, iteration + 1, outputs, False, ready)
+        else:
+            self._activate(token.node, frame, iteration, outputs, token.dead, ready)
+
+    def _hold(self, place: list[tuple[int, Buffer]] | list[tuple[int, Buffer | None]], k: int, buffer: Buffer | None) -> None:
+        if buffer is not None:
+            buffer.refs += 1
+        place.append((k, buffer))  # type: ignore[arg-type]
+
+    def _activate(self, k: int, frame: _Frame, at: int, outputs: Sequence[Buffer | None], dead: bool, ready: list[Token]) -> None:
+        iteration = frame.iterations[at]
+        edges = self.numbered.edges[k]
+        for reader, i, o in edges.data:
+            buffer = None if dead else outputs[o]
+            if self.types[reader] in _MERGE:
+                is_ready, is_dead, takes = self._arrives_at_merge(iteration, reader, buffer)
+            else:
+                is_ready, is_dead = self._arrives(iteration, reader, buffer is None)
+                takes = True
+            if takes and buffer is not None:
+                buffer.refs += 1
+                iteration.entries[reader, i] = buffer
+            if is_ready:
+                self._ready(reader, frame, at, is_dead, ready)
+        for reader in edges.control:
+            if self.types[reader] in _MERGE:
+                count = self._pending(iteration, reader) - 2
+                iteration.pending[reader] = count
+                is_dead = iteration.dead.get(reader, 0) == len(self.numbered.nodes[reader].inputs)
+                is_ready = count == 0 or (count == 1 and is_dead)
+            else:
+                is_ready, is_dead = self._arrives(iteration, reader, dead)
+            if is_ready:
+                self._ready(reader, frame, at, is_dead, ready)
+
+    def _pending(self, iteration: _Iteration, k: int) -> int:
+        count = iteration.pending.get(k)
+        if count is None:
+            count = self.numbered.in_edges[k]
+            if self.types[k] in _MERGE:
+                count = 1 + 2 * (count - len(self.numbered.nodes[k].inputs))
+        return count
+
+    def _arrives(self, iteration: _Iteration, k: int, dead: bool) -> tuple[bool, bool]:
+        if dead:
+            iteration.dead[k] = iteration.dead.get(k, 0) + 1
+        count = self._pending(iteration, k) - 1
+        iteration.pending[k] = count
+        return count == 0, iteration.dead.get(k, 0) > 0
+
+    def _arrives_at_merge(self, iteration: _Iteration, k: int, buffer: Buffer | None) -> tuple[bool, bool, bool]:
+        """Ready, dead, and whether the tensor is taken: the first live one is. The lowest bit of `pending` says that none came."""
+        count = self._pending(iteration, k)
+        if buffer is not None:
+            iteration.pending[k] = count & ~1
+            return count == 1, False, bool(count & 1)
+        iteration.dead[k] = iteration.dead.get(k, 0) + 1
+        is_dead = iteration.dead[k] == len(self.numbered.nodes[k].inputs)
+        return count == 1 and is_dead, is_dead, False
+
+    @staticmethod
+    def _ready(k: int, frame: _Frame, at: int, dead: bool, ready: list[Token]) -> None:
+        frame.iterations[at].running += 1
+        ready.append(Token(k, frame, at, dead))
+
+    # Frames
+
+    def _child(self, frame: _Frame, at: int, node: Node) -> _Frame:
+        name = _frame_name(node)
+        child = self.children.get((frame, at, name))
+        if child is None:
+            parallel = node.attrs.get("parallel_iterations")
+            child = _Frame(name, frame, at, self.enters[name], parallel if isinstance(parallel, int) else 10)
+            child.iterations[0] = _Iteration()
+            self.children[frame, at, name] = child
+            frame.iterations[at].inner_frames += 1
+        return child
+
+    def _next_iteration(self, frame: _Frame, ready: list[Token]) -> None:
+        frame.latest += 1
+        frame.iterations[frame.latest] = _Iteration()
+        deferred, frame.deferred = frame.deferred, []
+        for k, buffer in deferred:
+            self._activate(k, frame, frame.latest, [buffer], False, ready)
+            self.memory.release(buffer)
+        for k, invariant in frame.invariants:
+            self._activate(k, frame, frame.latest, [invariant], invariant is None, ready)
+
+    def _clean_up(self, frame: _Frame, at: int, ready: list[Token]) -> None:
+        """Forget iterations that are over; start a deferred one; end a frame that is over."""
+        while frame.parent is not None and at in frame.iterations and self._is_over(frame, at):
+            for buffer in frame.iterations.pop(at).entries.values():
+                self.memory.release(buffer)
+            at += 1
+            if frame.deferred:
+                self._next_iteration(frame, ready)
+        if frame.parent is None or frame.iterations or frame.missing_inputs:
+            return
+        for _, invariant in frame.invariants:
+            if invariant is not None:
+                self.memory.release(invariant)
+        parent, parent_at = frame.parent, frame.parent_iteration
+        for k in frame.dead_exits:
+            self._activate(k, parent, parent_at, [None], True, ready)
+        if self.children.pop((parent, parent_at, frame.name), None) is not None:
+            parent.iterations[parent_at].inner_frames -= 1
+            self._clean_up(parent, parent_at, ready)
+
+    @staticmethod
+    def _is_over(frame: _Frame, at: int) -> bool:
+        iteration = frame.iterations[at]
+        if iteration.running or iteration.inner_frames:
+            return False
+        return not frame.missing_inputs if at == 0 else at - 1 not in frame.iterations
+
+
+def _frame_name(node: Node) -> str:
+    name = node.attrs.get("frame_name")
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def simulate_executor(
+    graph: Graph,
+    *,
+    time_of: Callable[[Node], float],
+    workspace_of: Callable[[Node], int],
+    constant: Constant,
+    resident_bytes: int,
+    threads: int = 1,
+    seed: int | None = None,
+    numbered: Numbered | None = None,
+) -> PeakState:
+    """Run a graph as TensorFlow's executor does, on buffers in place of numbers.
+
+    Args:
+        graph: the graph that is executed, its nodes in TensorFlow's order (`graphwright.run.executed_graph`).
+        time_of: seconds that a kernel takes; with one thread they do not matter.
+        workspace_of: bytes that a kernel needs beyond its outputs.
+        constant: the array of a constant, or None.
+        resident_bytes: bytes of variables, inputs and constants.
+        threads: inter-op threads.
+        seed: see `analyze.executor_order.execute`.
+        numbered: `number_nodes(graph)`, where it is known.
+
+    Raises:
+        UnknownShapeError: the size of a tensor that a kernel makes is not known.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> f32 = DTYPES["float32"]
+    >>> g = Graph()
+    >>> x = g.add_node("_Arg", "x", output_types=[(f32, (256,))]).outputs[0]
+    >>> a = g.add_node("Exp", "a", inputs=[x], output_types=[(f32, (256,))]).outputs[0]
+    >>> b = g.add_node("Exp", "b", inputs=[x], output_types=[(f32, (256,))]).outputs[0]
+    >>> state = simulate_executor(g, time_of=lambda n: 1.0, workspace_of=lambda n: 0, constant=lambda v: None, resident_bytes=1024)
+    >>> state.order, state.peak_bytes
+    (('x', 'b', 'a'), 2048)
+    """
+    numbered = numbered or number_nodes(graph)
+    memory = Memory(graph, workspace_of, constant, resident_bytes)
+    frames = Frames(numbered, memory, time_of, seed)
+    execute(frames, threads=threads, seed=seed)
+    if max(frames.runs.values(), default=0) > 1:  # a loop: what its kernels cost is known from the steps before
+        earlier = {k: _EARLIER_STEPS * count for k, count in frames.runs.items()}
+        memory = Memory(graph, workspace_of, constant, resident_bytes)
+        execute(Frames(numbered, memory, time_of, seed, earlier), threads=threads, seed=seed)
+    return memory.result()

@@ -1,0 +1,375 @@
+"""What kernels hold while TensorFlow's executor runs them: buffers with reference counts, as TensorFlow keeps them.
+
+Terms
+-----
+buffer
+    Bytes that tensors share. It is freed when the last holder lets go: an input slot of a node that has not run, a
+    variable, a list, a result of the step.
+resident
+    There before the step starts: variables, inputs, constants. A variable that is assigned a new tensor
+    takes over that tensor's buffer and frees its own.
+forwarded
+    A kernel writes its output into an input's buffer that nobody else holds (`ir.traits.in_place_pairs`).
+number
+    The value of a small scalar, computed along so that loops know when to stop.
+
+Where a variable is updated in place while somebody still holds what was read from it, TensorFlow copies it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphwright.analyze.storages import Scalar
+from graphwright.analyze.trip_counts import compute
+from graphwright.analyze.workspace import hidden_output_bytes
+from graphwright.errors import UnknownShapeError
+from graphwright.ir.dtypes import byte_count, format_shape
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import in_place_pairs, is_view, written_resources
+
+Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
+_KEEPS_NUMBER = frozenset({"Cast"})
+_HANDS_ON = frozenset({"Enter", "Exit", "NextIteration", "LoopCond", "Switch", "Merge", "RefSwitch", "RefMerge", "RefEnter"})
+_HEADER_BYTES, _PAGE_BYTES, _MAPPED_FROM_BYTES = 80, 4096, 32768  # the last as `graphwright.run.meter` asks malloc for it
+_ALWAYS = frozenset({"_Arg", "Placeholder", "Const"})
+
+
+def allocated_bytes(nbytes: int) -> int:
+    """Bytes that a tensor takes of the process: malloc adds a header and TensorFlow an alignment, and a mapped block is whole pages.
+
+    >>> allocated_bytes(100), allocated_bytes(131072)
+    (192, 135168)
+    """
+    if not nbytes:
+        return 0
+    padded = nbytes + _HEADER_BYTES
+    return -(-padded // _PAGE_BYTES) * _PAGE_BYTES if padded >= _MAPPED_FROM_BYTES else -(-padded // 64) * 64
+
+
+class Buffer:
+    """Bytes with a count of holders. `items` are the elements of a list, which is a buffer without bytes of its own."""
+
+    __slots__ = ("born", "died", "items", "nbytes", "number", "refs", "value")
+
+    def __init__(self, value: Value | None, nbytes: int, born: int) -> None:
+        self.value = value
+        self.nbytes = nbytes
+        self.refs = 1
+        self.born = born
+        self.died = -1
+        self.number: Scalar | None = None
+        self.items: list[Buffer | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PeakState:
+    """The memory of one execution.
+
+    Attributes:
+        peak_bytes: the most that was held at once, resident bytes included.
+        peak_node: the node that was starting then.
+        live: the buffers that were held then, with the value whose bytes they are; largest first. Resident ones are left out
+            unless the step has made them.
+        workspace_bytes: what kernels needed then beyond their outputs.
+        resident_bytes: there from the start.
+        freed_resident_bytes: of those, what had been freed by then.
+        order: names of the nodes in the order in which their kernels started.
+    """
+
+    peak_bytes: int
+    peak_node: Node | None
+    live: tuple[tuple[Value, int], ...]
+    workspace_bytes: int
+    resident_bytes: int
+    freed_resident_bytes: int
+    order: tuple[str, ...]
+
+
+class Memory:
+    """Runs kernels on buffers in place of numbers.
+
+    Args:
+        graph: with variables; its constants, inputs and variables are resident.
+        workspace_of: bytes that a node's kernel needs while it runs, beyond its outputs.
+        constant: the array of a constant, or None.
+        resident_bytes: what is there at the start.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        workspace_of: Callable[[Node], int],
+        constant: Constant,
+        resident_bytes: int,
+        allocated: Callable[[int], int] = allocated_bytes,
+    ) -> None:
+        self.allocated = allocated
+        self.workspace_of = workspace_of
+        self.constant = constant
+        self.resident_bytes = resident_bytes
+        self.live = self.peak = resident_bytes
+        self.peak_at, self.peak_node, self.peak_workspace, self.peak_freed = 0, None, 0, 0
+        self.workspace = self.freed_resident = 0
+        self.clock = 0
+        self.made: list[Buffer] = []
+        self.order: list[str] = []
+        self.variables: dict[Value, Buffer] = {v: self._resident(v, variable.nbytes or 0) for v, variable in graph.variables.items()}
+        self.constants: dict[Value, Buffer] = {}
+        self.handles: dict[Buffer, Value] = {}
+        self.sizes: dict[Value, int] = {}
+        self.pairs: dict[Node, tuple[tuple[int, int], ...]] = {}
+        self.views: dict[Node, bool] = {}
+        self.workspaces: dict[Node, int] = {}
+        self.notes: dict[str, None] = {}
+
+    def result(self) -> PeakState:
+        """What was found; to be asked when all nodes have run."""
+        at = self.peak_at
+        held = [b for b in self.made if b.born <= at and (b.died < 0 or b.died > at)]
+        live = sorted(((b.value, b.nbytes) for b in held if b.value is not None and b.nbytes), key=lambda item: (-item[1], item[0].name))
+        return PeakState(
+            self.peak, self.peak_node, tuple(live), self.peak_workspace, self.resident_bytes, self.peak_freed, tuple(self.order)
+        )
+
+    # One kernel
+
+    def start(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None]:
+        """Run a kernel: its outputs, None for a dead one. Each output is held once, by the caller."""
+        self.clock += 1
+        self.order.append(node.name)
+        if node not in self.workspaces:
+            self.workspaces[node] = self.workspace_of(node)
+        outputs = self._outputs(node, inputs)
+        self.workspace += self.workspaces[node]
+        if self.live + self.workspace > self.peak:
+            self.peak, self.peak_at, self.peak_node = self.live + self.workspace, self.clock, node
+            self.peak_workspace, self.peak_freed = self.workspace, self.freed_resident
+        return outputs
+
+    def finish(self, node: Node, inputs: Iterable[Buffer | None]) -> None:
+        """The kernel is done and lets go of its inputs."""
+        self.workspace -= self.workspaces[node]
+        self.clock += 1
+        for buffer in inputs:
+            if buffer is not None:
+                self.release(buffer)
+
+    def release(self, buffer: Buffer) -> None:
+        """One holder lets go."""
+        buffer.refs -= 1
+        if buffer.refs:
+            return
+        self.live -= buffer.nbytes if buffer.born < 0 else self.allocated(buffer.nbytes)
+        if buffer.born < 0:
+            self.freed_resident += buffer.nbytes
+        buffer.died = self.clock
+        for item in buffer.items or ():
+            if item is not None:
+                self.release(item)
+
+    # Buffers
+
+    def _resident(self, value: Value, nbytes: int) -> Buffer:
+        return Buffer(value, nbytes, -1)
+
+    def _new(self, value: Value | None, nbytes: int) -> Buffer:
+        buffer = Buffer(value, nbytes, self.clock)
+        self.live += self.allocated(nbytes)
+        if nbytes:
+            self.made.append(buffer)
+        return buffer
+
+    @staticmethod
+    def _held(buffer: Buffer) -> Buffer:
+        buffer.refs += 1
+        return buffer
+
+    def _size(self, value: Value) -> int:
+        if value not in self.sizes:
+            size = value.nbytes if value.dtype.itemsize is not None else 0
+            if size is None and value.dtype.name in ("int32", "int64") and len(value.shape or ()) == 1:
+                size = 64  # a list of axes or sizes
+            if size is None:
+                raise UnknownShapeError(
+                    f"the size of {value.name} is not known: {value.dtype}{format_shape(value.shape)}",
+                    where=f"node {value.producer.name!r} ({value.producer.op_type}) of the graph that is executed",
+                    remedy="give the full shape of the inputs, or ask for order='traced'",
+                )
+            self.sizes[value] = size + (hidden_output_bytes(value) if len(value.producer.outputs) == 1 else 0)
+        return self.sizes[value]
+
+    # Kernels
+
+    def _outputs(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None]:
+        op = node.op_type
+        if op in _ALWAYS:
+            return [self._constant(value) for value in node.outputs]
+        if op in _HANDS_ON:
+            return self._control_flow(node, inputs)
+        first = inputs[0] if inputs else None
+        if op == "ReadVariableOp" and first is not None and first in self.handles:
+            variable = self.variables.get(self.handles[first])
+            if variable is not None:
+                return [self._held(variable)]
+        if op == "AssignVariableOp" and first in self.handles and inputs[1] is not None:
+            self._assign(self.handles[first], inputs[1])
+            return []
+        if written_resources(node):
+            for buffer in inputs:
+                if buffer in self.handles:
+                    self._update_in_place(self.handles[buffer])
+        if op == "IdentityN":
+            return [None if b is None else self._held(b) for b in inputs]
+        if node not in self.views:
+            self.views[node] = is_view(node)
+        if self.views[node] and first is not None:
+            return [self._held(first)]
+        outputs = self._list_kernel(node, inputs)
+        return self._plain(node, inputs) if outputs is None else outputs
+
+    def _constant(self, value: Value) -> Buffer:
+        buffer = self.constants.get(value)
+        if buffer is None:
+            buffer = self.constants[value] = self._resident(value, 0)
+            if value.dtype.name == "resource":
+                self.handles[buffer] = value
+            elif value.producer.op_type == "Const" and (value.nbytes or 9) <= 8:
+                array = self.constant(value)
+                if array is not None and array.size == 1 and array.dtype.kind in "iufb":
+                    buffer.number = array.item()
+        return self._held(buffer)
+
+    def _control_flow(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None]:
+        first = inputs[0]
+        if node.op_type.endswith("Switch"):
+            taken = 1 if inputs[1] is None or inputs[1].number is None or inputs[1].number else 0
+            return [self._held(first) if first is not None and k == taken else None for k in range(2)]
+        if node.op_type.endswith("Merge"):
+            came = next((b for b in inputs if b is not None), None)
+            return [None, None] if came is None else [self._held(came), self._new(None, 0)]
+        return [None if first is None else self._held(first)]
+
+    def _plain(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None]:
+        if node not in self.pairs:
+            self.pairs[node] = in_place_pairs(node)
+        outputs: list[Buffer | None] = [None] * len(node.outputs)
+        for i, o in self.pairs[node]:
+            buffer = inputs[i]
+            if outputs[o] is None and buffer is not None and self._can_forward(node, i, o, buffer):
+                buffer.value = node.outputs[o]
+                outputs[o] = self._held(buffer)
+        for o, value in enumerate(node.outputs):
+            if outputs[o] is None:
+                outputs[o] = self._new(value, self._size(value))
+        if len(outputs) == 1 and (out := outputs[0]) is not None and self._size(node.outputs[0]) <= 8:
+            numbers = [None if b is None else b.number for b in inputs]
+            out.number = numbers[0] if node.op_type in _KEEPS_NUMBER else compute(node.op_type, numbers)
+        return outputs
+
+    def _can_forward(self, node: Node, i: int, o: int, buffer: Buffer) -> bool:
+        source, target = node.inputs[i], node.outputs[o]
+        return (
+            buffer.refs == 1
+            and buffer.items is None
+            and buffer.born >= 0
+            and source.dtype == target.dtype
+            and buffer.nbytes == self._size(target)
+        )
+
+    # Variables
+
+    def _assign(self, handle: Value, buffer: Buffer) -> None:
+        before = self.variables.get(handle)
+        self.variables[handle] = self._held(buffer)
+        if before is not None:
+            self.release(before)
+
+    def _update_in_place(self, handle: Value) -> None:
+        buffer = self.variables.get(handle)
+        if buffer is not None and buffer.refs > 1:
+            self.variables[handle] = self._new(buffer.value, buffer.nbytes)
+            self.release(buffer)
+
+    # Lists of tensors
+
+    def _list_kernel(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None] | None:
+        """Outputs of an operation on lists; None where it is none, or the list is not known."""
+        op = node.op_type
+        if op == "EmptyTensorList":
+            return [self._list(())]
+        if op == "TensorListReserve":
+            return [self._list([None] * self._count(inputs[1], node))]
+        if op == "TensorListFromTensor":
+            shape = node.inputs[0].shape
+            count = (shape[0] if shape else None) or 0
+            size = byte_count(node.inputs[0].dtype, None if shape is None else shape[1:]) or 0
+            return [self._list([self._new(node.outputs[0], size) for _ in range(count)])]
+        first = inputs[0] if inputs else None
+        if first is None or first.items is None:
+            return None
+        if op == "TensorListPushBack":
+            changed = self._writable(first)
+            assert changed.items is not None
+            changed.items.append(None if inputs[1] is None else self._held(inputs[1]))
+            return [changed]
+        if op == "TensorListPopBack":
+            changed = self._writable(first)
+            assert changed.items is not None
+            last = changed.items.pop() if changed.items else None
+            return [changed, self._new(node.outputs[1], self._size(node.outputs[1])) if last is None else last]
+        if op == "TensorListSetItem":
+            changed = self._writable(first)
+            self._set(changed, self._count(inputs[1], node), None if inputs[2] is None else self._held(inputs[2]))
+            return [changed]
+        if op == "TensorListGetItem":
+            index = self._count(inputs[1], node)
+            item = first.items[index] if index < len(first.items) else None
+            return [self._new(node.outputs[0], self._size(node.outputs[0])) if item is None else self._held(item)]
+        if op == "TensorListLength":
+            length = self._new(None, 0)
+            length.number = len(first.items)
+            return [length]
+        if op == "ZerosLike":
+            return [self._list([None if b is None else self._new(node.outputs[0], b.nbytes) for b in first.items])]
+        if op == "AddN":
+            return [self._add([b for b in inputs if b is not None], node)]
+        return None
+
+    def _list(self, items: Iterable[Buffer | None]) -> Buffer:
+        buffer = self._new(None, 0)
+        buffer.items = list(items)
+        return buffer
+
+    def _writable(self, source: Buffer) -> Buffer:
+        """The list itself where nobody else holds it, else a copy that shares its elements."""
+        if source.refs == 1:
+            return self._held(source)
+        return self._list([None if b is None else self._held(b) for b in source.items or ()])
+
+    def _set(self, target: Buffer, index: int, item: Buffer | None) -> None:
+        assert target.items is not None
+        target.items += [None] * (index + 1 - len(target.items))
+        before, target.items[index] = target.items[index], item
+        if before is not None:
+            self.release(before)
+
+    def _add(self, lists: Sequence[Buffer], node: Node) -> Buffer:
+        rows = [
+            [b.items[k] for b in lists if b.items is not None and k < len(b.items)] for k in range(max(len(b.items or ()) for b in lists))
+        ]
+        items: list[Buffer | None] = []
+        for row in rows:
+            there = [b for b in row if b is not None]
+            items.append(self._new(node.outputs[0], there[0].nbytes) if len(there) > 1 else self._held(there[0]) if there else None)
+        return self._list(items)
+
+    def _count(self, buffer: Buffer | None, node: Node) -> int:
+        if buffer is None or buffer.number is None:
+            self.notes[f"a number that {node.name!r} needs is not known and counts as 0"] = None
+            return 0
+        return int(buffer.number)

@@ -1,0 +1,235 @@
+"""In which order TensorFlow's executor runs the kernels of a graph, with one inter-op thread or several.
+
+The executor keeps a count of missing inputs per node. When a kernel is done, its outputs go along the edges, data edges
+before control edges, each in the order in which the readers were added to the graph, and the nodes that miss nothing any
+more are *ready*. Of these, kernels that call themselves cheap join the queue of the thread that is running; so does the last of
+the others when that queue is empty. The rest become tasks at the *front* of that thread's own deque, from which
+it takes when its queue is empty. A thread without work takes from the *back* of another one's deque.
+
+So a single thread runs depth first: of two readers of a gradient, the one added last runs at once, and the other when all
+that follows from the first is done. Which order that is depends on the numbering of the nodes alone, so
+the order of one thread is predicted, not guessed; with more threads it depends on the durations too.
+
+One thing is left to chance, also with one thread: the nodes without inputs (reads of variables) wait for one node, and
+beyond 64 readers TensorFlow keeps them in a hash table of pointers. `seed` shuffles them, and varies the durations.
+
+Sources, TensorFlow 2.21: common_runtime/executor.cc (`ExecutorState::ScheduleReady`), simple_propagator_state.cc,
+propagator_state.cc, graph_constructor.cc (the numbering), graph/edgeset.h; Eigen/CXX11/src/ThreadPool/NonBlockingThreadPool.h.
+
+Gaps: short kernels outside of loops count as expensive, as they do in the first ninety steps. Threads inside kernels are not modeled.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from graphwright.ir.graph import Graph, Node
+
+CHEAP = frozenset(
+    "Identity IdentityN RefIdentity StopGradient PreventGradient Const _HostConst NoOp _Arg _DeviceArg _Retval _DeviceRetval Shape ShapeN "
+    "Rank Size Reshape Squeeze ExpandDims EnsureShape Switch RefSwitch Merge RefMerge Enter RefEnter Exit RefExit NextIteration "
+    "RefNextIteration LoopCond ControlTrigger Placeholder StridedSlice StridedSliceGrad BroadcastArgs BroadcastGradientArgs "
+    "ConcatOffset VarHandleOp PlaceholderWithDefault Snapshot DebugIdentity".split()
+)
+"""Op types whose kernels override `OpKernel::IsExpensive` to say no."""
+
+RUNS_TO_CHEAP = 92
+QUICK_S = 5.2e-6
+"""A kernel below 8000 cycles counts as cheap when it has run so often: its estimate starts at 1e8 cycles and falls by a tenth a run.
+The time is that of `analyze.time_model`, which adds 3e-6 s to every kernel."""
+TIME_SPREAD = 0.4
+"""Standard deviation of the logarithm of measured over estimated time, by which simulations with a seed vary each kernel."""
+_SHUFFLED_FROM = 64  # gtl::EdgeSet keeps that many edges in order
+_WAKE_S = 2e-5  # until a thread that waits sees new work
+
+
+Token = TypeVar("Token")
+"""Says which execution of which node it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Who is told when a node is done: data edges as (reader, input, output), then control edges."""
+
+    data: tuple[tuple[int, int, int], ...]
+    control: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A graph as the executor sees it.
+
+    Attributes:
+        nodes: by TensorFlow's number.
+        edges: per node.
+        in_edges: per node, how many edges come in.
+        roots: nodes without any.
+    """
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edges, ...]
+    in_edges: tuple[int, ...]
+    roots: tuple[int, ...]
+
+
+def number_nodes(graph: Graph) -> Numbered:
+    """Number the nodes as TensorFlow does when it builds the graph of a function from a list of nodes.
+
+    Of the nodes whose inputs are there, the first of the list comes next. A `Merge` does not wait for its `NextIteration`.
+    """
+    listed = graph.nodes
+    place = {node: k for k, node in enumerate(listed)}
+    waiting = [0] * len(listed)
+    readers: list[list[int]] = [[] for _ in listed]
+    for k, node in enumerate(listed):
+        for before in (*(v.producer for v in node.inputs), *node.control_inputs):
+            if before.op_type not in ("NextIteration", "RefNextIteration"):
+                waiting[k] += 1
+                readers[place[before]].append(k)
+    ready = [k for k, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    order: list[Node] = []
+    while ready:
+        k = heapq.heappop(ready)
+        order.append(listed[k])
+        for reader in readers[k]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, reader)
+    return _with_edges(order)
+
+
+def _with_edges(order: Sequence[Node]) -> Numbered:
+    number = {node: k for k, node in enumerate(order)}
+    data: list[list[tuple[int, int, int]]] = [[] for _ in order]
+    control: list[list[int]] = [[] for _ in order]
+    late: list[tuple[int, int, int, int]] = []
+    for k, node in enumerate(order):
+        for i, value in enumerate(node.inputs):
+            source = number[value.producer]
+            if source < k:
+                data[source].append((k, i, value.index))
+            else:
+                late.append((source, k, i, value.index))  # back edges are added when all nodes are there
+        for before in node.control_inputs:
+            control[number[before]].append(k)
+    for source, k, i, index in late:
+        data[source].append((k, i, index))
+    counts = tuple(len(n.inputs) + len(n.control_inputs) for n in order)
+    edges = tuple(Edges(tuple(d), tuple(c)) for d, c in zip(data, control, strict=True))
+    return Numbered(tuple(order), edges, counts, tuple(k for k, count in enumerate(counts) if not count))
+
+
+class Propagator(Protocol[Token]):
+    """What happens when nodes run."""
+
+    def roots(self) -> Sequence[Token]:
+        """What is ready at the start."""
+        ...
+
+    def is_cheap(self, token: Token) -> bool:
+        """Whether its kernel runs in the thread that made it ready."""
+        ...
+
+    def start(self, token: Token) -> float:
+        """The kernel begins; returns how many seconds it takes."""
+        ...
+
+    def finish(self, token: Token) -> Sequence[Token]:
+        """The kernel is done; returns what is ready now, in order."""
+        ...
+
+
+@dataclass
+class _Thread(Generic[Token]):
+    tasks: deque[Token]
+    queue: deque[Token]
+    running: Token | None = None
+    waiting: bool = False
+
+
+def execute(propagator: Propagator[Token], *, threads: int = 1, seed: int | None = None) -> None:
+    """Run everything, with so many inter-op threads.
+
+    Args:
+        propagator: is told of each start and finish, in the order of time.
+        threads: 1 or more.
+        seed: shuffles what is ready at the start where TensorFlow does not keep its order; None leaves it as numbered.
+    """
+    roots = list(propagator.roots())
+    if seed is not None and len(roots) > _SHUFFLED_FROM:
+        random.Random(seed).shuffle(roots)
+    _Pool(propagator, threads).run(roots)
+
+
+class _Pool(Generic[Token]):
+    """Eigen's pool of threads, in simulated time."""
+
+    def __init__(self, propagator: Propagator[Token], threads: int) -> None:
+        self.propagator = propagator
+        self.threads = [_Thread[Token](deque(), deque()) for _ in range(threads)]
+        self.events: list[tuple[float, int, int]] = []
+        self.count = 0
+
+    def run(self, roots: Iterable[Token]) -> None:
+        self._dispatch(self.threads[0], list(roots), 0.0)
+        for k in range(len(self.threads)):
+            self._advance(k, 0.0)
+        while self.events:
+            now, _, k = heapq.heappop(self.events)
+            thread = self.threads[k]
+            if thread.running is not None:
+                token, thread.running = thread.running, None
+                self._dispatch(thread, self.propagator.finish(token), now)
+            thread.waiting = False
+            self._advance(k, now)
+
+    def _dispatch(self, thread: _Thread[Token], ready: Sequence[Token], now: float) -> None:
+        """`ExecutorState::ScheduleReady`."""
+        expensive: list[Token] = []
+        for token in ready:
+            if self.propagator.is_cheap(token):
+                thread.queue.append(token)
+            else:
+                expensive.append(token)
+        if expensive and not thread.queue:
+            thread.queue.append(expensive.pop())
+        for token in expensive:
+            thread.tasks.appendleft(token)
+            self._wake(now)
+
+    def _wake(self, now: float) -> None:
+        for k, thread in enumerate(self.threads):
+            if thread.waiting:
+                thread.waiting = False
+                self._at(now + _WAKE_S, k)
+                return
+
+    def _at(self, time: float, thread: int) -> None:
+        self.count += 1
+        heapq.heappush(self.events, (time, self.count, thread))
+
+    def _advance(self, k: int, now: float) -> None:
+        """Start the next kernel of a thread that has none."""
+        thread = self.threads[k]
+        token = self._next(thread)
+        if token is None:
+            thread.waiting = True
+            return
+        thread.running = token
+        self._at(now + self.propagator.start(token), k)
+
+    def _next(self, thread: _Thread[Token]) -> Token | None:
+        if thread.queue:
+            return thread.queue.popleft()
+        if thread.tasks:
+            return thread.tasks.popleft()
+        for other in self.threads:
+            if other.tasks:
+                return other.tasks.pop()
+        return None

@@ -1,0 +1,242 @@
+"""The graph that TensorFlow's executor runs for a step: after inlining, Grappler, placement and oneDNN's rewrites.
+
+TensorFlow makes it when a function is first called, and hands it out only when it collects graphs. Here the call is
+cancelled before it starts, so the graph is made and nothing runs: no variable changes, no memory is needed for activations.
+
+The order of the nodes is the one in which TensorFlow numbers them, which decides the order of execution
+(`graphwright.analyze.executor_order`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from graphwright.errors import GraphError, UnsupportedError
+from graphwright.ir.dtypes import Shape
+from graphwright.ir.graph import Graph
+from graphwright.run.call_options import optimized_anew
+from graphwright.run.callables import Step
+from graphwright.source.graph_def import from_graph_def
+
+tf: Any = importlib.import_module("tensorflow")
+
+_ONEDNN_PREFIXES = ("_MklNative", "_Mkl")
+_WITH_BIAS = "WithBias"
+_PASSES_ON = frozenset({"Enter", "Merge", "Exit", "NextIteration"})
+
+
+def executed_graph(step: Step, *, like: Graph, grappler: bool = True, shapes: dict[str, Shape] | None = None) -> Graph:
+    """The graph that a step executes, its nodes in TensorFlow's own order. The step does not run.
+
+    TensorFlow's passes walk tables of pointers, so that the order differs a little each time it makes the graph.
+
+    Args:
+        step: with arguments of the right shapes; their values do not matter.
+        like: the step as read by `graphwright.source`: shapes of the inputs, variables.
+        grappler: whether Grappler rewrites the graph, as it does by default. Off also where the owner of the step runs it without.
+        shapes: shapes by name of value, kept from one call for the same step to the next, since to infer them takes the most time.
+
+    Returns:
+        A graph whose inputs are its `_Arg` nodes, with the variables behind them. Ops that oneDNN's pass has renamed carry
+        their usual types again (`_MklNativeConv2D` is `Conv2D`). Loops and branches are those of TF1 (`Enter`,
+        `Merge`, `Switch`), as the executor sees them.
+
+    Raises:
+        UnsupportedError: the step runs on several devices, or TensorFlow hands out no graph.
+        GraphError: TensorFlow refuses a part of its own graph when shapes are inferred.
+
+    >>> import tensorflow as tf
+    >>> from graphwright.run.callables import resolve
+    >>> from graphwright.source.concrete_function import from_concrete_function
+    >>> step = resolve(tf.function(lambda x, b: tf.nn.relu(tf.nn.bias_add(x @ x, b))), (tf.zeros([4, 4]), tf.zeros([4])))
+    >>> graph = executed_graph(step, like=from_concrete_function(step.concrete)[0])
+    >>> [node.op_type for node in graph.nodes if node.op_type.startswith("_Fused")]
+    ['_FusedMatMul']
+    """
+    with collected_graphs() as graphs:
+        _call_cancelled(step, grappler=grappler and not step.grappler_disabled)
+    return read_executed_graph(graphs, like=like, shapes=shapes)
+
+
+def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[str, Shape] | None = None) -> Graph:
+    """The graph of TensorFlow's record of a call.
+
+    Args:
+        graphs: what `collected_graphs` gave, in this process or another one.
+        like, shapes, and what it raises: see `executed_graph`.
+    """
+    records = [_function_graphs().FromString(data) for data in graphs]
+    records = [record for record in records if record.partition_graphs]
+    if not records:
+        raise UnsupportedError("TensorFlow hands out no graph", where=f"step {like.name!r}", remedy="ask for order='traced'")
+    record = max(records, key=lambda r: len(r.pre_optimization_graph.node))
+    partitions = [graph_def for graph_def in record.partition_graphs if graph_def.node]
+    if len(partitions) != 1:
+        raise UnsupportedError(
+            f"the step runs as {len(partitions)} graphs", where=f"step {like.name!r}", cause="its operations are placed on several devices"
+        )
+    graph_def = _numbered_as_constructed(partitions[0])
+    position = {node.name: node.attr["index"].i for node in record.pre_optimization_graph.node if node.op == "_Arg"}
+    names = {position[n.name]: n.name for n in graph_def.node if n.op == "_Arg" and n.name in position}
+    known = {name: like.inputs[k].shape for k, name in names.items() if like.inputs[k].dtype.name != "resource"}
+    graph = from_graph_def(graph_def, name=like.name, file_order=True)
+    inferred = {} if shapes is None else shapes
+    if any(value.name not in inferred for node in graph.nodes for value in node.outputs):
+        inferred.update(_infer(graph_def, known))
+    for node in graph.nodes:
+        for value in node.outputs:
+            value.shape = inferred.get(value.name)
+        if node.op_type.startswith(_ONEDNN_PREFIXES):
+            graph.set_op_type(node, plain_op_type(node.op_type))
+    for k, name in names.items():
+        if like.inputs[k] in like.variables:
+            graph.variables[graph[name].outputs[0]] = like.variables[like.inputs[k]]
+    graph.inputs = [graph[name].outputs[0] for _, name in sorted(names.items())]
+    graph.outputs = [node.inputs[0] for node in graph.nodes if node.op_type == "_Retval"]
+    return graph
+
+
+def plain_op_type(op_type: str) -> str:
+    """The op type without the marks of oneDNN's pass.
+
+    >>> plain_op_type("_MklNativeConv2DBackpropFilterWithBias"), plain_op_type("_MklNativeFusedConv2D"), plain_op_type("Relu")
+    ('Conv2DBackpropFilter', '_FusedConv2D', 'Relu')
+    """
+    for prefix in _ONEDNN_PREFIXES:
+        if op_type.startswith(prefix):
+            plain = op_type.removeprefix(prefix).removesuffix(_WITH_BIAS)
+            return f"_{plain}" if plain.startswith("Fused") and "BatchNorm" not in plain else plain
+    return op_type
+
+
+def _numbered_as_constructed(graph_def: Any) -> Any:
+    """The graph with its arguments first and its results last, each in its order, as the function's body is built."""
+    result = tf.compat.v1.GraphDef()
+    result.versions.CopyFrom(graph_def.versions)
+    result.library.CopyFrom(graph_def.library)
+
+    def place(node: Any) -> tuple[int, int]:
+        rank = {"_Arg": 0, "_Retval": 2}.get(node.op, 1)
+        return rank, node.attr["index"].i if rank != 1 else 0
+
+    result.node.extend(sorted(graph_def.node, key=place))
+    return result
+
+
+# Shapes
+
+
+def _infer(graph_def: Any, arguments: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Shape by name of value. Inside loops, a tensor that goes round keeps the shape with which it enters."""
+    plain = tf.compat.v1.GraphDef()
+    plain.versions.CopyFrom(graph_def.versions)
+    plain.library.CopyFrom(graph_def.library)
+    biases: list[str] = []
+    for node in graph_def.node:
+        copy = plain.node.add()
+        copy.CopyFrom(node)
+        copy.device = ""
+        if node.op in _PASSES_ON:
+            _make_identity(copy)
+        elif node.op.endswith("BackpropFilter" + _WITH_BIAS):
+            biases.append(node.name)
+        elif node.op == "_Arg" and node.name in arguments and arguments[node.name] is not None:
+            del copy.attr["_output_shapes"].list.shape[:]
+            shape = copy.attr["_output_shapes"].list.shape.add()
+            for size in arguments[node.name] or ():
+                shape.dim.add().size = -1 if size is None else size
+        del copy.input[:]
+        copy.input.extend(_inputs_without_circles(node))
+    _split_bias_gradients(plain, set(biases))
+    graph: Any = tf.Graph()
+    try:
+        with graph.as_default():
+            tf.graph_util.import_graph_def(plain, name="")
+    except (ValueError, TypeError, tf.errors.OpError) as error:
+        raise GraphError(
+            f"TensorFlow refuses its own graph: {(str(error).splitlines() or [''])[0]}", where="the graph after Grappler and oneDNN"
+        ) from error
+    shapes = {t.name: _as_tuple(t.shape) for op in graph.get_operations() for t in op.outputs}
+    for name in biases:
+        shapes[f"{name}:1"] = shapes[f"{name}{_WITH_BIAS}:0"]
+    for node in graph_def.node:
+        if node.op == "Merge":
+            shapes[f"{node.name}:1"] = ()  # which input came
+        elif plain_op_type(node.op) == "MaxPool" and node.op != "MaxPool":  # where each maximum was, for the gradient
+            shapes[f"{node.name}:1"] = shapes[f"{node.name}:0"] if node.attr["workspace_enabled"].b else (0,)
+    return shapes
+
+
+def _as_tuple(shape: Any) -> Shape:
+    return None if shape.rank is None else tuple(shape.as_list())
+
+
+def _make_identity(node: Any) -> None:
+    dtype = node.attr["T"].type
+    node.op = "Identity"
+    node.attr.clear()
+    node.attr["T"].type = dtype
+
+
+def _inputs_without_circles(node: Any) -> list[str]:
+    inputs = [text for text in node.input if not text.startswith("^")]
+    return inputs[:1] if node.op == "Merge" else inputs
+
+
+def _split_bias_gradients(graph_def: Any, names: set[str]) -> None:
+    """The fused gradient of filter and bias as two nodes: TensorFlow's shape rule for its second output is wrong."""
+    if not names:
+        return
+    for node in list(graph_def.node):
+        for k, text in enumerate(node.input):
+            source, _, index = text.partition(":")
+            if source in names and index == "1":
+                node.input[k] = source + _WITH_BIAS
+        if node.name in names:
+            bias = graph_def.node.add(name=node.name + _WITH_BIAS, op="BiasAddGrad", input=[node.input[2]])
+            bias.attr["T"].CopyFrom(node.attr["T"])
+            if "data_format" in node.attr:
+                bias.attr["data_format"].CopyFrom(node.attr["data_format"])
+            node.op = plain_op_type(node.op)
+            known = {attr.name for attr in _op_def(node.op).attr}
+            for key in [key for key in node.attr if key not in known and not key.startswith("_")]:
+                del node.attr[key]
+
+
+# TensorFlow's private machinery, one use per function; `tests/run/test_executed_graph.py` calls them all.
+
+
+def _op_def(op_type: str) -> Any:
+    return importlib.import_module("tensorflow.python.framework.op_def_registry").get(op_type)
+
+
+def _function_graphs() -> Any:
+    return importlib.import_module("tensorflow.core.protobuf.config_pb2").RunMetadata.FunctionGraphs
+
+
+@contextlib.contextmanager
+def collected_graphs() -> Generator[list[bytes]]:
+    """TensorFlow's records of the functions that are called for the first time in the block, filled at its end."""
+    context: Any = importlib.import_module("tensorflow.python.eager.context")
+    graphs: list[bytes] = []
+    one = tf.constant(1)
+    _ = one + one  # what it needs is made before the collection starts
+    context.enable_graph_collection()
+    try:
+        yield graphs
+        _ = one + one  # the record is written when a call succeeds
+        graphs += [graph.SerializeToString() for graph in context.export_run_metadata().function_graphs]
+    finally:
+        context.disable_graph_collection()
+
+
+def _call_cancelled(step: Step, *, grappler: bool) -> None:
+    """Call the step such that TensorFlow prepares it, and gives up before the first kernel."""
+    cancellation: Any = importlib.import_module("tensorflow.python.eager.cancellation")
+    manager = cancellation.CancellationManager()
+    manager.start_cancel()
+    with optimized_anew(grappler=grappler), contextlib.suppress(tf.errors.CancelledError):
+        manager.get_cancelable_function(step.run)()
