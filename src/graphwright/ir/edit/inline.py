@@ -68,7 +68,7 @@ def inline(call: Node, *, purity: Purity | None = None) -> CloneResult:
     for k, (output, returned) in enumerate(zip(call.outputs, body.outputs, strict=True)):
         value = result.value_of[returned]
         new_of[output] = _after(graph, value, held, f"{call.name}/result") if k in effects.late_results else value
-    if call.control_consumers or call in graph.control_outputs:
+    if call.control_consumers or (graph.is_border(call) and call in graph.control_outputs):
         ordered = [result.node_of[node] for node in effects.ordered]  # which wait for what the call waited for
         ends = held if held and len(changes) == len(ordered) else ordered or before
         made = [source for source in sources.values() if not _is_given(source)]
@@ -92,7 +92,7 @@ def hand_on_control(graph: Graph, node: Node, to: Iterable[Node]) -> None:
         for other in others:
             if other is not consumer:
                 graph.add_control_input(consumer, other)
-    if node in graph.control_outputs:
+    if graph.is_border(node) and node in graph.control_outputs:
         graph.control_outputs = dict.fromkeys(n for old in graph.control_outputs for n in (others if old is node else [old]))
 
 
