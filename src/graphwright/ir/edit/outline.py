@@ -13,7 +13,7 @@ from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.node import check_name
 from graphwright.ir.select import walk_forward
 from graphwright.ir.subgraph import Subgraph, graph_of
-from graphwright.ir.traits import has_known_effects, is_loop_of_tf1
+from graphwright.ir.traits import Purity, called_functions, has_known_effects, is_loop_of_tf1, reads_resource
 
 
 def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "", stateful: bool = True) -> Node:
@@ -69,7 +69,8 @@ def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "",
     body.inputs = arguments.values()
     body.outputs = [inside.value_of[v] for v in view.outputs]
     waited_for = {*ends.control_outputs, *graph.control_outputs}
-    effects = [node for node in view.nodes if node in waited_for or has_known_effects(node)]
+    purity = Purity(graph, {})
+    effects = [node for node in view.nodes if node in waited_for or _acts(node, purity)]
     body.control_outputs = [inside.node_of[node] for node in effects]
     graph.functions[function_name] = Function(function_name, body)
 
@@ -97,6 +98,15 @@ def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "",
     graph.control_outputs = dict.fromkeys(call if node in view.members else node for node in graph.control_outputs)
     graph.remove_nodes(view.nodes)
     return call
+
+
+def _acts(node: Node, purity: Purity) -> bool:
+    """Whether a node must run though no result needs it. An unknown op that makes values counts as making no more than these."""
+    if has_known_effects(node):
+        return True
+    if called_functions(node) or node.op_type in node.graph.functions or reads_resource(node):
+        return purity.changes_something(node)
+    return not node.outputs and node.op_type != "NoOp"
 
 
 def _check_outline(view: Subgraph) -> None:
