@@ -164,7 +164,7 @@ def test_what_cannot_be_joined_changes_nothing(tmp_path):
     graft = load(normalization())
     [data] = (graft.package.folder / "variables").glob("*data*")
     data.unlink()
-    with pytest.raises(FileFormatError, match="checkpoint cannot be read"):
+    with pytest.raises(FileFormatError, match="checkpoint lacks"):
         add_preprocessing(graph, graft)
     with pytest.raises(UnsupportedError, match="'w' is a reference variable"):
         add_preprocessing(load(tf1(tmp_path / "tf1", 1, use_resource=False)), load(normalization("x")))

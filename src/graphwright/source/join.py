@@ -19,7 +19,7 @@ from typing import Any
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.edit.clone import CloneResult
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.signature import NamedRefs
+from graphwright.ir.signature import NamedRefs, node_of, references_of
 from graphwright.source.join_checkpoints import checkpoint_keys, join_checkpoints, stored_objects
 from graphwright.source.join_objects import attach_objects, attach_stored_objects
 from graphwright.source.join_session import (
@@ -30,7 +30,7 @@ from graphwright.source.join_session import (
     saves_objects,
     set_saved_objects,
 )
-from graphwright.source.meta_graph import ASSETS, LEGACY_ASSETS
+from graphwright.source.meta_graph import ASSETS, LEGACY_ASSETS, SAVER
 from graphwright.source.model_folder import check_variables, copy_around
 from graphwright.source.named_refs import message_class
 from graphwright.source.objects_of_variables import add_objects, object_key
@@ -85,6 +85,9 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[s
             where=f"graph {graph.name!r}",
             remedy="write it to a folder, and load that",
         )
+    for side in (ours, theirs):
+        if side.package.folder is not None:
+            check_variables(side.package.folder, needed=side.has_objects)
     if not ours.saved_model.meta_graphs:
         _become_like(ours, theirs)
     stored = _stored_of_both(ours, theirs)
@@ -95,12 +98,9 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[s
     def key_of(key: str) -> str:
         return in_scope(theirs.key_of(key))
 
-    for side in (ours, theirs):
-        if side.package.folder is not None:
-            check_variables(side.package.folder, needed=side.has_objects and bool(side.package.saved_model))
     _check_free(ours, scope)
     keep = TemporaryFolder()
-    folder = keep.path / (graph.name or "model")
+    folder = keep.path / "model"
     folder.mkdir()
     first_asset = len(ours.meta_graph.asset_file_def)
     _join_files(ours, theirs, folder, scope)
@@ -164,6 +164,10 @@ def _finish_graph_alone(graph: Graph, package: Package, rest: bytes, other: Grap
     tables = other.collections["table_initializer"].items if "table_initializer" in other.collections else []
 
     def finish(copied: CloneResult) -> None:
+        if SAVER in graph.collections and package.saved_model:  # it would restore what the files do not hold
+            added = set(copied.nodes)
+            savers = graph.collections[SAVER].items
+            savers[:] = [item for item in savers if not any(node_of(held) in added for held in references_of(item))]
         if rest:
             graph.package = replace(package, graph_rest=rest)
         join_initializers(graph, [copied.node_of[item] for item in tables if isinstance(item, Node) and item in copied.node_of])

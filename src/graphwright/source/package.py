@@ -76,10 +76,10 @@ class Package:
         from graphwright.source.saved_model import read_saved_model
 
         keep = TemporaryFolder()
-        folder = keep.path / (graph.name or "model")
+        folder = keep.path / "model"
         save_function(graph, self, folder)
         found = read_saved_model(folder, None, keep=keep)
-        found.shape_rule = graph.shape_rule
+        found.name, found.shape_rule = graph.name, graph.shape_rule
         return found
 
     def prepare_join(

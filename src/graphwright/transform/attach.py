@@ -87,7 +87,8 @@ class Attachment:
         signatures: signature of `other` -> what it will be called, for those that are kept.
 
     Raises:
-        ArgumentError: the scope is no name; or the values of one's variables lie in files, and those of the other's nowhere.
+        ArgumentError: the scope is no name, or a variable or table has such a name in a session; or the values of one's
+            variables lie in files, and those of the other's nowhere.
         GraphwrightError: what their files hold cannot be joined; see `source.join.prepare_join`.
     """
 
@@ -99,6 +100,13 @@ class Attachment:
         for one, another in ((graph, other), (other, graph)):
             if holds_values(another):
                 check_values(one)
+        taken = next((n for body in bodies(graph) for n in body if _shared_name(n).startswith(f"{scope}/".encode())), None)
+        if taken is not None:
+            raise ArgumentError(
+                f"{taken.name!r} has the shared name {_shared_name(taken).decode('utf-8', 'replace')!r} in a session",
+                where="argument 'scope'",
+                remedy="give another scope",
+            )
         self._graph = graph
         self._scope = scope
         self._copied = copy_graph(other)
@@ -170,9 +178,14 @@ def _rename_shared(graph: Graph, scope: str) -> None:
     """Let variables, tables and queues have names of their own in a session, in functions too."""
     for body in bodies(graph):
         for node in body:
-            shared = node.attrs.get("shared_name")
+            shared = _shared_name(node)
             by_node_name = body is not graph and bool(node.attrs.get("use_node_name_sharing"))
-            if not isinstance(shared, bytes) or not (shared or by_node_name or node.op_type == "VarHandleOp"):
+            if "shared_name" not in node.attrs or not (shared or by_node_name or node.op_type == "VarHandleOp"):
                 continue  # those without one are called as their node is
             own = shared or (node.name.encode() if by_node_name or body is graph else b"")
             body.set_attr(node, "shared_name", f"{scope}/".encode() + own)
+
+
+def _shared_name(node: Node) -> bytes:
+    shared = node.attrs.get("shared_name")
+    return shared if isinstance(shared, bytes) else b""
