@@ -189,14 +189,14 @@ class Editor:
         body = self.graph.functions[name].body
         inputs = [self.value(v) for v in body.inputs]
         kind = ["PartitionedCall", "StatefulPartitionedCall", name, "If", "Case", "While"][self.number(5)]
-        reference = FunctionReference(name)
+        reference, names = FunctionReference(name), list(self.graph.functions)
+        other = FunctionReference(names[self.number(len(names) - 1)])
         attrs = {"f": reference, "Tin": types_attribute(inputs), "Tout": types_attribute(body.outputs)}
         if kind in ("If", "Case"):
-            other = FunctionReference(self.function())
             attrs = {"then_branch": reference, "else_branch": other} if kind == "If" else {"branches": (reference, other)}
             inputs.insert(0, self.value())
         elif kind == "While":
-            attrs = {"body": reference, "cond": FunctionReference(self.function())}
+            attrs = {"body": reference, "cond": other}
         elif kind == name:
             attrs = {}
         types = [(v.dtype, v.shape) for v in body.outputs]
