@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from graphwright.analyze.flop_execution import Execution, execute
-from graphwright.analyze.flop_tally import Sums, Tally, tally
+from graphwright.analyze.flop_execution import Execution
+from graphwright.analyze.flop_tally import Sums, Tally
 from graphwright.analyze.flops import register_flops as register_flops
 from graphwright.analyze.polynomials import CHECKED_AT, FITTED_AT, Polynomial, fit_polynomial
 from graphwright.analyze.trip_counts import TripCount
@@ -16,8 +16,7 @@ from graphwright.errors import UnknownShapeError
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 from graphwright.run.measure_loops import measure_trip_counts
 from graphwright.source.attributes import constant_array
-from graphwright.source.import_graph import infer_body_shapes
-from graphwright.train.summary import layer_of
+from graphwright.train.summary import count_executed
 from graphwright.train.targets import Feed, Mode
 
 _ONE = 1
@@ -78,16 +77,15 @@ def count_flops(
 
 
 def _count(counted: CountedGraph) -> tuple[CountedGraph, Execution, Tally]:
-    graph = counted.graph
-    execution = execute(graph, constant_array, infer_body=infer_body_shapes)
+    execution, found = count_executed(counted.graph)
     open_loops = [name for name, trip in execution.trips.items() if trip.kind != "exact"]
     if open_loops and counted.binding is not None and counted.arguments is not None:
-        measured = measure_trip_counts(graph, counted.binding, counted.arguments, open_loops, constant_array)
+        measured = measure_trip_counts(counted.graph, counted.binding, counted.arguments, open_loops, constant_array)
         if measured:
-            execution = execute(graph, constant_array, infer_body=infer_body_shapes, measured=measured)
+            execution, found = count_executed(counted.graph, measured)
             trips = {name: _Measured(trip.count, "exact") if name in measured else trip for name, trip in execution.trips.items()}
             execution = Execution(execution.times, trips, execution.branches)
-    return counted, execution, tally(graph, execution, layer_of)
+    return counted, execution, found
 
 
 class _Measured(TripCount):

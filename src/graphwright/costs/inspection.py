@@ -80,7 +80,7 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
     bound = lower_bound(tasks.costs)
     flops = flops_rule(flat.loops)
-    forward, backward, unknown = flops_by_direction(tasks, roles, flops)
+    forward, backward, unknown = flops_by_direction(flat.graph)
     return Inspection(
         name=traced.name,
         feeds=traced.feeds,

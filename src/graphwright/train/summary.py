@@ -10,6 +10,8 @@ import numpy as np
 
 from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.flop_execution import Execution, execute
+from graphwright.analyze.flop_tally import Tally, tally
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.loops import LoopCosts
 from graphwright.ir.graph import Graph, Node, Value
@@ -17,6 +19,8 @@ from graphwright.ir.traits import resource_of, written_resources
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import live_at, simulate, versions
 from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, ParameterCount, Role, Timeline
+from graphwright.source.attributes import constant_array
+from graphwright.source.import_graph import infer_body_shapes
 
 FlopsOf = Callable[[Node], float | None]
 _LIVE_SHOWN = 200
@@ -259,19 +263,21 @@ def _repeated(steps: Sequence[int]) -> set[int]:
     return repeated
 
 
-def flops_by_direction(tasks: TaskMap, roles: Roles, flops: FlopsOf) -> tuple[float, float, tuple[str, ...]]:
-    """FLOPs forward, FLOPs backward (optimizer included), and the op types without a rule."""
-    forward = backward = 0.0
-    unknown: set[str] = set()
-    for node in tasks.graph.nodes:
-        count = flops(node)
-        if count is None:
-            unknown.add(node.op_type)
-        elif node in roles.backward:
-            backward += count
-        else:
-            forward += count
-    return forward, backward, tuple(sorted(unknown))
+def count_executed(graph: Graph, measured: Mapping[str, int] | None = None) -> tuple[Execution, Tally]:
+    """What one execution of a flat graph runs, and its FLOPs and bytes by direction, op type and layer.
+
+    Args:
+        measured: iterations of loops, by name, where they were measured.
+    """
+    execution = execute(graph, constant_array, infer_body=infer_body_shapes, measured=measured)
+    return execution, tally(graph, execution, layer_of)
+
+
+def flops_by_direction(graph: Graph) -> tuple[float, float, tuple[str, ...]]:
+    """FLOPs forward, FLOPs backward (optimizer included), and the op types that could not be counted."""
+    _, counted = count_executed(graph)
+    flops = counted.whole.flops
+    return flops["forward"], flops["backward"] + flops["optimizer"], tuple(sorted(counted.unknown_reason))
 
 
 def recomputed_flops_share(tasks: TaskMap, schedule: Schedule, flops: FlopsOf) -> float:
