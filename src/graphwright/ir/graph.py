@@ -94,22 +94,28 @@ class Graph(Outputs):
         Raises:
             GraphError: the name is empty or taken, or an input belongs to another graph.
         """
+        # Most of the time that it takes to read or copy a graph is spent here: no generators, and few calls.
+        known = self._links
         self._check_free(name)
         controls = dict.fromkeys(control_inputs)
         for value in inputs:
-            self.check_owned(value.producer, name)
+            if value.producer not in known:
+                self.check_owned(value.producer, name)
         for control in controls:
-            self.check_owned(control, name)
-        uses: tuple[dict[tuple[Node, int], None], ...] = tuple({} for _ in output_types)
-        links = Links(name, tuple(inputs), controls, {}, (), uses)
-        node = Node(self, op_type, dict(attrs or {}), device, extra, links)
-        links.outputs = tuple(Value(node, k, dtype, shape, uses[k]) for k, (dtype, shape) in enumerate(output_types))
-        self._links[node] = links
+            if control not in known:
+                self.check_owned(control, name)
+        links = Links(name, tuple(inputs), controls, {}, (), ())
+        node = Node(self, op_type, dict(attrs) if attrs else {}, device, extra, links)
+        if output_types:
+            uses: list[dict[tuple[Node, int], None]] = [{} for _ in output_types]
+            links.uses = tuple(uses)
+            links.outputs = tuple([Value(node, k, *of, uses[k]) for k, of in enumerate(output_types)])
+        known[node] = links
         self._by_name[name] = node
         for k, value in enumerate(links.inputs):
-            self._uses_of(value)[node, k] = None
+            known[value.producer].uses[value.index][node, k] = None
         for control in controls:
-            self._links[control].control_consumers[node] = None
+            known[control].control_consumers[node] = None
         if self._colocations is not None:
             self._colocations.add(node)
         if self._calls is not None:

@@ -65,7 +65,7 @@ class Value:
     @property
     def uses(self) -> tuple[Use, ...]:
         """Where it is read, in the order in which the uses were made."""
-        return tuple(Use(node, index) for node, index in self._uses)
+        return tuple([Use(node, index) for node, index in self._uses])
 
     @property
     def use_count(self) -> int:

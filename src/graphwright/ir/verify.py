@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from graphwright.errors import GraphError
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.text import neighborhood
 from graphwright.ir.traits import called_functions, is_back_edge
@@ -46,6 +47,11 @@ def verify(graph: Graph) -> None:
       where: graph 'g', around
         %a = Const() {body = @lost} : float32[]
     """
+    with garbage_collection_paused():
+        _verify(graph)
+
+
+def _verify(graph: Graph) -> None:
     _verify_body(graph)
     for name, function in graph.functions.items():
         if function.name != name:
