@@ -111,6 +111,7 @@ class Transformer:
         self.transform_external_hidden_input_handler: Callable[..., Any] = keep_t_if_possible_handler
         self.transform_original_op_handler: Callable[..., Any] = transform_op_if_inside_handler
 
+    @garbage_collection_paused()
     def __call__(
         self, sgv: Any, dst_graph: Graph, dst_scope: str, src_scope: str = "", reuse_dst_scope: bool = False
     ) -> tuple[SubGraphView, TransformerInfo]:
@@ -139,7 +140,7 @@ class Transformer:
         info.check_names()
         info.library()
         view.graph.ir.settle_shapes()
-        with garbage_collection_paused(), shapes_at_rest(dst_graph.ir), dst_graph.ir.restored_on_error():
+        with shapes_at_rest(dst_graph.ir), dst_graph.ir.restored_on_error():
             self._copy_ops(info)
             self._finalize_cycles(info)
             self._connect_control_inputs(info)
@@ -226,6 +227,7 @@ def _free_scope(graph: Graph, scope: str) -> str:
 # Words
 
 
+@garbage_collection_paused()
 def copy(
     sgv: Any, dst_graph: Graph | None = None, dst_scope: str = "", src_scope: str = "", reuse_dst_scope: bool = False
 ) -> tuple[SubGraphView, TransformerInfo]:
@@ -243,6 +245,7 @@ def copy(
     return Transformer()(view, destination, dst_scope, src_scope, reuse_dst_scope=reuse_dst_scope)
 
 
+@garbage_collection_paused()
 def copy_with_input_replacements(
     sgv: Any,
     replacement_ts: Mapping[Tensor, Tensor],
@@ -272,6 +275,7 @@ def copy_with_input_replacements(
     return copier(view, destination, dst_scope, src_scope, reuse_dst_scope=reuse_dst_scope)
 
 
+@garbage_collection_paused()
 def graph_replace(
     target_ts: Any, replacement_ts: Mapping[Tensor, Tensor], dst_scope: str = "", src_scope: str = "", reuse_dst_scope: bool = False
 ) -> Any:
