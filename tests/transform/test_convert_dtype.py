@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.constants import add_constant, constant_array
+from graphwright.ir.text import to_text
 from graphwright.source.graph_def import to_graph_def
 from graphwright.transform.convert_dtype import convert_weights
 from tests.transform.serving import built, random, serve, traced
@@ -113,3 +114,18 @@ def test_items_in_lists_of_each_kind_are_read():
             "Const", "c", attrs={"value": SerializedAttribute(proto.SerializeToString())}, output_types=[(DTYPES[name], None)]
         )
         np.testing.assert_array_equal(constant_array(node), array)
+
+
+def test_one_number_that_stands_for_many_stays_as_it_is():
+    def build():
+        x = tf.compat.v1.placeholder(tf.float32, [None, 200], name="x")
+        proto = tf.make_tensor_proto(1.5, tf.float32, [200])
+        many = tf.compat.v1.get_default_graph().create_op(
+            "Const", [], [tf.float32], attrs={"dtype": tf.compat.v1.AttrValue(type=1), "value": tf.compat.v1.AttrValue(tensor=proto)}
+        )
+        tf.multiply(x, many.outputs[0], name="y")
+
+    graph = built(build, inputs={"x": "x:0"}, outputs={"y": "y:0"})
+    before = to_text(graph)
+    assert convert_weights(graph) == 0
+    assert to_text(graph) == before

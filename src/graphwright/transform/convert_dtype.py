@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from graphwright.errors import ArgumentError
-from graphwright.ir.attributes import Attribute
+from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Node
@@ -58,7 +58,7 @@ def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bo
         if node.op_type != "Const" or node.outputs[0].dtype.name != "float32" or (where is not None and not where(node)):
             continue
         array = constant_array(node)
-        if array is None or array.size < smallest or not _is_in_range(array, dtype):
+        if array is None or array.size < smallest or _is_compact(node, array) or not _is_in_range(array, dtype):
             continue
         stored = add_constant(graph, f"{node.name}/stored", array, dtype=DTYPES[dtype], device=node.device)
         for control in node.control_inputs:
@@ -84,6 +84,12 @@ def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bo
     if converted:
         put_in_order(graph)
     return converted
+
+
+def _is_compact(node: Node, array: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> bool:
+    """Whether it takes less room than 16 bits for each element, for one number stands for many."""
+    attribute = node.attrs["value"]
+    return isinstance(attribute, SerializedAttribute) and 2 * len(attribute.data) < array.nbytes
 
 
 def _is_in_range(array: np.ndarray[tuple[int, ...], np.dtype[np.float32]], dtype: str) -> bool:

@@ -129,7 +129,12 @@ def linear_of(node: Node, constants: Constants) -> Linear | str:
         return f"{node.name!r} has the layout {layout!r}"
     first = layout.startswith(b"NC") and node.op_type != "MatMul"
     rank = LINEAR[node.op_type]
-    return Linear(node, weights, Layout(1 if first else rank - 1, rank))
+    linear = Linear(node, weights, Layout(1 if first else rank - 1, rank))
+    shape = node.outputs[0].shape
+    made = shape[linear.layout.axis] if shape is not None and len(shape) == rank else None
+    if made not in (None, linear.channels_out):  # a transposed convolution in groups
+        return f"{node.name!r} makes {made} channels, its weights say {linear.channels_out}"
+    return linear
 
 
 def can_hold(array: Array, value: Value) -> bool:
