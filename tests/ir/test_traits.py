@@ -7,7 +7,16 @@ import pytest
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text
-from graphwright.ir.traits import Purity, called_functions, in_place_pairs, is_call, is_view, resource_of, written_resources
+from graphwright.ir.traits import (
+    Purity,
+    called_functions,
+    in_place_pairs,
+    is_call,
+    is_view,
+    resource_of,
+    result_functions,
+    written_resources,
+)
 
 STATEFUL = {"Relu": False, "Neg": False, "MatMul": False, "Custom": True, "RandomUniform": True, "TensorListReserve": False}
 
@@ -105,3 +114,28 @@ def test_pairs_that_kernels_may_share():
     assert in_place_pairs(graph["y"]) == ((0, 0), (1, 0), (2, 0))
     assert in_place_pairs(graph["m"]) == ()
     assert in_place_pairs(graph["s"]) == ((1, 0), (2, 0))
+
+
+def test_the_functions_that_give_a_node_its_results():
+    graph = from_text("""
+        graph "g"
+        %call = PartitionedCall() {f = @inner, other = @unused}
+        %named = inner()
+        %if = StatelessIf() {then_branch = @inner, else_branch = @outer}
+        %case = Case() {branches = [@inner, @outer]}
+        %loop = While() {cond = @outer, body = @inner}
+        %map = MapDataset() {f = @inner}
+
+        function "inner"
+
+        function "outer"
+        """)
+    found = {node.name: result_functions(node) for node in graph}
+    assert found.pop("map") == ("MapDataset",)
+    assert found == {
+        "call": ("inner",),
+        "named": ("inner",),
+        "if": ("inner", "outer"),
+        "case": ("inner", "outer"),
+        "loop": ("inner",),
+    }

@@ -34,7 +34,7 @@ _BINARY_IN_PLACE = frozenset(
     "SoftplusGrad SoftsignGrad SqrtGrad SquaredDifference Sub TanhGrad TruncateDiv Xdivy Xlogy".split()
 )
 
-_WRITE_OPS_PREFIX = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign", "ResourceGather")
+_WRITE_OPS_PREFIX = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
 _PURE_THOUGH_STATEFUL = frozenset({"ReadVariableOp", "VarIsInitializedOp", "VariableShape", "ResourceGather", "ResourceGatherNd"})
 _CONTROL_FLOW = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -106,7 +106,7 @@ def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
 
 def writes_resource(node: Node) -> Value | None:
     """The resource that the node overwrites, or None."""
-    if node.op_type.startswith(_WRITE_OPS_PREFIX) and not node.op_type.startswith("ResourceGather"):
+    if node.op_type.startswith(_WRITE_OPS_PREFIX):
         return node.inputs[0] if node.inputs and node.inputs[0].dtype.name == "resource" else None
     return None
 
