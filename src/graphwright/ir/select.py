@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
+from typing import Any
 
 from graphwright.ir.graph import Graph, Node, Value
 
@@ -153,8 +154,7 @@ def between(
     control: bool = False,
 ) -> list[Node]:
     """The intersection of two walks: what depends on `forward` and is needed by `backward`, in the order of the walk forward."""
-    ahead = walk_forward(forward, inclusive=inclusive, within=within, control=control)
-    behind = set(walk_backward(backward, inclusive=inclusive, within=within, control=control))
+    ahead, behind = _both_ways(forward, backward, inclusive=inclusive, within=within, control=control)
     return [node for node in ahead if node in behind]
 
 
@@ -167,9 +167,14 @@ def walks_union(
     control: bool = False,
 ) -> list[Node]:
     """What depends on `forward`, then what `backward` depends on, each node once."""
-    ahead = walk_forward(forward, inclusive=inclusive, within=within, control=control)
-    behind = walk_backward(backward, inclusive=inclusive, within=within, control=control)
-    return list(dict.fromkeys((*ahead, *behind)))
+    ahead, behind = _both_ways(forward, backward, inclusive=inclusive, within=within, control=control)
+    return list(ahead | behind)
+
+
+def _both_ways(
+    forward: Iterable[Node | Value], backward: Iterable[Node | Value], **options: Any
+) -> tuple[dict[Node, None], dict[Node, None]]:
+    return dict.fromkeys(walk_forward(forward, **options)), dict.fromkeys(walk_backward(backward, **options))
 
 
 def within_boundary(
