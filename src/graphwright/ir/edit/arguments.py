@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.dtypes import DType, Shape
-from graphwright.ir.edit.call_groups import CallGroup, CallSite, call_group
+from graphwright.ir.edit.call_groups import CallGroup, call_group, listed
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.traits import has_known_effects
 from graphwright.ir.walk import backward_reachable, forward_reachable
@@ -106,7 +106,7 @@ def remove_argument(graph: Graph, function: str, index: int) -> None:
     doomed = {key: _unneeded(found, index, is_loop_body=key in group.loop_bodies) for key, found in group.functions.items()}
     for site in group.sites:
         if group.carries(site):
-            check_unneeded(site, index)
+            site.check_unneeded(index)
     with graph.restored_on_error():
         for key, found in group.functions.items():
             body = found.body
@@ -163,7 +163,7 @@ def change_argument(
     given = {site.node: site.arguments[index] for site in group.sites} if values is None else passed_values(group, values, dtype)
     for site in group.sites:
         if group.carries(site):
-            check_retyped(site, index, dtype)
+            site.check_retyped(index, dtype)
     with graph.restored_on_error():
         made: dict[str, Value] = {}
         for key, old in olds.items():
@@ -231,37 +231,6 @@ def check_value(body: Graph, value: Value, dtype: DType, role: str, *, remedy: s
         )
 
 
-def check_unneeded(site: CallSite, index: int) -> None:
-    """Refuse to take away an output of a call that something needs.
-
-    Raises:
-        GraphError: it is read, or the graph, a signature or a collection holds it.
-    """
-    output = site.node.outputs[index]
-    held = any(output in values for _, values in site.node.graph.places_of_values(site.node))
-    if output.uses or held:
-        raise GraphError(
-            f"{output.name} is {f'read by {output.uses[0]}' if output.uses else 'an output of the graph, or held by it'}",
-            where=f"node {site.node.name!r}",
-            remedy="reroute its uses first",
-        )
-
-
-def check_retyped(site: CallSite, index: int, dtype: DType) -> None:
-    """Refuse another dtype of an output of a call that nodes read.
-
-    Raises:
-        GraphError: some do; the message lists them.
-    """
-    output = site.node.outputs[index]
-    if output.dtype != dtype and output.uses:
-        raise GraphError(
-            f"{output.name} of dtype {output.dtype} is read by {output.uses[0]}, and would become {dtype}",
-            where=f"node {site.node.name!r}, read by {listed(output.consumers)}",
-            remedy="reroute its uses first",
-        )
-
-
 def passed_values(group: CallGroup, values: Values, dtype: DType) -> dict[Node, Value]:
     """What each call passes.
 
@@ -279,11 +248,6 @@ def passed_values(group: CallGroup, values: Values, dtype: DType) -> dict[Node, 
             raise GraphError(f"{value.name} has dtype {value.dtype}, the argument {dtype}", where=f"node {node.name!r}")
         passed[node] = value
     return passed
-
-
-def listed(nodes: Sequence[Node]) -> str:
-    """Names for a message."""
-    return ", ".join(repr(node.name) for node in nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
 
 
 def _set_arguments(body: Graph, arguments: Sequence[Value]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
+from graphwright.ir.dtypes import DType
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.function_names import functions_of_node
 from graphwright.ir.graph import Function, Graph, Node, Value
@@ -85,6 +86,35 @@ class CallSite:
         values = self.arguments
         self.set_arguments([*values[:index], *values[index + 1 :]])
 
+    def check_unneeded(self, index: int) -> None:
+        """Refuse to take away an output that something needs.
+
+        Raises:
+            GraphError: it is read, or the graph, a signature or a collection holds it.
+        """
+        output = self.node.outputs[index]
+        held = any(output in values for _, values in self.node.graph.places_of_values(self.node))
+        if output.uses or held:
+            raise GraphError(
+                f"{output.name} is {f'read by {output.uses[0]}' if output.uses else 'an output of the graph, or held by it'}",
+                where=f"node {self.node.name!r}",
+                remedy="reroute its uses first",
+            )
+
+    def check_retyped(self, index: int, dtype: DType) -> None:
+        """Refuse another dtype of an output that nodes read.
+
+        Raises:
+            GraphError: some do; the message lists them.
+        """
+        output = self.node.outputs[index]
+        if output.dtype != dtype and output.uses:
+            raise GraphError(
+                f"{output.name} of dtype {output.dtype} is read by {output.uses[0]}, and would become {dtype}",
+                where=f"node {self.node.name!r}, read by {listed(output.consumers)}",
+                remedy="reroute its uses first",
+            )
+
     def remove_output(self, index: int) -> None:
         """Take away an output that nothing reads."""
         node = self.node
@@ -156,6 +186,11 @@ def call_group(graph: Graph, name: str) -> CallGroup:
         _check_fits(site, group)
     _check_roles(group)
     return group
+
+
+def listed(nodes: Sequence[Node]) -> str:
+    """Names for a message."""
+    return ", ".join(repr(node.name) for node in nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
 
 
 def types_attribute(values: Sequence[Value]) -> Attribute:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.dtypes import Shape, common_shape
-from graphwright.ir.edit.arguments import check_retyped, check_unneeded, check_value, item_at, listed
-from graphwright.ir.edit.call_groups import CallGroup, call_group
+from graphwright.ir.edit.arguments import check_value, item_at
+from graphwright.ir.edit.call_groups import CallGroup, call_group, listed
 from graphwright.ir.graph import Graph, Node, Value
 
 Others = Mapping[str, Value] | Callable[[Graph], Value]
@@ -57,7 +57,7 @@ def remove_result(graph: Graph, function: str, index: int) -> None:
     item_at(group.functions[function].body.outputs, index, "result", function)
     _check_no_loop(group, function, "remove_argument removes a loop variable")
     for site in group.sites:
-        check_unneeded(site, index)
+        site.check_unneeded(index)
     with graph.restored_on_error():
         for found in group.functions.values():
             found.body.outputs = [v for k, v in enumerate(found.body.outputs) if k != index]
@@ -102,7 +102,7 @@ def set_result(graph: Graph, function: str, index: int, value: Value, *, others:
                 remedy="say in the argument others what the other branches return",
             )
     for site in group.sites:
-        check_retyped(site, index, value.dtype)
+        site.check_retyped(index, value.dtype)
     with graph.restored_on_error():
         kept = {key: found.body.outputs[index] for key, found in group.functions.items() if key != function}
         results = _results(group, function, value, kept if others is None else others)
