@@ -79,7 +79,9 @@ def _needed(graph: Graph, key: str, inputs: set[Value], object_ids: Mapping[Valu
             continue
         _check_possible(item, key)
         needed.add(item)
-        stack += [*item.inputs, *item.control_inputs]
+        # An argument is there from the start, so nothing waits for it.
+        waits = [c for c in item.control_inputs if not any(v in inputs or v in object_ids for v in c.outputs)]
+        stack += [*item.inputs, *waits]
     return needed, tuple(captures)
 
 
