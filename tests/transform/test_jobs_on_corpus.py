@@ -44,7 +44,14 @@ JOBS = {
     "all": for_serving,
 }
 WRITES_ITS_VARIABLES = {"mutable_state", "training_step"}
-QUICK = {("tf1_loop", "debug"), ("tf1_loop", "all"), ("tf1_table", "all"), ("ragged_strings", "all"), ("tf1_sparse_signature", "all")}
+QUICK = {
+    ("table_from_a_file", "inline"),
+    ("tf1_loop", "debug"),
+    ("tf1_loop", "all"),
+    ("tf1_table", "all"),
+    ("ragged_strings", "all"),
+    ("tf1_sparse_signature", "all"),
+}
 CASES = [
     pytest.param(name, job, marks=() if (name, job) in QUICK else pytest.mark.slow) for name in CORPUS if name not in SLOW for job in JOBS
 ]
