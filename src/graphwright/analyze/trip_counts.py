@@ -75,7 +75,9 @@ def follow_loop(
     followed = needed | {k for k, a in enumerate(arguments) if a is not None}
     numbers: list[Scalar | None] = [a if k in followed else None for k, a in enumerate(arguments)]
     certain = True
-    for count in range(_LONGEST):
+    known_at_start = {v: n is not None for v, n in zip(loop.condition_inputs, numbers, strict=True)}
+    longest = _LONGEST if _can_be_decided(loop.condition, known_at_start, constant) else 0
+    for count in range(longest):
         goes_on = _evaluate(loop.condition, dict(zip(loop.condition_inputs, numbers, strict=True)), constant)
         if goes_on is not None and not goes_on:
             return (TripCount(count, "exact"), tuple(numbers)) if certain else (TripCount(count, "at most"), _unchanging(loop, arguments))
@@ -86,6 +88,19 @@ def follow_loop(
             break  # nothing that the condition knows changes any more
         numbers = following
     return TripCount(1, "unknown"), _unchanging(loop, arguments)
+
+
+def _can_be_decided(value: Value, known: dict[Value, bool], constant: ConstantNumber) -> bool:
+    """Whether the scalar may be computed for some numbers of what is known: else no iteration needs to be looked at."""
+    if value not in known:
+        node = value.producer
+        known[value] = constant(value) is not None
+        if node.op_type in _HANDED_ON:
+            known[value] = _can_be_decided(node.inputs[0], known, constant)
+        elif node.op_type in _SCALAR_OPERATIONS:
+            decided = [_can_be_decided(v, known, constant) for v in node.inputs]
+            known[value] = any(decided) if node.op_type in ("LogicalAnd", "LogicalOr") else all(decided)
+    return known[value]
 
 
 def _unchanging(loop: CountedLoop, arguments: Sequence[Scalar | None]) -> tuple[Scalar | None, ...]:

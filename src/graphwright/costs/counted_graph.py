@@ -69,7 +69,7 @@ class Countable:
             return _from_graph(self.target, self.given or {}, self.outputs, batch)
         traced = trace(self.target, feeds=self.given, inputs=self.inputs, mode=self.mode, batch=self.batch, open_batch=batch)
         graph, binding = from_concrete_function(traced.function, planned=False)
-        flat, _ = flatten_graph(graph, traced.shapes_by_position, fold_floats=False)
+        flat, _ = flatten_graph(graph, traced.shapes_by_position, infer=True, fold_floats=False)
         return CountedGraph(traced.name, flat, traced.feeds, binding, traced.arguments)
 
 

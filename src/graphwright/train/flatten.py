@@ -59,7 +59,7 @@ def flatten_graph(
 
     Args:
         feeds: shapes of inputs by position, where they are not static in the graph.
-        infer: whether to infer shapes even where the feeds bind nothing new.
+        infer: whether to infer shapes where sizes are unknown although the feeds bind nothing new.
         fold_floats: whether arithmetic on float constants goes; what is counted keeps it.
 
     Raises:
@@ -76,7 +76,9 @@ def flatten_graph(
         run_iterations_in_order(graph)
         remove_dead_code(graph)
     # Inference imports the graph, which is the slow part: tracing with static shapes has inferred nearly all already.
-    if infer or has_loops or any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
+    has_rounds = any(node.op_type == "NextIteration" for node in graph.nodes)
+    open_sizes = infer and _has_unknown_sizes(graph)
+    if has_rounds or open_sizes or has_loops or any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
         infer_flat_shapes(graph, feeds)
     for _ in range(_ROUNDS):  # folding makes shapes known, which makes more foldable
         folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
