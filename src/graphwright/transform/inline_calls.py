@@ -25,6 +25,7 @@ def inline_calls(graph: Graph, purity: Purity | None = None) -> int:
         GraphError: a called function is not in the library.
         UnsupportedError: a function calls itself.
 
+    >>> from graphwright.ir.attributes import FunctionReference
     >>> from graphwright.ir.graph import DTYPES, Function
     >>> f32 = (DTYPES["float32"], (2,))
     >>> body = Graph("f")
