@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from graphwright.costs.inspection import SweepResult as SweepResult
     from graphwright.costs.inspection import inspect as inspect
     from graphwright.costs.inspection import sweep as sweep
+    from graphwright.costs.peak import predict_peak as predict_peak
     from graphwright.ir.graph import Graph as Graph
     from graphwright.report.diff import diff as diff
     from graphwright.report.flop_count import FlopCount as FlopCount
     from graphwright.report.drawing import draw as draw
+    from graphwright.report.peak_prediction import PeakPrediction as PeakPrediction
     from graphwright.report.results import Inspection as Inspection
     from graphwright.report.results import MemoryPlan as MemoryPlan
     from graphwright.run.measure import measure as measure
@@ -71,6 +73,7 @@ _HOME = {
     "MemoryPlan": "graphwright.report.results",
     "MissingDependencyError": "graphwright.errors",
     "OptimizedStep": "graphwright.train.optimize_memory",
+    "PeakPrediction": "graphwright.report.peak_prediction",
     "SweepResult": "graphwright.costs.inspection",
     "UnknownShapeError": "graphwright.errors",
     "UnsupportedError": "graphwright.errors",
@@ -92,6 +95,7 @@ _HOME = {
     "measure_many": "graphwright.run.measure",
     "merge_models": "graphwright.transform.merge_models",
     "optimize_memory": "graphwright.train.optimize_memory",
+    "predict_peak": "graphwright.costs.peak",
     "register_flops": "graphwright.costs.flops",
     "remove_debug_ops": "graphwright.transform.remove_debug_ops",
     "rename_inputs": "graphwright.transform.rename_interface",

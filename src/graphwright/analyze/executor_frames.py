@@ -97,14 +97,17 @@ class Frames:
     # What the threads ask
 
     def roots(self) -> Sequence[Token]:
+        """The nodes without inputs."""
         self.root.iterations[0].running = len(self.numbered.roots)
         return [Token(k, self.root, 0, False) for k in self.numbered.roots]
 
     def is_cheap(self, token: Token) -> bool:
+        """Whether its kernel runs in the thread that made it ready."""
         k = token.node
         return token.dead or self.types[k] in CHEAP or (self.runs[k] >= RUNS_TO_CHEAP and self._time(k) < QUICK_S)
 
     def start(self, token: Token) -> float:
+        """Run the kernel on buffers; returns its time."""
         k = token.node
         node = self.numbered.nodes[k]
         entries = token.frame.iterations[token.iteration].entries
@@ -132,6 +135,7 @@ class Frames:
         return self.varied[k]
 
     def finish(self, token: Token) -> Sequence[Token]:
+        """Let go of the inputs, hand on the outputs."""
         run = self.running.pop(token)
         node = self.numbered.nodes[token.node]
         if token.dead:

@@ -54,7 +54,7 @@ def allocated_bytes(nbytes: int) -> int:
 class Buffer:
     """Bytes with a count of holders. `items` are the elements of a list, which is a buffer without bytes of its own."""
 
-    __slots__ = ("born", "died", "items", "nbytes", "number", "refs", "value")
+    __slots__ = ("born", "died", "forwarded", "items", "nbytes", "number", "refs", "value")
 
     def __init__(self, value: Value | None, nbytes: int, born: int) -> None:
         self.value = value
@@ -64,6 +64,11 @@ class Buffer:
         self.died = -1
         self.number: Scalar | None = None
         self.items: list[Buffer | None] | None = None
+        self.forwarded: list[tuple[int, Value]] = []  # whose bytes they became, and when
+
+    def value_at(self, clock: int) -> Value | None:
+        """The value whose bytes they were."""
+        return next((value for when, value in reversed(self.forwarded) if when <= clock), self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,7 @@ class PeakState:
         resident_bytes: there from the start.
         freed_resident_bytes: of those, what had been freed by then.
         order: names of the nodes in the order in which their kernels started.
+        notes: what is not exact, in words.
     """
 
     peak_bytes: int
@@ -88,6 +94,7 @@ class PeakState:
     resident_bytes: int
     freed_resident_bytes: int
     order: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 class Memory:
@@ -130,10 +137,17 @@ class Memory:
     def result(self) -> PeakState:
         """What was found; to be asked when all nodes have run."""
         at = self.peak_at
-        held = [b for b in self.made if b.born <= at and (b.died < 0 or b.died > at)]
-        live = sorted(((b.value, b.nbytes) for b in held if b.value is not None and b.nbytes), key=lambda item: (-item[1], item[0].name))
+        held = [(b.value_at(at), b.nbytes) for b in self.made if b.born <= at and (b.died < 0 or b.died > at)]
+        live = sorted(((value, n) for value, n in held if value is not None), key=lambda item: (-item[1], item[0].name))
         return PeakState(
-            self.peak, self.peak_node, tuple(live), self.peak_workspace, self.resident_bytes, self.peak_freed, tuple(self.order)
+            self.peak,
+            self.peak_node,
+            tuple(live),
+            self.peak_workspace,
+            self.resident_bytes,
+            self.peak_freed,
+            tuple(self.order),
+            tuple(self.notes),
         )
 
     # One kernel
@@ -261,7 +275,7 @@ class Memory:
         for i, o in self.pairs[node]:
             buffer = inputs[i]
             if outputs[o] is None and buffer is not None and self._can_forward(node, i, o, buffer):
-                buffer.value = node.outputs[o]
+                buffer.forwarded.append((self.clock, node.outputs[o]))
                 outputs[o] = self._held(buffer)
         for o, value in enumerate(node.outputs):
             if outputs[o] is None:

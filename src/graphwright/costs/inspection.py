@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphwright.errors import ArgumentError, GraphwrightError
+from graphwright.analyze.cost import TaskMap
+from graphwright.costs.peak import executor_peak, inter_op_threads
+from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnknownShapeError, UnsupportedError
+from graphwright.ir.graph import Graph
 from graphwright.plan.budget import parse_budget
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import lower_bound
+from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import Inspection
 from graphwright.report.units import format_bytes
 from graphwright.run.measure import measure as measure_step
@@ -19,6 +23,8 @@ from graphwright.train.planning import HOW_PEAK, map_tasks
 from graphwright.train.summary import count_parameters, find_roles, flops_by_direction, flops_rule, make_layers, make_timeline
 from graphwright.train.targets import Feed, Mode, Target, trace
 
+_EXECUTOR_NODES = 20_000
+_EXECUTOR_SIMULATIONS = 3
 _HOW = {
     "peak": HOW_PEAK.replace("a fixed total order of", "the order in which the step was traced, of"),
     "parameters": "sizes of the variables that the step captures; optimizer state is what the backward pass writes and the forward pass "
@@ -39,6 +45,9 @@ def inspect(
     measure: bool = False,
 ) -> Inspection:
     """What a step costs: peak memory and what is live there, parameters, FLOPs, per layer.
+
+    The figures are for the order in which the step was traced; `executor` is the peak in the order that TensorFlow's executor
+    takes (see `predict_peak`), with the range in which it lies.
 
     Args:
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, or the path of a `.keras` file, a SavedModel or a graph.
@@ -81,6 +90,8 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
     bound = lower_bound(tasks.costs)
     flops = flops_rule(flat.loops)
     forward, backward, unknown = flops_by_direction(flat.graph)
+    executor, reason = _executor_peak(traced, flat.graph, tasks)
+    how = _HOW | ({"executor's order": reason} if reason else {}) | ({"loops": "; ".join(flat.loops.notes)} if flat.loops.notes else {})
     return Inspection(
         name=traced.name,
         feeds=traced.feeds,
@@ -95,9 +106,24 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
         resident_bytes=tasks.costs.resident_bytes,
         lower_bound_bytes=bound.nbytes,
         lower_bound_reason=f"{bound.reason}: {100 * bound.nbytes / timeline.peak_bytes:.0f} % of the peak",
-        how=_HOW | ({"loops": "; ".join(flat.loops.notes)} if flat.loops.notes else {}),
+        how=how,
         measured=measured,
+        executor=executor,
     )
+
+
+def _executor_peak(traced: Target, graph: Graph, tasks: TaskMap) -> tuple[PeakPrediction | None, str]:
+    """The peak in the executor's order, and how it was obtained, or why there is none."""
+    if len(graph) > _EXECUTOR_NODES:
+        return (
+            None,
+            f"not simulated, since TensorFlow takes long to prepare a graph of more than {_EXECUTOR_NODES:,} nodes; see predict_peak",
+        )
+    try:
+        found = executor_peak(traced, graph, tasks, threads=inter_op_threads(), simulations=_EXECUTOR_SIMULATIONS)
+    except (GraphError, UnknownShapeError, UnsupportedError) as error:
+        return None, f"not simulated: {str(error).splitlines()[0]}"
+    return found, "; ".join(found.how.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from graphwright.analyze.measurement import Measurement
+
+if TYPE_CHECKING:
+    from graphwright.report.peak_prediction import PeakPrediction
 
 Role = Literal["weights", "optimizer state", "inputs", "residuals", "gradients", "temporaries"]
 ROLES: tuple[Role, ...] = ("weights", "optimizer state", "inputs", "residuals", "gradients", "temporaries")
@@ -109,6 +112,7 @@ class Inspection:
     lower_bound_reason: str  # for example "op decoder/conv9/Conv2D alone needs 83 %"
     how: Mapping[str, str]  # figure -> how it was obtained
     measured: Measurement | None = None
+    executor: PeakPrediction | None = None  # the peak in the order of TensorFlow's executor; all else is for the traced order
 
     @property
     def verdict(self) -> str:

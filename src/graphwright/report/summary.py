@@ -103,6 +103,7 @@ def inspection_facts(inspection: Inspection) -> list[Fact]:
     parameters = inspection.parameters
     return [
         Fact("peak", format_bytes(inspection.peak_bytes), _peak_note(inspection.timeline)),
+        *_executor_facts(inspection),
         Fact("resident", format_bytes(inspection.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
         Fact("lower bound", format_bytes(inspection.lower_bound_bytes), inspection.lower_bound_reason),
         Fact("trainable parameters", format_count(parameters.trainable), format_bytes(parameters.trainable_bytes)),
@@ -133,9 +134,11 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
 
 def inspection_comparisons(inspection: Inspection) -> list[Comparison]:
     """Predicted next to measured for an inspection; a missing measurement is said, not left out."""
-    measured = inspection.measured
+    measured, executor = inspection.measured, inspection.executor
+    peak = measured.peak_bytes if measured else None
     return [
-        _compare_bytes("peak", inspection.peak_bytes, measured.peak_bytes if measured else None),
+        _compare_bytes("peak", inspection.peak_bytes, peak),
+        *([_compare_bytes("peak, executor's order", executor.peak_bytes, peak)] if executor else []),
         _compare_bytes("resident", inspection.resident_bytes, measured.resident_bytes if measured else None),
         Comparison("time of a step", NOT_PREDICTED, _time(measured.time_s if measured else math.nan), ""),
     ]
@@ -211,6 +214,16 @@ def _peak_note(timeline: Timeline) -> str:
     if not timeline.labels:
         return ""
     return f"at step {format_count(timeline.peak_step + 1)} of {format_count(len(timeline.labels))}, {timeline.labels[timeline.peak_step]}"
+
+
+def _executor_facts(inspection: Inspection) -> list[Fact]:
+    executor = inspection.executor
+    if executor is None:
+        return []
+    low, high = format_bytes(executor.low_bytes), format_bytes(executor.high_bytes)
+    spread = f"{low} to {high}, " if low != high else ""
+    threads = "1 inter-op thread" if executor.threads == 1 else f"{executor.threads} inter-op threads"
+    return [Fact("executor's order", format_bytes(executor.peak_bytes), f"{spread}as TensorFlow runs the step by itself, {threads}")]
 
 
 def _budget_note(plan: MemoryPlan) -> str:

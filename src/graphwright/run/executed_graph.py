@@ -79,9 +79,9 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
             f"the step runs as {len(partitions)} graphs", where=f"step {like.name!r}", cause="its operations are placed on several devices"
         )
     graph_def = _numbered_as_constructed(partitions[0])
-    position = {node.name: node.attr["index"].i for node in record.pre_optimization_graph.node if node.op == "_Arg"}
-    names = {position[n.name]: n.name for n in graph_def.node if n.op == "_Arg" and n.name in position}
-    known = {name: like.inputs[k].shape for k, name in names.items() if like.inputs[k].dtype.name != "resource"}
+    position: dict[str, int] = {node.name: node.attr["index"].i for node in record.pre_optimization_graph.node if node.op == "_Arg"}
+    names: dict[int, str] = {position[n.name]: n.name for n in graph_def.node if n.op == "_Arg" and n.name in position}
+    known: dict[str, Shape] = {name: like.inputs[k].shape for k, name in names.items() if like.inputs[k].dtype.name != "resource"}
     graph = from_graph_def(graph_def, name=like.name, file_order=True)
     inferred = {} if shapes is None else shapes
     if any(value.name not in inferred for node in graph.nodes for value in node.outputs):

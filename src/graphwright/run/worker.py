@@ -31,7 +31,7 @@ def main(directory: Path) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(request["intra_op_threads"])
     tf.config.experimental.enable_tensor_float_32_execution(request["tensor_float_32"])
     steps = read_steps(directory)
-    measured = {"memory": _memory, "time": _time}[request["kind"]](steps, request, directory)
+    measured = {"memory": _memory, "time": _time}[request["kind"]](steps, request | {"directory": directory})
     result = {
         **measured,
         "device": _device(),
@@ -45,7 +45,7 @@ def main(directory: Path) -> None:
     new.replace(directory / "result.json")
 
 
-def _memory(steps: Mapping[str, StoredStep], request: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+def _memory(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
     """Growth during each of the steps, after those that fill caches."""
     ((name, step),) = steps.items()
     run = _runner(step, request["options"][name])
@@ -56,14 +56,14 @@ def _memory(steps: Mapping[str, StoredStep], request: Mapping[str, Any], directo
         with collected_graphs() if request["graphs"] and k == 0 else nullcontext([]) as graphs:
             run()
         for number, graph in enumerate(graphs):
-            Path(directory, f"graph{number}.pb").write_bytes(graph)
+            Path(request["directory"], f"graph{number}.pb").write_bytes(graph)
     growths = [growth_of(run) for _ in range(request["steps"])]
     if _device() != "GPU:0":
         meter.check()
     return {"growths": growths}
 
 
-def _time(steps: Mapping[str, StoredStep], request: Mapping[str, Any], _: Path) -> dict[str, Any]:
+def _time(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
     """Wall time of each step; several steps take turns, so that a machine that slows down slows all of them."""
     runs = {name: _runner(step, request["options"][name]) for name, step in steps.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}

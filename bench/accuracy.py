@@ -1,0 +1,208 @@
+"""Predicted peaks next to measured ones, and FLOPs next to what other tools count.
+
+    python -m bench.accuracy                          # every model, training and inference, three batch sizes: half an hour on two cores
+    python -m bench.accuracy --models unet --quick    # small models, one batch size
+    python -m bench.accuracy --from-json FILE         # the tables again, as Markdown
+
+For each model, mode and batch size the peak is measured in fresh processes: with the order fixed by control edges, and as the
+step is, with two inter-op threads (with the middle batch size also with one). Beside it stands what is predicted:
+
+- ordered: `predict_peak(order="traced")`, the order that the control edges hold;
+- executor: TensorFlow's executor simulated on the very graph that the measured process ran (TensorFlow numbers
+  the nodes anew in each process, and the order hangs on the numbers), and the range that
+  `predict_peak(order="executor")` gives without knowing that graph;
+- Grappler: `DeterminePeakMemoryUsage`.
+
+Each model runs in a process of its own. Results are written after each row, and rows that the file has are not measured again
+(unless --again is given): the graphs that ran are kept in the temporary folder, so that predictions can be made anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from rich.console import Console
+
+from bench.accuracy_table import AccuracyResults, FlopRow, PeakRow, as_markdown, print_tables
+
+BATCHES = {
+    "unet": (1, 2, 3),
+    "resnet50": (2, 4, 8),
+    "densenet121": (2, 4, 8),
+    "transformer": (1, 2, 4),
+    "transformer_bfloat16": (1, 2, 4),
+    "mlp1000": (256, 512, 1024),
+    "lstm": (16, 32, 64),
+}
+SMALL_BATCH = {"unet": 8, "resnet50": 16, "densenet121": 16, "transformer": 4, "transformer_bfloat16": 4, "mlp1000": 2048, "lstm": 64}
+MODES = ("train", "infer")
+THREADS = (1, 2)
+_NUMBERINGS = {"lstm": 3}
+
+
+class Accuracy:
+    """Measures one model and keeps its rows in the file."""
+
+    def __init__(self, name: str, path: Path, console: Console, *, quick: bool, again: bool) -> None:
+        self.name, self.path, self.console, self.quick = name, path, console, quick
+        self.size = "small" if quick else "full"
+        self.batches = (SMALL_BATCH[name],) if quick else BATCHES[name]
+        self.results = AccuracyResults.read(path)
+        self.known = {} if again else {row.key: (row.measured_bytes, row.resident_bytes, row.how) for row in self.results.peaks}
+        self.results.drop(name)
+        self.records = Path(tempfile.gettempdir()) / "graphwright-accuracy"
+        self.records.mkdir(exist_ok=True)
+
+    def run(self) -> None:
+        """All rows of the model."""
+        from bench import zoo
+
+        for batch in self.batches:
+            reference = zoo.make(self.name, size=self.size, batch=batch)
+            for mode in MODES:
+                self.console.print(f"{self.name}, {mode}, batch {batch}", style="dim")
+                step, inputs = step_of(reference, mode)
+                for row in self._peaks(step, inputs, mode, batch):
+                    self.results.peaks.append(row)
+                    self.results.write(self.path)
+                self.results.flops.append(self._flops(step, inputs, mode, batch))
+                self.results.write(self.path)
+
+    def _peaks(self, step: Any, inputs: tuple[Any, ...], mode: str, batch: int) -> Iterator[PeakRow]:
+        from graphwright.costs.peak import executor_peak
+        from graphwright.run.executed_graph import read_executed_graph
+        from graphwright.run.grappler_estimate import grappler_peak_bytes
+        from graphwright.run.measure import measure
+        from graphwright.train.flatten import flatten
+        from graphwright.train.planning import map_tasks
+        from graphwright.train.targets import trace
+
+        traced = trace(step, inputs=inputs)
+        flat = flatten(traced.function, traced.shapes_by_position)
+        tasks = map_tasks(flat)
+        grappler = grappler_peak_bytes(traced.function)
+        steps = 1 if not self.quick else 2
+        fixed, predicted = fixed_order(traced)
+        key = (self.name, self.size, mode, batch, "ordered", max(THREADS))
+        measured = self.known.get(key) or _figures(
+            measure(fixed, inputs, time=False, steps=steps, inter_op_threads=max(THREADS), grappler=False)
+        )
+        yield PeakRow(*key, *measured[:2], predicted, predicted, predicted, grappler, measured[2])
+        for threads in THREADS if batch == self.batches[len(self.batches) // 2] else THREADS[-1:]:
+            key = (self.name, self.size, mode, batch, "executor", threads)
+            record = self.records / ("-".join(map(str, key)) + ".pb")
+            if key in self.known and record.exists():
+                measured, graphs = self.known[key], [record.read_bytes()]
+            else:
+                graphs = []
+                measured = _figures(measure(step, inputs, time=False, steps=steps, inter_op_threads=threads, graphs=graphs))
+                graphs = [max(graphs, key=len)]
+                record.write_bytes(graphs[0])
+            ran = read_executed_graph(graphs, like=flat.graph)
+            same = executor_peak(traced, flat.graph, tasks, threads=threads, simulations=1, graphs=[ran])
+            anew = executor_peak(traced, flat.graph, tasks, threads=threads, simulations=_NUMBERINGS.get(self.name, 5))
+            low, high = min(anew.low_bytes, same.low_bytes), max(anew.high_bytes, same.high_bytes)
+            yield PeakRow(*key, *measured[:2], same.peak_bytes, low, high, grappler, measured[2])
+
+    def _flops(self, step: Any, inputs: tuple[Any, ...], mode: str, batch: int) -> FlopRow:
+        import graphwright as gw
+
+        counted = gw.count_flops(step, inputs=inputs)
+        unknown = sum(ops.count for ops in counted.unknown.values())
+        return FlopRow(self.name, self.size, mode, batch, counted.total, profiler_flops(step.get_concrete_function(*inputs).graph), unknown)
+
+
+def _figures(measured: Any) -> tuple[int, int, str]:
+    return measured.peak_bytes, measured.resident_bytes, measured.how
+
+
+def step_of(reference: Any, mode: str) -> tuple[Any, tuple[Any, ...]]:
+    """The step of a mode, and its inputs."""
+    import tensorflow as tf
+
+    if mode == "train":
+        return reference.step, reference.inputs
+    model = reference.model
+
+    @tf.function
+    def infer(x: Any) -> Any:
+        return model(x, training=False)
+
+    return infer, reference.inputs[:1]
+
+
+def fixed_order(traced: Any) -> tuple[Any, int]:
+    """The step with the traced order held by control edges, and its predicted peak."""
+    from graphwright.plan.model import Schedule
+    from graphwright.plan.simulate import simulate
+    from graphwright.source.concrete_function import to_concrete_function
+    from graphwright.train.flatten import flatten
+    from graphwright.train.planning import map_tasks
+    from graphwright.transform.branch_order import order_branches
+    from graphwright.transform.rematerialize import apply_schedule
+
+    flat = flatten(traced.function, traced.shapes_by_position)
+    tasks = map_tasks(flat)
+    order = Schedule(tasks.costs.order)
+    peak = simulate(tasks.costs, order).peak_bytes
+    apply_schedule(tasks, order)
+    order_branches(flat.graph)
+    return to_concrete_function(flat.graph, flat.binding), peak
+
+
+def profiler_flops(graph: Any) -> int:
+    """What `tf.compat.v1.profiler` counts."""
+    import tensorflow as tf
+
+    profiler = tf.compat.v1.profiler
+    options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation()).with_empty_output().build()
+    return int(profiler.profile(graph, cmd="op", options=options).total_float_ops)
+
+
+def _run_models(options: argparse.Namespace, path: Path) -> int:
+    died = 0
+    for name in options.models:
+        command = [sys.executable, "-m", "bench.accuracy", "--child", "--models", name, "--json", str(path)]
+        command += [f"--{flag}" for flag in ("quick", "again") if getattr(options, flag)]
+        died += subprocess.run(command, check=False).returncode != 0
+    return died
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.accuracy", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--models", nargs="+", choices=tuple(BATCHES), default=None, metavar="MODEL", help=", ".join(BATCHES))
+    parser.add_argument("--quick", action="store_true", help="small models, one batch size each; by default unet and transformer")
+    parser.add_argument("--json", type=Path, default=None, help="the file for the results; default bench/results/accuracy.json")
+    parser.add_argument("--again", action="store_true", help="measure anew what the file has; else only the predictions are made anew")
+    parser.add_argument("--from-json", type=Path, default=None, help="print the tables of a file as Markdown and stop")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.from_json is not None:
+        if not options.from_json.exists():
+            parser.error(f"there is no file {options.from_json}")
+        print(as_markdown(AccuracyResults.read(options.from_json)))
+        return 0
+    options.models = options.models or (["unet", "transformer"] if options.quick else list(BATCHES))
+    console = Console()
+    name = "accuracy-quick.json" if options.quick else "accuracy.json"
+    path = options.json or Path(__file__).parent / "results" / name
+    if options.child:
+        Accuracy(options.models[0], path, console, quick=options.quick, again=options.again).run()
+        return 0
+    died = _run_models(options, path)
+    print_tables(AccuracyResults.read(path), console)
+    console.print(f"kept in {path}; --from-json {path} prints them as Markdown", style="dim")
+    return 1 if died else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""The rows of `bench.accuracy`, their file, and their tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+MIB = 2**20
+GOAL = 0.03
+
+
+@dataclass(frozen=True)
+class PeakRow:
+    """One measured peak, with what was predicted for it.
+
+    Attributes:
+        order: "ordered" by control edges, or "executor": TensorFlow's own.
+        predicted_bytes: for the executor's order, on the graph that the measured process ran.
+        low_bytes: the least that the executor's order may need, over several numberings of the graph.
+        high_bytes: the most.
+        grappler_bytes: Grappler's estimate.
+    """
+
+    model: str
+    size: str
+    mode: str
+    batch: int
+    order: str
+    threads: int
+    measured_bytes: int
+    resident_bytes: int
+    predicted_bytes: int
+    low_bytes: int
+    high_bytes: int
+    grappler_bytes: int
+    how: str
+
+    @property
+    def key(self) -> tuple[str, str, str, int, str, int]:
+        """What was measured."""
+        return self.model, self.size, self.mode, self.batch, self.order, self.threads
+
+    @property
+    def error(self) -> float:
+        """Of our prediction, as a share of the measured peak."""
+        return self.predicted_bytes / self.measured_bytes - 1
+
+    @property
+    def grappler_error(self) -> float:
+        """Of Grappler's estimate."""
+        return self.grappler_bytes / self.measured_bytes - 1
+
+
+@dataclass(frozen=True)
+class FlopRow:
+    """FLOPs of one step, as we and as TensorFlow's profiler count them."""
+
+    model: str
+    size: str
+    mode: str
+    batch: int
+    flops: float
+    profiler_flops: int
+    unknown_ops: int
+
+
+@dataclass
+class AccuracyResults:
+    """All rows of a file."""
+
+    peaks: list[PeakRow] = field(default_factory=list[PeakRow])
+    flops: list[FlopRow] = field(default_factory=list[FlopRow])
+
+    @classmethod
+    def read(cls, path: Path) -> AccuracyResults:
+        """The rows of the file; none where there is no file."""
+        if not path.exists():
+            return cls()
+        data = json.loads(path.read_text())
+        return cls([PeakRow(**row) for row in data["peaks"]], [FlopRow(**row) for row in data["flops"]])
+
+    def write(self, path: Path) -> None:
+        """Replace the file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps({"peaks": [asdict(r) for r in self.peaks], "flops": [asdict(r) for r in self.flops]}, indent=1) + "\n")
+        new.replace(path)
+
+    def drop(self, model: str) -> None:
+        """Forget the rows of a model."""
+        self.peaks = [row for row in self.peaks if row.model != model]
+        self.flops = [row for row in self.flops if row.model != model]
+
+
+PEAK_COLUMNS = ("model", "mode", "batch", "order", "threads", "measured MiB", "predicted MiB", "error", "range MiB", "Grappler")
+FLOP_COLUMNS = ("model", "mode", "batch", "GFLOP", "tf.compat.v1.profiler", "difference", "uncounted ops")
+
+
+def peak_cells(row: PeakRow) -> tuple[str, ...]:
+    """The cells of a row."""
+    span = f"{row.low_bytes / MIB:,.1f} to {row.high_bytes / MIB:,.1f}" if row.order == "executor" else ""
+    return (
+        row.model,
+        row.mode,
+        str(row.batch),
+        row.order,
+        str(row.threads),
+        f"{row.measured_bytes / MIB:,.1f}",
+        f"{row.predicted_bytes / MIB:,.1f}",
+        f"{100 * row.error:+.1f} %",
+        span,
+        f"{100 * row.grappler_error:+.0f} %",
+    )
+
+
+def flop_cells(row: FlopRow) -> tuple[str, ...]:
+    """The cells of a row."""
+    difference = f"{100 * (row.profiler_flops / row.flops - 1):+.1f} %" if row.flops else ""
+    return (
+        row.model,
+        row.mode,
+        str(row.batch),
+        f"{row.flops / 1e9:,.3f}",
+        f"{row.profiler_flops / 1e9:,.3f}",
+        difference,
+        str(row.unknown_ops),
+    )
+
+
+def verdict(rows: Sequence[PeakRow]) -> str:
+    """How many rows are within the goal."""
+    parts: list[str] = []
+    for order, words in (("ordered", "order held by control edges"), ("executor", "the executor's order")):
+        mine = [row for row in rows if row.order == order]
+        if mine:
+            within = sum(abs(row.error) <= GOAL for row in mine)
+            worst = max(mine, key=lambda row: abs(row.error))
+            theirs = sum(abs(row.grappler_error) <= GOAL for row in mine)
+            parts.append(
+                f"{words}: {within} of {len(mine)} within {100 * GOAL:.0f} % (Grappler: {theirs}), "
+                f"worst {100 * worst.error:+.1f} % ({worst.model}, {worst.mode}, batch {worst.batch}, threads {worst.threads})"
+            )
+    return "; ".join(parts)
+
+
+def print_tables(results: AccuracyResults, console: Console) -> None:
+    """Both tables."""
+    for title, columns, cells in _tables(results):
+        table = Table(title=title, title_justify="left")
+        for index, column in enumerate(columns):
+            table.add_column(column, justify="left" if index < 2 else "right")
+        for row in cells:
+            table.add_row(*row)
+        console.print(table)
+    console.print(verdict(results.peaks))
+
+
+def as_markdown(results: AccuracyResults) -> str:
+    """Both tables, as Markdown."""
+    lines: list[str] = []
+    for title, columns, cells in _tables(results):
+        lines += [f"**{title}**", "", f"| {' | '.join(columns)} |", f"|{'---|' * 2}{'---:|' * (len(columns) - 2)}"]
+        lines += [f"| {' | '.join(row)} |" for row in cells] + [""]
+    return "\n".join([*lines, verdict(results.peaks)])
+
+
+def _tables(results: AccuracyResults) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    return [
+        ("Peak memory, predicted and measured", PEAK_COLUMNS, [peak_cells(row) for row in results.peaks]),
+        ("FLOPs of a step", FLOP_COLUMNS, [flop_cells(row) for row in results.flops]),
+    ]

@@ -1,0 +1,72 @@
+"""What `predict_peak` gives: the peak of a step, for one order of execution, and what is live there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from graphwright.report.results import LiveBuffer, Role
+
+Order = Literal["traced", "executor"]
+
+
+@dataclass(frozen=True)
+class PeakPrediction:
+    """The predicted peak memory of a step. Returned by `graphwright.predict_peak`.
+
+    Attributes:
+        name: of the step.
+        feeds: shape by argument.
+        order: "traced" for one fixed order of all operations, the one in which the step was traced; "executor" for TensorFlow's own.
+        threads: inter-op threads that run kernels; with the traced order they make no difference.
+        peak_bytes: the peak, resident bytes included; of several simulations the median.
+        low_bytes: the smallest peak of all simulations.
+        high_bytes: the largest.
+        simulations: how many; 1 where nothing is left to chance.
+        resident_bytes: variables, inputs and constants.
+        peak_op: the operation at which the peak is reached.
+        live: what is held there, largest first.
+        by_role: bytes at the peak; they add up to `peak_bytes`.
+        by_layer: bytes at the peak by name scope of the layer, largest first; workspace and rounding are in none.
+        how: by figure, how it was obtained.
+    """
+
+    name: str
+    feeds: Mapping[str, tuple[int, ...]]
+    order: Order
+    threads: int
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+    simulations: int
+    resident_bytes: int
+    peak_op: str
+    live: tuple[LiveBuffer, ...]
+    by_role: Mapping[Role, int]
+    by_layer: Mapping[str, int]
+    how: Mapping[str, str]
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers, bytes in all `_bytes`."""
+        return {
+            "name": self.name,
+            "feeds": {name: list(shape) for name, shape in self.feeds.items()},
+            "order": self.order,
+            "threads": self.threads,
+            "peak_bytes": self.peak_bytes,
+            "low_bytes": self.low_bytes,
+            "high_bytes": self.high_bytes,
+            "simulations": self.simulations,
+            "resident_bytes": self.resident_bytes,
+            "peak_op": self.peak_op,
+            "bytes_by_role": dict(self.by_role),
+            "bytes_by_layer": dict(self.by_layer),
+            "live": [{"name": b.name, "op_type": b.op_type, "layer": b.layer, "role": b.role, "bytes": b.nbytes} for b in self.live],
+            "how": dict(self.how),
+        }
+
+    def __str__(self) -> str:
+        from graphwright.report.terminal_peak import render_peak
+
+        return render_peak(self)

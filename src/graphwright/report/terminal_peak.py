@@ -1,0 +1,68 @@
+"""A predicted peak as text for a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.report.summary import NO_LAYER, Fact
+from graphwright.report.terminal_layout import (
+    MAX_WIDTH,
+    facts_table,
+    figures_table,
+    origins_table,
+    plain_console,
+    plain_text,
+    print_on,
+    print_section,
+    wrapped,
+)
+from graphwright.report.units import format_bytes, format_percent, printable
+
+_ROWS = 12
+
+
+def render_peak(prediction: PeakPrediction) -> str:
+    """The prediction as plain text, no line longer than 80 columns."""
+    console = plain_console()
+    print_peak(prediction, console)
+    return plain_text(console)
+
+
+def print_peak(prediction: PeakPrediction, console: Console | None = None) -> None:
+    """Print the prediction on `console` (standard output by default), in color where it has colors."""
+    console = console or Console()
+    width = min(console.width, MAX_WIDTH)
+    print_on(console, width, Text(wrapped(_verdict(prediction), width), style="bold"))
+    print_on(console, width, facts_table(_facts(prediction), width))
+    peak = prediction.peak_bytes
+    roles = [(role, format_bytes(n), format_percent(n / peak)) for role, n in prediction.by_role.items() if n]
+    print_section(console, width, "Live at the peak, by role", figures_table(width - 2, ("role", "bytes", "share"), roles))
+    layers = [
+        (printable(layer) or NO_LAYER, format_bytes(n), format_percent(n / peak)) for layer, n in list(prediction.by_layer.items())[:_ROWS]
+    ]
+    if layers:
+        print_section(console, width, "Live at the peak, by layer", figures_table(width - 2, ("layer", "bytes", "share"), layers))
+    print_section(console, width, "How each figure was obtained", origins_table(list(prediction.how.items()), width))
+
+
+def _verdict(prediction: PeakPrediction) -> str:
+    text = f"{printable(prediction.name)}: {format_bytes(prediction.peak_bytes)} at its peak, "
+    if prediction.order == "traced":
+        return text + "when its operations run in the order in which they were traced."
+    threads = "one inter-op thread" if prediction.threads == 1 else f"{prediction.threads} inter-op threads"
+    spread = f" ({format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)})" if _is_spread(prediction) else ""
+    return text + f"in the order of TensorFlow's executor with {threads}{spread}."
+
+
+def _is_spread(prediction: PeakPrediction) -> bool:
+    return format_bytes(prediction.low_bytes) != format_bytes(prediction.high_bytes)
+
+
+def _facts(prediction: PeakPrediction) -> list[Fact]:
+    facts = [Fact("peak", format_bytes(prediction.peak_bytes), f"reached at {printable(prediction.peak_op)}")]
+    if prediction.order == "executor":
+        facts.append(Fact("lowest", format_bytes(prediction.low_bytes), f"of {prediction.simulations} simulations"))
+        facts.append(Fact("highest", format_bytes(prediction.high_bytes), ""))
+    return [*facts, Fact("resident", format_bytes(prediction.resident_bytes), "variables, inputs and constants")]
