@@ -7,6 +7,8 @@ AVX-512 cores.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from graphwright.analyze.flops import node_flops
 from graphwright.ir.graph import Node
 
@@ -47,6 +49,24 @@ _PRODUCTS = frozenset(
     "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum Conv2D Conv3D Conv2DBackpropInput Conv2DBackpropFilter "
     "Conv3DBackpropInputV2 Conv3DBackpropFilterV2".split()
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Roofs:
+    """The limits of a machine: no operation is faster than either allows.
+
+    Attributes:
+        flops_per_s: floating-point operations per second that a large matrix product reaches.
+        bytes_per_s: bytes per second to and from memory.
+        how: measured, given or assumed, in words.
+    """
+
+    flops_per_s: float
+    bytes_per_s: float
+    how: str
+
+
+ASSUMED_ROOFS = Roofs(_PRODUCT_FLOPS_PER_S, _BYTES_PER_S, "assumed for two AVX-512 cores, not measured")
 
 
 def estimated_time_s(nodes: tuple[Node, ...]) -> float:

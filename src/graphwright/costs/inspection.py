@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.time_model import ASSUMED_ROOFS
+from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
 from graphwright.costs.peak import executor_peak, inter_op_threads
 from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnknownShapeError, UnsupportedError
 from graphwright.ir.graph import Graph
@@ -20,7 +22,7 @@ from graphwright.report.units import format_bytes
 from graphwright.run.measure import measure as measure_step
 from graphwright.train.flatten import flatten
 from graphwright.train.planning import HOW_PEAK, map_tasks
-from graphwright.train.summary import count_parameters, find_roles, flops_by_direction, flops_rule, make_layers, make_timeline
+from graphwright.train.summary import count_executed, count_parameters, find_roles, flops_rule, make_layers, make_timeline
 from graphwright.train.targets import Feed, Mode, Target, trace
 
 _EXECUTOR_NODES = 20_000
@@ -29,7 +31,10 @@ _HOW = {
     "peak": HOW_PEAK.replace("a fixed total order of", "the order in which the step was traced, of"),
     "parameters": "sizes of the variables that the step captures; optimizer state is what the backward pass writes and the forward pass "
     "never reads",
-    "FLOPs": "counted per operation from static shapes, a multiply-add as two; backward includes the optimizer",
+    "FLOPs": "counted per operation from static shapes, a multiply-add as two; what an operation inside a loop takes, as often as it runs",
+    "bytes moved": "each input of an operation read once and each output written once, views not at all",
+    "estimated time": "per operation, FLOPs or bytes moved over an assumed rate, whichever takes longer; good for ratios only",
+    "layers": "by name scope, the first two scopes",
     "roles": "by dataflow: backward is what depends on the gradient of the loss",
     "lower bound": "the largest need of any one operation: no order and no recomputation goes below it",
 }
@@ -88,8 +93,9 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
     roles = find_roles(tasks)
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
     bound = lower_bound(tasks.costs)
-    flops = flops_rule(flat.loops)
-    forward, backward, unknown = flops_by_direction(flat.graph)
+    execution, counted = count_executed(flat.graph)
+    nodes, time_by_op_type = node_costs(execution)
+    layers = make_layers(tasks, roles, timeline, flops_rule(flat.loops))
     executor, reason = _executor_peak(traced, flat.graph, tasks)
     how = _HOW | ({"executor's order": reason} if reason else {}) | ({"loops": "; ".join(flat.loops.notes)} if flat.loops.notes else {})
     return Inspection(
@@ -97,11 +103,11 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
         feeds=traced.feeds,
         node_count=len(flat.graph),
         parameters=count_parameters(flat.graph, roles),
-        forward_flops=forward,
-        backward_flops=backward,
-        unknown_flop_ops=unknown,
+        forward_flops=counted.whole.flops["forward"],
+        backward_flops=counted.whole.flops["backward"],
+        unknown_flop_ops=tuple(sorted(counted.unknown_reason)),
         timeline=timeline,
-        layers=make_layers(tasks, roles, timeline, flops),
+        layers=complete_layers(layers, counted.per_layer, nodes),
         peak_bytes=timeline.peak_bytes,
         resident_bytes=tasks.costs.resident_bytes,
         lower_bound_bytes=bound.nbytes,
@@ -109,6 +115,12 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
         how=how,
         measured=measured,
         executor=executor,
+        optimizer_flops=counted.whole.flops["optimizer"],
+        bytes_moved=counted.whole.bytes_moved,
+        op_types=op_type_rows(counted, time_by_op_type),
+        nodes=nodes,
+        roofs=ASSUMED_ROOFS,
+        graph=flat.graph,
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from graphwright.analyze.measurement import Measurement
+from graphwright.analyze.time_model import Roofs
+from graphwright.ir.graph import Graph
 
 if TYPE_CHECKING:
     from graphwright.report.peak_prediction import PeakPrediction
@@ -62,7 +65,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """One row of the table per layer."""
+    """One row of the table per layer. What was not asked for is nan."""
 
     layer: str
     op_count: int
@@ -71,6 +74,46 @@ class LayerCost:
     backward_flops: float
     residual_bytes: int  # forward values kept for the backward pass
     peak_share_bytes: int  # bytes live at the peak
+    optimizer_flops: float = 0.0
+    bytes_moved: float = math.nan
+    estimated_time_s: float = math.nan
+    measured_time_s: float = math.nan
+
+    @property
+    def flops(self) -> float:
+        """FLOPs in all directions."""
+        return self.forward_flops + self.backward_flops + self.optimizer_flops
+
+
+@dataclass(frozen=True, slots=True)
+class OpTypeCost:
+    """One row of the table per op type. Operations inside loops count as often as they run."""
+
+    op_type: str
+    op_count: int
+    forward_flops: float
+    backward_flops: float
+    optimizer_flops: float
+    bytes_moved: float
+    unknown_count: int  # operations among them whose FLOPs are not known
+    estimated_time_s: float = math.nan
+    measured_time_s: float = math.nan
+
+    @property
+    def flops(self) -> float:
+        """FLOPs in all directions."""
+        return self.forward_flops + self.backward_flops + self.optimizer_flops
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCost:
+    """What one node of the graph costs; of a loop all iterations."""
+
+    layer: str
+    flops: float
+    bytes_moved: float
+    estimated_time_s: float
+    measured_time_s: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +138,17 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a step costs. Returned by `graphwright.inspect`."""
+    """What a step costs. Returned by `graphwright.inspect`.
+
+    Attributes:
+        backward_flops: of the gradients, without the updates of variables.
+        optimizer_flops: of what lies between finished gradients and the updates of variables.
+        unknown_flop_ops: op types that are in no figure of FLOPs, because there is no rule or a shape is unknown.
+        op_types: costs by op type, the longest estimated time first.
+        nodes: costs by node of `graph`.
+        roofs: the limits of the machine that the roofline is drawn with.
+        graph: what was inspected: one flat graph, calls inlined.
+    """
 
     name: str
     feeds: Mapping[str, tuple[int, ...]]
@@ -103,7 +156,7 @@ class Inspection:
     parameters: ParameterCount
     forward_flops: float
     backward_flops: float
-    unknown_flop_ops: tuple[str, ...]  # op types without a FLOP rule
+    unknown_flop_ops: tuple[str, ...]
     timeline: Timeline
     layers: tuple[LayerCost, ...]
     peak_bytes: int
@@ -113,6 +166,12 @@ class Inspection:
     how: Mapping[str, str]  # figure -> how it was obtained
     measured: Measurement | None = None
     executor: PeakPrediction | None = None  # the peak in the order of TensorFlow's executor; all else is for the traced order
+    optimizer_flops: float = 0.0
+    bytes_moved: float = math.nan
+    op_types: tuple[OpTypeCost, ...] = ()
+    nodes: Mapping[str, NodeCost] = field(default_factory=dict[str, NodeCost], repr=False)
+    roofs: Roofs | None = None
+    graph: Graph | None = field(default=None, repr=False, compare=False)
 
     @property
     def verdict(self) -> str:
@@ -125,6 +184,17 @@ class Inspection:
         from graphwright.report.terminal import render_inspection
 
         return render_inspection(self)
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers and text, as docs/json.md and the file report/schemas/inspection.schema.json describe them."""
+        from graphwright.report.json_form import inspection_json
+
+        return inspection_json(self)
+
+    def _repr_html_(self) -> str:
+        from graphwright.report.notebook import inspection_html
+
+        return inspection_html(self)
 
     def write_html(self, path: str | Path) -> Path:
         """Write the report as one offline HTML file; returns the path."""
@@ -191,6 +261,17 @@ class MemoryPlan:
         from graphwright.report.terminal import render_plan
 
         return render_plan(self)
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers and text, as docs/json.md and the file report/schemas/memory_plan.schema.json describe them."""
+        from graphwright.report.json_form import plan_json
+
+        return plan_json(self)
+
+    def _repr_html_(self) -> str:
+        from graphwright.report.notebook import plan_html
+
+        return plan_html(self)
 
     def write_html(self, path: str | Path) -> Path:
         """Write the report as one offline HTML file; returns the path."""

@@ -110,7 +110,8 @@ def inspection_facts(inspection: Inspection) -> list[Fact]:
         Fact("other parameters", format_count(parameters.non_trainable), f"{format_bytes(parameters.non_trainable_bytes)}, not trained"),
         Fact("optimizer state", format_count(parameters.optimizer_state), format_bytes(parameters.optimizer_state_bytes)),
         Fact("forward", format_flops(inspection.forward_flops), _unknown_flops(inspection)),
-        Fact("backward", format_flops(inspection.backward_flops), "updates of the variables included"),
+        Fact("backward", format_flops(inspection.backward_flops), "gradients"),
+        Fact("optimizer", format_flops(inspection.optimizer_flops), "from finished gradients to updated variables"),
         Fact("nodes", format_count(inspection.node_count), _feeds(inspection.feeds)),
     ]
 

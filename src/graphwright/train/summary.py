@@ -10,6 +10,7 @@ import numpy as np
 
 from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.directions import find_directions
 from graphwright.analyze.flop_execution import Execution, execute
 from graphwright.analyze.flop_tally import Tally, tally
 from graphwright.analyze.flops import node_flops
@@ -207,13 +208,14 @@ def layer_of(name: str) -> str:
 
 def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf) -> tuple[LayerCost, ...]:
     """One row per layer, the largest residuals first."""
+    directions = find_directions(tasks.graph)
     rows: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for node in tasks.graph.nodes:
         if node.op_type in ("Const", "Placeholder", "_Arg", "NoOp"):
             continue
         row = rows[layer_of(node.name)]
         row["ops"] += 1
-        row["backward" if node in roles.backward else "forward"] += flops(node) or 0.0
+        row[directions[node]] += flops(node) or 0.0
     for b, value in enumerate(tasks.values):
         if roles.buffers[b] == "residuals":
             rows[layer_of(value.producer.name)]["residual"] += tasks.costs.buffers[b].nbytes
@@ -224,17 +226,18 @@ def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf
         rows[live.layer]["peak"] += live.nbytes
     result = [
         LayerCost(
-            layer or "(no scope)",
+            layer,
             int(row["ops"]),
             int(row["parameters"]),
             row["forward"],
             row["backward"],
             int(row["residual"]),
             int(row["peak"]),
+            row["optimizer"],
         )
         for layer, row in rows.items()
     ]
-    return tuple(sorted(result, key=lambda r: (-r.residual_bytes, -r.forward_flops - r.backward_flops, r.layer)))
+    return tuple(sorted(result, key=lambda r: (-r.residual_bytes, -r.flops, r.layer)))
 
 
 def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles, flops: FlopsOf) -> tuple[BufferDecision, ...]:
@@ -271,13 +274,6 @@ def count_executed(graph: Graph, measured: Mapping[str, int] | None = None) -> t
     """
     execution = execute(graph, constant_array, infer_body=infer_body_shapes, measured=measured)
     return execution, tally(graph, execution, layer_of)
-
-
-def flops_by_direction(graph: Graph) -> tuple[float, float, tuple[str, ...]]:
-    """FLOPs forward, FLOPs backward (optimizer included), and the op types that could not be counted."""
-    _, counted = count_executed(graph)
-    flops = counted.whole.flops
-    return flops["forward"], flops["backward"] + flops["optimizer"], tuple(sorted(counted.unknown_reason))
 
 
 def recomputed_flops_share(tasks: TaskMap, schedule: Schedule, flops: FlopsOf) -> float:

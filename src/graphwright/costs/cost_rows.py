@@ -1,0 +1,74 @@
+"""The rows of an inspection: costs per node, per layer and per op type, from what one execution runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from graphwright.analyze.flop_execution import Execution
+from graphwright.analyze.flop_tally import Sums, Tally
+from graphwright.analyze.flops import node_flops
+from graphwright.analyze.time_model import estimated_time_s
+from graphwright.analyze.traffic import bytes_moved
+from graphwright.report.results import LayerCost, NodeCost, OpTypeCost
+from graphwright.train.summary import layer_of
+
+_FREE = frozenset({"Const", "Placeholder", "PlaceholderV2", "_Arg", "_Retval", "NoOp", "VarHandleOp", "ReadVariableOp", "Identity"})
+
+
+def node_costs(execution: Execution) -> tuple[dict[str, NodeCost], dict[str, float]]:
+    """Costs by node, and estimated seconds by op type; what a loop runs belongs to the loop, and to its own op type."""
+    nodes: dict[str, NodeCost] = {}
+    time_by_op_type: dict[str, float] = defaultdict(float)
+    for outer, runs in execution.times.items():
+        flops = moved = time_s = 0.0
+        for node, times in runs.items():
+            flops += times * (node_flops(node) or 0.0)
+            moved += times * (bytes_moved(node) or 0)
+            if times and node.op_type not in _FREE:
+                seconds = times * estimated_time_s((node,))
+                time_s += seconds
+                time_by_op_type[node.op_type] += seconds
+        nodes[outer.name] = NodeCost(layer_of(outer.name), flops, moved, time_s)
+    return nodes, dict(time_by_op_type)
+
+
+def complete_layers(layers: Sequence[LayerCost], per_layer: Mapping[str, Sums], nodes: Mapping[str, NodeCost]) -> tuple[LayerCost, ...]:
+    """The layers with FLOPs of what loops run, bytes moved and estimated time."""
+    time_s: dict[str, float] = defaultdict(float)
+    for node in nodes.values():
+        time_s[node.layer] += node.estimated_time_s
+    none = Sums()
+    rows: list[LayerCost] = []
+    for row in layers:
+        sums = per_layer.get(row.layer, none)
+        rows.append(
+            replace(
+                row,
+                forward_flops=sums.flops["forward"],
+                backward_flops=sums.flops["backward"],
+                optimizer_flops=sums.flops["optimizer"],
+                bytes_moved=sums.bytes_moved,
+                estimated_time_s=time_s[row.layer],
+            )
+        )
+    return tuple(rows)
+
+
+def op_type_rows(found: Tally, time_by_op_type: Mapping[str, float]) -> tuple[OpTypeCost, ...]:
+    """One row per op type, the longest estimated time first."""
+    rows = [
+        OpTypeCost(
+            op_type,
+            sums.ops,
+            sums.flops["forward"],
+            sums.flops["backward"],
+            sums.flops["optimizer"],
+            sums.bytes_moved,
+            sums.unknown,
+            time_by_op_type.get(op_type, 0.0),
+        )
+        for op_type, sums in found.per_op_type.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.estimated_time_s, row.op_type)))
