@@ -14,10 +14,10 @@ op type exists for gradients only (`*Grad`, `*Backprop*`), or on the gradient th
 from __future__ import annotations
 
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import resource_of, written_resources
+from graphwright.ir.traits import REFERENCE_VARIABLES, resource_of, written_resources
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-_REFERENCES = frozenset({"VariableV2", "Variable", "TemporaryVariable"})
+_REFERENCES = REFERENCE_VARIABLES | {"TemporaryVariable"}
 _LOSSES_WITH_GRADIENT = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
 """Their output 1 is the gradient, which only the backward pass reads."""
 

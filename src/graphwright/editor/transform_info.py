@@ -12,9 +12,10 @@ from graphwright.editor.subgraph import SubGraphView
 from graphwright.editor.tensor import Tensor
 from graphwright.editor.util import ControlOutputs, get_predefined_collection_names, transform_tree
 from graphwright.errors import GraphError
-from graphwright.ir.attributes import Attribute, FunctionReference
+from graphwright.ir.attributes import Attribute
 from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
 from graphwright.ir.colocation import with_names
+from graphwright.ir.function_names import functions_of_node
 from graphwright.ir.graph import Node as IrNode
 from graphwright.ir.graph import Value
 
@@ -125,23 +126,15 @@ class TmpInfo:
         source, target = self.graph.ir.functions, self.graph_.ir.functions
         if source is target:
             return
-        names = [name for op in self.ops for name in _called(op.ir)]
+        names = [name for op in self.ops for name in functions_of_node(op.ir, source)]
         while names:
             name = names.pop()
-            if name not in source or target.get(name) is source[name]:
+            if target.get(name) is source[name]:
                 continue
             if name in target:
                 raise GraphError(f"function {name!r} is in both graphs", where="graph_.functions", remedy="rename one of them")
             target[name] = source[name]
-            names += [called for node in source[name].body for called in _called(node)]
-
-
-def _called(node: IrNode) -> list[str]:
-    found = [node.op_type]
-    for attribute in node.attrs.values():
-        items = attribute if isinstance(attribute, tuple) else (attribute,)
-        found += [item.name for item in items if isinstance(item, FunctionReference)]
-    return found
+            names += [called for node in source[name].body for called in functions_of_node(node, source)]
 
 
 class TransformerInfo:

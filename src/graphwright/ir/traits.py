@@ -39,6 +39,10 @@ _PURE_THOUGH_STATEFUL = frozenset({"ReadVariableOp", "VarIsInitializedOp", "Vari
 _CONTROL_FLOW = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 """Op types that call the function named in their attribute `f`."""
+REFERENCE_VARIABLES = frozenset({"VariableV2", "Variable"})
+"""Variables of TF1 without a handle: their output is the value itself, by reference."""
+VARIABLES = REFERENCE_VARIABLES | {"VarHandleOp"}
+"""Op types that make a variable, which lives as long as the session."""
 _NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
 _MERGE = frozenset({"Merge", "RefMerge"})
 _ONLY_COMPUTES = (_VIEWS | _VIEWS_OF_ALL | _UNARY_IN_PLACE | _BINARY_IN_PLACE) - {"ReadVariableOp"} | frozenset(

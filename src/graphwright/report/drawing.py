@@ -19,6 +19,7 @@ from markupsafe import Markup
 from graphwright.errors import ArgumentError, MissingDependencyError, UnsupportedError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import VARIABLES
 from graphwright.report.attribute_text import attribute_text
 from graphwright.report.drawing_tree import Part, edges_between, opened, scope_tree
 from graphwright.report.units import format_count, printable, shorten_middle
@@ -193,7 +194,7 @@ def _edge(before: Part, after: Part, count: int, *, only_control: bool) -> str:
 def _color(node: Node, graph: Graph) -> str:
     if not node.inputs and node.op_type in ("Placeholder", "PlaceholderV2", "_Arg", "PlaceholderWithDefault"):
         return "#fdf3d8"
-    if node.op_type in ("Const", "VarHandleOp", "VariableV2", "Variable"):
+    if node.op_type in VARIABLES or node.op_type == "Const":
         return "#f4f4f4"
     return "#dff3e2" if graph.is_border(node) else ""
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.dtypes import DTYPES
-from graphwright.ir.graph import Function, Graph, Node
-from graphwright.ir.traits import CALL_TYPES
+from graphwright.ir.graph import Function, Graph
+from graphwright.ir.traits import CALL_TYPES, callee
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.outline import outline_signature
@@ -71,8 +71,7 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
             inputs = graph.functions[name].body.inputs
             package.object_ids.update(zip(inputs[len(inputs) - len(ids) :], ids, strict=len(inputs) >= len(ids)))
     for node in graph.nodes:
-        called = _called(node)
-        ids = bound.get(called or "", [])
+        ids = bound.get(callee(node), [])
         if ids and len(node.inputs) >= len(ids):
             for value, k in zip(node.inputs[len(node.inputs) - len(ids) :], ids, strict=True):
                 package.object_ids.setdefault(value, k)
@@ -84,11 +83,6 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
         shared = node.attrs.get("shared_name")
         if node.op_type == "VarHandleOp" and isinstance(shared, bytes) and shared.decode("utf-8", "replace") in by_name:
             package.object_ids.setdefault(node.outputs[0], by_name[shared.decode("utf-8", "replace")])
-
-
-def _called(node: Node) -> str | None:
-    reference = node.attrs.get("f") if node.op_type in CALL_TYPES else None
-    return getattr(reference, "name", None)
 
 
 def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets: Sequence[str]) -> None:
@@ -270,7 +264,7 @@ def _is_wrapper(graph: Graph, key: str, name: str, saved: Any, package: Package)
     if len(calls) != 1:
         return False
     (call,) = calls
-    if _called(call) != name or call.control_inputs:
+    if callee(call) != name or call.control_inputs:
         return False
     arguments = [signature.inputs[k] for k in sorted(signature.inputs)]
     results = [signature.outputs[k] for k in sorted(signature.outputs)]

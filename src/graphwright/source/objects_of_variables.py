@@ -10,12 +10,11 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import DType
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of, references_of
+from graphwright.ir.traits import REFERENCE_VARIABLES
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.named_refs import message_class
 from graphwright.source.object_graph import make_plain
-
-_REF_VARIABLES = ("VariableV2", "Variable")
 
 
 def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any, dict[Value, int]]:
@@ -87,7 +86,7 @@ def _add_variable(saved: Any, node: Node, name: str, *, trainable: bool) -> None
 def _check_possible(graph: Graph) -> None:
     for node in backward_reachable(v.producer for s in graph.signatures.values() for v in s.outputs.values()):
         is_table = "Table" in node.op_type and not node.inputs
-        if node.op_type in _REF_VARIABLES or is_table:
+        if node.op_type in REFERENCE_VARIABLES or is_table:
             raise UnsupportedError(
                 f"{node.name!r} is a {'table' if is_table else 'reference variable'} of TF1, which a TF2 SavedModel cannot hold",
                 where=f"graph {graph.name!r}",

@@ -9,11 +9,11 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits import has_known_effects
+from graphwright.ir.traits import VARIABLES, has_known_effects
 from graphwright.source.function_def import argument_name
 
 _LARGE_BYTES = 1024  # a constant above this is captured, not copied into the function
-_MAKES_STATE = ("VarHandleOp", "Variable", "VariableV2", "TemporaryVariable")
+_MAKES_STATE = VARIABLES | {"TemporaryVariable"}
 _MAKES_TABLE = "HashTable"
 
 

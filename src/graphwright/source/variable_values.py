@@ -8,11 +8,11 @@ import numpy as np
 
 from graphwright.errors import FileFormatError
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import VARIABLES
 from graphwright.source.join_checkpoints import OBJECT_GRAPH, has_checkpoint, readable
 from graphwright.source.named_refs import message_class, parsed
 from graphwright.source.package import Package
 
-_VARIABLES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
 _VALUE = "VARIABLE_VALUE"
 
 
@@ -47,7 +47,7 @@ def variable_values(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
         by_object, by_name = _object_keys(reader, package) if OBJECT_GRAPH in keys else ({}, {})
         values: dict[str, np.ndarray[Any, Any]] = {}
         for node in graph.nodes:
-            if node.op_type not in _VARIABLES:
+            if node.op_type not in VARIABLES:
                 continue
             known = package.object_ids.get(node.outputs[0])
             key = by_object.get(-1 if known is None else known) or _key_by_name(node, keys, by_name)

@@ -14,11 +14,11 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import CloneResult, clone, copy_collections, copy_graph
 from graphwright.ir.edit.library import bodies, rename_functions
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import VARIABLES
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.interface import output_values
 
 _SCOPE = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*", re.ASCII)
-VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 """Op types that make variables."""
 
 

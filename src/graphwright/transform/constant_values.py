@@ -10,10 +10,11 @@ import numpy as np
 from graphwright.ir.constants import constant_array
 from graphwright.ir.dtypes import DType
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import VARIABLES
 
 Array = np.ndarray[Any, Any]
 
-_VARIABLES = frozenset("ReadVariableOp VarHandleOp VariableV2 Variable".split())
+_VARIABLES = VARIABLES | {"ReadVariableOp"}
 
 
 class Constants:

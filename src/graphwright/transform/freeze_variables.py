@@ -13,6 +13,7 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import VARIABLES
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.freeze_functions import CONTROL_FLOW, bind_arguments, check_arguments, gather_from
 from graphwright.transform.inline_calls import inline_calls
@@ -21,7 +22,6 @@ from graphwright.transform.strip_training import drop_collections, forget_items,
 
 Array = np.ndarray[Any, Any]
 
-_REF_VARIABLES = ("VariableV2", "Variable")
 _REF_WRITES = ("Assign", "AssignAdd", "AssignSub", "Apply", "Scatter")
 
 
@@ -91,7 +91,7 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any], *, partial: bool =
 
 
 def _variable_of(graph: Graph, node: Node, table: Mapping[str, Any]) -> Value | None:
-    if node.op_type in ("VarHandleOp", *_REF_VARIABLES):
+    if node.op_type in VARIABLES:
         return node.outputs[0]
     known = next((v for v in node.outputs if v in graph.variables), None)
     if known is not None or node.op_type not in PLACEHOLDERS or node.outputs[0].dtype.name != "resource":

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import Purity, called_functions
+from graphwright.ir.traits import REFERENCE_VARIABLES, Purity, called_functions
 from graphwright.transform.interface import hand_on_control, put_in_order
 
 DEBUG_OPS = frozenset(
@@ -232,7 +232,7 @@ def _skip_identity(graph: Graph, node: Node) -> None:
         return
     value = node.inputs[0]
     source = value.producer
-    if value.dtype.name == "resource" or source.op_type in ("VariableV2", "Variable"):
+    if value.dtype.name == "resource" or source.op_type in REFERENCE_VARIABLES:
         return  # a snapshot of what may change
     if graph.collections_of(node):
         return  # TF1 asks for it by name when it imports the graph: the read of a variable, the pivot of a branch
