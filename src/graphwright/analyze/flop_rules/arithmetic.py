@@ -16,6 +16,7 @@ from graphwright.analyze.flop_rules.rule import (
     output_dims,
     output_size,
     per_input,
+    ranked,
     size_of,
     table,
     touches_floats,
@@ -70,7 +71,7 @@ def _euclidean_norm(node: Node) -> float:
 
 
 def _add_all(node: Node) -> float:
-    return float((len(node.inputs) - 1) * output_size(node))
+    return float(max(len(node.inputs) - 1, 0) * output_size(node))
 
 
 def _unsorted_segments(node: Node) -> float:
@@ -121,7 +122,7 @@ def _bucketize(node: Node) -> float:
 
 def _multinomial(node: Node) -> float:
     """Softmax weights and their cumulative sums, then a binary search for each sample."""
-    _, classes = dims_of(node, 0, 2)
+    _, classes = ranked(node, 0, 2)
     return 3.0 * size_of(node) + output_size(node) * (2 + _log2(classes))
 
 

@@ -19,6 +19,7 @@ from graphwright.analyze.flop_rules.rule import (
     output_size,
     per_input,
     per_output,
+    ranked,
     size_of,
     table,
     text_attribute,
@@ -95,8 +96,8 @@ _KERNEL_RADIUS = {"lanczos1": 1.0, "lanczos3": 3.0, "lanczos5": 5.0, "gaussian":
 def _scale_and_translate(node: Node) -> float:
     """First along the columns, then along the rows: 2 per tap. Where it makes an image smaller, antialiasing widens the kernel."""
     is_gradient = node.op_type.endswith("Grad")  # its inputs: the gradient, then the image
-    _, height, width, channels = dims_of(node, 1 if is_gradient else 0, 4)
-    batch, new_height, new_width, _ = dims_of(node, 0, 4) if is_gradient else output_dims(node, 0, 4)
+    _, height, width, channels = ranked(node, 1 if is_gradient else 0, 4)
+    batch, new_height, new_width = (ranked(node, 0, 4) if is_gradient else output_dims(node, 0, 4))[:3]
     radius = _KERNEL_RADIUS.get(text_attribute(node, "kernel_type", "lanczos3"), 2.0)
     antialias = node.attrs.get("antialias") is not False
 

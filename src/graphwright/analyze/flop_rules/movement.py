@@ -18,6 +18,7 @@ _MOVEMENT = (
     "ScatterUpdate Shape ShapeN Size Slice Snapshot SpaceToBatch SpaceToBatchND SpaceToDepth Split SplitV Squeeze StopGradient "
     "StridedSlice StridedSliceAssign StridedSliceGrad TensorScatterUpdate TensorStridedSliceUpdate Tile Transpose Unpack UnravelIndex "
     "Where ZerosLike StatelessShuffle RandomIndexShuffle Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 HostCast _HostCast "
+    "XlaDynamicSlice XlaDynamicUpdateSlice XlaGather XlaPad XlaSharding XlaOptimizationBarrier "
     "BatchMatrixBandPart BatchMatrixDiag BatchMatrixDiagPart BatchMatrixSetDiag _EagerConst _ListToArray _ArrayToList _ReadVariablesOp"
 )
 _INTEGERS = (

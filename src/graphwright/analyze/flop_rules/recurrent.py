@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from graphwright.analyze.flop_rules.rule import FlopRule, UnknownSizeError, dims_of, table, text_attribute
+from graphwright.analyze.flop_rules.rule import FlopRule, UnknownSizeError, dims_of, ranked, table, text_attribute
 from graphwright.ir.graph import Node
 
 _LSTM, _LSTM_GRADIENT = 14.0, 22.0  # per unit: 3 sigmoids, 2 tanh, 4 biases, forget bias, 4 products and sums
@@ -23,20 +23,20 @@ def _lstm_step(node: Node, x: tuple[int, ...], weight: tuple[int, ...], batch: i
 
 
 def _lstm_cell(node: Node) -> float:
-    x = dims_of(node, 0, 2)
+    x = ranked(node, 0, 2)
     return _lstm_step(node, x, dims_of(node, 3, 2), x[0])
 
 
 def _lstm_cell_gradient(node: Node) -> float:
     """The gates alone: the products with the weights are nodes of their own."""
-    batch, units = dims_of(node, 1, 2)
+    batch, units = ranked(node, 1, 2)
     peephole = _PEEPHOLE_GRADIENT if node.attrs.get("use_peephole") is True else 0.0
     return (_LSTM_GRADIENT + peephole) * batch * units
 
 
 def _lstm_block(node: Node) -> float:
     """All steps of [time, batch, inputs]."""
-    x = dims_of(node, 1, 3)
+    x = ranked(node, 1, 3)
     return x[0] * _lstm_step(node, x, dims_of(node, 4, 2), x[1])
 
 
@@ -48,13 +48,13 @@ def _lstm_block_gradient(node: Node) -> float:
 
 
 def _gru_cell(node: Node) -> float:
-    batch, units = dims_of(node, 1, 2)
+    batch, units = ranked(node, 1, 2)
     return batch * (2.0 * (math.prod(dims_of(node, 2, 2)) + math.prod(dims_of(node, 3, 2))) + _GRU * units)
 
 
 def _gru_cell_gradient(node: Node) -> float:
     """Gradients of x and h; those of the weights are nodes of their own."""
-    batch, units = dims_of(node, 1, 2)
+    batch, units = ranked(node, 1, 2)
     return batch * (2.0 * (math.prod(dims_of(node, 2, 2)) + math.prod(dims_of(node, 3, 2))) + _GRU_GRADIENT * units)
 
 
@@ -70,8 +70,8 @@ def _cudnn_gradient(node: Node) -> float:
 
 
 def _cudnn_parts(node: Node) -> tuple[float, float]:
-    first, second, inputs = dims_of(node, 0, 3)
-    state = dims_of(node, 1, 3)
+    first, second, inputs = ranked(node, 0, 3)
+    state = ranked(node, 1, 3)
     mode = text_attribute(node, "rnn_mode", "lstm")
     directions = 2 if text_attribute(node, "direction") == "bidirectional" else 1
     # Time and batch come first in either order; states are [layers, batch, units], or with the batch first.

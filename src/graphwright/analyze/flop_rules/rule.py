@@ -69,6 +69,14 @@ def dims_of(node: Node, index: int, least_rank: int = 0) -> tuple[int, ...]:
     return found
 
 
+def ranked(node: Node, index: int, rank: int) -> tuple[int, ...]:
+    """The shape of an input of exactly this rank."""
+    found = dims_of(node, index, rank)
+    if len(found) != rank:
+        raise UnknownSizeError
+    return found
+
+
 def size(value: Value) -> int:
     """Number of elements."""
     return math.prod(dims(value))
