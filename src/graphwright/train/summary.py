@@ -14,6 +14,7 @@ from graphwright.analyze.directions import find_directions
 from graphwright.analyze.flop_execution import Execution, execute
 from graphwright.analyze.flop_tally import Tally, tally
 from graphwright.analyze.flops import node_flops
+from graphwright.analyze.layers import layer_of as layer_of
 from graphwright.analyze.loops import LoopCosts
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import resource_of, written_resources
@@ -25,7 +26,6 @@ from graphwright.source.import_graph import infer_body_shapes
 
 FlopsOf = Callable[[Node], float | None]
 _LIVE_SHOWN = 200
-_SCOPES_SKIPPED = frozenset({"gradient_tape", "recomputed", "gradients"})
 
 
 @dataclass(frozen=True)
@@ -194,16 +194,6 @@ def _layer_of_variable(value: Value, graph: Graph, roles: Roles) -> str:
 
 def _live_buffer(value: Value, role: Role, nbytes: int) -> LiveBuffer:
     return LiveBuffer(value.name, value.producer.op_type, layer_of(value.producer.name), role, nbytes)
-
-
-def layer_of(name: str) -> str:
-    """The layer that a node belongs to, by its name scope: the first two scopes, gradient and recomputation scopes left out.
-
-    >>> layer_of("gradient_tape/functional_1/conv2d_1/convolution/Conv2DBackpropInput")
-    'functional_1/conv2d_1'
-    """
-    parts = [p for p in name.split("/") if p not in _SCOPES_SKIPPED]
-    return "/".join(parts[:-1][:2])
 
 
 def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf) -> tuple[LayerCost, ...]:
