@@ -64,11 +64,14 @@ def count_frames(order: Sequence[Node], constant: ConstantNumber, measured: Mapp
     frames = _find_frames(order)
     ends: dict[Value, Scalar | None] = {}
     loops = list(dict.fromkeys(frame for frame in frames.values() if frame is not None))
-    for frame in loops:
-        if frame.name in (measured or {}):
-            frame.trip = TripCount((measured or {})[frame.name], "exact")
-        else:
-            _count(frame, ends, constant)
+    waiting = sorted(loops, key=_depth, reverse=True)
+    for _ in range(_depth(waiting[0]) + 1 if waiting else 0):  # a loop may need a number that another one gives, inside or before it
+        for frame in waiting:
+            if frame.name in (measured or {}):
+                frame.trip = TripCount((measured or {})[frame.name], "exact")
+            else:
+                _count(frame, ends, constant)
+        waiting = [frame for frame in waiting if frame.trip.kind == "unknown"]
     inside = _find_bodies(order, frames)
     times = {node: _times(frames[node], node in inside) for node in order}
     return FrameCounts(times, {frame.name: frame.trip for frame in loops}, _find_sides(order))
@@ -149,7 +152,11 @@ def _count(frame: _Frame, ends: dict[Value, Scalar | None], constant: ConstantNu
     turning = [(m, s, f) for m in frame.merges if (s := _start(m)) is not None and (f := _following(m)) is not None]
     values = [m.outputs[0] for m, _, _ in turning]
     loop = CountedLoop(frame.condition.inputs[0], values, values, [f for _, _, f in turning])
-    frame.trip, numbers = follow_loop(loop, [scalar_value(s, dict(ends), constant) for _, s, _ in turning], constant)
+
+    def number(value: Value) -> Scalar | None:
+        return ends[value] if value in ends else constant(value)
+
+    frame.trip, numbers = follow_loop(loop, [scalar_value(s, {}, number) for _, s, _ in turning], number)
     last = dict(zip(values, numbers, strict=True))
     for leave in frame.exits:
         ends[leave.outputs[0]] = last.get(_through(leave.inputs[0]))

@@ -95,7 +95,7 @@ def _can_be_decided(value: Value, known: dict[Value, bool], constant: ConstantNu
     if value not in known:
         node = value.producer
         known[value] = constant(value) is not None
-        if node.op_type in _HANDED_ON:
+        if not known[value] and node.op_type in _HANDED_ON:
             known[value] = _can_be_decided(node.inputs[0], known, constant)
         elif node.op_type in _SCALAR_OPERATIONS:
             decided = [_can_be_decided(v, known, constant) for v in node.inputs]
@@ -125,7 +125,7 @@ def _evaluate(value: Value, known: dict[Value, Scalar | None], constant: Constan
         return known[value]
     node = value.producer
     result = constant(value)
-    if node.op_type in _HANDED_ON:
+    if result is None and node.op_type in _HANDED_ON:
         result = _evaluate(node.inputs[0], known, constant)
     elif node.op_type in _SCALAR_OPERATIONS:
         result = _apply(node.op_type, [_evaluate(v, known, constant) for v in node.inputs])
