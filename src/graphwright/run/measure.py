@@ -96,22 +96,22 @@ def measure(
         UnsupportedError: the step cannot be taken to another process.
         ArgumentError: not a step, or inputs that do not fit it.
     """
-    _check_counts(steps, warmup)
+    check_counts(steps, warmup)
     step = resolve(function, inputs)
-    options = _options(step, grappler=grappler, executor=executor)
-    request = _request([step.name], [options], steps, warmup, inter_op_threads)
+    options = step_options(step, grappler=grappler, executor=executor)
+    request = request_of([step.name], [options], steps, warmup, inter_op_threads)
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
         write_steps({step.name: (step.concrete, step.arguments)}, directory)
-        memory = _run_worker(Path(directory), request | {"kind": "memory", "graphs": graphs is not None}, MEMORY_ENVIRONMENT, timeout_s)
+        memory = run_worker(Path(directory), request | {"kind": "memory", "graphs": graphs is not None}, MEMORY_ENVIRONMENT, timeout_s)
         if graphs is not None:
             graphs += [path.read_bytes() for path in sorted(Path(directory).glob("graph*.pb"))]
-        timing = _run_worker(Path(directory), request | {"kind": "time"}, {}, timeout_s) if time else None
+        timing = run_worker(Path(directory), request | {"kind": "time"}, {}, timeout_s) if time else None
     growths = [int(growth) for growth in memory["growths"]]
     resident = resident_bytes(step)
     _check_plausible(step, growths)
     allocator = "TensorFlow's allocator" if memory["device"] == "GPU:0" else "high-water mark of the process, oneDNN through malloc"
     spread = f"{min(growths) / 1e6:.1f} to {max(growths) / 1e6:.1f} MB above resident"
-    how = f"{_conditions(memory, options)}; peak by {allocator}, median of {steps} steps after {warmup} ({spread})"
+    how = f"{conditions(memory, options)}; peak by {allocator}, median of {steps} steps after {warmup} ({spread})"
     time_s = math.nan
     if timing is not None:
         times = timing["times"][step.name]
@@ -147,21 +147,21 @@ def measure_many(
     Raises:
         MeasurementError, UnsupportedError, ArgumentError: see `measure`.
     """
-    _check_counts(steps, warmup)
+    check_counts(steps, warmup)
     if not functions:
         raise ArgumentError("no functions were given", where="argument 'functions'", remedy="give at least one, by name")
     resolved = {name: resolve(function, inputs) for name, function in functions.items()}
-    options = {name: _options(step, grappler=grappler, executor="") for name, step in resolved.items()}
-    request = _request(list(resolved), list(options.values()), steps, warmup, inter_op_threads)
+    options = {name: step_options(step, grappler=grappler, executor="") for name, step in resolved.items()}
+    request = request_of(list(resolved), list(options.values()), steps, warmup, inter_op_threads)
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
         write_steps({name: (step.concrete, step.arguments) for name, step in resolved.items()}, directory)
-        result = _run_worker(Path(directory), request | {"kind": "time"}, {}, timeout_s)
+        result = run_worker(Path(directory), request | {"kind": "time"}, {}, timeout_s)
     first = result["times"][next(iter(resolved))]
     timings: dict[str, Timing] = {}
     for name in resolved:
         times = [float(value) for value in result["times"][name]]
         ratios = [mine / base for mine, base in zip(times, first, strict=True)]
-        how = f"{_conditions(result, options[name])}; median of {steps} rounds in which {len(resolved)} steps took turns, after {warmup}"
+        how = f"{conditions(result, options[name])}; median of {steps} rounds in which {len(resolved)} steps took turns, after {warmup}"
         timings[name] = Timing(statistics.median(times), statistics.median(ratios), tuple(times), how)
     return timings
 
@@ -203,13 +203,15 @@ def _constant_bytes(node: Any) -> int:
     return math.prod(dim.size for dim in value.tensor_shape.dim) * int(tf.dtypes.as_dtype(value.dtype).size or 0)
 
 
-def _check_counts(steps: int, warmup: int) -> None:
+def check_counts(steps: int, warmup: int) -> None:
+    """Raise `ArgumentError` for a number of steps that makes no sense."""
     for name, value, least in (("steps", steps, 1), ("warmup", warmup, 0)):
         if value < least:
             raise ArgumentError(f"{name}={value} was given", where=f"argument {name!r}", remedy=f"give {least} or more")
 
 
-def _options(step: Step, *, grappler: bool, executor: str) -> dict[str, Any]:
+def step_options(step: Step, *, grappler: bool, executor: str) -> dict[str, Any]:
+    """How the worker is to run the step."""
     enabled = grappler and not step.grappler_disabled
     if executor and enabled:
         raise ArgumentError(
@@ -218,9 +220,10 @@ def _options(step: Step, *, grappler: bool, executor: str) -> dict[str, Any]:
     return {"grappler": enabled, "executor": executor, "jit_compile": is_jit_compiled(step.concrete)}
 
 
-def _request(
+def request_of(
     names: Sequence[str], options: Sequence[Mapping[str, Any]], steps: int, warmup: int, inter_op_threads: int | None
 ) -> dict[str, Any]:
+    """What `request.json` says to the worker, but for the kind of the measurement."""
     threading = tf.config.threading
     return {
         "steps": steps,
@@ -232,7 +235,8 @@ def _request(
     }
 
 
-def _run_worker(directory: Path, request: Mapping[str, Any], settings: Mapping[str, str], timeout_s: float | None) -> dict[str, Any]:
+def run_worker(directory: Path, request: Mapping[str, Any], settings: Mapping[str, str], timeout_s: float | None) -> dict[str, Any]:
+    """Start the worker on a directory that holds the steps, and read what it found."""
     (directory / "request.json").write_text(json.dumps(request))
     (directory / "result.json").unlink(missing_ok=True)
     environment = os.environ | settings
@@ -298,7 +302,8 @@ def _is_computed(tensor: Any) -> bool:
     return operation.type in {"MatMul", "Conv2D", "Exp", "Tanh", "Sigmoid", "RandomUniform", "BatchMatMulV2"}
 
 
-def _conditions(result: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+def conditions(result: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    """Device, version, Grappler, threads, in words."""
     parts = [
         f"{result['device']}, TensorFlow {result['tensorflow']}",
         f"Grappler {'on' if options['grappler'] else 'off'}",
@@ -311,3 +316,14 @@ def _conditions(result: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     if result["device"] == "CPU:0":
         parts.append(f"oneDNN {'on' if result['onednn'] else 'off'}")
     return ", ".join(parts)
+
+
+def surroundings() -> dict[str, Any]:
+    """What this process computes with, as `conditions` takes it."""
+    return {
+        "device": "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0",
+        "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0",
+        "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads() or os.cpu_count(),
+        "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads() or os.cpu_count(),
+        "tensorflow": tf.__version__,
+    }

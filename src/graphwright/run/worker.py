@@ -6,9 +6,9 @@ Reads `request.json` and the steps that lie beside it, and writes `result.json` 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +18,10 @@ from typing import Any
 
 from graphwright.run import meter
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
+from graphwright.run.callables import Step
 from graphwright.run.executed_graph import collected_graphs
+from graphwright.run.measure import surroundings
+from graphwright.run.profile import open_session, record_here
 from graphwright.source.step_file import StoredStep, read_steps
 
 tf: Any = importlib.import_module("tensorflow")
@@ -31,15 +34,8 @@ def main(directory: Path) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(request["intra_op_threads"])
     tf.config.experimental.enable_tensor_float_32_execution(request["tensor_float_32"])
     steps = read_steps(directory)
-    measured = {"memory": _memory, "time": _time}[request["kind"]](steps, request | {"directory": directory})
-    result = {
-        **measured,
-        "device": _device(),
-        "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0",
-        "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads() or os.cpu_count(),
-        "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads() or os.cpu_count(),
-        "tensorflow": tf.__version__,
-    }
+    measured = {"memory": _memory, "time": _time, "profile": _profile}[request["kind"]](steps, request | {"directory": directory})
+    result = measured | surroundings()
     new = directory / "result.json.new"
     new.write_text(json.dumps(result))
     new.replace(directory / "result.json")
@@ -78,6 +74,15 @@ def _time(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[s
             tf.test.experimental.sync_devices()
             times[name].append(time.perf_counter() - start)
     return {"times": times}
+
+
+def _profile(steps: dict[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
+    """TensorFlow's records of one of the steps."""
+    name, stored = steps.popitem()
+    session = open_session(Step(name, stored.concrete, stored.arguments, False), request["options"][name], request)
+    del stored  # with its variables, of which the session has copies
+    gc.collect()
+    return record_here(session, request, request["directory"])
 
 
 def _runner(step: StoredStep, options: Mapping[str, Any]) -> Callable[[], None]:

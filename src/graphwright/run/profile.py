@@ -1,0 +1,153 @@
+"""Record one step: every operation that ran, with its times and its memory. By default in a fresh process.
+
+Several steps are recorded, after some that fill caches, and the one whose time is the median is kept. Steps that are not recorded are
+timed too, so that the price of recording shows.
+"""
+
+from __future__ import annotations
+
+import importlib
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import MeasurementError
+from graphwright.run.callables import Step
+from graphwright.run.measure import check_counts, conditions, request_of, run_worker, step_options, surroundings
+from graphwright.run.step_session import StepSession, check_recordable, trace_options
+from graphwright.source.step_file import write_steps
+
+tf: Any = importlib.import_module("tensorflow")
+
+_METADATA = "metadata.pb"
+_TRACE = "trace.xplane.pb"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStep:
+    """TensorFlow's own records of one step.
+
+    Attributes:
+        metadata: a `RunMetadata`: step stats and the graphs that ran.
+        xspace: the profiler's record, or None where it could not run beside the other.
+        times_s: wall times of all recorded steps.
+        plain_times_s: of steps that were not recorded.
+        how: under which conditions, in words.
+    """
+
+    metadata: Any
+    xspace: bytes | None
+    times_s: tuple[float, ...]
+    plain_times_s: tuple[float, ...]
+    how: str
+
+
+def record_step(
+    step: Step,
+    *,
+    steps: int = 3,
+    warmup: int = 1,
+    isolated: bool = True,
+    inter_op_threads: int | None = None,
+    grappler: bool = True,
+    timeout_s: float | None = None,
+) -> RecordedStep:
+    """Run a step several times and record it.
+
+    Args:
+        step: with arguments.
+        steps: how many steps are recorded; the one of median time is kept.
+        warmup: how many steps run before, to fill caches.
+        isolated: whether in a fresh process; else in this one, beside whatever it holds and does.
+        inter_op_threads: how many nodes may run at once; None for the setting of this process.
+        grappler: whether Grappler rewrites the graph. Off also where the owner of the step runs it without.
+        timeout_s: give up after this many seconds; only in a fresh process.
+
+    Raises:
+        MeasurementError: the process died, or TensorFlow recorded nothing.
+        UnsupportedError: the step cannot be taken to a session of its own.
+        ArgumentError: counts that make no sense.
+
+    >>> import tensorflow as tf
+    >>> from graphwright.run.callables import resolve
+    >>> recorded = record_step(resolve(tf.function(lambda x: tf.exp(x)), tf.zeros([8])), isolated=False)
+    >>> [node.node_name for stats in recorded.metadata.step_stats.dev_stats for node in stats.node_stats if node.node_name == "Exp"]
+    ['Exp']
+    """
+    check_counts(steps, warmup)
+    check_recordable(step)
+    options = step_options(step, grappler=grappler, executor="")
+    request = request_of([step.name], [options], steps, warmup, inter_op_threads)
+    with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
+        folder = Path(directory)
+        if isolated:
+            write_steps({step.name: (step.concrete, step.arguments)}, folder)
+            result = run_worker(folder, request | {"kind": "profile"}, {}, timeout_s)
+        else:
+            result = record_here(open_session(step, options, request), request, folder) | surroundings()
+        metadata = tf.compat.v1.RunMetadata.FromString((folder / _METADATA).read_bytes())
+        xspace = (folder / _TRACE).read_bytes() if (folder / _TRACE).exists() else None
+    if not any(stats.node_stats for stats in metadata.step_stats.dev_stats):
+        raise MeasurementError("TensorFlow recorded no operation", where=f"step {step.name!r}", remedy="report this with your step")
+    place = "a fresh process" if isolated else "this process"
+    how = (
+        f"{conditions(result, options)}; in {place}, in a session that runs the graph of the step as a call would; "
+        f"the median of {steps} recorded steps after {warmup}"
+    )
+    return RecordedStep(metadata, xspace, tuple(result["times"]), tuple(result["plain_times"]), how)
+
+
+def open_session(step: Step, options: Mapping[str, Any], request: Mapping[str, Any]) -> StepSession:
+    """A session for the step, with the threads that the request asks for."""
+    return StepSession(
+        step,
+        grappler=options["grappler"],
+        inter_op_threads=int(request["inter_op_threads"] or 0),
+        intra_op_threads=int(request["intra_op_threads"] or 0),
+    )
+
+
+def record_here(session: StepSession, request: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """Record in this process, and close the session; the records go into the directory."""
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    recording = trace_options(devices=on_gpu)
+    kept: list[tuple[float, bytes, bytes | None]] = []
+    plain: list[float] = []
+    with session:
+        for _ in range(request["warmup"]):
+            session.run(options=recording, metadata=tf.compat.v1.RunMetadata())
+        for k in range(request["steps"]):
+            metadata = tf.compat.v1.RunMetadata()
+            logs = directory / f"profiler{k}"
+            # On a GPU, TensorFlow's recording of kernels is a profiler itself, and there can be but one.
+            if not on_gpu:
+                tf.profiler.experimental.start(str(logs), _profiler_options())
+            start = time.perf_counter()
+            try:
+                session.run(options=recording, metadata=metadata)
+            finally:
+                took = time.perf_counter() - start
+                if not on_gpu:
+                    tf.profiler.experimental.stop()
+            traces = sorted(logs.rglob("*.xplane.pb")) if not on_gpu else []
+            kept.append((took, metadata.SerializeToString(), traces[0].read_bytes() if traces else None))
+        session.run()  # without options TensorFlow makes another executor
+        for _ in range(request["steps"]):
+            start = time.perf_counter()
+            session.run()
+            plain.append(time.perf_counter() - start)
+    times = [took for took, _, _ in kept]
+    _, metadata_bytes, trace = kept[times.index(statistics.median_low(times))]
+    (directory / _METADATA).write_bytes(metadata_bytes)
+    if trace is not None:
+        (directory / _TRACE).write_bytes(trace)
+    return {"times": times, "plain_times": plain}
+
+
+def _profiler_options() -> Any:
+    """Every operation, and no Python."""
+    return tf.profiler.experimental.ProfilerOptions(host_tracer_level=3, python_tracer_level=0, device_tracer_level=0)

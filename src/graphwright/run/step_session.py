@@ -1,0 +1,160 @@
+"""A step in a TF1 session: the same graph, Grappler and executor as in a call, and the one door to TensorFlow's `StepStats`.
+
+TensorFlow collects no `StepStats` of the functions that eager code calls (`context.enable_run_metadata` yields graphs only, as of
+TensorFlow 2.21); `tf.compat.v1.Session` collects them for any graph, with functions and loops lowered into it. So the step's graph
+is copied, what it captures becomes variables and feeds of a session, and the session's runs are recorded. The caller's variables are
+read once and never written.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from graphwright.errors import UnsupportedError
+from graphwright.run.callables import Step
+from graphwright.source.concrete_function import HOST_CALLBACKS
+from graphwright.source.rebuild import is_jit_compiled, variable_behind
+
+tf: Any = importlib.import_module("tensorflow")
+
+
+class StepSession:
+    """Runs a step in a session of its own, with copies of its variables. A context manager.
+
+    >>> import tensorflow as tf
+    >>> from graphwright.run.callables import resolve
+    >>> count = tf.Variable(1.0)
+    >>> with StepSession(resolve(tf.function(lambda x: count.assign_add(x)), tf.constant(2.0))) as session:
+    ...     first, second = session.run(), session.run()
+    >>> float(first[0]), float(second[0]), float(count)
+    (3.0, 5.0, 1.0)
+    """
+
+    def __init__(self, step: Step, *, grappler: bool = True, inter_op_threads: int = 0, intra_op_threads: int = 0) -> None:
+        check_recordable(step)
+        graph_def = step.concrete.graph.as_graph_def()
+        pairs = [*zip(step.arguments, step.concrete.inputs, strict=False), *step.captures]
+        variables: dict[str, Any] = {}
+        self._feeds: dict[str, Any] = {}
+        for outer, inner in pairs:
+            if variable_behind(outer) is not None:
+                variables[inner.op.name] = outer
+            else:
+                self._feeds[inner.name] = outer.numpy()
+        values = _become_variables(graph_def, variables)
+        self.graph: Any = tf.Graph()
+        with self.graph.as_default():
+            tf.graph_util.import_graph_def(graph_def, name="")
+            assignments = [_assignment(self.graph, name, value) for name, value in values.items()]
+        self._outputs = [tensor.name for tensor in step.concrete.outputs]
+        self._effects = [self.graph.get_operation_by_name(operation.name) for operation in step.concrete.graph.control_outputs]
+        config = tf.compat.v1.ConfigProto(
+            allow_soft_placement=True,
+            inter_op_parallelism_threads=inter_op_threads,
+            intra_op_parallelism_threads=intra_op_threads,
+            use_per_session_threads=True,
+        )
+        config.gpu_options.allow_growth = True
+        config.graph_options.rewrite_options.disable_meta_optimizer = not grappler
+        self._session: Any = tf.compat.v1.Session(graph=self.graph, config=config)
+        for assign, placeholder, value in assignments:
+            self._session.run(assign, {placeholder: value})
+
+    def run(self, *, options: Any = None, metadata: Any = None) -> Any:
+        """One step; returns the values of its flat outputs.
+
+        Args:
+            options: a `tf.compat.v1.RunOptions`.
+            metadata: a `tf.compat.v1.RunMetadata` to fill.
+        """
+        return self._session.run([self._outputs, self._effects], self._feeds, options=options, run_metadata=metadata)[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._session.close()
+
+
+def check_recordable(step: Step) -> None:
+    """Raise where a session cannot run the step, or has nothing to say of its operations.
+
+    Raises:
+        UnsupportedError: XLA compiles it into one kernel, it calls Python, or it captures a resource that is no variable.
+    """
+    if is_jit_compiled(step.concrete):
+        raise UnsupportedError(
+            "the step is compiled by XLA, which runs it as one kernel: its operations have no times of their own",
+            where=f"step {step.name!r}",
+            remedy="profile it without jit_compile",
+        )
+    graph_def = step.concrete.graph.as_graph_def()
+    for node in (*graph_def.node, *(n for f in graph_def.library.function for n in f.node_def)):
+        if node.op in HOST_CALLBACKS:
+            raise UnsupportedError(
+                "the step calls Python (tf.py_function or tf.numpy_function), which cannot be taken to another session",
+                where=f"node {node.name!r} ({node.op})",
+                remedy="compute this part outside the step and hand it in as an argument",
+            )
+    for outer, inner in [*step.captures, *zip(step.arguments, step.concrete.inputs, strict=False)]:
+        if outer.dtype in (tf.resource, tf.variant) and variable_behind(outer) is None:
+            raise UnsupportedError(
+                f"the step uses a {outer.dtype.name} that is no variable, which cannot be taken to another session",
+                where=f"node {inner.op.name!r}",
+                cause="a table, an iterator or a queue is used inside the step",
+                remedy="hand its elements to the step as arguments",
+            )
+
+
+def _become_variables(graph_def: Any, handles: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn the placeholders of variables into variables; returns the values, by the name of the node. Shared handles stay shared."""
+    owner: dict[int, str] = {}
+    values: dict[str, Any] = {}
+    for node in graph_def.node:
+        handle = handles.get(node.name)
+        if handle is None:
+            continue
+        known = variable_behind(handle)
+        assert known is not None
+        shape, dtype = known
+        shared = owner.setdefault(id(handle), node.name)
+        if shared == node.name:
+            values[node.name] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy()
+        node.op = "VarHandleOp"
+        node.attr.clear()
+        node.attr["dtype"].type = dtype.as_datatype_enum
+        node.attr["shape"].shape.CopyFrom(shape.as_proto())
+        node.attr["shared_name"].s = f"graphwright/{shared}".encode()
+    return values
+
+
+def _assignment(graph: Any, name: str, value: Any) -> tuple[Any, Any, Any]:
+    handle = graph.get_tensor_by_name(f"{name}:0")
+    with tf.device("/CPU:0"):
+        placeholder = tf.compat.v1.placeholder(tf.as_dtype(value.dtype), value.shape)
+    return tf.raw_ops.AssignVariableOp(resource=handle, value=placeholder), placeholder, value
+
+
+def trace_options(*, devices: bool) -> Any:
+    """Options of a run that records every operation, with the graphs that ran.
+
+    Args:
+        devices: whether kernels of accelerators are recorded too. TensorFlow does that with a profiler of its own, beside which no
+            other one can run.
+    """
+    options = tf.compat.v1.RunOptions
+    return options(trace_level=options.FULL_TRACE if devices else options.SOFTWARE_TRACE, output_partition_graphs=True)
+
+
+def executed_graph_def(partitions: Iterable[Any]) -> Any:
+    """The graphs of all devices as one; what goes from one to the other goes through `_Send` and `_Recv`."""
+    joined = tf.compat.v1.GraphDef()
+    for partition in partitions:
+        joined.versions.CopyFrom(partition.versions)
+        joined.node.extend(partition.node)
+        known = {function.signature.name for function in joined.library.function}
+        joined.library.function.extend(f for f in partition.library.function if f.signature.name not in known)
+    return joined
