@@ -4,16 +4,15 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from graphwright.cli import (
+from graphwright.cli import app, to_plain
+from graphwright.command_inputs import (
     EXIT_ERROR,
     EXIT_INFEASIBLE,
-    app,
     load_target,
     parse_amount,
     parse_batches,
     parse_feeds,
     parse_open_feeds,
-    to_plain,
 )
 from graphwright.errors import ArgumentError
 from graphwright.report.results import CurvePoint

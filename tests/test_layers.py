@@ -25,11 +25,12 @@ TABLE: dict[str, frozenset[str]] = {
     "train": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report"}),
     "costs": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train"}),
     "edit_commands": frozenset({"errors", "ir", "source", "transform", "report"}),
-    "cost_commands": frozenset({"errors", "ir", "source", "analyze", "plan", "run", "report", "train", "costs"}),
+    "command_inputs": frozenset({"errors", "source"}),
+    "cost_commands": frozenset({"errors", "ir", "source", "analyze", "plan", "run", "report", "train", "costs", "command_inputs"}),
     "cli": frozenset(
         {
             *("errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "costs"),
-            *("edit_commands", "cost_commands", "__init__"),
+            *("edit_commands", "cost_commands", "command_inputs", "__init__"),
         }
     ),
     "__main__": frozenset({"cli"}),

@@ -13,6 +13,17 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from graphwright.analyze.measurement import Measurement as Measurement
+    from graphwright.costs.baseline import read_costs as read_costs
+    from graphwright.costs.baseline import write_costs as write_costs
+    from graphwright.costs.check import check as check
+    from graphwright.costs.compare import compare as compare
+    from graphwright.costs.compare import step_costs as step_costs
+    from graphwright.costs.flops import count_flops as count_flops
+    from graphwright.costs.flops import register_flops as register_flops
+    from graphwright.costs.inspection import SweepResult as SweepResult
+    from graphwright.costs.inspection import inspect as inspect
+    from graphwright.costs.inspection import sweep as sweep
+    from graphwright.costs.peak import predict_peak as predict_peak
     from graphwright.errors import ArgumentError as ArgumentError
     from graphwright.errors import FileFormatError as FileFormatError
     from graphwright.errors import GraphError as GraphError
@@ -23,16 +34,13 @@ if TYPE_CHECKING:
     from graphwright.errors import UnknownShapeError as UnknownShapeError
     from graphwright.errors import UnsupportedError as UnsupportedError
     from graphwright.errors import VerificationWarning as VerificationWarning
-    from graphwright.costs.flops import count_flops as count_flops
-    from graphwright.costs.flops import register_flops as register_flops
-    from graphwright.costs.inspection import SweepResult as SweepResult
-    from graphwright.costs.inspection import inspect as inspect
-    from graphwright.costs.inspection import sweep as sweep
-    from graphwright.costs.peak import predict_peak as predict_peak
     from graphwright.ir.graph import Graph as Graph
+    from graphwright.report.comparison import CheckResult as CheckResult
+    from graphwright.report.comparison import Comparison as Comparison
+    from graphwright.report.comparison import StepCosts as StepCosts
     from graphwright.report.diff import diff as diff
-    from graphwright.report.flop_count import FlopCount as FlopCount
     from graphwright.report.drawing import draw as draw
+    from graphwright.report.flop_count import FlopCount as FlopCount
     from graphwright.report.peak_prediction import PeakPrediction as PeakPrediction
     from graphwright.report.results import Inspection as Inspection
     from graphwright.report.results import MemoryPlan as MemoryPlan
@@ -61,6 +69,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     "ArgumentError": "graphwright.errors",
+    "CheckResult": "graphwright.report.comparison",
+    "Comparison": "graphwright.report.comparison",
     "FileFormatError": "graphwright.errors",
     "FlopCount": "graphwright.report.flop_count",
     "Graph": "graphwright.ir.graph",
@@ -74,6 +84,7 @@ _HOME = {
     "MissingDependencyError": "graphwright.errors",
     "OptimizedStep": "graphwright.train.optimize_memory",
     "PeakPrediction": "graphwright.report.peak_prediction",
+    "StepCosts": "graphwright.report.comparison",
     "SweepResult": "graphwright.costs.inspection",
     "UnknownShapeError": "graphwright.errors",
     "UnsupportedError": "graphwright.errors",
@@ -82,6 +93,8 @@ _HOME = {
     "add_postprocessing": "graphwright.transform.preprocessing",
     "add_preprocessing": "graphwright.transform.preprocessing",
     "change_batch_size": "graphwright.transform.batch_size",
+    "check": "graphwright.costs.check",
+    "compare": "graphwright.costs.compare",
     "convert_weights": "graphwright.transform.convert_dtype",
     "count_flops": "graphwright.costs.flops",
     "diff": "graphwright.report.diff",
@@ -96,16 +109,19 @@ _HOME = {
     "merge_models": "graphwright.transform.merge_models",
     "optimize_memory": "graphwright.train.optimize_memory",
     "predict_peak": "graphwright.costs.peak",
+    "read_costs": "graphwright.costs.baseline",
     "register_flops": "graphwright.costs.flops",
     "remove_debug_ops": "graphwright.transform.remove_debug_ops",
     "rename_inputs": "graphwright.transform.rename_interface",
     "rename_outputs": "graphwright.transform.rename_interface",
     "replace_op_type": "graphwright.transform.replace_op_type",
+    "step_costs": "graphwright.costs.compare",
     "strip_training": "graphwright.transform.strip_training",
     "sweep": "graphwright.costs.inspection",
     "variable_values": "graphwright.source.variable_values",
     "verify": "graphwright.run.verify",
     "write": "graphwright.source.write",
+    "write_costs": "graphwright.costs.baseline",
 }
 """Public name -> module that defines it."""
 

@@ -1,21 +1,15 @@
 """The command line: parse, call the library, print. Nothing is computed here.
 
-Exit codes: 0 done; 2 an error that the message explains; 3 no plan fits the budget.
+Exit codes: 0 done; 1 two models differ (`diff`); 2 an error that the message explains; 3 nothing fits the budget; 4 a check failed.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import math
-import re
-import sys
-import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -28,15 +22,23 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 import graphwright as gw
-from graphwright import edit_commands
-from graphwright.errors import ArgumentError, GraphwrightError, InfeasibleError
-from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
-
-EXIT_ERROR = 2
-EXIT_INFEASIBLE = 3
-
-_TARGET_HELP = "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name for a tf.function or a Keras model."
-_FEED_HELP = "Shape of one input, as NAME=8,572,572,1 or, with a dtype, NAME=8:int32. Once per input."
+from graphwright import cost_commands, edit_commands
+from graphwright.command_inputs import (
+    EXIT_ERROR,
+    EXIT_INFEASIBLE,
+    AsJson,
+    Batch,
+    Feeds,
+    Mode,
+    Target,
+    load_target,
+    parse_amount,
+    parse_batches,
+    parse_feeds,
+    parse_open_feeds,
+)
+from graphwright.errors import GraphwrightError, InfeasibleError
+from graphwright.source.tensorflow_import import start_quietly
 
 
 class _Commands(TyperGroup):
@@ -58,25 +60,14 @@ app = typer.Typer(
     help="See what a TensorFlow graph costs, edit it, and train it in the memory you have.",
 )
 
-app.add_typer(edit_commands.edit, name="edit")
-app.command("diff")(edit_commands.diff)
-app.command("draw")(edit_commands.draw)
-
-
-class Mode(StrEnum):
-    """What is costed."""
-
-    TRAIN = "train"
-    INFER = "infer"
+_COSTS = "What does it cost?"
+_MEMORY = "Fit it into memory"
+_EDITING = "Change a model"
 
 
 _Progress = Callable[[float, str], None]
 
-Target = Annotated[str, typer.Argument(help=_TARGET_HELP, show_default=False)]
-Batch = Annotated[int | None, typer.Option(min=1, help="Batch size of a Keras model, instead of feeds.", show_default=False)]
-Feeds = Annotated[list[str] | None, typer.Option("--feed", help=_FEED_HELP, show_default=False)]
 Html = Annotated[Path | None, typer.Option("--html", help="Write the report to this file.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Budget = Annotated[str, typer.Option("--budget", help='Bytes, text such as "2.5GiB", or a share of the unmodified peak: 0.5 or "50%".')]
 
 
@@ -98,7 +89,76 @@ def _root(  # pyright: ignore[reportUnusedFunction] - typer calls it
     pass
 
 
-@app.command()
+@app.command(rich_help_panel=_COSTS)
+def inspect(
+    target: Target,
+    mode: Annotated[Mode, typer.Option(help="Of a Keras model: the training step, or the forward pass alone.")] = Mode.TRAIN,
+    batch: Batch = None,
+    feed: Feeds = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Also run the step in a fresh process, on made-up inputs, and measure it.")
+    ] = False,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a step costs: peak memory and whose it is, parameters, FLOPs."""
+    feeds = parse_feeds(feed)
+    loaded = load_target(target)
+    if measure:
+        step, inputs, name = _runnable(loaded, feeds, batch, mode)
+        report = dataclasses.replace(gw.inspect(step, inputs=inputs, measure=True), name=name)
+    else:
+        report = gw.inspect(loaded, feeds=feeds, mode=mode.value, batch=batch)
+    _show(report, as_json=as_json)
+    _write_html(report, html, quiet=as_json)
+
+
+cost_commands.add_to(app, _COSTS)
+
+
+@app.command(rich_help_panel=_COSTS)
+def sweep(
+    target: Target,
+    budget: Annotated[str, typer.Option("--budget", help='Bytes, or text such as "8GiB".')],
+    batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1..32",
+    feed: Annotated[
+        list[str] | None,
+        typer.Option("--feed", help="Shape of one input; the word batch, or else the first dimension, is the batch.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Peak memory against the batch size, and the largest batch that fits the budget."""
+    batches = parse_batches(batch)
+    feeds = parse_open_feeds(feed)
+    amount = parse_amount(budget)
+    loaded = load_target(target)
+    _show(gw.sweep(loaded, feeds=feeds, batches=batches, budget=amount), as_json=as_json)
+
+
+@app.command(rich_help_panel=_MEMORY)
+def optimize(
+    target: Target,
+    budget: Budget,
+    batch: Batch = None,
+    feed: Feeds = None,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan a training step into a memory budget, and prove on made-up inputs that it computes the same."""
+    feeds = parse_feeds(feed)
+    amount = parse_amount(budget)
+    loaded = load_target(target)
+    step, inputs, name = _runnable(loaded, feeds, batch, Mode.TRAIN)
+    fast = gw.optimize_memory(step, budget=amount, inputs=inputs, curve_points=6 if html else 0)
+    result = dataclasses.replace(fast.plan, name=name)
+    if measure:
+        result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))
+    _show(result, as_json=as_json)
+    _write_html(result, html, quiet=as_json)
+
+
+@app.command(rich_help_panel=_MEMORY)
 def demo(
     html: Annotated[Path, typer.Option("--html", help="Write the report to this file.")] = Path("report.html"),
     budget: Budget = "0.5",
@@ -139,73 +199,7 @@ def demo(
         raise typer.Exit(EXIT_ERROR)
 
 
-@app.command()
-def inspect(
-    target: Target,
-    mode: Annotated[Mode, typer.Option(help="Of a Keras model: the training step, or the forward pass alone.")] = Mode.TRAIN,
-    batch: Batch = None,
-    feed: Feeds = None,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Also run the step in a fresh process, on made-up inputs, and measure it.")
-    ] = False,
-    html: Html = None,
-    as_json: AsJson = False,
-) -> None:
-    """What a step costs: peak memory and whose it is, parameters, FLOPs."""
-    feeds = parse_feeds(feed)
-    loaded = load_target(target)
-    if measure:
-        step, inputs, name = _runnable(loaded, feeds, batch, mode)
-        report = dataclasses.replace(gw.inspect(step, inputs=inputs, measure=True), name=name)
-    else:
-        report = gw.inspect(loaded, feeds=feeds, mode=mode.value, batch=batch)
-    _show(report, as_json=as_json)
-    _write_html(report, html, quiet=as_json)
-
-
-@app.command()
-def optimize(
-    target: Target,
-    budget: Budget,
-    batch: Batch = None,
-    feed: Feeds = None,
-    measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
-    html: Html = None,
-    as_json: AsJson = False,
-) -> None:
-    """Plan a training step into a memory budget, and prove on made-up inputs that it computes the same."""
-    feeds = parse_feeds(feed)
-    amount = parse_amount(budget)
-    loaded = load_target(target)
-    step, inputs, name = _runnable(loaded, feeds, batch, Mode.TRAIN)
-    fast = gw.optimize_memory(step, budget=amount, inputs=inputs, curve_points=6 if html else 0)
-    result = dataclasses.replace(fast.plan, name=name)
-    if measure:
-        result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))
-    _show(result, as_json=as_json)
-    _write_html(result, html, quiet=as_json)
-
-
-@app.command()
-def sweep(
-    target: Target,
-    budget: Annotated[str, typer.Option("--budget", help='Bytes, or text such as "8GiB".')],
-    batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1..32",
-    feed: Annotated[
-        list[str] | None,
-        typer.Option("--feed", help="Shape of one input; the word batch, or else the first dimension, is the batch.", show_default=False),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Peak memory against the batch size, and the largest batch that fits the budget."""
-    batches = parse_batches(batch)
-    feeds = parse_open_feeds(feed)
-    amount = parse_amount(budget)
-    loaded = load_target(target)
-    _show(gw.sweep(loaded, feeds=feeds, batches=batches, budget=amount), as_json=as_json)
-
-
-@app.command()
+@app.command(rich_help_panel=_MEMORY)
 def plan(
     graph: Annotated[Path, typer.Argument(help="A planner graph as JSON: tasks with time and nbytes, edges, an order.")],
     budget: Budget,
@@ -243,46 +237,9 @@ def plan(
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def load_target(text: str) -> Any:
-    """What the argument TARGET names: what a file or folder holds, or the object `module:name`.
-
-    Raises:
-        ArgumentError: neither exists.
-        FileFormatError: the file holds no model.
-        MissingDependencyError: TensorFlow is not installed.
-    """
-    path = Path(text)
-    if path.exists():
-        from graphwright.source.files import load_callable
-
-        start_quietly()
-        with warnings.catch_warnings():
-            # An optimizer that was saved before its first step: costs do not depend on its values.
-            warnings.filterwarnings("ignore", "Skipping variable loading for optimizer", UserWarning)
-            return load_callable(path)
-    module_name, colon, attributes = text.rpartition(":")
-    if not colon or not re.fullmatch(r"\w+(\.\w+)*", module_name) or not re.fullmatch(r"\w+(\.\w+)*", attributes):
-        raise ArgumentError(
-            f"there is no file or folder {text!r}",
-            where="argument TARGET",
-            remedy="give the path of a model, or module:name, for example my_project.training:train_step",
-        )
-    if "" not in sys.path:  # the installed command does not look into the current folder by itself; `python -m` does
-        sys.path.insert(0, "")
-    start_quietly()
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # something that the user's module imports is missing: the traceback says where
-        raise ArgumentError(
-            f"there is no module {error.name!r}", where=f"argument TARGET, {text!r}", cause="it is neither installed nor in this folder"
-        ) from error
-    for attribute in attributes.split("."):
-        if not hasattr(found, attribute):
-            raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=f"argument TARGET, {text!r}")
-        found = getattr(found, attribute)
-    return found
+app.command("diff", rich_help_panel=_EDITING)(edit_commands.diff)
+app.command("draw", rich_help_panel=_EDITING)(edit_commands.draw)
+app.add_typer(edit_commands.edit, name="edit", rich_help_panel=_EDITING)
 
 
 def _runnable(loaded: Any, feeds: dict[str, Any] | None, batch: int | None, mode: Mode) -> tuple[Any, Any, str]:
@@ -294,127 +251,6 @@ def _runnable(loaded: Any, feeds: dict[str, Any] | None, batch: int | None, mode
     traced = trace(loaded, feeds=feeds, mode=mode.value, batch=batch)
     step = keras_step(loaded, mode.value) if is_keras_model(loaded) else loaded
     return step, example_inputs(traced), traced.name
-
-
-@dataclass(frozen=True, slots=True)
-class OpenFeed:
-    """The shape of one input, with None where the batch size goes, and its dtype where one was given."""
-
-    sizes: tuple[int | None, ...]
-    dtype: str = ""
-
-    def bind(self, batch: int) -> Any:
-        """As the library takes a feed: a shape, or a `tf.TensorSpec` where a dtype was given."""
-        shape = tuple(batch if size is None else size for size in self.sizes)
-        if not self.dtype:
-            return shape
-        tf = import_tensorflow()
-        try:
-            return tf.TensorSpec(shape, tf.as_dtype(self.dtype))
-        except TypeError as error:
-            raise ArgumentError(
-                f"{self.dtype!r} is no dtype", where="option --feed", remedy="write one such as int32 or bfloat16"
-            ) from error
-
-
-def parse_feeds(texts: list[str] | None) -> dict[str, Any] | None:
-    """Feeds from `NAME=8,572,572,1` or `NAME=8:int32`; `NAME=` is a scalar. None where nothing was given.
-
-    Raises:
-        ArgumentError: a text is no name and shape, or names an input twice.
-
-    >>> parse_feeds(["x=8,572,572,1", "rate="])
-    {'x': (8, 572, 572, 1), 'rate': ()}
-    """
-    parsed = _split_feeds(texts)
-    if parsed is None:
-        return None
-    return {name: OpenFeed(tuple(_dimension(size, name) for size in sizes), dtype).bind(0) for name, (sizes, dtype) in parsed.items()}
-
-
-def parse_open_feeds(texts: list[str] | None) -> Callable[[int], dict[str, Any]] | None:
-    """Feeds in which the word `batch`, or else the first dimension, stands for the batch size.
-
-    Raises:
-        ArgumentError: a text is no name and shape, or names an input twice.
-
-    >>> parse_open_feeds(["x=batch,3", "y=7,2"])(32)
-    {'x': (32, 3), 'y': (32, 2)}
-    """
-    parsed = _split_feeds(texts)
-    if parsed is None:
-        return None
-    open_feeds: dict[str, OpenFeed] = {}
-    for name, (sizes, dtype) in parsed.items():
-        named = "batch" in sizes
-        is_batch = [size == "batch" if named else index == 0 for index, size in enumerate(sizes)]
-        dimensions = [None if open_ else _dimension(size, name) for size, open_ in zip(sizes, is_batch, strict=True)]
-        open_feeds[name] = OpenFeed(tuple(dimensions), dtype)
-    return lambda batch: {name: feed.bind(batch) for name, feed in open_feeds.items()}
-
-
-def _split_feeds(texts: list[str] | None) -> dict[str, tuple[list[str], str]] | None:
-    """Per input, the texts of its dimensions and of its dtype."""
-    if not texts:
-        return None
-    parsed: dict[str, tuple[list[str], str]] = {}
-    for text in texts:
-        name, equals, spec = (part.strip() for part in text.partition("="))
-        sizes, colon, dtype = (part.strip() for part in spec.partition(":"))
-        if not name or not equals or (colon and not dtype):
-            raise ArgumentError(
-                f"{text!r} is no input with its shape",
-                where="option --feed",
-                remedy="write NAME=8,572,572,1 or, with a dtype, NAME=8:int32",
-            )
-        if name in parsed:
-            raise ArgumentError(f"the input {name!r} is given twice", where="option --feed")
-        parsed[name] = ([size.strip() for size in sizes.split(",")] if sizes else [], dtype)
-    return parsed
-
-
-def _dimension(text: str, name: str) -> int:
-    if not re.fullmatch(r"[0-9]+", text):
-        raise ArgumentError(
-            f"{text!r} is no size of a dimension", where=f"option --feed, input {name!r}", remedy="write whole numbers: NAME=8,572,572,1"
-        )
-    return int(text)
-
-
-def parse_batches(text: str) -> list[int]:
-    """Batch sizes from a range `1..32` (both ends included) or a list `1,2,4,8`.
-
-    Raises:
-        ArgumentError: the text is neither, or holds a size below 1.
-
-    >>> parse_batches("2..5"), parse_batches("1,2,8")
-    ([2, 3, 4, 5], [1, 2, 8])
-    """
-    span = re.fullmatch(r"\s*([0-9]+)\s*\.\.\s*([0-9]+)\s*", text)
-    if span:
-        first, last = int(span[1]), int(span[2])
-        sizes = list(range(first, last + 1))
-    elif re.fullmatch(r"\s*[0-9]+\s*(,\s*[0-9]+\s*)*", text):
-        sizes = [int(size) for size in text.split(",")]
-    else:
-        raise ArgumentError(f"{text!r} is no range of batch sizes", where="option --batch", remedy="write 1..32, or 1,2,4,8")
-    if not sizes or min(sizes) < 1:
-        raise ArgumentError(f"{text!r} holds no batch size, or one below 1", where="option --batch", remedy="write 1..32, or 1,2,4,8")
-    return sizes
-
-
-def parse_amount(text: str) -> int | float | str:
-    """A budget as the library takes it: a number where the text is one, else the text.
-
-    >>> parse_amount("1000000"), parse_amount("0.5"), parse_amount("2.5GiB")
-    (1000000, 0.5, '2.5GiB')
-    """
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text
 
 
 def to_plain(value: object) -> Any:

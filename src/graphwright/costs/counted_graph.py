@@ -65,7 +65,7 @@ class Countable:
         Raises:
             UnknownShapeError: a dimension is not known.
         """
-        if self.outputs is not None or _is_graph(self.target):
+        if self.outputs is not None or is_graph(self.target):
             return _from_graph(self.target, self.given or {}, self.outputs, batch)
         traced = trace(self.target, feeds=self.given, inputs=self.inputs, mode=self.mode, batch=self.batch, open_batch=batch)
         graph, binding = from_concrete_function(traced.function, planned=False)
@@ -94,11 +94,11 @@ def countable(
     fetched = None if outputs is None else tuple(_name_of(o) for o in _as_list(outputs))
     if fetched is not None and inputs is not None:
         raise ArgumentError("both inputs and outputs were given", where="argument 'outputs'", remedy="for a graph, give feeds and outputs")
-    if fetched is not None and not _is_graph(target) and not isinstance(target, str | Path):
+    if fetched is not None and not is_graph(target) and not isinstance(target, str | Path):
         raise ArgumentError(
             f"{type(target).__name__} has outputs of its own", where="argument 'outputs'", remedy="leave it out: it is for graphs"
         )
-    if _is_graph(target) and batch is not None:
+    if is_graph(target) and batch is not None:
         raise ArgumentError(f"batch={batch} was given for a graph", where="argument 'batch'", remedy="give feeds={name: shape}")
     closed = Countable(target, feeds, inputs, fetched, mode, batch)
     try:
@@ -113,12 +113,13 @@ def countable(
 
 
 def _feeds_at(target: Countable, size: int) -> Mapping[str, tuple[int, ...]]:
-    if target.outputs is not None or _is_graph(target.target):
+    if target.outputs is not None or is_graph(target.target):
         return _from_graph(target.target, target.given or {}, target.outputs, size).feeds
     return trace(target.target, feeds=target.given, inputs=target.inputs, mode=target.mode, batch=target.batch, open_batch=size).feeds
 
 
-def _is_graph(target: Any) -> bool:
+def is_graph(target: Any) -> bool:
+    """Whether it is a graph as it is, which says its outputs itself or is told them; not something that can be traced."""
     tf = import_tensorflow()
     return isinstance(target, Graph | tf.Graph | tf.compat.v1.GraphDef | tf.compat.v1.MetaGraphDef)
 
@@ -141,7 +142,7 @@ def _from_graph(target: Any, feeds: Mapping[str, Feed], outputs: Sequence[str] |
     for body in bodies(graph):
         for node in body.nodes:
             if node.op_type != "_Arg":
-                node.attrs.pop("_output_shapes", None)
+                body.set_attr(node, "_output_shapes", None)
     fetched = outputs if outputs is not None else _own_outputs(given, graph)
     _set_outputs(graph, fetched)
     _set_inputs(graph, given)

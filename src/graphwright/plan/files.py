@@ -10,20 +10,16 @@ after its last use; nothing is kept to the end. The lossless format holds every 
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, cast
 
 from graphwright.errors import FileFormatError, GraphError
+from graphwright.plan.json_file import FieldReader, read_json, write_json
 from graphwright.plan.model import Buffer, CostGraph, Solution, Task
 from graphwright.plan.simulate import ScheduleError, check_graph
 
 FORMAT = "graphwright cost graph"
 VERSION = 1
-_NUMBER = (int, float)
 
 
 def read_cost_graph(path: str | Path) -> CostGraph:
@@ -33,7 +29,7 @@ def read_cost_graph(path: str | Path) -> CostGraph:
         FileFormatError: naming the file and the field that is wrong.
     """
     path = Path(path)
-    data = _load(path)
+    data = read_json(path)
     return _from_full(data, path) if data.get("format") == FORMAT else _from_exchange(data, path)
 
 
@@ -60,7 +56,7 @@ def write_cost_graph(graph: CostGraph, path: str | Path) -> Path:
             )
     tasks = [{"name": task.name, "time": task.time, "nbytes": graph.buffers[task.outputs[0]].nbytes} for task in graph.tasks]
     edges = sorted([cast(int, graph.buffers[number].producer), index] for index, task in enumerate(graph.tasks) for number in task.inputs)
-    return _write(Path(path), {"name": graph.name, "tasks": tasks, "edges": edges, "order": list(graph.order)})
+    return write_json(Path(path), {"name": graph.name, "tasks": tasks, "edges": edges, "order": list(graph.order)})
 
 
 def write_full(graph: CostGraph, path: str | Path) -> Path:
@@ -74,7 +70,7 @@ def write_full(graph: CostGraph, path: str | Path) -> Path:
     }
     tasks = [dataclasses.asdict(task) for task in graph.tasks]
     buffers = [dataclasses.asdict(buffer) for buffer in graph.buffers]
-    return _write(Path(path), {**fields, "tasks": tasks, "buffers": buffers, "order": list(graph.order)})
+    return write_json(Path(path), {**fields, "tasks": tasks, "buffers": buffers, "order": list(graph.order)})
 
 
 def read_full(path: str | Path) -> CostGraph:
@@ -84,7 +80,7 @@ def read_full(path: str | Path) -> CostGraph:
         FileFormatError: naming the file and the field that is wrong.
     """
     path = Path(path)
-    return _from_full(_load(path), path)
+    return _from_full(read_json(path), path)
 
 
 def solution_to_json(solution: Solution) -> dict[str, object]:
@@ -103,88 +99,11 @@ def solution_to_json(solution: Solution) -> dict[str, object]:
 
 def write_solution(solution: Solution, path: str | Path) -> Path:
     """Write `solution_to_json` to a file."""
-    return _write(Path(path), solution_to_json(solution))
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileFormatError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    except UnicodeDecodeError as error:
-        raise FileFormatError("is not UTF-8 text", where=str(path)) from error
-    except json.JSONDecodeError as error:
-        raise FileFormatError(f"is not JSON: {error.msg}", where=f"{path}, line {error.lineno}, column {error.colno}") from error
-    if not isinstance(data, dict):
-        raise FileFormatError(f"holds a {type(data).__name__}, not an object", where=str(path))
-    return cast(dict[str, Any], data)
-
-
-def _write(path: Path, data: dict[str, Any]) -> Path:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(data, stream, separators=(",", ":"))
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path
-
-
-class _Reader:
-    """Typed access to the fields of a file; every failure names file and field."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def fail(self, field: str, what: str) -> FileFormatError:
-        return FileFormatError(f"field '{field}' {what}", where=str(self.path))
-
-    def get(self, data: dict[str, Any], name: str, field: str) -> Any:
-        if name not in data:
-            raise self.fail(field, "is missing")
-        return data[name]
-
-    def items(self, value: Any, field: str) -> list[Any]:
-        if not isinstance(value, list):
-            raise self.fail(field, f"must be a list, it is {value!r:.60}")
-        return cast(list[Any], value)
-
-    def record(self, value: Any, field: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self.fail(field, f"must be an object, it is {value!r:.60}")
-        return cast(dict[str, Any], value)
-
-    def integer(self, value: Any, field: str, *, low: int = 0, high: int | None = None) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value >= high):
-            limit = f"of at least {low}" if high is None else f"from {low} to {high - 1}"
-            raise self.fail(field, f"must be an integer {limit}, it is {value!r:.60}")
-        return value
-
-    def number(self, value: Any, field: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, _NUMBER) or not math.isfinite(value) or value < 0:
-            raise self.fail(field, f"must be a finite number that is not negative, it is {value!r:.60}")
-        return value
-
-    def flag(self, value: Any, field: str) -> bool:
-        if not isinstance(value, bool):
-            raise self.fail(field, f"must be true or false, it is {value!r:.60}")
-        return value
-
-    def indices(self, value: Any, field: str, count: int) -> tuple[int, ...]:
-        return tuple(self.integer(item, f"{field}[{place}]", high=count) for place, item in enumerate(self.items(value, field)))
-
-    def pair(self, value: Any, field: str, count: int) -> tuple[int, int]:
-        found = self.indices(value, field, count)
-        if len(found) != 2:
-            raise self.fail(field, f"must be a pair of indices, it is {value!r:.60}")
-        return found[0], found[1]
+    return write_json(Path(path), solution_to_json(solution))
 
 
 def _from_exchange(data: dict[str, Any], path: Path) -> CostGraph:
-    read = _Reader(path)
+    read = FieldReader(path)
     rows = [read.record(row, f"tasks[{index}]") for index, row in enumerate(read.items(read.get(data, "tasks", "tasks"), "tasks"))]
     costs: list[tuple[str, float, int]] = []
     for index, row in enumerate(rows):
@@ -205,7 +124,7 @@ def _from_exchange(data: dict[str, Any], path: Path) -> CostGraph:
 
 
 def _from_full(data: dict[str, Any], path: Path) -> CostGraph:
-    read = _Reader(path)
+    read = FieldReader(path)
     if data.get("format") != FORMAT:
         raise read.fail("format", f"must be '{FORMAT}', it is {data.get('format')!r:.60}")
     if data.get("version") != VERSION:

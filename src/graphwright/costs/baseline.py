@@ -1,0 +1,103 @@
+"""Files of costs: what a step costed once, to hold a later one against. JSON of a stated version, checked field by field."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import ArgumentError, FileFormatError
+from graphwright.plan.json_file import FieldReader, read_json, write_json
+from graphwright.report.comparison import FIGURES, LayerFigures, StepCosts
+
+FORMAT = "graphwright costs"
+VERSION = 1
+_WRITE_ANEW = "write it anew: graphwright check TARGET --write-baseline FILE"
+_FLOATS = frozenset({"forward_flops", "backward_flops", "optimizer_flops"})
+
+
+def is_costs_file(target: Any) -> bool:
+    """Whether a target is the path of such a file, by its name."""
+    return isinstance(target, str | Path) and Path(target).suffix == ".json"
+
+
+def write_costs(costs: StepCosts, path: str | Path) -> Path:
+    """Write what a step costs to a file, which is replaced as a whole; returns the path.
+
+    Raises:
+        ArgumentError: the name does not end in `.json`, or the folder is not there.
+    """
+    path = Path(path)
+    if path.suffix != ".json":
+        raise ArgumentError(
+            f"{path.name!r} does not end in .json", where="argument 'path'", remedy=f"call it {path.with_suffix('.json').name}"
+        )
+    if not path.parent.is_dir():
+        raise ArgumentError(f"there is no folder {str(path.parent)!r}", where="argument 'path'", remedy="make it first")
+    try:
+        return write_json(path, {"format": FORMAT, "version": VERSION, **costs.to_json()}, indent=1)
+    except OSError as error:
+        raise ArgumentError(f"{str(path)!r} cannot be written: {error.strerror}", where="argument 'path'") from error
+
+
+def read_costs(path: str | Path) -> StepCosts:
+    """Read what `write_costs` wrote.
+
+    Raises:
+        FileFormatError: it is not there, is of another kind or version, or a field is missing or wrong; the message names file and field.
+
+    >>> import tempfile
+    >>> layer = LayerFigures("model/conv", 3, 10, 100.0, 200.0, 10.0, 40, 40)
+    >>> costs = StepCosts("step", {"x": (8, 3)}, dict.fromkeys(FIGURES, 1.0), (layer,), (), {})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read_costs(write_costs(costs, Path(folder) / "costs.json")) == costs
+    True
+    """
+    path = Path(path)
+    data = read_json(path)
+    read = FieldReader(path)
+    if data.get("format") != FORMAT:
+        raise FileFormatError(
+            f"field 'format' must be {FORMAT!r}, it is {data.get('format')!r:.60}",
+            where=str(path),
+            cause="the file holds something else",
+            remedy=_WRITE_ANEW,
+        )
+    if data.get("version") != VERSION:
+        raise FileFormatError(
+            f"field 'version' must be {VERSION}, it is {data.get('version')!r:.60}",
+            where=str(path),
+            cause="it was written by another version of graphwright",
+            remedy=_WRITE_ANEW,
+        )
+    given = read.record(read.get(data, "figures", "figures"), "figures")
+    figures = {name: read.number(read.get(given, name, f"figures.{name}"), f"figures.{name}") for name in FIGURES}
+    feeds = read.record(read.get(data, "feeds", "feeds"), "feeds")
+    how = read.record(read.get(data, "how", "how"), "how")
+    unknown = read.items(read.get(data, "unknown_flop_ops", "unknown_flop_ops"), "unknown_flop_ops")
+    return StepCosts(
+        name=str(read.get(data, "name", "name")),
+        feeds={name: _shape(read, shape, f"feeds.{name}") for name, shape in feeds.items()},
+        figures=figures,
+        layers=tuple(
+            _layer(read, read.record(row, f"layers[{k}]"), f"layers[{k}]")
+            for k, row in enumerate(read.items(read.get(data, "layers", "layers"), "layers"))
+        ),
+        unknown_flop_ops=tuple(str(name) for name in unknown),
+        how={key: str(text) for key, text in how.items()},
+    )
+
+
+def _shape(read: FieldReader, shape: Any, field: str) -> tuple[int, ...]:
+    return tuple(read.integer(size, f"{field}[{k}]") for k, size in enumerate(read.items(shape, field)))
+
+
+def _layer(read: FieldReader, row: dict[str, Any], field: str) -> LayerFigures:
+    values: dict[str, Any] = {}
+    for own in fields(LayerFigures):
+        name = f"{field}.{own.name}"
+        given = read.get(row, own.name, name)
+        values[own.name] = (
+            str(given) if own.name == "layer" else read.number(given, name) if own.name in _FLOATS else read.integer(given, name)
+        )
+    return LayerFigures(**values)

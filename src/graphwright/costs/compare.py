@@ -1,0 +1,243 @@
+"""`step_costs`: what a step costs, as figures that can be kept; `compare`: two steps side by side."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+from graphwright.analyze.cost import TaskMap, build_cost_graph
+from graphwright.analyze.flop_tally import Tally
+from graphwright.analyze.loops import loop_costs
+from graphwright.analyze.time_model import estimated_time_s
+from graphwright.costs.baseline import is_costs_file, read_costs
+from graphwright.costs.counted_graph import countable, is_graph
+from graphwright.errors import UnknownShapeError
+from graphwright.ir.garbage_collection import garbage_collection_paused
+from graphwright.ir.graph import Graph
+from graphwright.ir.traits import Purity
+from graphwright.plan.model import Schedule
+from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
+from graphwright.source.attributes import constant_array
+from graphwright.source.import_graph import infer_body_shapes
+from graphwright.train.flatten import flatten, stateful_op_types
+from graphwright.train.planning import HOW_PEAK, map_tasks
+from graphwright.train.summary import count_executed, count_parameters, find_roles, flops_rule, layer_of, make_layers, make_timeline
+from graphwright.train.targets import Feed, Mode, trace
+
+_NUMBER = re.compile(r"_\d+(?=/|$)")
+_ALIGNED = 3000  # layers: up to here the longest common sequence is looked for, which takes the square of their number
+_HOW = {
+    "peak": HOW_PEAK.replace("a fixed total order of", "the order in which the step was traced, of"),
+    "FLOPs": "counted per operation from static shapes, a multiply-add as two; loops as often as they run; what nothing needs is left out",
+    "parameters": "elements of the variables that the step reads or writes; optimizer state is what the backward pass writes and the "
+    "forward pass never reads",
+    "bytes moved": "each input of an operation read once and each output written once, views not at all",
+    "layers": "by name scope; one that differs only in what is live at the peak counts as the same",
+}
+
+
+@garbage_collection_paused()
+def step_costs(
+    target: Any,
+    feeds: Mapping[str, Feed] | None = None,
+    inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
+    *,
+    mode: Mode = "train",
+    batch: int | None = None,
+) -> StepCosts:
+    """What a step costs in figures that `compare` and `check` hold against others: peak, parameters, FLOPs, nodes, per layer.
+
+    Args:
+        target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; a
+            `tf.Graph`, a `GraphDef`, a `Graph`; the path of a file that `write_costs` wrote; or a `StepCosts`, which is given back.
+        feeds: shape, or `tf.TensorSpec`, by argument name (by placeholder for a graph).
+        inputs: example arguments of one call, instead of feeds.
+        outputs: of a graph, what is fetched.
+        mode: for a Keras model, its training step or its inference.
+        batch: batch size of a Keras model, instead of feeds.
+
+    Raises:
+        UnknownShapeError: a dimension is not known; the message names the argument to bind.
+        ArgumentError, UnsupportedError, FileFormatError: the target cannot be traced or read.
+
+    >>> import tensorflow as tf
+    >>> product = tf.function(lambda a, b: a @ b)
+    >>> costs = step_costs(product, feeds={"a": (256, 256), "b": (256, 256)})
+    >>> costs.figures["total_flops"], costs.figures["peak_bytes"]
+    (33554432.0, 786432)
+    """
+    if isinstance(target, StepCosts):
+        return target
+    if is_costs_file(target):
+        return read_costs(target)
+    if outputs is None and not is_graph(target):
+        traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
+        flat = flatten(traced.function, traced.shapes_by_position)
+        return _figures(traced.name, traced.feeds, flat.graph, map_tasks(flat), flops_rule(flat.loops))
+    read, counted = countable(target, feeds, inputs, outputs, mode, batch)
+    if read.is_open:
+        free = next(name for name, shape in (read.feeds or {}).items() if None in shape)
+        raise UnknownShapeError(
+            f"the batch size of input {free!r} is open",
+            where=f"graph {counted.name!r}",
+            cause="memory and FLOPs depend on it",
+            remedy=f"bind it: feeds={{{free!r}: (...)}}",
+        )
+    graph = counted.graph
+    purity = Purity(graph, stateful_op_types(graph))
+    loops = loop_costs(graph, constant_array, infer_body=infer_body_shapes)
+    return _figures(counted.name, counted.feeds, graph, build_cost_graph(graph, purity, estimated_time_s, loops=loops), flops_rule(loops))
+
+
+def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, tasks: TaskMap, flops: Any) -> StepCosts:
+    roles = find_roles(tasks)
+    timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
+    _, counted = count_executed(graph)
+    parameters = count_parameters(graph, roles)
+    work = counted.whole.flops
+    figures: dict[str, float] = {
+        "peak_bytes": timeline.peak_bytes,
+        "resident_bytes": tasks.costs.resident_bytes,
+        "parameters": parameters.trainable + parameters.non_trainable,
+        "trainable_parameters": parameters.trainable,
+        "optimizer_state": parameters.optimizer_state,
+        "total_flops": sum(work.values()),
+        "forward_flops": work["forward"],
+        "backward_flops": work["backward"],
+        "optimizer_flops": work["optimizer"],
+        "bytes_moved": counted.whole.bytes_moved,
+        "nodes": len(graph),
+    }
+    assert figures.keys() == FIGURES.keys()
+    rows = {"" if row.layer == "(no scope)" else row.layer: row for row in make_layers(tasks, roles, timeline, flops)}
+    order = dict.fromkeys([*(layer_of(node.name) for node in graph.nodes), *rows])
+    layers = [_layer(layer, rows[layer], counted) for layer in order if layer in rows]
+    return StepCosts(name, feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), _HOW)
+
+
+def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:
+    sums = counted.per_layer.get(name)
+    work = sums.flops if sums is not None else {}
+    return LayerFigures(
+        layer=name,
+        nodes=row.op_count,
+        parameters=row.parameter_count,
+        forward_flops=work.get("forward", 0.0),
+        backward_flops=work.get("backward", 0.0),
+        optimizer_flops=work.get("optimizer", 0.0),
+        residual_bytes=row.residual_bytes,
+        peak_share_bytes=row.peak_share_bytes,
+    )
+
+
+def compare(
+    a: Any,
+    b: Any,
+    feeds: Mapping[str, Feed] | None = None,
+    inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
+    *,
+    mode: Mode = "train",
+    batch: int | None = None,
+) -> Comparison:
+    """Two steps side by side: peak, parameters, FLOPs and nodes, with differences and ratios, in all and per layer.
+
+    Layers are matched by name scope, the model's own scope left out. What is left over is matched without the numbers that
+    Keras appends (`conv2d_3` and `conv2d_11`), in the order in which it runs. The other layers were added or removed.
+
+    Args:
+        a: a target as for `step_costs`, or what that gave, for example with other feeds or another mode.
+        b: the one to hold against it.
+        feeds, inputs, outputs, mode, batch: as for `step_costs`, for both.
+
+    Returns:
+        A `Comparison`, which prints itself.
+
+    Raises:
+        UnknownShapeError, ArgumentError, UnsupportedError, FileFormatError: see `step_costs`.
+
+    >>> import tensorflow as tf
+    >>> once = tf.function(lambda x: tf.nn.relu(x @ x))
+    >>> twice = tf.function(lambda x: tf.nn.relu(x @ x @ x))
+    >>> found = compare(once, twice, feeds={"x": (64, 64)})
+    >>> found.difference("total_flops"), found.difference("parameters")
+    (524288.0, 0)
+    """
+    first = step_costs(a, feeds, inputs, outputs, mode=mode, batch=batch)
+    second = step_costs(b, feeds, inputs, outputs, mode=mode, batch=batch)
+    return compare_costs(first, second)
+
+
+def compare_costs(a: StepCosts, b: StepCosts) -> Comparison:
+    """Two rows of figures side by side, their layers matched."""
+    return Comparison(a, b, match_layers(a.layers, b.layers))
+
+
+def match_layers(a: Sequence[LayerFigures], b: Sequence[LayerFigures]) -> tuple[LayerPair, ...]:
+    """Pairs of layers in the order of `b`; a layer that only `a` has stands behind the one that it followed there.
+
+    >>> def layer(name): return LayerFigures(name, 1, 0, 0.0, 0.0, 0.0, 0, 0)
+    >>> pairs = match_layers([layer("m/conv"), layer("m/old")], [layer("m_1/conv"), layer("m_1/new")])
+    >>> [(pair.name, pair.change) for pair in pairs]
+    [('m_1/conv', 'same'), ('m/old', 'removed'), ('m_1/new', 'added')]
+    """
+    keys_a, keys_b = _keys(a), _keys(b)
+    place_b = {key: k for k, key in enumerate(keys_b)}
+    partner = {i: place_b[key] for i, key in enumerate(keys_a) if key in place_b}
+    taken = set(partner.values())
+    left_a = [i for i in range(len(a)) if i not in partner]
+    left_b = [j for j in range(len(b)) if j not in taken]
+    for with_parameters in (True, False):
+        found = _aligned(
+            [_base(keys_a[i], a[i] if with_parameters else None) for i in left_a],
+            [_base(keys_b[j], b[j] if with_parameters else None) for j in left_b],
+        )
+        partner |= {left_a[i]: left_b[j] for i, j in found}
+        used_a, used_b = {i for i, _ in found}, {j for _, j in found}
+        left_a = [i for k, i in enumerate(left_a) if k not in used_a]
+        left_b = [j for k, j in enumerate(left_b) if k not in used_b]
+    return _in_order(a, b, partner)
+
+
+def _in_order(a: Sequence[LayerFigures], b: Sequence[LayerFigures], partner: Mapping[int, int]) -> tuple[LayerPair, ...]:
+    removed: dict[int, list[LayerPair]] = {}
+    before = -1
+    for i, layer in enumerate(a):
+        if i in partner:
+            before = partner[i]
+        else:
+            removed.setdefault(before, []).append(LayerPair(layer, None))
+    of_b = {j: i for i, j in partner.items()}
+    pairs = removed.get(-1, [])
+    for j, layer in enumerate(b):
+        pairs.append(LayerPair(a[of_b[j]] if j in of_b else None, layer))
+        pairs += removed.get(j, [])
+    return tuple(pairs)
+
+
+def _keys(layers: Sequence[LayerFigures]) -> list[str]:
+    """Names without the scope of the model, where most layers lie in one."""
+    scopes = Counter(layer.layer.partition("/")[0] for layer in layers if "/" in layer.layer)
+    scope, count = scopes.most_common(1)[0] if scopes else ("", 0)
+    if 2 * count <= len(layers):
+        return [layer.layer for layer in layers]
+    return ["." + layer.layer.removeprefix(scope) if layer.layer.startswith(f"{scope}/") else layer.layer for layer in layers]
+
+
+def _base(key: str, layer: LayerFigures | None) -> tuple[str, int]:
+    return _NUMBER.sub("", key), -1 if layer is None else layer.parameters
+
+
+def _aligned(a: Sequence[tuple[str, int]], b: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
+    """Places of equal entries, in the same order in both."""
+    if len(a) + len(b) <= _ALIGNED:
+        blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
+        return [(block.a + k, block.b + k) for block in blocks for k in range(block.size)]
+    waiting: dict[tuple[str, int], list[int]] = {}
+    for j in reversed(range(len(b))):
+        waiting.setdefault(b[j], []).append(j)
+    return [(i, waiting[entry].pop()) for i, entry in enumerate(a) if waiting.get(entry)]

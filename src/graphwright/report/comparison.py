@@ -1,0 +1,301 @@
+"""What a step costs as a row of figures, and two such rows side by side: what `compare` and `check` give and keep in files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+from graphwright.report.units import format_bytes, format_count, format_flops
+
+Unit = Literal["bytes", "FLOPs", "count"]
+Change = Literal["same", "changed", "added", "removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What one figure is called, and what it counts."""
+
+    label: str
+    unit: Unit
+    how: str
+
+    def format(self, amount: float, *, signed: bool = False) -> str:
+        """An amount as people read it.
+
+        >>> FIGURES["total_flops"].format(2.5e9), FIGURES["nodes"].format(-12, signed=True)
+        ('2.50 GFLOP', '-12')
+        """
+        if not math.isfinite(amount):
+            return "not known"
+        text = format_bytes(amount) if self.unit == "bytes" else format_flops(amount) if self.unit == "FLOPs" else format_count(int(amount))
+        return f"+{text}" if signed and amount > 0 else text
+
+
+FIGURES: Mapping[str, Figure] = {
+    "peak_bytes": Figure("peak", "bytes", "predicted, for the order in which the step was traced"),
+    "resident_bytes": Figure("resident", "bytes", "variables, inputs and constants, which the peak includes"),
+    "parameters": Figure("parameters", "count", "elements of trained and other variables, without the optimizer's"),
+    "trainable_parameters": Figure("trainable", "count", "elements of variables that are trained"),
+    "optimizer_state": Figure("optimizer state", "count", "elements of variables that only the updates read"),
+    "total_flops": Figure("FLOPs", "FLOPs", "forward, backward and optimizer, a multiply-add as two"),
+    "forward_flops": Figure("forward", "FLOPs", "FLOPs of the forward pass"),
+    "backward_flops": Figure("backward", "FLOPs", "FLOPs of the gradients"),
+    "optimizer_flops": Figure("optimizer", "FLOPs", "FLOPs between finished gradients and updated variables"),
+    "bytes_moved": Figure("bytes moved", "bytes", "each input of an operation read once, each output written once"),
+    "nodes": Figure("nodes", "count", "of the flat graph: calls inlined, what nothing needs left out"),
+}
+"""All figures of a step, in the order in which they are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFigures:
+    """What one layer costs.
+
+    Attributes:
+        layer: its name scope.
+        nodes: how many belong to it.
+        parameters: elements of its trainable variables.
+        forward_flops: FLOPs of its forward pass.
+        backward_flops: of its gradients.
+        optimizer_flops: of the updates, which mostly have a scope of their own.
+        residual_bytes: forward values kept for the backward pass.
+        peak_share_bytes: what is live of it at the peak of the step.
+    """
+
+    layer: str
+    nodes: int
+    parameters: int
+    forward_flops: float
+    backward_flops: float
+    optimizer_flops: float
+    residual_bytes: int
+    peak_share_bytes: int
+
+    @property
+    def total_flops(self) -> float:
+        """FLOPs in all directions."""
+        return self.forward_flops + self.backward_flops + self.optimizer_flops
+
+    def to_json(self) -> dict[str, object]:
+        """All fields by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def costs_as_much_as(self, other: LayerFigures) -> bool:
+        """Whether all but the name and the share of the peak are equal: what is live at the peak hangs on all other layers."""
+        own = {"layer", "peak_share_bytes"}
+        return all(getattr(self, field.name) == getattr(other, field.name) for field in fields(self) if field.name not in own)
+
+
+@dataclass(frozen=True)
+class StepCosts:
+    """What a step costs, as figures that can be compared and kept. Returned by `graphwright.step_costs`.
+
+    Attributes:
+        name: of the step.
+        feeds: shape by argument.
+        figures: by the names in `FIGURES`.
+        layers: by name scope, in the order in which they run.
+        unknown_flop_ops: op types that are in no figure of FLOPs.
+        how: by figure, how it was obtained.
+    """
+
+    name: str
+    feeds: Mapping[str, tuple[int, ...]]
+    figures: Mapping[str, float]
+    layers: tuple[LayerFigures, ...]
+    unknown_flop_ops: tuple[str, ...]
+    how: Mapping[str, str]
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers and text, as docs/json.md lists them."""
+        return {
+            "name": self.name,
+            "feeds": {name: list(shape) for name, shape in self.feeds.items()},
+            "figures": dict(self.figures),
+            "layers": [layer.to_json() for layer in self.layers],
+            "unknown_flop_ops": list(self.unknown_flop_ops),
+            "how": dict(self.how),
+        }
+
+    def __str__(self) -> str:
+        from graphwright.report.terminal_comparison import render_costs
+
+        return render_costs(self)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPair:
+    """A layer of A and the one of B that it corresponds to; None where there is none."""
+
+    a: LayerFigures | None
+    b: LayerFigures | None
+
+    @property
+    def name(self) -> str:
+        """The name in B, or in A where B has none."""
+        return self.b.layer if self.b is not None else self.a.layer if self.a is not None else ""
+
+    @property
+    def change(self) -> Change:
+        """What became of it. A layer that differs only in what is live at the peak is the same."""
+        if self.a is None:
+            return "added"
+        if self.b is None:
+            return "removed"
+        return "same" if self.a.costs_as_much_as(self.b) else "changed"
+
+    def difference(self, figure: str) -> float:
+        """B's figure minus A's; a layer that is not there costs nothing."""
+        return (getattr(self.b, figure) if self.b is not None else 0) - (getattr(self.a, figure) if self.a is not None else 0)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two steps side by side. Returned by `graphwright.compare`.
+
+    Attributes:
+        a: the first step.
+        b: the second.
+        layers: pairs of layers, in the order in which they run; one of a pair is None for a layer that was added or removed.
+    """
+
+    a: StepCosts
+    b: StepCosts
+    layers: tuple[LayerPair, ...]
+
+    def difference(self, figure: str) -> float:
+        """B's figure minus A's, by its name in `FIGURES`."""
+        return self.b.figures[figure] - self.a.figures[figure]
+
+    def ratio(self, figure: str) -> float:
+        """B's figure divided by A's; 1 where both are 0, infinity where only A's is."""
+        a, b = self.a.figures[figure], self.b.figures[figure]
+        return b / a if a else 1.0 if not b else math.inf
+
+    def with_change(self, change: Change) -> tuple[LayerPair, ...]:
+        """The layers that were "added", "removed" or "changed", or are the "same"."""
+        return tuple(pair for pair in self.layers if pair.change == change)
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers and text, as docs/json.md lists them; a ratio is null where A's figure is 0 and B's is not."""
+        return {
+            "a": self.a.to_json(),
+            "b": self.b.to_json(),
+            "figures": {
+                name: {
+                    "a": self.a.figures[name],
+                    "b": self.b.figures[name],
+                    "difference": self.difference(name),
+                    "ratio": self.ratio(name) if math.isfinite(self.ratio(name)) else None,
+                }
+                for name in FIGURES
+            },
+            "layers": [
+                {
+                    "a": None if pair.a is None else pair.a.layer,
+                    "b": None if pair.b is None else pair.b.layer,
+                    "change": pair.change,
+                    **{f"{name}_difference": pair.difference(name) for name in LAYER_FIGURES},
+                }
+                for pair in self.layers
+            ],
+        }
+
+    def __str__(self) -> str:
+        from graphwright.report.terminal_comparison import render_comparison
+
+        return render_comparison(self)
+
+
+LAYER_FIGURES = ("nodes", "parameters", "total_flops", "residual_bytes", "peak_share_bytes")
+"""What is compared of layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One figure held against a limit or against a baseline.
+
+    Attributes:
+        figure: its name in `FIGURES`.
+        amount: what the step needs.
+        limit: the most that is allowed, tolerance included.
+        baseline: what it was, or None for a limit that was given.
+    """
+
+    figure: str
+    amount: float
+    limit: float
+    baseline: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the amount is within the limit."""
+        return self.amount <= self.limit
+
+    def to_json(self) -> dict[str, object]:
+        """All fields by name, and whether it passed."""
+        return {
+            "figure": self.figure,
+            "amount": self.amount,
+            "limit": self.limit,
+            "baseline": self.baseline,
+            "passed": self.passed,
+        }
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Whether a step keeps its limits. Returned by `graphwright.check`.
+
+    Attributes:
+        costs: what the step costs.
+        findings: each figure that was held against something.
+        comparison: with the baseline, A being the baseline; None without one.
+        warnings: what makes the answer less sure, for example operations whose FLOPs are not known.
+        baseline: the file that was read.
+        written: the baseline that was written.
+    """
+
+    costs: StepCosts
+    findings: tuple[Finding, ...]
+    comparison: Comparison | None = None
+    warnings: tuple[str, ...] = ()
+    baseline: Path | None = None
+    written: Path | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether all figures are within their limits."""
+        return all(finding.passed for finding in self.findings)
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers and text, as docs/json.md lists them."""
+        return {
+            "passed": self.passed,
+            "findings": [finding.to_json() for finding in self.findings],
+            "warnings": list(self.warnings),
+            "baseline": None if self.baseline is None else str(self.baseline),
+            "written": None if self.written is None else str(self.written),
+            "costs": self.costs.to_json(),
+            "comparison": None if self.comparison is None else self.comparison.to_json(),
+        }
+
+    def annotations(self) -> tuple[str, ...]:
+        """One workflow command of GitHub Actions per failed figure and per warning.
+
+        Source: https://docs.github.com/actions/reference/workflow-commands-for-github-actions
+        """
+        from graphwright.report.terminal_comparison import github_annotations
+
+        return github_annotations(self)
+
+    def __str__(self) -> str:
+        from graphwright.report.terminal_comparison import render_check
+
+        return render_check(self)
