@@ -142,6 +142,34 @@ def _overlap(outer: Sequence[str], inner: Sequence[str]) -> int:
     return best
 
 
+def rename_as_written(graph_def: Any, metadata: Any) -> tuple[Any, Any]:
+    """Copies of the graph that ran and of its records, in which nodes have their written names where those are free.
+
+    Args:
+        graph_def: a `GraphDef`; all names in it are nodes of it.
+        metadata: a `RunMetadata`, whose step stats are copied.
+    """
+    taken: set[str] = {node.name for node in graph_def.node}
+    names: dict[str, str] = {}
+    for node in graph_def.node:
+        written = written_name(node.name)
+        names[node.name] = node.name if written in taken else written
+        taken.add(names[node.name])
+    renamed, stats = type(graph_def)(), type(metadata)()
+    renamed.CopyFrom(graph_def)
+    for node in renamed.node:
+        node.name = names[node.name]
+        for k, edge in enumerate(node.input):
+            mark = "^" if edge.startswith("^") else ""
+            before, colon, slot = edge.removeprefix("^").partition(":")
+            node.input[k] = f"{mark}{names.get(before, before)}{colon}{slot}"
+    stats.step_stats.CopyFrom(metadata.step_stats)
+    for device in stats.step_stats.dev_stats:
+        for node in device.node_stats:
+            node.node_name = names.get(node.node_name, node.node_name)
+    return renamed, stats
+
+
 # Memory
 
 

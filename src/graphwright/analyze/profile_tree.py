@@ -1,0 +1,401 @@
+"""A measured step as a tree: by name scope, by dataflow, by op type, or by line of code; what to count in it, and what of it to show.
+
+This is what the views of `tf.compat.v1.profiler` ("scope", "graph", "op", "code") and its `ProfileOptionBuilder` offer, for any step:
+the words of the options are theirs in full (`docs/profile.md` has the table). Regular expressions match whole names, as there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypedDict, get_args
+
+from graphwright.analyze.profile import READ, Figures, ProfileRow, StepProfile
+from graphwright.errors import ArgumentError
+
+View = Literal["scope", "graph", "op", "code"]
+Column = Literal[
+    "time", "share", "host_time", "accelerator_time", "bytes", "peak_bytes", "residual_bytes", "output_bytes",
+    "parameters", "flops", "flops_per_s", "intensity", "occurrences",
+]  # fmt: skip
+Order = Literal[
+    "name", "time", "host_time", "accelerator_time", "bytes", "peak_bytes", "residual_bytes", "output_bytes", "parameters", "flops",
+    "occurrences",
+]  # fmt: skip
+
+ROOT = "(step)"
+NO_LINE = "(no line known)"
+_TRAINABLE = "_trainable_variables"
+_ANY = ".*"
+_DEPTH: Mapping[str, int] = {"scope": 3, "graph": 10, "op": 1, "code": 10}
+_FIELD: Mapping[str, str] = {
+    "time": "time_s",
+    "share": "share",
+    "host_time": "host_time_s",
+    "accelerator_time": "accelerator_time_s",
+    "bytes": "allocated_bytes",
+    "peak_bytes": "peak_bytes",
+    "residual_bytes": "residual_bytes",
+    "output_bytes": "output_bytes",
+    "parameters": "parameters",
+    "flops": "flops",
+    "flops_per_s": "flops_per_s",
+    "intensity": "arithmetic_intensity",
+    "occurrences": "occurrences",
+}
+
+
+class TreeWords(TypedDict, total=False):
+    """The options of a tree, by name; see `TreeOptions`."""
+
+    by: View
+    columns: Sequence[Column]
+    order_by: Order
+    depth: int | None
+    min_time_s: float
+    min_host_time_s: float
+    min_accelerator_time_s: float
+    min_bytes: int
+    min_peak_bytes: int
+    min_residual_bytes: int
+    min_output_bytes: int
+    min_parameters: int
+    min_flops: float
+    min_occurrences: int
+    account: Sequence[str]
+    start: Sequence[str]
+    trim: Sequence[str]
+    show: Sequence[str]
+    hide: Sequence[str]
+    displayed_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TreeOptions:
+    """What to count, and what to show. A node is shown when its totals reach every `min_*`.
+
+    Attributes:
+        by: "scope": name scopes; "graph": each node above those whose values it reads; "op": op types above their nodes;
+            "code": lines of Python, the outermost first.
+        columns: of the table.
+        order_by: what siblings are sorted by, the largest first (names from a on).
+        depth: levels to show; None for 3 scopes, 10 levels of the graph or of the code, op types without their nodes.
+        account: regular expressions; what has no op type and no device that matches counts nothing. Parameters have the type
+            "_trainable_variables" as well.
+        start: the tree begins at the uppermost names that match.
+        trim: what is below these names is not shown.
+        show: only these names are shown.
+        hide: these names are not shown; what is below them moves up.
+        displayed_only: totals add up what is shown only.
+    """
+
+    by: View = "scope"
+    columns: Sequence[Column] = ("time", "share", "bytes", "peak_bytes", "occurrences")
+    order_by: Order = "time"
+    depth: int | None = None
+    min_time_s: float = 0.0
+    min_host_time_s: float = 0.0
+    min_accelerator_time_s: float = 0.0
+    min_bytes: int = 0
+    min_peak_bytes: int = 0
+    min_residual_bytes: int = 0
+    min_output_bytes: int = 0
+    min_parameters: int = 0
+    min_flops: float = 0.0
+    min_occurrences: int = 0
+    account: Sequence[str] = (_ANY,)
+    start: Sequence[str] = (_ANY,)
+    trim: Sequence[str] = ()
+    show: Sequence[str] = (_ANY,)
+    hide: Sequence[str] = ()
+    displayed_only: bool = False
+
+    def __post_init__(self) -> None:
+        _check_word("by", self.by, get_args(View))
+        _check_word("order_by", self.order_by, get_args(Order))
+        for column in self.columns:
+            _check_word("columns", column, get_args(Column))
+        if self.depth is not None and self.depth < 0:
+            raise ArgumentError(f"depth={self.depth} was given", where="argument 'depth'", remedy="give 0 or more")
+        for name in ("account", "start", "trim", "show", "hide"):
+            _matcher(name, getattr(self, name))
+
+
+def _check_word(argument: str, word: str, known: Sequence[str]) -> None:
+    if word not in known:
+        raise ArgumentError(f"{argument}={word!r} was given", where=f"argument {argument!r}", remedy=f"give one of {', '.join(known)}")
+
+
+def column_value(row: ProfileRow, column: Column) -> float:
+    """The figure of a row that a column shows."""
+    return float(getattr(row, _FIELD[column]))
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNode:
+    """A node of the tree that is shown.
+
+    Attributes:
+        name: in full.
+        op_type: empty for what is no node of the graph.
+        own: figures of itself.
+        total: with all that is below it.
+        children: those that are shown, in order.
+    """
+
+    name: str
+    op_type: str
+    own: ProfileRow
+    total: ProfileRow
+    children: tuple[TreeNode, ...]
+
+
+class _Draft:
+    """A node of the whole tree."""
+
+    __slots__ = ("children", "depth", "figures", "name", "op_type", "shown", "total")
+
+    def __init__(self, name: str, op_type: str = "") -> None:
+        self.name = name
+        self.op_type = op_type
+        self.figures = Figures()
+        self.total = Figures()
+        self.children: list[_Draft] = []
+        self.depth = 0
+        self.shown: list[_Draft] = []
+
+
+def grow_tree(profile: StepProfile, options: TreeOptions) -> TreeNode:
+    """The tree of a measured step. Takes time linear in runs and nodes, but for sorting.
+
+    >>> from graphwright.analyze.profile import OpRun
+    >>> runs = (OpRun("net/a/MatMul", "MatMul", "CPU:0", "", 0, 30), OpRun("net/b/Relu", "Relu", "CPU:0", "", 30, 40))
+    >>> tree = grow_tree(StepProfile("step", runs, (), 40e-9), TreeOptions())
+    >>> [(node.name, node.total.share) for node in tree.children[0].children]
+    [('net/a', 0.75), ('net/b', 0.25)]
+    """
+    leaves = _leaves(profile, options)
+    root = {"scope": _by_scope, "graph": _by_graph, "op": _by_op, "code": _by_code}[options.by](profile, leaves)
+    starts = _matcher("start", options.start)
+    if not starts(root.name):
+        found = _uppermost(root, starts)
+        if not found:
+            raise ArgumentError(f"nothing matches start={list(options.start)}", where="argument 'start'", remedy='give e.g. (".*conv.*",)')
+        root = _Draft(ROOT)
+        root.children = found
+    order = _preorder(root)
+    for draft in reversed(order):
+        draft.total.add(draft.figures)
+        for child in draft.children:
+            draft.total.add(child.total)
+    _choose(order, options)
+    whole_ns = sum(run.end_ns - run.start_ns for run in profile.runs)
+    return _frozen(root, order, options, whole_ns)
+
+
+def _leaves(profile: StepProfile, options: TreeOptions) -> dict[str, _Draft]:
+    """A node for each that ran or reads parameters, with the figures that count."""
+    accounts = _matcher("account", options.account)
+    leaves: dict[str, _Draft] = {}
+    for run in profile.runs:
+        draft = leaves.get(run.name)
+        if draft is None:
+            draft = leaves[run.name] = _Draft(run.name, run.op_type)
+        if accounts(run.op_type) or accounts(run.device):
+            draft.figures.nodes = 1
+            draft.figures.add_run(run)
+    if accounts(_TRAINABLE) or accounts(READ):
+        for name, elements in profile.parameters.items():
+            leaves.setdefault(name, _Draft(name, READ)).figures.parameters += elements
+    return leaves
+
+
+# Views
+
+
+def _by_scope(_: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
+    root = _Draft(ROOT)
+    known: dict[str, _Draft] = {}
+    for name, leaf in leaves.items():
+        at = name
+        draft = known.get(at)
+        if draft is not None:  # a scope that was there before has the name of a node
+            draft.op_type, draft.figures = leaf.op_type, leaf.figures
+            continue
+        known[at] = below = leaf
+        while True:
+            at = at.rpartition("/")[0]
+            if not at:
+                root.children.append(below)
+                break
+            above = known.get(at)
+            if above is not None:
+                above.children.append(below)
+                break
+            above = known[at] = _Draft(at)
+            above.children.append(below)
+            below = above
+    return root
+
+
+def _by_graph(profile: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
+    """Each node lies below the first that reads it; what nobody reads lies below the root."""
+    root = _Draft(ROOT)
+    read = {before for name in leaves for before in profile.inputs.get(name, ()) if before in leaves and before != name}
+    seen: set[str] = set()
+    ends = [name for name in leaves if name not in read]
+    for first in (*ends, *leaves):  # the second round finds what is in circles only
+        if first in seen:
+            continue
+        seen.add(first)
+        root.children.append(leaves[first])
+        stack = [first]
+        while stack:
+            name = stack.pop()
+            for before in profile.inputs.get(name, ()):
+                if before in leaves and before not in seen:
+                    seen.add(before)
+                    leaves[name].children.append(leaves[before])
+                    stack.append(before)
+    return root
+
+
+def _by_op(_: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
+    root = _Draft(ROOT)
+    types: dict[str, _Draft] = {}
+    for leaf in leaves.values():
+        above = types.get(leaf.op_type)
+        if above is None:
+            above = types[leaf.op_type] = _Draft(leaf.op_type)
+            root.children.append(above)
+        above.children.append(leaf)
+    return root
+
+
+def _by_code(profile: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
+    root = _Draft(ROOT)
+    places: dict[tuple[object, ...], _Draft] = {}
+    for name, leaf in leaves.items():
+        at, path = root, ()
+        for line in profile.sources.get(name, ()) or (NO_LINE,):
+            path = (*path, line)
+            below = places.get(path)
+            if below is None:
+                below = places[path] = _Draft(str(line))
+                at.children.append(below)
+            at = below
+        at.figures.add(leaf.figures)
+    return root
+
+
+# What is shown
+
+
+def _preorder(root: _Draft) -> list[_Draft]:
+    order: list[_Draft] = []
+    stack = [root]
+    while stack:
+        draft = stack.pop()
+        order.append(draft)
+        for child in draft.children:
+            child.depth = draft.depth + 1
+            stack.append(child)
+    return order
+
+
+def _uppermost(root: _Draft, matches: Callable[[str], bool]) -> list[_Draft]:
+    found: list[_Draft] = []
+    stack = list(reversed(root.children))
+    while stack:
+        draft = stack.pop()
+        if matches(draft.name):
+            found.append(draft)
+        else:
+            stack.extend(reversed(draft.children))
+    return found
+
+
+def _choose(order: Sequence[_Draft], options: TreeOptions) -> None:
+    """Fill `shown`, from below: what is hidden hands up what is below it."""
+    depth = _DEPTH[options.by] if options.depth is None else options.depth
+    shows, hides, trims = (_matcher(name, getattr(options, name)) for name in ("show", "hide", "trim"))
+    root = order[0]
+    emitted: dict[_Draft, list[_Draft]] = {}
+    for draft in reversed(order):
+        below: list[_Draft] = []
+        for child in draft.children:
+            handed = emitted.pop(child)
+            if len(handed) > len(below):
+                below, handed = handed, below
+            below.extend(handed)
+        if trims(draft.name) and draft is not root:
+            below = []
+        if draft is root or (draft.depth <= depth and _reaches(draft.total, options) and shows(draft.name) and not hides(draft.name)):
+            draft.shown = below
+            emitted[draft] = [draft]
+            if options.displayed_only:
+                draft.total = Figures()
+                draft.total.add(draft.figures)
+                for child in below:
+                    draft.total.add(child.total)
+        else:
+            emitted[draft] = below
+
+
+def _reaches(total: Figures, options: TreeOptions) -> bool:
+    return (
+        total.time_ns >= options.min_time_s * 1e9
+        and total.time_ns - total.accelerator_ns >= options.min_host_time_s * 1e9
+        and total.accelerator_ns >= options.min_accelerator_time_s * 1e9
+        and total.allocated_bytes >= options.min_bytes
+        and total.peak_bytes >= options.min_peak_bytes
+        and total.residual_bytes >= options.min_residual_bytes
+        and total.output_bytes >= options.min_output_bytes
+        and total.parameters >= options.min_parameters
+        and total.flops >= options.min_flops
+        and total.occurrences >= options.min_occurrences
+    )
+
+
+def _frozen(root: _Draft, order: Sequence[_Draft], options: TreeOptions, whole_ns: int) -> TreeNode:
+    visible = {root}
+    for draft in order:
+        if draft in visible:
+            visible.update(draft.shown)
+    made: dict[_Draft, TreeNode] = {}
+    for draft in reversed(order):
+        if draft not in visible:
+            continue
+        children = sorted((made[child] for child in draft.shown), key=lambda node: _rank(node, options.order_by))
+        made[draft] = TreeNode(
+            draft.name, draft.op_type, draft.figures.row(draft.name, whole_ns), draft.total.row(draft.name, whole_ns), tuple(children)
+        )
+    return made[root]
+
+
+def _rank(node: TreeNode, order_by: Order) -> tuple[float, str]:
+    return (0.0 if order_by == "name" else -float(getattr(node.total, _FIELD[order_by])), node.name)
+
+
+def _matcher(argument: str, patterns: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a name matches one of the patterns as a whole. Each name is looked at once."""
+    if isinstance(patterns, str):
+        raise ArgumentError(f"{argument}={patterns!r} was given", where=f"argument {argument!r}", remedy="give several: a tuple or a list")
+    given = tuple(patterns)
+    if _ANY in given:
+        return lambda _: True
+    try:
+        compiled = [re.compile(pattern) for pattern in given]
+    except re.error as error:
+        raise ArgumentError(
+            f"{error.pattern!r} is no regular expression: {error}", where=f"argument {argument!r}", remedy="escape special characters"
+        ) from error
+    known: dict[str, bool] = {}
+
+    def matches(name: str) -> bool:
+        if name not in known:
+            known[name] = any(pattern.fullmatch(name) for pattern in compiled)
+        return known[name]
+
+    return matches

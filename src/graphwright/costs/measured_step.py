@@ -1,0 +1,193 @@
+"""TensorFlow's records of a step and the graph of the step, joined: what each op run was, and for which part of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
+
+from graphwright.analyze.backward import updated_variables
+from graphwright.analyze.directions import Direction, find_directions
+from graphwright.analyze.flops import node_flops
+from graphwright.analyze.profile import OpRun, SourceLine, StepProfile
+from graphwright.analyze.traffic import bytes_moved
+from graphwright.errors import GraphwrightError
+from graphwright.ir.dtypes import element_count
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import called_functions
+from graphwright.run.executed_graph import plain_op_type
+from graphwright.run.profile import RecordedStep
+from graphwright.run.step_session import executed_graph_def
+from graphwright.run.step_stats import NodeRun, read_memory, read_runs, written_name
+from graphwright.source.concrete_function import from_concrete_function
+from graphwright.source.graph_def import from_graph_def
+from graphwright.source.tracebacks import creation_lines
+from graphwright.train.flatten import flatten_graph
+from graphwright.train.targets import Target
+
+_MADE_BY_GRAPPLER = ("ConstantFolding/", "ArithmeticOptimizer/", "LayoutOptimizer/")
+
+
+def join_records(traced: Target, recorded: RecordedStep) -> StepProfile:
+    """The profile of a step.
+
+    Args:
+        traced: the step.
+        recorded: what TensorFlow recorded of it.
+    """
+    stats = recorded.metadata.step_stats
+    runs = read_runs(stats, recorded.xspace)
+    start_ns = min(run.start_ns for run in runs)
+    executed = _executed(recorded, runs)
+    names = {node.name: written_name(node.name) for node in executed.nodes}
+    directions, parameters = _parts(traced, executed, names)
+    costs = {node.name: (node.op_type, node_flops(node), bytes_moved(node)) for node in executed.nodes}
+    on_gpu = {run.name for run in runs if run.on_accelerator}
+    return StepProfile(
+        name=traced.name,
+        runs=tuple(_op_run(run, costs, names, directions, start_ns, run.name in on_gpu) for run in runs),
+        memory=read_memory(stats, start_ns),
+        step_time_s=(max(run.end_ns for run in runs) - start_ns) * 1e-9,
+        step_times_s=recorded.times_s,
+        plain_time_s=median(recorded.plain_times_s),
+        parameters=parameters,
+        inputs={names[n.name]: tuple(dict.fromkeys(names[v.producer.name] for v in n.inputs)) for n in executed.nodes},
+        sources=_sources(traced.function, names),
+    )
+
+
+def _op_run(
+    run: NodeRun,
+    costs: Mapping[str, tuple[str, float | None, float | None]],
+    names: Mapping[str, str],
+    directions: Mapping[str, Direction],
+    start_ns: int,
+    has_kernels: bool,
+) -> OpRun:
+    op_type, flops, moved = costs.get(run.name, ("kernel" if run.on_accelerator else "", None, None))
+    name = names.get(run.name) or written_name(run.name)
+    # The work is done by the host's run where it has no kernels, and is counted once: by the run that started them, else.
+    return OpRun(
+        name=name,
+        op_type=op_type or "unknown",
+        device=run.device,
+        thread=run.thread,
+        start_ns=run.start_ns - start_ns,
+        end_ns=run.end_ns - start_ns,
+        on_accelerator=run.on_accelerator,
+        kernel=run.kernel,
+        allocated_bytes=run.allocated_bytes,
+        peak_bytes=run.peak_bytes,
+        residual_bytes=run.residual_bytes,
+        output_bytes=run.output_bytes,
+        direction=directions.get(name, "forward"),
+        flops=None if run.on_accelerator and has_kernels else flops,
+        bytes_moved=None if run.on_accelerator and has_kernels else moved,
+    )
+
+
+def _executed(recorded: RecordedStep, runs: list[NodeRun]) -> Graph:
+    """The graph that ran, with the shapes that its first run had."""
+    graph = from_graph_def(executed_graph_def(recorded.metadata.partition_graphs), file_order=True)
+    for node in graph.nodes:
+        for value in node.outputs:
+            value.shape = None
+        plain = plain_op_type(node.op_type)
+        if plain != node.op_type:
+            graph.set_op_type(node, plain)
+    seen: set[str] = set()
+    for run in runs:
+        if run.name in seen or run.on_accelerator or run.name not in graph:
+            continue
+        seen.add(run.name)
+        outputs = graph[run.name].outputs
+        for slot, shape in run.shapes:
+            if slot < len(outputs):
+                outputs[slot].shape = shape
+    return graph
+
+
+def _parts(traced: Target, executed: Graph, names: Mapping[str, str]) -> tuple[dict[str, Direction], dict[str, int]]:
+    """Direction by name of each node that ran, and elements of trainable variables by the node that reads them first."""
+    try:
+        graph, _ = from_concrete_function(traced.function, planned=False)
+        flat, _ = flatten_graph(graph, traced.shapes_by_position, fold_floats=False)
+    except GraphwrightError:  # what cannot be flattened can be measured: its parts are told from the graph that ran
+        return {names[node.name]: direction for node, direction in find_directions(executed).items()}, {}
+    of_node = find_directions(flat)
+    known: dict[str, Direction] = {node.name: direction for node, direction in of_node.items()}
+    for node, direction in of_node.items():
+        if direction == "forward":  # a loop that is forward as a whole may hold training steps
+            for name in called_functions(node):
+                body = flat.functions[name].body if name in flat.functions else None
+                if body is not None and any(updated_variables(inner) for inner in body.nodes):
+                    for inner, found in find_directions(body).items():
+                        known.setdefault(inner.name, found)
+    parameters: dict[str, int] = {}
+    for value, variable in flat.variables.items():
+        readers = [node for node in value.consumers if of_node[node] == "forward"] or list(value.consumers)
+        if variable.trainable and readers:
+            parameters[readers[0].name] = parameters.get(readers[0].name, 0) + (element_count(variable.shape) or 0)
+    return _spread(executed, names, known), parameters
+
+
+def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direction]) -> dict[str, Direction]:
+    """Directions of what ran, from those of the graph as written: by name, by scope of a loop or call, or by what is read."""
+    found: dict[str, Direction] = {}
+    for node in executed.nodes:
+        name = names[node.name]
+        tried = (name, _without_pass(name), *_scopes(node.name))
+        direction = next((known[scope] for scope in tried if scope in known), None)
+        if direction is not None:
+            found[name] = direction
+    for node in _inputs_first(executed):
+        name = names[node.name]
+        if name not in found:
+            before = {found.get(names[value.producer.name], "forward") for value in node.inputs}
+            found[name] = "optimizer" if "optimizer" in before else "backward" if "backward" in before else "forward"
+    return found
+
+
+def _without_pass(name: str) -> str:
+    for prefix in _MADE_BY_GRAPPLER:
+        if name.startswith(prefix):
+            return name.removeprefix(prefix).rpartition("_")[0]
+    return name
+
+
+def _scopes(name: str) -> Iterator[str]:
+    """The name and the scopes in which it lies, the innermost first. Loops and calls leave theirs to what was in them."""
+    name = name.removeprefix("Func/")
+    while name:
+        yield name
+        name = name.rpartition("/")[0]
+
+
+def _inputs_first(graph: Graph) -> list[Node]:
+    """The nodes, each after what it reads as far as circles allow."""
+    order: list[Node] = []
+    state: dict[Node, bool] = {}
+    for first in graph.nodes:
+        stack = [] if first in state else [first]
+        while stack:
+            node = stack[-1]
+            if node not in state:
+                state[node] = False
+                stack.extend(value.producer for value in node.inputs if value.producer not in state)
+                continue
+            stack.pop()
+            if not state[node]:
+                state[node] = True
+                order.append(node)
+    return order
+
+
+def _sources(function: Any, names: Mapping[str, str]) -> dict[str, tuple[SourceLine, ...]]:
+    """Lines by node; a node in a function that is called, or in a loop, has those of the call."""
+    lines = {name: tuple(SourceLine(*line) for line in found) for name, found in creation_lines(function).items()}
+    result: dict[str, tuple[SourceLine, ...]] = {}
+    for name, written in names.items():
+        found = lines.get(written) or next((lines[scope] for scope in _scopes(name) if scope in lines), None)
+        if found is not None:
+            result[written] = found
+    return result

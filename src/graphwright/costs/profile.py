@@ -1,0 +1,263 @@
+"""`profile`: where the time and the memory of a step go, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from graphwright.analyze.profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
+from graphwright.analyze.profile_tree import TreeOptions, TreeWords, grow_tree
+from graphwright.costs.measured_step import join_records
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.ir.graph import Graph
+from graphwright.ir.walk import backward_reachable
+from graphwright.report.chrome_trace import write_chrome_trace
+from graphwright.report.profile_tree import ProfileTree
+from graphwright.report.terminal_profile import profile_verdict, render_profile
+from graphwright.run.callables import Step, resolve
+from graphwright.run.profile import RecordedStep, record_step
+from graphwright.run.step_session import executed_graph_def
+from graphwright.run.step_stats import rename_as_written
+from graphwright.source.event_file import write_event_file
+from graphwright.source.graph_def import to_graph_def
+from graphwright.source.load import load
+from graphwright.source.rebuild import rebuild_concrete_function
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.train.example_inputs import example_inputs
+from graphwright.train.targets import Feed, Mode, Target, trace
+
+_VARIABLES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
+_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "_Arg"})
+_HOW = {
+    "op runs": "TensorFlow's StepStats of one step: kernel times without the executor's waiting, a kernel of an accelerator beside the "
+    "host's part",
+    "time": "of op runs, added up: threads work side by side, so it may be more than the step took",
+    "bytes": "all that an op asked of the allocator; what oneDNN keeps for itself is not seen",
+    "memory": "the allocator's records of each allocation and release, above what it had given out before",
+    "FLOPs": "by the rules of count_flops from the shapes of the first run of a node; what has no rule is left out",
+    "directions": "by dataflow: backward is what depends on the gradient of the loss, optimizer what comes after finished gradients",
+    "layers": "by name scope, loops and calls as the flat graph names them",
+}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One step, measured. Returned by `graphwright.profile`.
+
+    Attributes:
+        name: of the step.
+        feeds: shape by argument.
+        step: op runs, memory, and what they belong to.
+        how: by figure, how it was obtained.
+        records: TensorFlow's own records (a `RunMetadata` among them), which `write_tensorboard` writes.
+    """
+
+    name: str
+    feeds: Mapping[str, tuple[int, ...]]
+    step: StepProfile
+    how: Mapping[str, str]
+    records: RecordedStep = field(repr=False, compare=False)
+
+    @cached_property
+    def by_op_type(self) -> Mapping[str, ProfileRow]:
+        """A row per op type, the most time first."""
+        return by_op_type(self.step)
+
+    @cached_property
+    def by_layer(self) -> Mapping[str, ProfileRow]:
+        """A row per layer, the most time first."""
+        return by_layer(self.step)
+
+    @cached_property
+    def total(self) -> ProfileRow:
+        """The figures of all op runs."""
+        return whole(self.step)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: how long the step took, and what took most of it."""
+        return profile_verdict(self.step)
+
+    def tree(self, **options: Unpack[TreeWords]) -> ProfileTree:
+        """The step as a tree: by name scope, by dataflow, by op type, or by line of code.
+
+        Args:
+            options: the fields of `graphwright.analyze.profile_tree.TreeOptions`: by, columns, order_by, depth, the thresholds
+                min_time_s, min_bytes, ..., and the regular expressions account, start, trim, show, hide.
+
+        Raises:
+            ArgumentError: an option has a value that makes no sense, or nothing matches `start`.
+        """
+        try:
+            chosen = TreeOptions(**options)
+        except TypeError as error:
+            raise ArgumentError(str(error), where="Profile.tree", remedy=f"options are {', '.join(TreeWords.__annotations__)}") from error
+        return ProfileTree(grow_tree(self.step, chosen), chosen)
+
+    def write_trace(self, path: str | Path, *, flows: bool = False) -> Path:
+        """Write a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+
+        Args:
+            path: of the JSON file.
+            flows: whether to draw arrows from what makes a value to what reads it.
+        """
+        return write_chrome_trace(self.step, path, flows=flows)
+
+    def write_tensorboard(self, folder: str | Path) -> Path:
+        """Write an event file with the graph that ran, and its times and memory, for `tensorboard --logdir FOLDER`, tab "Graphs".
+
+        Args:
+            folder: of the run; is made where it is missing.
+
+        Returns:
+            The event file.
+        """
+        graph_def, metadata = rename_as_written(executed_graph_def(self.records.metadata.partition_graphs), self.records.metadata)
+        return write_event_file(folder, graph_def, metadata, tag=self.name)
+
+    def __str__(self) -> str:
+        return render_profile(self.step, self.how)
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers and text, as docs/json.md lists them."""
+        return {
+            "name": self.name,
+            "feeds": {name: list(shape) for name, shape in self.feeds.items()},
+            "step_time_s": self.step.step_time_s,
+            "recorded_step_times_s": list(self.step.step_times_s),
+            "plain_step_time_s": self.step.plain_time_s,
+            "total": self.total.to_json(),
+            "memory": [
+                {"device": t.device, "allocator": t.allocator, "resident_bytes": t.resident_bytes, "peak_bytes": t.peak_bytes}
+                for t in self.step.memory
+            ],
+            "by_op_type": {name: row.to_json() for name, row in self.by_op_type.items()},
+            "by_layer": {name: row.to_json() for name, row in self.by_layer.items()},
+            "how": dict(self.how),
+        }
+
+
+def profile(
+    target: Any,
+    feeds: Mapping[str, Feed] | None = None,
+    inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
+    *,
+    mode: Mode = "train",
+    batch: int | None = None,
+    steps: int = 3,
+    warmup: int = 1,
+    isolated: bool = True,
+    inter_op_threads: int | None = None,
+    grappler: bool = True,
+    timeout_s: float | None = None,
+) -> Profile:
+    """Run a step, and say where its time and its memory went.
+
+    The step runs in a session with copies of its variables, in a fresh process unless `isolated` is off. The caller's variables stay
+    as they are. Without example inputs it runs on made-up ones: numbers between 0 and 1, and zeros where they are whole.
+
+    Args:
+        target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; or a
+            `tf.Graph`, a `GraphDef`, a `Graph` without variables.
+        feeds: shape, `tf.TensorSpec` or tensor by argument name (by placeholder for a graph).
+        inputs: example arguments of one call, instead of feeds.
+        outputs: of a graph, what is fetched: names, tensors or operations.
+        mode: for a Keras model, its training step or its inference.
+        batch: batch size of a Keras model, instead of feeds.
+        steps: how many steps are recorded; the one of median time is kept.
+        warmup: how many steps run before.
+        isolated: whether to run in a fresh process.
+        inter_op_threads: how many nodes may run at once; None for the setting of this process.
+        grappler: whether Grappler rewrites the graph, as it does by default.
+        timeout_s: give up after this many seconds; only in a fresh process.
+
+    Returns:
+        A `Profile`, which prints itself.
+
+    Raises:
+        MeasurementError: the process died, or ran out of time.
+        UnsupportedError: the step is compiled by XLA, calls Python, or holds a table or an iterator.
+        UnknownShapeError: a dimension is not known; the message names the argument to bind.
+        ArgumentError, FileFormatError: the target cannot be traced or read.
+
+    >>> import tensorflow as tf
+    >>> measured = profile(tf.function(lambda a, b: a @ b), feeds={"a": (64, 64), "b": (64, 64)}, isolated=False)
+    >>> measured.by_op_type["MatMul"].occurrences, measured.by_op_type["MatMul"].flops
+    (1, 524288.0)
+    """
+    if isinstance(target, Graph) or _is_tensorflow_graph(target) or outputs is not None:
+        if inputs is not None or batch is not None:
+            raise ArgumentError("a graph was given with inputs or a batch size", where="argument 'target'", remedy="give feeds and outputs")
+        target, feeds, inputs = _callable_of(target, feeds or {}, outputs)
+    traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
+    recorded = record_step(
+        _step(traced),
+        steps=steps,
+        warmup=warmup,
+        isolated=isolated,
+        inter_op_threads=inter_op_threads,
+        grappler=grappler,
+        timeout_s=timeout_s,
+    )
+    made_up = {} if traced.arguments is not None else {"inputs": "made up: numbers between 0 and 1, zeros where they are whole"}
+    return Profile(traced.name, traced.feeds, join_records(traced, recorded), {"run": recorded.how} | _HOW | made_up, recorded)
+
+
+def _step(traced: Target) -> Step:
+    if traced.arguments is not None:
+        return Step(traced.name, traced.function, traced.arguments, bool(getattr(traced.owner, "grappler_disabled", False)))
+    return resolve(traced.function, example_inputs(traced))
+
+
+def _is_tensorflow_graph(target: Any) -> bool:
+    tf = import_tensorflow()
+    return isinstance(target, tf.Graph | tf.compat.v1.GraphDef)
+
+
+def _callable_of(target: Any, feeds: Mapping[str, Feed], outputs: Any) -> tuple[Any, Mapping[str, Feed] | None, Any]:
+    """A function that computes the outputs of a graph, with its feeds as shapes or as values."""
+    tf = import_tensorflow()
+    if not isinstance(target, Graph) and not _is_tensorflow_graph(target) and not isinstance(target, str | Path):
+        raise ArgumentError(
+            f"{type(target).__name__} has outputs of its own", where="argument 'outputs'", remedy="leave it out: it is for graphs"
+        )
+    graph: Graph = target if isinstance(target, Graph) else load(target)
+    fetched = [outputs] if not isinstance(outputs, list | tuple) else list(outputs)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    names = [o if isinstance(o, str) else str(o.name) for o in fetched if o is not None] or [v.name for v in graph.outputs]
+    if not names:
+        raise ArgumentError("nothing says what is fetched from the graph", where="argument 'outputs'", remedy="give outputs=[...]")
+    ends = [graph[name.partition(":")[0]] for name in names]
+    needed = backward_reachable(ends)
+    stateful = next((n for n in needed if n.op_type in _VARIABLES or any(v.dtype.name == "resource" for v in n.outputs)), None)
+    if stateful is not None:
+        raise UnsupportedError(
+            "a graph with variables has no values to run with",
+            where=f"node {stateful.name!r} ({stateful.op_type})",
+            remedy="profile the SavedModel or the function that it came from, or freeze its variables first",
+        )
+    fed = [node.name for node in graph.nodes if node in needed and node.op_type in _PLACEHOLDERS]
+    given = {key.removesuffix(":0"): value for key, value in feeds.items()}
+    strange = sorted(given.keys() - set(fed))
+    if strange:
+        raise ArgumentError(
+            f"what is fetched needs no input {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it needs {', '.join(fed) or 'none'}"
+        )
+    function = rebuild_concrete_function(
+        to_graph_def(graph, keep=lambda node: node in needed),
+        inputs=[f"{name}:0" for name in fed],
+        outputs=[name if ":" in name else f"{name}:0" for name, node in zip(names, ends, strict=True) if node.outputs],
+        control_outputs=[node.name for node in ends if not node.outputs],
+        name=graph.name or "graph",
+    )
+    if given and all(tf.is_tensor(value) or isinstance(value, np.ndarray) for value in given.values()):
+        missing = [name for name in fed if name not in given]
+        if missing:
+            raise ArgumentError(f"{missing[0]!r} has no value", where="argument 'feeds'", remedy=f"give values for {', '.join(fed)}")
+        return function, None, tuple(tf.convert_to_tensor(given[name]) for name in fed)
+    return function, given, None

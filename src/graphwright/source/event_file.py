@@ -1,0 +1,71 @@
+"""Event files for TensorBoard: a graph, and what a run of it took."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import ArgumentError
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_LARGEST_VALUE = 1024
+"""Bytes of an attribute that are written. TensorBoard leaves out longer ones itself, and a model may hold gigabytes of constants."""
+
+
+def write_event_file(folder: str | Path, graph_def: Any, run_metadata: Any = None, *, tag: str = "step") -> Path:
+    """Write an event file that TensorBoard's tab "Graphs" shows.
+
+    Args:
+        folder: of the run; is made where it is missing. What is in it stays.
+        graph_def: a `GraphDef`; values of large constants are left out.
+        run_metadata: a `RunMetadata` whose step stats name nodes of the graph, or None.
+        tag: what TensorBoard calls the run in its list.
+
+    Returns:
+        The path of the file, which appears when it is complete.
+
+    Raises:
+        ArgumentError: the folder is a file.
+    """
+    tf = import_tensorflow()
+    target = Path(folder)
+    if target.exists() and not target.is_dir():
+        raise ArgumentError(f"{str(target)!r} is a file", where="argument 'folder'", remedy="give a folder, such as 'logs/step'")
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".graphwright_", dir=target) as temporary, tf.Graph().as_default():
+        writer = tf.compat.v1.summary.FileWriter(temporary)
+        # Not `add_graph`, which warns of every GraphDef and wants a tf.Graph.
+        writer.add_event(tf.compat.v1.Event(wall_time=time.time(), graph_def=_without_large_values(graph_def).SerializeToString()))
+        if run_metadata is not None:
+            writer.add_run_metadata(_step_stats_only(run_metadata), tag)
+        writer.close()
+        (written,) = Path(temporary).glob("events.out.tfevents.*")
+        return written.replace(target / written.name)
+
+
+def _without_large_values(graph_def: Any) -> Any:
+    """A copy in which no attribute is large."""
+    tf = import_tensorflow()
+    small = tf.compat.v1.GraphDef()
+    small.versions.CopyFrom(graph_def.versions)
+    for node in graph_def.node:
+        copy = small.node.add(name=node.name, op=node.op, input=node.input, device=node.device)
+        for key, value in node.attr.items():
+            if value.ByteSize() <= _LARGEST_VALUE:
+                copy.attr[key].CopyFrom(value)
+    for function in graph_def.library.function:
+        copy = small.library.function.add()
+        copy.CopyFrom(function)
+        for node in copy.node_def:
+            for key in [key for key, value in node.attr.items() if value.ByteSize() > _LARGEST_VALUE]:
+                del node.attr[key]
+    return small
+
+
+def _step_stats_only(run_metadata: Any) -> Any:
+    tf = import_tensorflow()
+    stats = tf.compat.v1.RunMetadata()
+    stats.step_stats.CopyFrom(run_metadata.step_stats)
+    return stats

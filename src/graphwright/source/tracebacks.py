@@ -1,0 +1,49 @@
+"""Which lines of Python made the operations of a function that is still there."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+_LIBRARIES = ("tensorflow", "keras", "tf_keras", "graphwright")
+
+
+def creation_lines(function: Any) -> dict[str, tuple[tuple[str, int, str], ...]]:
+    """File, line and function of the calls that made each operation, the outermost first.
+
+    Frames of TensorFlow, Keras, graphwright and of what runs Python itself are left out. What was read from a file, or made in C++,
+    has no lines. Operations of functions that it calls are not listed; the call is.
+
+    Args:
+        function: a `ConcreteFunction`.
+
+    >>> import tensorflow as tf
+    >>> def double(x):
+    ...     return x + x
+    >>> lines = creation_lines(tf.function(double, autograph=False).get_concrete_function(tf.TensorSpec([2])))
+    >>> lines["add"][-1][1:]
+    (2, 'double')
+    """
+    inner, python = _folders(), f"{sysconfig.get_paths()['stdlib']}/"
+    kept: dict[str, bool] = {}
+    found: dict[str, tuple[tuple[str, int, str], ...]] = {}
+    for operation in function.graph.get_operations():
+        lines: list[tuple[str, int, str]] = []
+        for frame in operation.traceback or ():
+            file = str(frame.filename)
+            if file not in kept:
+                kept[file] = not file.startswith(inner) and (not file.startswith(python) or "-packages/" in file)
+            if kept[file]:
+                lines.append((file, int(frame.lineno), str(frame.name)))
+        if lines:
+            found[operation.name] = tuple(lines)
+    return found
+
+
+def _folders() -> tuple[str, ...]:
+    """Where frames of the libraries lie that make operations for the user."""
+    modules = [sys.modules[name] for name in _LIBRARIES if name in sys.modules]
+    files = [Path(str(module.__file__)).parent for module in modules if getattr(module, "__file__", None)]
+    return (*(f"{folder}/" for folder in files), "<frozen ")
