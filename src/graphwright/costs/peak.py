@@ -13,7 +13,7 @@ from graphwright.analyze.executor_frames import simulate_executor
 from graphwright.analyze.executor_memory import PeakState
 from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.time_model import estimated_time_s
-from graphwright.analyze.workspace import workspace_bytes
+from graphwright.analyze.workspace import kernel_workspace_bytes
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
@@ -180,7 +180,7 @@ def _simulate(graph: Graph, tasks: TaskMap, threads: int, number: int) -> PeakSt
     return simulate_executor(
         graph,
         time_of=_time_of,
-        workspace_of=workspace_bytes,
+        workspace_of=kernel_workspace_bytes,
         constant=constant_array,
         resident_bytes=tasks.costs.resident_bytes,
         threads=threads,

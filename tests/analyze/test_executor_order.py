@@ -1,0 +1,273 @@
+"""The simulated executor: order of kernels, loops and branches of TF1, buffers with reference counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from graphwright.analyze.executor_frames import simulate_executor
+from graphwright.analyze.executor_memory import PeakState, allocated_bytes
+from graphwright.analyze.executor_order import number_nodes
+from graphwright.errors import UnknownShapeError
+from graphwright.ir.graph import DTYPES, Graph, Node, Value, Variable
+
+F32, I32, BOOL, RESOURCE, VARIANT = (DTYPES[name] for name in ("float32", "int32", "bool", "resource", "variant"))
+KIB = 1024
+SHAPE = (64 * KIB,)  # 256 KiB, of which malloc makes 260
+BLOCK = allocated_bytes(4 * SHAPE[0])
+
+
+def make(graph: Graph, op_type: str, name: str, *inputs: Value, shape: tuple[int | None, ...] = SHAPE, **options: object) -> Value:
+    dtype = options.pop("dtype", F32)
+    return graph.add_node(op_type, name, inputs=inputs, output_types=[(dtype, shape)], **options).outputs[0]  # type: ignore[arg-type, list-item]
+
+
+def run(
+    graph: Graph, *, threads: int = 1, resident: int = 0, time_of: Callable[[Node], float] = lambda _: 1.0, **options: int
+) -> PeakState:
+    numbers: dict[str, object] = {"zero": 0, "one": 1, "three": 3, "no": False, "yes": True}
+    return simulate_executor(
+        graph,
+        time_of=time_of,
+        workspace_of=lambda _: 0,
+        constant=lambda value: np.array(numbers[value.producer.name]) if value.producer.name in numbers else None,
+        resident_bytes=resident,
+        threads=threads,
+        **options,
+    )
+
+
+def relevant(state: PeakState, names: Sequence[str]) -> list[str]:
+    return [name for name in state.order if name in names]
+
+
+# Order
+
+
+def test_of_two_readers_the_one_added_last_runs_first_and_depth_first() -> None:
+    """x -> a -> a2 -> a3, x -> b -> b2: b and all that follows from it come before a."""
+    graph = Graph()
+    x = make(graph, "_Arg", "x")
+    a = make(graph, "Exp", "a", x)
+    b = make(graph, "Exp", "b", x)
+    make(graph, "Exp", "b2", b)
+    make(graph, "Exp", "a3", make(graph, "Exp", "a2", a))
+    assert run(graph).order == ("x", "b", "b2", "a", "a2", "a3")
+
+
+def test_cheap_kernels_go_first_in_the_order_of_the_edges() -> None:
+    graph = Graph()
+    x = make(graph, "_Arg", "x")
+    a = make(graph, "Exp", "a", x)
+    make(graph, "Identity", "i", x)
+    make(graph, "Reshape", "r", x, make(graph, "Const", "shape", shape=(1,), dtype=I32))
+    assert relevant(run(graph), ["a", "i", "r"]) == ["i", "r", "a"]
+    assert a.producer.name == "a"
+
+
+def test_control_edges_are_followed_after_data_edges() -> None:
+    graph = Graph()
+    x = make(graph, "_Arg", "x")
+    waits = graph.add_node("Exp", "waits", inputs=[make(graph, "Const", "c")], control_inputs=[x.producer], output_types=[(F32, SHAPE)])
+    make(graph, "Exp", "reads", x)
+    assert relevant(run(graph), ["reads", "waits"]) == ["waits", "reads"]  # the last edge's reader runs at once
+    assert waits.control_inputs
+
+
+def test_nodes_are_numbered_by_their_place_in_the_list_as_soon_as_their_inputs_are_there() -> None:
+    graph = Graph()
+    late = make(graph, "_Arg", "late")
+    early = make(graph, "_Arg", "early")
+    reader = make(graph, "Exp", "reader", late)
+    other = make(graph, "Exp", "other", early)
+    graph.sort_nodes([late.producer, reader.producer, early.producer, other.producer])
+    assert [n.name for n in number_nodes(graph).nodes] == ["late", "reader", "early", "other"]
+
+
+def test_a_second_thread_takes_the_oldest_task_and_both_hold_their_tensors() -> None:
+    """Two chains of two; one thread needs input and output of one kernel at a time, two threads twice that."""
+    graph = Graph()
+    x = make(graph, "_Arg", "x", shape=(1,))
+    for chain in "ab":
+        first = make(graph, "MatMul", f"{chain}1", x)
+        make(graph, "Sum", f"{chain}2", first, shape=(1,))
+    one, two = run(graph), run(graph, threads=2)
+    assert relevant(one, ["a1", "a2", "b1", "b2"]) == ["b1", "b2", "a1", "a2"]
+    assert BLOCK <= one.peak_bytes < 1.01 * BLOCK
+    assert 2 * BLOCK <= two.peak_bytes < 2.01 * BLOCK
+
+
+def test_a_seed_shuffles_only_many_roots() -> None:
+    def reads(count: int) -> Graph:
+        graph = Graph()
+        for k in range(count):
+            make(graph, "Exp", f"e{k}", make(graph, "Const", f"c{k}"))
+        return graph
+
+    few, many = reads(10), reads(100)
+    assert run(few, seed=3).order == run(few).order
+    assert run(many, seed=3).order != run(many).order
+    assert run(many, seed=3).order == run(many, seed=3).order
+
+
+# Buffers
+
+
+def test_a_buffer_lives_until_its_last_reader_is_done() -> None:
+    """x -> a -> b -> c: two at a time, as MatMul forwards nothing."""
+    graph = Graph()
+    value = make(graph, "_Arg", "x", shape=(1,))
+    for name in "abc":
+        value = make(graph, "MatMul", name, value)
+    assert 2 * BLOCK <= run(graph).peak_bytes < 2.01 * BLOCK
+
+
+def test_an_input_that_nobody_else_holds_is_written_over() -> None:
+    graph = Graph()
+    value = make(graph, "MatMul", "m", make(graph, "_Arg", "x", shape=(1,)))
+    for name in ("e1", "e2"):
+        value = make(graph, "Exp", name, value)
+    state = run(graph)
+    assert BLOCK <= state.peak_bytes < 1.01 * BLOCK
+    late = [graph["e1"]]
+    graph.add_node("Sum", "s", inputs=graph["m"].outputs, control_inputs=late, output_types=[(F32, (1,))])
+    assert run(graph).peak_bytes >= 2 * BLOCK
+
+
+def test_what_the_step_returns_stays_and_is_named_as_it_was_at_the_peak() -> None:
+    graph = Graph()
+    x = make(graph, "_Arg", "x", shape=(1,))
+    a = make(graph, "Exp", "a", make(graph, "MatMul", "m", x))
+    graph.add_node("_Retval", "r", inputs=[a])
+    make(graph, "MatMul", "later", a)
+    state = run(graph, resident=10)
+    assert [value.name for value, _ in state.live] == ["a:0", "later:0"]
+    assert 2 * BLOCK + 10 <= state.peak_bytes < 2.01 * BLOCK
+
+
+def _variable(graph: Graph) -> Value:
+    handle = make(graph, "_Arg", "v", shape=(), dtype=RESOURCE)
+    graph.variables[handle] = Variable("v", F32, SHAPE, True)
+    return handle
+
+
+def test_an_assigned_tensor_takes_the_place_of_the_variable() -> None:
+    graph = Graph()
+    handle = _variable(graph)
+    new = make(graph, "MatMul", "new", make(graph, "ReadVariableOp", "read", handle))
+    assign = graph.add_node("AssignVariableOp", "assign", inputs=[handle, new])
+    after = graph.add_node("MatMul", "after", inputs=[new], control_inputs=[assign], output_types=[(F32, SHAPE)])
+    state = run(graph, resident=4 * SHAPE[0])
+    assert relevant(state, ["new", "assign", "after"]) == ["new", "assign", "after"]
+    assert 2 * BLOCK - 8 * KIB < state.peak_bytes < 2.05 * BLOCK  # the old value is gone when `after` runs
+    assert after.control_inputs == (assign,)
+
+
+def test_a_variable_that_is_still_read_is_copied_before_it_changes() -> None:
+    graph = Graph()
+    handle = _variable(graph)
+    read = make(graph, "ReadVariableOp", "read", handle)
+    delta = make(graph, "_Arg", "delta")
+    update = graph.add_node("AssignAddVariableOp", "update", inputs=[handle, delta], control_inputs=[read.producer])
+    free = run(graph, resident=100).peak_bytes
+    graph.add_node("Sum", "late", inputs=[read], control_inputs=[update], output_types=[(F32, (1,))])
+    assert free == 100
+    assert run(graph, resident=100).peak_bytes >= 100 + BLOCK
+
+
+def test_an_unknown_size_names_its_node() -> None:
+    graph = Graph()
+    make(graph, "MatMul", "m", make(graph, "_Arg", "x"), shape=(None, 4))
+    with pytest.raises(UnknownShapeError, match="m:0"):
+        run(graph)
+
+
+# Control flow of TF1
+
+
+def _loop(graph: Graph, parallel: int = 10) -> Value:
+    """for k in range(3): state = state @ state; keeping a list of all states."""
+    frame = {"frame_name": b"loop", "parallel_iterations": parallel}
+
+    def enter(name: str, value: Value, dtype: object, shape: tuple[int, ...]) -> tuple[Node, Node]:
+        entered = make(graph, "Enter", f"enter_{name}", value, dtype=dtype, shape=shape, attrs=frame)
+        merge = graph.add_node("Merge", f"merge_{name}", inputs=[entered, entered], output_types=[(dtype, shape), (I32, ())])  # type: ignore[list-item]
+        return entered.producer, merge
+
+    start = make(graph, "_Arg", "start")
+    handle = make(graph, "EmptyTensorList", "list", dtype=VARIANT, shape=())
+    _, count = enter("count", make(graph, "Const", "zero", shape=(), dtype=I32), I32, ())
+    _, state = enter("state", start, F32, SHAPE)
+    _, kept = enter("kept", handle, VARIANT, ())
+    limit = make(
+        graph,
+        "Enter",
+        "limit",
+        make(graph, "Const", "three", shape=(), dtype=I32),
+        dtype=I32,
+        shape=(),
+        attrs={**frame, "is_constant": True},
+    )
+    one = make(
+        graph, "Enter", "step", make(graph, "Const", "one", shape=(), dtype=I32), dtype=I32, shape=(), attrs={**frame, "is_constant": True}
+    )
+    goes_on = make(
+        graph, "LoopCond", "cond", make(graph, "Less", "less", count.outputs[0], limit, dtype=BOOL, shape=()), dtype=BOOL, shape=()
+    )
+
+    def switch(merge: Node, name: str) -> tuple[Value, Value]:
+        kind = (merge.outputs[0].dtype, merge.outputs[0].shape)
+        node = graph.add_node("Switch", f"switch_{name}", inputs=[merge.outputs[0], goes_on], output_types=[kind, kind])
+        return node.outputs[0], node.outputs[1]
+
+    _, counted = switch(count, "count")
+    out, going = switch(state, "state")
+    all_states, list_in = switch(kept, "kept")
+    following = {
+        "count": make(graph, "AddV2", "add", counted, one, dtype=I32, shape=()),
+        "state": make(graph, "MatMul", "body", going),
+        "kept": make(graph, "TensorListPushBack", "push", list_in, going, dtype=VARIANT, shape=()),
+    }
+    for name, merge in (("count", count), ("state", state), ("kept", kept)):
+        value = following[name]
+        graph.replace_input(merge, 1, make(graph, "NextIteration", f"next_{name}", value, dtype=value.dtype, shape=value.shape or ()))
+    make(graph, "Exit", "exit_kept", all_states, dtype=VARIANT, shape=())
+    return make(graph, "Exit", "exit", out)
+
+
+@pytest.mark.parametrize("parallel", [1, 10])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_loop_runs_as_often_as_its_count_says_and_lists_hold_their_elements(parallel: int, threads: int) -> None:
+    graph = Graph()
+    graph.add_node("_Retval", "r", inputs=[_loop(graph, parallel)])
+    graph.add_node("_Retval", "r2", inputs=[graph["exit_kept"].outputs[0]])
+    state = run(graph, threads=threads)
+    assert state.order.count("body") == 3
+    assert state.order.count("exit") == 1
+    assert 3 * BLOCK <= state.peak_bytes < 3.01 * BLOCK  # the start is resident; three products, of which the list holds two
+    assert not state.notes
+
+
+def test_a_branch_that_is_not_taken_does_not_run() -> None:
+    for taken in ("yes", "no"):
+        graph = Graph()
+        x = make(graph, "_Arg", "x")
+        condition = make(graph, "Const", taken, dtype=BOOL, shape=())
+        node = graph.add_node("Switch", "switch", inputs=[x, condition], output_types=[(F32, SHAPE), (F32, SHAPE)])
+        branches = [make(graph, "MatMul", name, node.outputs[k]) for k, name in enumerate(("if_no", "if_yes"))]
+        merge = graph.add_node("Merge", "merge", inputs=branches, output_types=[(F32, SHAPE), (I32, ())])
+        make(graph, "Sum", "end", merge.outputs[0], shape=(1,))
+        state = run(graph)
+        assert relevant(state, ["if_no", "if_yes"]) == [f"if_{taken}"]
+        assert "end" in state.order
+
+
+def test_a_loop_whose_condition_is_not_known_says_so() -> None:
+    graph = Graph()
+    _loop(graph)
+    graph.replace_input(graph["less"], 0, make(graph, "Sum", "data", graph["merge_state"].outputs[0], dtype=I32, shape=()))
+    state = run(graph)
+    assert state.order.count("body") == 1
+    assert any("one round is counted" in note for note in state.notes)

@@ -1,0 +1,110 @@
+"""`predict_peak`: both orders, what is live, errors; slow: against measured peaks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import graphwright as gw
+from bench import zoo
+from bench.accuracy import fixed_order, step_of
+from graphwright.costs.peak import executor_peak
+from graphwright.run.executed_graph import read_executed_graph
+from graphwright.train.flatten import flatten
+from graphwright.train.planning import map_tasks
+from graphwright.train.targets import trace
+
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def step() -> Any:
+    weights = [tf.Variable(tf.random.stateless_uniform([256, 256], (0, k)), name=f"w{k}") for k in range(4)]
+
+    @tf.function
+    def train(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            for k, w in enumerate(weights):
+                with tf.name_scope(f"layer{k}"):
+                    x = tf.tanh(x @ w)
+            loss = tf.reduce_sum(x)
+        for w, g in zip(weights, tape.gradient(loss, weights), strict=True):
+            w.assign_sub(0.1 * g)
+        return loss
+
+    return train
+
+
+@pytest.mark.parametrize("order", ["traced", "executor"])
+def test_the_peak_is_split_by_role_and_layer(step: Any, order: Any) -> None:
+    found = gw.predict_peak(step, feeds={"x": (1024, 256)}, order=order, threads=1)
+    assert found.order == order
+    assert found.low_bytes <= found.peak_bytes <= found.high_bytes
+    assert sum(found.by_role.values()) == found.peak_bytes
+    assert found.by_role["weights"] == 4 * 256 * 256 * 4
+    assert found.by_role["inputs"] == MIB
+    assert found.by_role["residuals"] >= 3 * MIB
+    assert found.resident_bytes == 2 * MIB
+    assert found.peak_bytes >= 6 * MIB
+    assert found.by_layer["layer0"] >= MIB
+    assert {b.nbytes for b in found.live} >= {MIB}
+    assert found.peak_op
+
+
+def test_the_executor_has_a_range_and_says_how(step: Any) -> None:
+    found = gw.predict_peak(step, feeds={"x": (1024, 256)}, order="executor", threads=2, simulations=4)
+    assert (found.simulations, found.threads) == (4, 2)
+    assert "4 of them" in found.how["range"]
+    assert "nothing was run" in found.how["peak"]
+
+
+def test_it_prints_itself_and_gives_plain_json(step: Any) -> None:
+    for order in ("traced", "executor"):
+        found = gw.predict_peak(step, feeds={"x": (64, 256)}, order=order, simulations=2)
+        text = str(found)
+        assert all(len(line) <= 80 for line in text.splitlines())
+        assert "Live at the peak, by role" in text
+        assert ("executor" in text.splitlines()[0]) == (order == "executor")
+        data = json.loads(json.dumps(found.to_json()))
+        assert data["peak_bytes"] == found.peak_bytes
+        assert sum(data["bytes_by_role"].values()) == found.peak_bytes
+
+
+def test_a_keras_model_in_inference_needs_less_than_in_training() -> None:
+    model, _ = zoo.keras_model("mlp1000", size="small")
+    train, infer = (gw.predict_peak(model, batch=512, mode=mode, order="executor", simulations=1) for mode in ("train", "infer"))
+    assert infer.peak_bytes < train.peak_bytes / 3
+
+
+def test_inspect_states_both_figures(step: Any) -> None:
+    report = gw.inspect(step, feeds={"x": (1024, 256)})
+    assert report.executor is not None
+    assert report.executor.order == "executor"
+    assert "traced" in report.how["peak"]
+    assert "executor" in report.how["executor's order"]
+    assert "executor's order" in str(report)
+
+
+@pytest.mark.parametrize("options", [{"order": "random"}, {"threads": 0}, {"simulations": 0}])
+def test_wrong_options_are_refused(step: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(gw.ArgumentError, match=next(iter(options))):
+        gw.predict_peak(step, feeds={"x": (8, 256)}, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet50", "mlp1000"])
+def test_predictions_are_within_three_percent_of_measured_peaks(name: str) -> None:
+    function, inputs = step_of(zoo.make(name, size="small"), "train")
+    traced = trace(function, inputs=inputs)
+    flat = flatten(traced.function, traced.shapes_by_position)
+    graphs: list[bytes] = []
+    measured = gw.measure(function, inputs, time=False, inter_op_threads=1, graphs=graphs)
+    ran = read_executed_graph(graphs, like=flat.graph)
+    predicted = executor_peak(traced, flat.graph, map_tasks(flat), threads=1, simulations=1, graphs=[ran])
+    assert predicted.peak_bytes == pytest.approx(measured.peak_bytes, rel=0.03)
+    fixed, peak = fixed_order(traced)
+    ordered = gw.measure(fixed, inputs, time=False, grappler=False)
+    assert peak == pytest.approx(ordered.peak_bytes, rel=0.03)

@@ -1,0 +1,184 @@
+"""The graph that TensorFlow executes, taken without executing it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from graphwright.errors import UnsupportedError
+from graphwright.ir.graph import Graph
+from graphwright.run.callables import Step, resolve
+from graphwright.run.executed_graph import collected_graphs, executed_graph, plain_op_type, read_executed_graph
+from graphwright.source.concrete_function import from_concrete_function
+
+
+def graph_of(function: Any, inputs: Any, **options: Any) -> Graph:
+    step = resolve(function, inputs)
+    return executed_graph(step, like=from_concrete_function(step.concrete)[0], **options)
+
+
+def op_types(graph: Graph) -> set[str]:
+    return {node.op_type for node in graph.nodes}
+
+
+@pytest.fixture
+def training_step() -> tuple[Any, tuple[Any, ...], tf.Variable]:
+    kernel = tf.Variable(tf.random.stateless_uniform([3, 3, 3, 8], (0, 1)))
+    bias = tf.Variable(tf.zeros([8]))
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, kernel, 1, "SAME"), bias))
+            loss = tf.reduce_sum(tf.nn.max_pool2d(y, 2, 2, "SAME") ** 2)
+        for variable, gradient in zip((kernel, bias), tape.gradient(loss, (kernel, bias)), strict=True):
+            variable.assign_sub(0.1 * gradient)
+        return loss
+
+    return step, (tf.ones([2, 8, 8, 3]),), kernel
+
+
+def test_the_step_does_not_run(training_step: tuple[Any, tuple[Any, ...], tf.Variable]) -> None:
+    step, inputs, kernel = training_step
+    before = kernel.numpy()
+    for _ in range(2):
+        assert len(graph_of(step, inputs)) > 10
+    assert (kernel.numpy() == before).all()
+    step(*inputs)
+    assert not (kernel.numpy() == before).all()
+
+
+def test_it_is_the_graph_after_grappler_and_onednn(training_step: tuple[Any, tuple[Any, ...], tf.Variable]) -> None:
+    step, inputs, _ = training_step
+    graph = graph_of(step, inputs)
+    assert "_FusedConv2D" in op_types(graph)
+    assert not any(op_type.startswith("_Mkl") for op_type in op_types(graph))
+    assert all(
+        value.nbytes is not None for node in graph.nodes for value in node.outputs if value.dtype.name not in ("resource", "variant")
+    )
+    assert {variable.shape for variable in graph.variables.values()} == {(3, 3, 3, 8), (8,)}
+    assert graph.inputs[0].shape == (2, 8, 8, 3)
+    assert "_FusedConv2D" not in op_types(graph_of(step, inputs, grappler=False))
+
+
+def test_the_gradient_of_the_bias_has_the_shape_of_the_bias(training_step: tuple[Any, tuple[Any, ...], tf.Variable]) -> None:
+    step, inputs, _ = training_step
+    graph = graph_of(step, inputs)
+    fused = [n for n in graph.nodes if n.op_type == "Conv2DBackpropFilter" and len(n.outputs) == 2]
+    assert [n.outputs[1].shape for n in fused] == [(8,)] * len(fused)
+
+
+def test_a_loop_is_one_of_tf1_whose_tensors_have_shapes() -> None:
+    @tf.function
+    def step(x: Any) -> Any:
+        kept = tf.TensorArray(tf.float32, 5, element_shape=[4, 4])
+        for k in tf.range(5):
+            x = tf.tanh(x @ x)
+            kept = kept.write(k, x)
+        return kept.stack()
+
+    graph = graph_of(step, (tf.ones([4, 4]),))
+    assert {"Enter", "Merge", "NextIteration"} <= op_types(graph)
+    assert {v.shape for n in graph.nodes if n.op_type == "Tanh" for v in n.outputs} == {(4, 4)}
+
+
+def test_open_dimensions_take_the_shape_of_the_arguments() -> None:
+    step = tf.function(lambda x: tf.exp(x) * 2.0, input_signature=[tf.TensorSpec([None, 3])])
+    concrete = step.get_concrete_function()
+    like = from_concrete_function(concrete)[0]
+    like.inputs[0].shape = (7, 3)
+    graph = executed_graph(Step("step", concrete, (tf.ones([7, 3]),), False), like=like)
+    assert {v.shape for n in graph.nodes if n.op_type == "Exp" for v in n.outputs} == {(7, 3)}
+
+
+def test_shapes_are_kept_for_the_next_call(training_step: tuple[Any, tuple[Any, ...], tf.Variable]) -> None:
+    step, inputs, _ = training_step
+    shapes: dict[str, Any] = {}
+    first = graph_of(step, inputs, shapes=shapes)
+    assert shapes
+    again = graph_of(step, inputs, shapes=shapes)
+    assert {v.name: v.shape for n in first.nodes for v in n.outputs} == {v.name: v.shape for n in again.nodes for v in n.outputs}
+
+
+def test_a_real_call_gives_the_same_nodes(training_step: tuple[Any, tuple[Any, ...], tf.Variable]) -> None:
+    step, inputs, _ = training_step
+    concrete = step.get_concrete_function(*inputs)
+    with collected_graphs() as graphs:
+        concrete(*inputs)
+    ran = read_executed_graph(graphs, like=from_concrete_function(concrete)[0])
+    assert {n.name for n in ran.nodes} == {n.name for n in graph_of(step, inputs).nodes}
+
+
+def test_no_record_is_an_error() -> None:
+    with pytest.raises(UnsupportedError, match="no graph"):
+        read_executed_graph([], like=Graph("empty"))
+
+
+@pytest.mark.parametrize(
+    ("private", "plain"),
+    [("_MklMatMul", "MatMul"), ("_MklNativeMaxPoolGrad", "MaxPoolGrad"), ("_MklFusedMatMul", "_FusedMatMul"), ("AddV2", "AddV2")],
+)
+def test_plain_op_types(private: str, plain: str) -> None:
+    assert plain_op_type(private) == plain
+
+
+PROFILED = """
+import glob, json, re, sys, tempfile
+import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
+from graphwright.analyze.executor_frames import simulate_executor
+from graphwright.run.executed_graph import collected_graphs, read_executed_graph
+from graphwright.source.attributes import constant_array
+from graphwright.source.concrete_function import from_concrete_function
+tf.config.threading.set_inter_op_parallelism_threads(1)
+weights = [tf.Variable(tf.random.stateless_uniform([32, 32], (0, k))) for k in range(8)]
+
+@tf.function
+def step(x):
+    with tf.GradientTape() as tape:
+        for w in weights:
+            x = tf.tanh(x @ w) + tf.nn.softmax(x @ w)
+        loss = tf.reduce_sum(x)
+    for w, g in zip(weights, tape.gradient(loss, weights)):
+        w.assign_sub(g)
+    return loss
+
+x = tf.ones([64, 32])
+concrete = step.get_concrete_function(x)
+with collected_graphs() as graphs:
+    concrete(x)
+with tempfile.TemporaryDirectory() as folder:
+    tf.profiler.experimental.start(folder, tf.profiler.experimental.ProfilerOptions(host_tracer_level=3))
+    concrete(x)
+    tf.profiler.experimental.stop()
+    [path] = glob.glob(folder + "/**/*.xplane.pb", recursive=True)
+    space = xplane_pb2.XSpace.FromString(open(path, "rb").read())
+graph = read_executed_graph(graphs, like=from_concrete_function(concrete)[0])
+wanted = {n.name for n in graph.nodes if re.search("MatMul|Tanh|Softmax", n.op_type)}
+events = []
+for plane in space.planes:
+    for line in plane.lines:
+        for event in line.events:
+            name = plane.event_metadata[event.metadata_id].name.rsplit(":", 1)[0]
+            if name in wanted and line.name.startswith("tf_Compute"):
+                events.append((line.timestamp_ns * 1000 + event.offset_ps, name))
+state = simulate_executor(
+    graph, time_of=lambda n: 1.0, workspace_of=lambda n: 0, constant=constant_array, resident_bytes=0
+)
+print(json.dumps({"ran": [name for _, name in sorted(events)], "simulated": [name for name in state.order if name in wanted]}))
+"""
+
+
+@pytest.mark.slow
+def test_one_thread_runs_in_the_order_that_is_simulated() -> None:
+    """Against TensorFlow's own trace, in a process of its own, where one inter-op thread can be asked for."""
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(PROFILED)], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    assert len(found["ran"]) > 40
+    assert found["simulated"] == found["ran"]
