@@ -27,7 +27,7 @@ from graphwright.train.planning import HOW_PEAK, map_tasks
 from graphwright.train.summary import count_executed, count_parameters, find_roles, flops_rule, layer_of, make_layers, make_timeline
 from graphwright.train.targets import Feed, Mode, trace
 
-_NUMBER = re.compile(r"_\d+(?=/|$)")
+_NUMBER = re.compile(r"(?:_\d+)+(?=/|$)")
 _ALIGNED = 3000  # layers: up to here the longest common sequence is looked for, which takes the square of their number
 _HOW = {
     "peak": HOW_PEAK.replace("a fixed total order of", "the order in which the step was traced, of"),

@@ -1,0 +1,200 @@
+import json
+
+import pytest
+import tensorflow as tf
+
+import graphwright as gw
+from graphwright.costs.check import GUARDED, parse_count
+from graphwright.errors import ArgumentError, FileFormatError
+from graphwright.report.comparison import FIGURES
+
+pytestmark = pytest.mark.tensorflow
+
+weight = tf.Variable(tf.ones((64, 64)), name="weight")
+once = tf.function(lambda x: tf.nn.relu(x @ weight))
+twice = tf.function(lambda x: tf.nn.relu(x @ weight) @ weight)
+FEEDS = {"x": (32, 64)}
+FLOPS = 2 * 32 * 64 * 64
+
+
+@pytest.fixture
+def baseline(tmp_path):
+    """A baseline of `once`."""
+    return gw.check(once, FEEDS, write_baseline=tmp_path / "costs.json").written
+
+
+class TestLimits:
+    def test_each_limit(self):
+        costs = gw.step_costs(once, FEEDS)
+        for argument, name in (
+            ("max_peak", "peak_bytes"),
+            ("max_flops", "total_flops"),
+            ("max_parameters", "parameters"),
+            ("max_nodes", "nodes"),
+        ):
+            amount = int(costs.figures[name])
+            assert gw.check(once, FEEDS, **{argument: amount})
+            failed = gw.check(once, FEEDS, **{argument: amount - 1})
+            assert not failed
+            assert [finding.figure for finding in failed.findings if not finding.passed] == [name]
+            assert "Check failed" in str(failed)
+
+    def test_text(self):
+        assert gw.check(once, FEEDS, max_peak="1MiB", max_flops="1M", max_parameters="5k").passed
+        assert not gw.check(once, FEEDS, max_peak="20KB").passed
+
+    @pytest.mark.parametrize(
+        ("value", "count"),
+        [
+            ("20G", 20 * 10**9),
+            ("20g", 20 * 10**9),
+            ("1.5T", 15 * 10**11),
+            ("30 MFLOPs", 3 * 10**7),
+            (7, 7),
+            ("12", 12),
+            (2e3, 2000),
+            ("0.5", 0.5),
+        ],
+    )
+    def test_counts(self, value, count):
+        assert parse_count(value, "max_flops") == count
+
+    @pytest.mark.parametrize("value", ["", "G", "20X", "20 GiB", "-3", -3, float("nan"), float("inf"), True, None, "1e3G", [1]])
+    def test_counts_that_are_refused(self, value):
+        with pytest.raises(ArgumentError, match="is no limit"):
+            parse_count(value, "max_flops")
+
+    @pytest.mark.parametrize("value", ["20", 0, "0.5", 0.5, "60%", "lots", "3 GiBs"])
+    def test_a_peak_is_bytes(self, value):
+        if value == "20":
+            assert not gw.check(once, FEEDS, max_peak=value)
+            return
+        with pytest.raises(ArgumentError, match="is no limit"):
+            gw.check(once, FEEDS, max_peak=value)
+
+    def test_operations_without_a_rule_are_warned_of(self):
+        strange = tf.function(lambda x: tf.raw_ops.MatrixLogarithm(input=tf.complex(x, x)))
+        result = gw.check(strange, {"x": (4, 4)}, max_flops="1G")
+        assert bool(result.warnings) == bool(result.costs.unknown_flop_ops)
+
+
+class TestBaseline:
+    def test_nothing_changed(self, baseline):
+        result = gw.check(once, FEEDS, baseline=baseline)
+        assert result.passed
+        assert [finding.figure for finding in result.findings] == list(GUARDED)
+        assert {pair.change for pair in result.comparison.layers} == {"same"}
+
+    def test_what_was_written_is_what_is_read(self, baseline):
+        assert gw.read_costs(baseline) == gw.step_costs(once, FEEDS)
+
+    def test_growth_fails_and_says_where(self, baseline):
+        result = gw.check(twice, FEEDS, baseline=baseline)
+        assert not result
+        failed = {finding.figure for finding in result.findings if not finding.passed}
+        assert {"total_flops", "nodes"} <= failed
+        assert "parameters" not in failed
+        assert result.comparison.with_change("changed")
+        text = str(result)
+        assert "over the baseline" in text
+        assert max(map(len, text.splitlines())) <= 80
+
+    def test_less_passes(self, tmp_path):
+        path = gw.check(twice, FEEDS, write_baseline=tmp_path / "costs.json").written
+        assert gw.check(once, FEEDS, baseline=path)
+
+    def test_tolerance(self, baseline):
+        assert not gw.check(twice, FEEDS, baseline=baseline, tolerance="90%")
+        assert gw.check(twice, FEEDS, baseline=baseline, tolerance=9.0)
+        result = gw.check(twice, FEEDS, baseline=baseline, tolerance={"flops": "110%", "nodes": 1.0})
+        assert "total_flops" not in {finding.figure for finding in result.findings if not finding.passed}
+
+    @pytest.mark.parametrize("tolerance", ["much", -0.1, "-1%", float("nan"), {"speed": 0.1}, {"peak": "x"}])
+    def test_tolerances_that_are_refused(self, baseline, tolerance):
+        with pytest.raises(ArgumentError, match=r"tolerance|no figure"):
+            gw.check(once, FEEDS, baseline=baseline, tolerance=tolerance)
+
+    def test_other_shapes_are_no_comparison(self, baseline):
+        with pytest.raises(ArgumentError, match=r"input 'x' has the shape \(8, 64\)"):
+            gw.check(once, {"x": (8, 64)}, baseline=baseline)
+
+    def test_read_and_replaced_in_one_go(self, baseline):
+        assert not gw.check(twice, FEEDS, baseline=baseline, write_baseline=baseline)
+        assert gw.check(twice, FEEDS, baseline=baseline)
+
+    def test_annotations(self, baseline):
+        result = gw.check(twice, FEEDS, baseline=baseline, max_flops="1k")
+        lines = result.annotations()
+        assert len(lines) == sum(not finding.passed for finding in result.findings) + len(result.warnings)
+        assert all(line.startswith(("::error title=", "::warning title=")) and "\n" not in line for line in lines)
+        assert "%25" in "".join(lines)
+        assert not gw.check(once, FEEDS).annotations()
+
+    def test_as_json(self, baseline):
+        plain = json.loads(json.dumps(gw.check(twice, FEEDS, baseline=baseline).to_json(), allow_nan=False))
+        assert plain["passed"] is False
+        assert plain["baseline"] == str(baseline)
+        assert {row["figure"] for row in plain["findings"]} == set(GUARDED)
+
+
+class TestFiles:
+    def change(self, path, change):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        change(data)
+        path.write_text(json.dumps(data), encoding="utf-8")
+        return path
+
+    @pytest.mark.parametrize(
+        ("change", "field"),
+        [
+            (lambda d: d.pop("format"), "format"),
+            (lambda d: d.update(format="coverage"), "format"),
+            (lambda d: d.update(version=0), "version"),
+            (lambda d: d.pop("figures"), "figures"),
+            (lambda d: d["figures"].pop("nodes"), "figures.nodes"),
+            (lambda d: d["figures"].update(peak_bytes="4GiB"), "figures.peak_bytes"),
+            (lambda d: d["figures"].update(peak_bytes=-1), "figures.peak_bytes"),
+            (lambda d: d["figures"].update(peak_bytes=True), "figures.peak_bytes"),
+            (lambda d: d.update(layers={}), "layers"),
+            (lambda d: d["layers"].append(3), "layers["),
+            (lambda d: d["layers"][0].pop("nodes"), "layers[0].nodes"),
+            (lambda d: d["layers"][0].update(parameters=1.5), "layers[0].parameters"),
+            (lambda d: d.update(feeds={"x": [1, "a"]}), "feeds.x[1]"),
+            (lambda d: d.update(how=[]), "how"),
+            (lambda d: d.pop("name"), "name"),
+        ],
+    )
+    def test_damage_names_file_and_field(self, baseline, change, field):
+        with pytest.raises(FileFormatError) as caught:
+            gw.read_costs(self.change(baseline, change))
+        assert f"field '{field}" in str(caught.value)
+        assert "costs.json" in str(caught.value)
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "3", "\x00"])
+    def test_no_json_object(self, tmp_path, text):
+        path = tmp_path / "costs.json"
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(FileFormatError, match=r"costs\.json"):
+            gw.check(once, FEEDS, baseline=path)
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(FileFormatError, match="cannot be read"):
+            gw.check(once, FEEDS, baseline=tmp_path / "costs.json")
+
+    def test_where_it_cannot_be_written(self, tmp_path):
+        costs = gw.step_costs(once, FEEDS)
+        with pytest.raises(ArgumentError, match=r"\.json"):
+            gw.write_costs(costs, tmp_path / "costs.txt")
+        with pytest.raises(ArgumentError, match="no folder"):
+            gw.write_costs(costs, tmp_path / "nowhere" / "costs.json")
+
+    def test_a_write_that_fails_leaves_the_file_as_it_was(self, baseline, monkeypatch):
+        before = baseline.read_bytes()
+        monkeypatch.setattr(json, "dump", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "no space left")))
+        with pytest.raises(ArgumentError, match="no space left"):
+            gw.write_costs(gw.step_costs(twice, FEEDS), baseline)
+        assert baseline.read_bytes() == before
+        assert [path.name for path in baseline.parent.iterdir()] == ["costs.json"]
+
+    def test_the_figures_are_documented(self, baseline):
+        assert set(json.loads(baseline.read_text(encoding="utf-8"))["figures"]) == set(FIGURES)
