@@ -42,7 +42,7 @@ def graphs(draw: st.DrawFn, *, functions: bool = True) -> Graph:
         for node in graph:
             if graph.functions and draw(st.integers(0, 4)) == 0:
                 name = draw(st.sampled_from(sorted(graph.functions)))
-                node.attrs["f"] = FunctionReference(name, draw(st.binary(max_size=3)))
+                graph.set_attr(node, "f", FunctionReference(name, draw(st.binary(max_size=3))))
     return graph
 
 

@@ -220,3 +220,21 @@ def test_without_a_rule_calls_stay():
     body = graph.functions["inner"].body
     body.value("b").shape = (9,)
     assert graph.value("call").shape == (3,)
+
+
+def test_calls_follow_a_function_that_is_put_into_the_library_directly():
+    graph, rule = with_rule(ONE_CALL)
+    assert graph.value("behind").shape == (6,)
+    wider = from_text(INNER.replace('function "inner"', 'graph "inner"').replace("[3]", "[5]"))
+    wider.functions, wider.shape_rule = graph.functions, rule
+    graph.functions["inner"] = Function("inner", wider)
+    assert graph.value("behind").shape == (10,)
+
+
+def test_calls_follow_a_body_that_is_assigned():
+    graph, rule = with_rule(ONE_CALL)
+    assert graph.value("behind").shape == (6,)
+    wider = from_text(INNER.replace('function "inner"', 'graph "inner"').replace("[3]", "[7]"))
+    wider.functions, wider.shape_rule = graph.functions, rule
+    graph.functions["inner"].body = wider
+    assert graph.value("behind").shape == (14,)

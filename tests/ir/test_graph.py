@@ -10,7 +10,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Variable
 from graphwright.ir.signature import Collection, NamedRefs, Signature
-from graphwright.ir.text import to_text
+from graphwright.ir.text import from_text, to_text
 from graphwright.ir.verify import verify
 from graphwright.ir.walk import topological_order
 from tests.ir.graphs import edit, graphs
@@ -345,3 +345,38 @@ def test_output_types_are_set_at_once_though_the_rule_would_refuse_the_node_half
     graph.set_output_types(graph["x"], [(DTYPES["float32"], (5,))])
     assert graph.value("x").shape == (5,)
     assert graph.value("a").shape == (9,)
+
+
+def test_attributes_change_by_the_verb_only():
+    graph = from_text('graph "g"\n%x = Placeholder() {n = 1} : float32[3]')
+    attrs = graph["x"].attrs
+
+    def delete() -> None:
+        del attrs["n"]
+
+    doors = (
+        lambda: attrs.__setitem__("n", 2),
+        delete,
+        lambda: attrs.update(n=2),
+        lambda: attrs.pop("n"),
+        attrs.popitem,
+        attrs.clear,
+        lambda: attrs.setdefault("m", 2),
+        lambda: attrs.__ior__({"n": 2}),
+    )
+    for door in doors:
+        with pytest.raises(GraphError, match=r"graph\.set_attr\(node, name, attribute\)"):
+            door()
+    assert attrs == {"n": 1}
+    assert {**attrs, "n": 2} == {"n": 2}
+    graph.set_attr(graph["x"], "n", None)
+    assert graph["x"].attrs == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("scope/a", "did you mean a?"), ("lgo", "did you mean log?"), ("nothing/like/it", r"\[n\.name for n in graph\]")],
+)
+def test_an_unknown_name_comes_with_those_that_may_have_been_meant(name, remedy):
+    with pytest.raises(GraphError, match=f"there is no node named '{name}'(.|\n)*{remedy}"):
+        chain()[name]

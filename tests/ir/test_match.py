@@ -8,7 +8,8 @@ from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.match import Match, OpMatcher, find, match_at, one_of, op, op_type, value
+from graphwright.ir.match import Match, find, match_at, one_of, op, value
+from graphwright.ir.op_matcher import OpMatcher, op_type
 from graphwright.ir.rewrite import Rule, rewrite
 from graphwright.ir.signature import Collection, Signature
 from graphwright.ir.text import from_text

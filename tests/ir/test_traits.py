@@ -103,7 +103,7 @@ def test_calls_and_called_functions():
     assert is_call(graph["y"], graph)
     assert not is_call(graph["x"], graph)
     assert called_functions(graph["z"]) == ("f", "g")
-    graph["y"].attrs["f"] = FunctionReference("f")
+    graph.set_attr(graph["y"], "f", FunctionReference("f"))
     assert called_functions(graph["y"]) == ("f",)
 
 

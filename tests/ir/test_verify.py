@@ -139,7 +139,7 @@ def test_a_cycle_names_its_nodes_in_order(graph):
 
 
 def test_functions_of_the_library(graph):
-    graph["a"].attrs["f"] = FunctionReference("f")
+    graph.set_attr(graph["a"], "f", FunctionReference("f"))
     with pytest.raises(GraphError, match="function 'f' is not in the library"):
         verify(graph)
     body = Graph("f", functions=graph.functions)

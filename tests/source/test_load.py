@@ -100,7 +100,7 @@ def test_a_graph_def_by_its_suffix(name, tmp_path):
 def test_shapes_are_those_of_tensorflow(name, tmp_path):
     graph = load(CORPUS[name](tmp_path).path)
     for node in graph.nodes:
-        node.attrs.pop("_output_shapes", None)
+        graph.set_attr(node, "_output_shapes", None)
     graph_def = tf.compat.v1.GraphDef()
     from graphwright.source.graph_def import to_graph_def
 

@@ -25,7 +25,7 @@ def built(build: Callable[[], None], *, inputs: Mapping[str, str] | None = None,
 def imported(graph_def: Any, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> Graph:
     graph = from_graph_def(graph_def, name="model")
     for node in graph:
-        node.attrs.pop("_output_shapes", None)
+        graph.set_attr(node, "_output_shapes", None)
     graph.inputs = [graph.value(name) for name in inputs.values()]
     graph.outputs = [graph.value(name) for name in outputs.values()]
     if inputs or outputs:

@@ -143,9 +143,9 @@ def test_functions_of_the_graft_come_along_though_names_collide():
         function.name = ours
         before.functions[ours] = function
         for node in before:
-            for key, attribute in node.attrs.items():
+            for key, attribute in list(node.attrs.items()):
                 if isinstance(attribute, FunctionReference):
-                    node.attrs[key] = FunctionReference(ours, attribute.serialized)
+                    before.set_attr(node, key, FunctionReference(ours, attribute.serialized))
     add_preprocessing(model, before)
     assert len(model.functions) == 2
     np.testing.assert_array_equal(serve(model, {"x": np.array([1.0, 2.0], np.float32)})["y"], [15.0, 30.0])

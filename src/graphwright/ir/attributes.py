@@ -6,8 +6,11 @@ lists, unknown fields) is kept serialized and survives a round trip byte for byt
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
+from graphwright.errors import GraphError
 from graphwright.ir.dtypes import DType, Shape
 
 
@@ -34,3 +37,33 @@ class SerializedAttribute:
 
 
 Attribute = int | float | bool | bytes | DType | ShapeAttribute | FunctionReference | SerializedAttribute | tuple["Attribute", ...]
+
+
+class Attributes(dict[str, Attribute]):
+    """The attributes of a node, as it shows them: a dictionary that only `Graph.set_attr` changes.
+
+    >>> Attributes(T=1)["T"] = 2
+    Traceback (most recent call last):
+        ...
+    graphwright.errors.GraphError: attributes of a node do not change in place
+      remedy: graph.set_attr(node, name, attribute); None removes one
+    """
+
+    __slots__ = ()
+
+    def _closed(self, *_: Any, **__: Any) -> NoReturn:
+        raise GraphError("attributes of a node do not change in place", remedy="graph.set_attr(node, name, attribute); None removes one")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _closed  # pyright: ignore[reportAssignmentType]
+
+    def record(self, name: str, attribute: Attribute | None) -> None:
+        """Write what only repeats what the graph knows already, such as shapes, so that nothing is asked anew; None removes it."""
+        if attribute is None:
+            super().pop(name, None)
+        else:
+            super().__setitem__(name, attribute)
+
+    def restore(self, content: Mapping[str, Attribute]) -> None:
+        """Put back what was there, for undo."""
+        super().clear()
+        super().update(content)

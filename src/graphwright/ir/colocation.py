@@ -78,8 +78,5 @@ class Colocations:
         for node in touched:
             self.discard(node)
             attribute = with_names(node.attrs[ATTRIBUTE], lambda name: new_of.get(name, name))
-            if attribute is None:
-                del node.attrs[ATTRIBUTE]
-            else:
-                node.attrs[ATTRIBUTE] = attribute
+            node.attrs.record(ATTRIBUTE, attribute)
             self.add(node)

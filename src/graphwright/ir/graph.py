@@ -24,7 +24,7 @@ from typing import Any
 
 from graphwright.errors import GraphError
 from graphwright.ir import colocation
-from graphwright.ir.attributes import Attribute
+from graphwright.ir.attributes import Attribute, Attributes
 from graphwright.ir.colocation import Colocations
 from graphwright.ir.dtypes import DTYPES as DTYPES
 from graphwright.ir.dtypes import DType, Shape
@@ -45,7 +45,7 @@ class Graph(Outputs):
 
     Args:
         name: for messages, and of the function made of it.
-        functions: the library, by name.
+        functions: the library, by name: that of another graph is shared, a plain dictionary copied.
         variables: what stands behind a resource input.
         versions: producer and min_consumer, as in a `GraphDef`.
 
@@ -105,7 +105,7 @@ class Graph(Outputs):
             if control not in known:
                 self.check_owned(control, name)
         links = Links(name, tuple(inputs), controls, {}, (), ())
-        node = Node(self, op_type, dict(attrs) if attrs else {}, device, extra, links)
+        node = Node(self, op_type, Attributes(attrs) if attrs else Attributes(), device, extra, links)
         if output_types:
             uses: list[dict[tuple[Node, int], None]] = [{} for _ in output_types]
             links.uses = tuple(uses)
@@ -183,10 +183,7 @@ class Graph(Outputs):
         constraint = name == colocation.ATTRIBUTE
         if constraint and self._colocations is not None:
             self._colocations.discard(node)
-        if attribute is None:
-            node.attrs.pop(name, None)
-        else:
-            node.attrs[name] = attribute
+        node.attrs.record(name, attribute)
         if constraint and self._colocations is not None:
             self._colocations.add(node)
         if not constraint:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphwright.errors import GraphError
-from graphwright.ir.attributes import Attribute, ShapeAttribute
+from graphwright.ir.attributes import Attribute, Attributes, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape, byte_count, format_shape
-from graphwright.ir.watched import SHAPE_CLOCK
+from graphwright.ir.watched import SHAPE_CLOCK, WatchedDict
 
 if TYPE_CHECKING:
     from graphwright.ir.graph import Graph
@@ -105,7 +105,7 @@ def write_shape(value: Value, shape: Shape) -> None:
     node = value.producer
     for name, recorded in recorded_shapes(node).items():
         if len(recorded) == len(node.outputs):
-            node.attrs[name] = (*recorded[: value.index], ShapeAttribute(shape), *recorded[value.index + 1 :])
+            node.attrs.record(name, (*recorded[: value.index], ShapeAttribute(shape), *recorded[value.index + 1 :]))
 
 
 def recorded_shapes(node: Node) -> dict[str, tuple[Attribute, ...]]:
@@ -141,10 +141,10 @@ class Node:
 
     __slots__ = ("_links", "attrs", "device", "extra", "graph", "op_type")
 
-    def __init__(self, graph: Graph, op_type: str, attrs: dict[str, Attribute], device: str, extra: bytes, links: Links) -> None:
+    def __init__(self, graph: Graph, op_type: str, attrs: Attributes, device: str, extra: bytes, links: Links) -> None:
         self.graph = graph
         self.op_type = op_type
-        self.attrs = attrs
+        self.attrs = attrs  # change them with `Graph.set_attr`
         self.device = device
         self.extra = extra  # serialized fields of the NodeDef that the IR does not model, such as debug info
         self._links = links
@@ -184,11 +184,23 @@ class Function:
 
     `body.inputs` are the arguments, `body.outputs` the results. `definition` is what the body does
     not say: the `FunctionDef` that it was read from without its nodes (signature, attributes), serialized.
+    The shapes of calls follow a body that is assigned.
     """
 
     name: str
     body: Graph
     definition: bytes = b""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        SHAPE_CLOCK.time += 1
+
+
+class Library(WatchedDict[str, Function]):
+    """The functions that a graph and their bodies share, by name. The shapes of calls follow what is put in or taken out."""
+
+    __slots__ = ()
+    clock = SHAPE_CLOCK
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from heapq import heappop, heappush
+from itertools import islice
 
 from graphwright.errors import GraphError
 from graphwright.ir.colocation import Colocations
 from graphwright.ir.node import Links, Node, Value, check_name
+
+_LENGTHS_APART = 4
+_MOST_COMPARED = 2000
 
 
 class NodeTable:
@@ -48,12 +53,22 @@ class NodeTable:
         try:
             return self._by_name[name]
         except KeyError:
-            close = [n for n in self._by_name if n.rsplit("/", 1)[-1] == name.rsplit("/", 1)[-1]][:3]
+            close = self._names_like(name)
             raise GraphError(
                 f"there is no node named {name!r}",
                 where=f"graph {self.name!r} with {len(self)} nodes",
-                remedy=f"did you mean {', '.join(close)}?" if close else "look at [n.name for n in graph]",
+                remedy=f"did you mean {', '.join(close)}?" if close else "look at [n.name for n in graph], or at `graphwright show MODEL`",
             ) from None
+
+    def _names_like(self, name: str) -> list[str]:
+        """Up to three names that may have been meant: with the same end, or else spelled alike."""
+        end = name.rpartition("/")[2]
+        same_end = list(islice((n for n in self._by_name if n.rpartition("/")[2] == end), 3))
+        if same_end:
+            return same_end
+        # Comparing texts is slow: of a large graph only so many.
+        alike = islice((n for n in self._by_name if abs(len(n) - len(name)) <= _LENGTHS_APART), _MOST_COMPARED)
+        return get_close_matches(name, alike)
 
     def value(self, name: str) -> Value:
         """The value with this name, for example `conv:0`; `conv` means `conv:0`.

@@ -8,7 +8,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.calls import Calls
 from graphwright.ir.dtypes import DType, Shape
-from graphwright.ir.node import Function, Node, Value, Variable
+from graphwright.ir.node import Function, Library, Node, Value, Variable
 from graphwright.ir.settle import settle
 from graphwright.ir.watched import SHAPE_CLOCK
 from graphwright.ir.wiring import Wiring
@@ -17,14 +17,27 @@ from graphwright.ir.wiring import Wiring
 class Outputs(Wiring):
     """The verbs that change what nodes make, and the shapes."""
 
-    __slots__ = ("_others", "functions", "settled_at", "variables")
+    __slots__ = ("_functions", "_others", "settled_at", "variables")
 
     def __init__(self, name: str, functions: dict[str, Function], variables: dict[Value, Variable]) -> None:
         super().__init__(name)
-        self.functions = functions
+        self._functions = _library(functions)
         self.variables = variables  # by the resource input that stands for it
         self.settled_at = SHAPE_CLOCK.time
         self._others = SHAPE_CLOCK.time  # how far the other graphs had moved the clock when the calls were last looked at
+
+    @property
+    def functions(self) -> dict[str, Function]:
+        """The library of functions by name, which the graph shares with their bodies; `ir.edit` has verbs that check first.
+
+        A plain dictionary that is assigned is copied.
+        """
+        return self._functions
+
+    @functions.setter
+    def functions(self, functions: dict[str, Function]) -> None:
+        self._functions = _library(functions)
+        SHAPE_CLOCK.time += 1
 
     # Outputs of nodes
 
@@ -42,7 +55,7 @@ class Outputs(Wiring):
         links.uses = (*links.uses, uses)
         recorded = node.attrs.get("_output_shapes")
         if isinstance(recorded, tuple):
-            node.attrs["_output_shapes"] = (*recorded, ShapeAttribute(shape))
+            node.attrs.record("_output_shapes", (*recorded, ShapeAttribute(shape)))
         self._note(node)
         return value
 
@@ -66,7 +79,7 @@ class Outputs(Wiring):
         self.variables.pop(value, None)
         recorded = node.attrs.get("_output_shapes")
         if isinstance(recorded, tuple):
-            node.attrs["_output_shapes"] = recorded[:index] + recorded[index + 1 :]
+            node.attrs.record("_output_shapes", recorded[:index] + recorded[index + 1 :])
         self._note(node)
 
     def set_output_types(self, node: Node, types: Sequence[tuple[DType, Shape]]) -> None:
@@ -179,3 +192,7 @@ class Outputs(Wiring):
         for place, values in self.places_of_values(value.producer):
             if value in values:
                 raise GraphError(f"{value.name} is in {place}", where=where, remedy=f"change {place} first")
+
+
+def _library(functions: dict[str, Function]) -> Library:
+    return functions if isinstance(functions, Library) else Library(functions)

@@ -40,7 +40,8 @@ def settle(graph: Outputs, rule: ShapeRule) -> None:
     except BaseException:
         for value, (shape, recorded) in before.items():
             value.last_shape = shape
-            value.producer.attrs.update(recorded)
+            for name, attribute in recorded.items():
+                value.producer.attrs.record(name, attribute)
         graph.stale = pending
         raise
 

@@ -11,6 +11,7 @@ from typing import Any, cast, get_args
 
 from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.graph import Function, Graph, Value, Variable
+from graphwright.ir.node import Library
 from graphwright.ir.signature import Collection, CollectionKind, NamedRefs, Signature
 from graphwright.ir.text_line import Edge, HeldItem, LineReader, NodeLine, read_node
 from graphwright.ir.traits import closes_loop
@@ -75,7 +76,7 @@ def from_text(text: str) -> Graph:
             raise reader.error("the line goes on after its end")
     if not sections:
         raise FileFormatError("the text holds no graph", remedy='start with a line `graph "name"`')
-    functions: dict[str, Function] = {}
+    functions = Library()
     graph = _build(sections[0], functions)
     for section in sections[1:]:
         if section.name in functions:

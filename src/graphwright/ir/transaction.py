@@ -16,6 +16,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, cast
 
+from graphwright.ir.attributes import Attributes
 from graphwright.ir.node import Links, Node, Value
 from graphwright.ir.signature import Collection, NamedRefs
 
@@ -65,6 +66,9 @@ class Record:
             for name, value in zip(_fields_of(holder.__class__)[0], values, strict=True):
                 object.__setattr__(holder, name, value)  # as it is: a signature would make a new dictionary of the one it is given
         for container, content in _pairs(self._contents):
+            if isinstance(container, Attributes):
+                container.restore(content or {})
+                continue
             container.clear()
             if content:
                 (container.update if hasattr(container, "update") else container.extend)(content)

@@ -39,7 +39,7 @@ def verify(graph: Graph) -> None:
     >>> g = Graph("g")
     >>> a = g.add_node("Const", "a", output_types=[(DTYPES["float32"], ())])
     >>> verify(g)
-    >>> a.attrs["body"] = FunctionReference("lost")
+    >>> g.set_attr(a, "body", FunctionReference("lost"))
     >>> verify(g)
     Traceback (most recent call last):
         ...

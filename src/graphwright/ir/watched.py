@@ -35,11 +35,15 @@ SHAPE_CLOCK = Clock()
 
 
 class WatchedDict(dict[_K, _V]):
-    """A dictionary that moves the clock."""
+    """A dictionary that moves the clock, by default `CLOCK`."""
+
+    clock = CLOCK
 
 
 class WatchedList(list[_V]):
     """A list that moves the clock."""
+
+    clock = CLOCK
 
 
 def _watch(kind: type, names: str) -> None:
@@ -49,7 +53,7 @@ def _watch(kind: type, names: str) -> None:
 
 def _watched(method: Any) -> Any:
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        CLOCK.time += 1
+        self.clock.time += 1
         return method(self, *args, **kwargs)
 
     changing.__name__ = method.__name__

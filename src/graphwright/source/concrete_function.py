@@ -84,7 +84,7 @@ def _drop_shape_attributes(graph: Graph) -> None:
     for body in bodies(graph):
         for node in body.nodes:
             if node.op_type != "_Arg":  # the shapes of arguments are what tracing a call starts from
-                node.attrs.pop("_output_shapes", None)
+                body.set_attr(node, "_output_shapes", None)
 
 
 def _refuse_unsupported(graph: Graph) -> None:

@@ -44,7 +44,7 @@ def from_graph_def(graph_def: Any, *, name: str = "", file_order: bool = False) 
         graph = Graph(name=name, functions=functions, versions=(graph_def.versions.producer, graph_def.versions.min_consumer))
         NodeReader(graph, types, {}, in_function=False).read(graph_def.node, file_order=file_order)
         for function in functions.values():
-            function.body.functions = functions
+            function.body.functions = graph.functions
         _check_functions(graph)
     return graph
 

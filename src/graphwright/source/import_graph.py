@@ -38,7 +38,7 @@ def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
     for k, (value, shape) in enumerate(zip(graph.inputs, shapes, strict=True)):
         value.shape = shape
         if k in fed and "shape" in value.producer.attrs:
-            value.producer.attrs["shape"] = ShapeAttribute(shape)
+            graph.set_attr(value.producer, "shape", ShapeAttribute(shape))
     for name, found in inferred.items():
         for value, shape in zip(graph[name].outputs, found, strict=True):
             value.shape = shape

@@ -95,7 +95,7 @@ def _bind_tensor_arrays(graph: Graph) -> bool:
         if array.op_type != "TensorArrayV3" or element is None or None in element:
             continue
         if not isinstance(attribute, ShapeAttribute) or attribute.shape is None or None in attribute.shape:
-            array.attrs["element_shape"] = ShapeAttribute(element)
+            array.graph.set_attr(array, "element_shape", ShapeAttribute(element))
             changed = True
     return changed
 

@@ -15,6 +15,7 @@ from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.edit.library import unique_function_name
 from graphwright.ir.function_names import with_functions
 from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.node import Library
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import hand_on_control
 
@@ -26,7 +27,7 @@ _LOOPS = ("While", "StatelessWhile")
 def check_arguments(graph: Graph, node: Node, indices: Iterable[int]) -> None:
     """Raise what `bind_arguments` would raise, and change nothing."""
     positions = _positions(node, dict.fromkeys(indices, DTYPES["float32"]))
-    library = dict(graph.functions)
+    library = Library(graph.functions)
     for key, reference in _references(node):
         _bound(library, reference.name, positions, is_loop_body=node.op_type in _LOOPS and key == "body")
 

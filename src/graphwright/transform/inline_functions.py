@@ -81,7 +81,7 @@ def _emit(
             controls[node] = (copy,)
             rounds += [(copy, k, v) for k, v in late.items()]
             if prefix and isinstance(frame := copy.attrs.get("frame_name"), bytes):
-                copy.attrs["frame_name"] = prefix.encode() + frame  # a function that is called twice makes two loops
+                result.set_attr(copy, "frame_name", prefix.encode() + frame)  # a function that is called twice makes two loops
             continue
         name = callee(node)
         if name in chain:

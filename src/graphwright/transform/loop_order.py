@@ -24,6 +24,6 @@ def run_iterations_in_order(graph: Graph) -> int:
     for body in (graph, *(f.body for f in graph.functions.values())):
         for node in body.nodes:
             if node.op_type in _LOOPS and node.attrs.get("parallel_iterations") != 1:
-                node.attrs["parallel_iterations"] = 1
+                body.set_attr(node, "parallel_iterations", 1)
                 changed += 1
     return changed

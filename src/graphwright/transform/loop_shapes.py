@@ -62,7 +62,7 @@ def bind_loop_shapes(graph: Graph, relaxed: AbstractSet[Dimension] = frozenset()
                 shapes[k] = ShapeAttribute(bound)
                 node.outputs[k].shape = bound
                 changed += 1
-        node.attrs["output_shapes"] = tuple(shapes)
+        node.graph.set_attr(node, "output_shapes", tuple(shapes))
     return changed
 
 

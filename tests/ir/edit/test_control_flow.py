@@ -241,6 +241,6 @@ def test_what_else_names_a_function_fixes_it(graph):
 
 
 def test_the_body_of_a_loop_that_is_a_branch_too_is_refused(graph):
-    graph["case"].attrs["branches"] = (FunctionReference("a"), FunctionReference("body"))
+    graph.set_attr(graph["case"], "branches", (FunctionReference("a"), FunctionReference("body")))
     with pytest.raises(GraphwrightError, match="'case' has 1 arguments"):
         edit.add_argument(graph, "body", "more", F32, (2,), lambda node: graph.value("x"))

@@ -144,7 +144,7 @@ def test_the_library_is_edited_by_name(graph):
     extra.add_node("PartitionedCall", "inner", attrs={"f": FunctionReference("lost")})
     with pytest.raises(GraphError, match="'lost' is not in the library"):
         edit.add_function(graph, Function("extra", extra))
-    extra["inner"].attrs["f"] = FunctionReference("loop body")
+    extra.set_attr(extra["inner"], "f", FunctionReference("loop body"))
     edit.add_function(graph, Function("extra", extra))
     verify(graph)
     assert {node.name for node in edit.call_sites(graph, "loop body")} == {"call", "direct", "inner"}

@@ -125,7 +125,8 @@ def rename_functions(graph: Graph, new_of: Mapping[str, str]) -> None:
             for node in body:
                 if functions_of_node(node, changed):
                     node.op_type = changed.get(node.op_type, node.op_type)
-                    node.attrs.update(attributes_with_functions(node.attrs, changed))
+                    for key, attribute in attributes_with_functions(node.attrs, changed).items():
+                        node.attrs.record(key, attribute)
         renamed = {changed.get(name, name): function for name, function in graph.functions.items()}
         graph.functions.clear()
         graph.functions.update(renamed)
