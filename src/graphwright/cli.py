@@ -287,7 +287,8 @@ def _stages(console: Console) -> Generator[Callable[[str, Callable[[_Progress], 
 
 
 def _show(result: Any, *, as_json: bool) -> None:
-    typer.echo(json.dumps(to_plain(result)) if as_json else str(result))
+    plain: Any = (result.to_json() if hasattr(result, "to_json") else to_plain(result)) if as_json else None
+    typer.echo(json.dumps(plain, allow_nan=False) if as_json else str(result))
 
 
 def _write_html(result: Any, path: Path | None, *, quiet: bool) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from graphwright.errors import ArgumentError, MissingDependencyError, UnsupportedError
 from graphwright.ir.graph import DTYPES, Function, Graph
-from graphwright.report import drawing
+from graphwright.report import drawing, graph_data
 from graphwright.report.drawing import dot_source, draw, page, svg
 from graphwright.report.drawing_tree import LARGEST_LEVEL, opened, scope_tree, visible
 from tests.report.browser import needs_chromium, open_in_browser
@@ -134,7 +134,7 @@ def test_what_cannot_be_drawn(tmp_path, monkeypatch):
         draw(network(1), tmp_path / "g.png")
     with pytest.raises(ArgumentError, match="cannot be written"):
         draw(network(1), tmp_path / "none" / "g.html")
-    monkeypatch.setattr(drawing, "_MOST_NODES", 3)
+    monkeypatch.setattr(graph_data, "_MOST_NODES", 3)
     with pytest.raises(UnsupportedError, match="too many for one picture"):
         page(network(1))
 

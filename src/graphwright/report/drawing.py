@@ -6,27 +6,23 @@ however large the graph is. The SVG shows as many scopes open as it can with a l
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
-from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import jinja2
 from markupsafe import Markup
 
-from graphwright.errors import ArgumentError, MissingDependencyError, UnsupportedError
+from graphwright.errors import ArgumentError, MissingDependencyError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import VARIABLES
-from graphwright.report.attribute_text import attribute_text
-from graphwright.report.drawing_tree import Part, edges_between, opened, scope_tree
+from graphwright.report.drawing_tree import Part, edges_between, opened
+from graphwright.report.graph_data import checked_tree, graph_view, kind_of, types_text
+from graphwright.report.page import environment, source
 from graphwright.report.units import format_count, printable, shorten_middle
 
 Kind = Literal["svg", "html"]
 
-_MOST_NODES = 200_000
 _LAYOUT_TIME_S = 120.0
 
 
@@ -146,7 +142,7 @@ def dot_source(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = 
       n1 -> n2 [tooltip="x:0 float32[2]"]
     }
     """
-    root, leaves = _tree(graph, scope)
+    root, leaves = checked_tree(graph, scope)
     open_parts = opened(root, limit=boxes, wanted=open_scopes)
     numbers: dict[Part, str] = {}
     lines = [
@@ -155,7 +151,7 @@ def dot_source(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = 
         '  node [shape=box, style="rounded,filled", fillcolor="#eef2f6", color="#7a8794", fontname="Helvetica", fontsize=10, height=0.3]',
         '  edge [color="#7a8794", arrowsize=0.6, fontname="Helvetica", fontsize=9]',
     ]
-    _boxes(root, open_parts, graph, numbers, lines, "  ")
+    _boxes(root, open_parts, numbers, lines, "  ")
     for (before, after), (count, only_control) in edges_between(list(leaves), leaves, open_parts).items():
         if before not in numbers or after not in numbers:
             continue
@@ -163,12 +159,12 @@ def dot_source(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = 
     return "\n".join([*lines, "}"])
 
 
-def _boxes(part: Part, open_parts: set[Part], graph: Graph, numbers: dict[Part, str], lines: list[str], indent: str) -> None:
+def _boxes(part: Part, open_parts: set[Part], numbers: dict[Part, str], lines: list[str], indent: str) -> None:
     for child in part.parts:
         if child in open_parts:
             lines.append(f"{indent}subgraph cluster_{len(lines)} {{")
             lines.append(f'{indent}  label={quoted(child.label)}; style="rounded,filled"; color="#c5ced8"; fillcolor="#00000008"; margin=8')
-            _boxes(child, open_parts, graph, numbers, lines, indent + "  ")
+            _boxes(child, open_parts, numbers, lines, indent + "  ")
             lines.append(f"{indent}}}")
             continue
         numbers[child] = f"n{len(numbers) + 1}"
@@ -177,7 +173,7 @@ def _boxes(part: Part, open_parts: set[Part], graph: Graph, numbers: dict[Part, 
             look = f'label={quoted(text)}, tooltip={quoted(child.path)}, fillcolor="#dbe9fb", peripheries=2'
         else:
             text = f"{shorten_middle(printable(child.label), 32)}\n{child.node.op_type}"
-            color = _color(child.node, graph)
+            color = _color(child.node)
             look = f"label={quoted(text)}, tooltip={quoted(_line_of(child.node))}" + (f', fillcolor="{color}"' if color else "")
         lines.append(f"{indent}{numbers[child]} [{look}]")
 
@@ -191,12 +187,8 @@ def _edge(before: Part, after: Part, count: int, *, only_control: bool) -> str:
     return f'label=" {count}"' if count > 1 else "penwidth=1"
 
 
-def _color(node: Node, graph: Graph) -> str:
-    if not node.inputs and node.op_type in ("Placeholder", "PlaceholderV2", "_Arg", "PlaceholderWithDefault"):
-        return "#fdf3d8"
-    if node.op_type in VARIABLES or node.op_type == "Const":
-        return "#f4f4f4"
-    return "#dff3e2" if graph.is_border(node) else ""
+def _color(node: Node) -> str:
+    return ("", "#fdf3d8", "#f4f4f4", "#dff3e2")[kind_of(node)]
 
 
 def quoted(text: str) -> str:
@@ -205,81 +197,28 @@ def quoted(text: str) -> str:
     return '"' + safe.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
-def _tree(graph: Graph, scope: str) -> tuple[Part, dict[Node, Part]]:
-    root, leaves = scope_tree(graph, scope=scope.strip("/"))
-    if scope and not leaves:
-        raise ArgumentError(f"no node lies in scope {scope!r}", where=f"graph {graph.name!r}")
-    if len(leaves) > _MOST_NODES:
-        raise UnsupportedError(
-            f"{format_count(len(leaves))} nodes are too many for one picture",
-            where=f"graph {graph.name!r}",
-            remedy=f"draw a scope of at most {format_count(_MOST_NODES)} nodes: scope=...",
-        )
-    return root, leaves
-
-
 def page(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = ()) -> str:
     """The picture as the text of an HTML page that loads nothing from anywhere."""
-    views = [_view(graph, graph.name or "graph", scope, open_scopes)]
+    views = [graph_view(graph, graph.name or "graph", scope, open_scopes)]
     if not scope:
-        views += [_view(function.body, f"function {name}", "", ()) for name, function in graph.functions.items() if len(function.body)]
-    environment = jinja2.Environment(loader=jinja2.FunctionLoader(_source), autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.policies["json.dumps_function"] = json.dumps
+        views += [graph_view(function.body, f"function {name}") for name, function in graph.functions.items() if len(function.body)]
     node_count = sum(len(view["nodes"]) for view in views)
-    return environment.get_template("drawing.html").render(
-        title=printable(graph.name or "graph"),
-        summary=f"{format_count(node_count)} nodes" + (f", {len(views) - 1} functions" if len(views) > 1 else ""),
-        views=[view["title"] for view in views],
-        data={"views": views},
-        style=Markup(_source("drawing.css")),
-        script=Markup(_source("drawing.js")),
+    return (
+        environment()
+        .get_template("drawing.html")
+        .render(
+            title=printable(graph.name or "graph"),
+            summary=f"{format_count(node_count)} nodes" + (f", {len(views) - 1} functions" if len(views) > 1 else ""),
+            views=[view["title"] for view in views],
+            data={"views": views},
+            style=Markup("\n".join(source(name) for name in ("theme.css", "drawing_page.css", "drawing.css"))),
+            script=Markup(
+                source("drawing.js") + "\ngraphwright.drawing(JSON.parse(document.getElementById('graph-data').textContent)).show(0);"
+            ),
+        )
     )
-
-
-def _source(name: str) -> str:
-    return resources.files("graphwright.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _view(graph: Graph, title: str, scope: str, open_scopes: tuple[str, ...]) -> dict[str, Any]:
-    """What the page's script draws one graph from: nodes with their inputs by number, and the tree of scopes over them."""
-    root, leaves = _tree(graph, scope)
-    numbers = {node: k for k, node in enumerate(leaves)}
-    op_types = list(dict.fromkeys(node.op_type for node in leaves))
-    op_number = {op_type: k for k, op_type in enumerate(op_types)}
-    nodes: list[list[Any]] = []
-    for node in leaves:
-        kind = {"#fdf3d8": 1, "#f4f4f4": 2, "#dff3e2": 3}.get(_color(node, graph), 0)
-        inputs = [numbers.get(v.producer, v.name) for v in node.inputs]
-        controls = [numbers[c] for c in node.control_inputs if c in numbers]
-        nodes.append([node.name, op_number[node.op_type], kind, inputs, controls, _types(node), _attributes(node)])
-    wanted = opened(root, limit=0, wanted=open_scopes)
-    return {"title": printable(title), "ops": op_types, "nodes": nodes, "tree": _tree_data(root, numbers, wanted)}
-
-
-def _tree_data(root: Part, numbers: dict[Node, int], wanted: set[Part]) -> list[Any]:
-    """Per part `[label, is open, parts]`, or the number of the node."""
-    order = [root]
-    for part in order:
-        order += part.parts
-    made: dict[Part, Any] = {}
-    for part in reversed(order):
-        if part.node is not None:
-            made[part] = numbers[part.node]
-        else:
-            made[part] = [part.label, int(part in wanted), [made[child] for child in part.parts]]
-    return made[root]
-
-
-def _types(node: Node) -> str:
-    return ", ".join(f"{v.dtype}{format_shape(v.shape)}" for v in node.outputs[:8]) + (" …" if len(node.outputs) > 8 else "")
-
-
-def _attributes(node: Node) -> dict[str, str]:
-    shown = {key: shorten_middle(printable(attribute_text(value)), 120) for key, value in node.attrs.items() if key != "_output_shapes"}
-    return shown | ({"device": node.device} if node.device else {})
 
 
 def _line_of(node: Node) -> str:
     inputs = ", ".join(v.name for v in node.inputs[:6]) + (", …" if len(node.inputs) > 6 else "")
-    return f"{node.name} = {node.op_type}({inputs})" + (f" : {_types(node)}" if node.outputs else "")
+    return f"{node.name} = {node.op_type}({inputs})" + (f" : {types_text(node)}" if node.outputs else "")

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.walk import topological_order
 
 LARGEST_LEVEL = 150
 """A scope with more parts is cut into groups."""
+
+_SERIES = 16
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +54,8 @@ def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]
         leaf = Part(label, node.name, node, parent)
         parent.parts.append(leaf)
         leaves[node] = leaf
-    for part in [root, *scopes.values()]:
+    for part in scopes.values():
+        _gather_series(part)
         if len(part.parts) > LARGEST_LEVEL:
             _group(part)
     _count(root)
@@ -73,6 +77,25 @@ def _scope(scopes: dict[str, Part], root: Part, prefix: str, place: str) -> Part
         parent.parts.append(made)
         scopes[path] = parent = made
     return parent
+
+
+def _gather_series(part: Part) -> None:
+    """Put many nodes that nobody named (AddN, AddN_1, AddN_2, ...) into one group, unless there is nothing else."""
+    series: dict[str, list[Part]] = {}
+    for child in part.parts:
+        if child.node is not None and child.label.removeprefix(child.node.op_type).lstrip("_").isdigit():
+            series.setdefault(child.node.op_type, []).append(child)
+    for op_type, members in series.items():
+        if len(members) < _SERIES or len(part.parts) == len(members):
+            continue
+        group = Part(f"{op_type} × {len(members)}", f"{part.path}#{op_type}", None, part, members)
+        gathered = set(members)
+        part.parts = [child for child in part.parts if child not in gathered]
+        part.parts.append(group)
+        for member in members:
+            member.parent = group
+        if len(members) > LARGEST_LEVEL:
+            _group(group)
 
 
 def _group(part: Part) -> None:
@@ -112,13 +135,17 @@ def opened(root: Part, *, limit: int, wanted: Iterable[str] = ()) -> set[Part]:
                 open_parts.add(above)
                 above = above.parent
     seen = sum(len(part.parts) for part in open_parts)
-    while True:
-        closed = [c for part in open_parts for c in part.parts if c.parts and c not in open_parts]
-        smallest = min(closed, key=lambda part: len(part.parts), default=None)
-        if smallest is None or seen + len(smallest.parts) > limit:
-            return open_parts
+    numbers = {part: k for k, part in enumerate(order)}
+    closed = [(len(c.parts), numbers[c], c) for part in open_parts for c in part.parts if c.parts and c not in open_parts]
+    heapify(closed)
+    while closed and seen + closed[0][0] <= limit:
+        count, _, smallest = heappop(closed)
         open_parts.add(smallest)
-        seen += len(smallest.parts)
+        seen += count
+        for child in smallest.parts:
+            if child.parts:
+                heappush(closed, (len(child.parts), numbers[child], child))
+    return open_parts
 
 
 def visible(part: Part, open_parts: set[Part]) -> Part:

@@ -1,31 +1,17 @@
-"""Results as one HTML file that needs no network: styles, scripts and data are all inside.
-
-The charts are drawn by plotly.js, which the plotly wheel ships as one file of some 5 MB, nearly
-the whole of the page. A smaller library would do for the drawing; but it must come as a
-Python package with its JavaScript inside (nothing is fetched, at installation or later), have
-stacked areas with hover text, and bring few packages along. A content security policy in the
-page forbids every request, so that "offline" does not rest on the library's good behavior.
-"""
+"""Results as one HTML file that needs no network: the pages of an inspection and of a memory plan."""
 
 from __future__ import annotations
 
-import importlib
-import json
-import os
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
-from graphwright.errors import ArgumentError
-from graphwright.report.downsample import envelope, runs
-from graphwright.report.results import ROLES, Inspection, LiveBuffer, MemoryPlan, Timeline
+from graphwright.report.graph_data import inspected_view
+from graphwright.report.page import render_page, write_page
+from graphwright.report.page_tables import decision_table, layer_href, layer_table, live_group_table, live_table, op_type_table
+from graphwright.report.results import ROLES, Inspection, LayerCost, MemoryPlan
+from graphwright.report.roofline import Roofline, RooflinePoint, make_roofline
 from graphwright.report.summary import (
     NO_LAYER,
     chart_top_bytes,
@@ -33,20 +19,15 @@ from graphwright.report.summary import (
     inspection_facts,
     inspection_verdict,
     layers_by_share,
+    live_groups,
     origins,
     plan_comparisons,
     plan_facts,
     plan_tone,
     plan_verdict,
-    timeline_summary,
 )
-from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, glue_units
-
-CHART_POINTS = 2000
-"""About how many points a timeline is drawn with."""
-
-_TABLE_ROWS = 500
-_LIFETIMES = 3000
+from graphwright.report.timeline_data import chart_words, timeline_data
+from graphwright.report.units import format_bytes, format_count, format_flops, format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +39,24 @@ class Bar:
     share: float
     resident_share: float
     kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopRow:
+    """One layer of a short list; `share` is of the whole."""
+
+    name: str
+    href: str
+    value: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The layers with most of something."""
+
+    title: str
+    rows: tuple[TopRow, ...]
 
 
 def write_inspection(inspection: Inspection, path: Path) -> Path:
@@ -73,20 +72,31 @@ def write_inspection(inspection: Inspection, path: Path) -> Path:
     Raises:
         ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
     """
-    return _write(path, inspection_page(inspection))
+    return write_page(path, inspection_page(inspection))
 
 
 def write_plan(plan: MemoryPlan, path: Path) -> Path:
     """Write the plan as one offline HTML file; arguments and errors as for `write_inspection`."""
-    return _write(path, plan_page(plan))
+    return write_page(path, plan_page(plan))
 
 
 def inspection_page(inspection: Inspection) -> str:
     """The inspection as the text of an HTML page."""
     timeline = inspection.timeline
-    layers = layers_by_share(inspection.layers)
-    return _render(
+    roofline = make_roofline(inspection)
+    graph = inspected_view(inspection)
+    tabs = [("overview", "Overview"), ("layers", "Layers"), ("memory", "Memory")]
+    if roofline or inspection.op_types:
+        tabs.append(("roofline", "Roofline" if roofline else "Op types"))
+    if graph:
+        tabs.append(("graph", "Graph"))
+    return render_page(
         "inspection.html",
+        scripts=("layers.js", "roofline.js", "drawing.js", "graph_tab.js"),
+        styles=("drawing.css",),
+        name=inspection.name,
+        feeds=inspection.feeds,
+        tabs=tabs,
         result=inspection,
         verdict=inspection_verdict(inspection),
         tone="neutral",
@@ -95,15 +105,26 @@ def inspection_page(inspection: Inspection) -> str:
         origins=origins(inspection),
         bars=_bars(_inspection_peaks(inspection), inspection.resident_bytes),
         markers=_markers([("lower bound", inspection.lower_bound_bytes)], _longest(_inspection_peaks(inspection))),
-        charts=[_chart_words("timeline", "", timeline)],
-        live=[("Live at the peak", timeline)],
-        layers=layers,
+        tops=_tops(inspection.layers),
+        charts=[chart_words("timeline", "", timeline)],
+        live=live_table("table-live", "Live at the peak", timeline, linked=True),
+        live_groups=live_group_table(live_groups(timeline.live_at_peak), timeline.peak_bytes, linked=True),
+        layers=layer_table(layers_by_share(inspection.layers), linked=True),
+        op_types=op_type_table(inspection.op_types),
+        roofline=roofline,
+        profile=None,
+        runs=None,
+        graph=graph,
+        graph_words=_graph_words(graph) if graph else "",
         data={
             "roles": ROLES,
+            "noLayer": NO_LAYER,
             "topBytes": inspection.peak_bytes,
             "budgetBytes": None,
-            "timelines": [_timeline_data("timeline", timeline)],
+            "timelines": [timeline_data("timeline", timeline)],
             "curve": None,
+            "roofline": _roofline_data(roofline) if roofline else None,
+            "graph": graph,
         },
     )
 
@@ -123,8 +144,11 @@ def plan_page(plan: MemoryPlan) -> str:
             "budgetBytes": plan.budget_bytes,
             "lowerBoundBytes": plan.lower_bound_bytes,
         }
-    return _render(
+    return render_page(
         "plan.html",
+        name=plan.name,
+        feeds=plan.feeds,
+        tabs=[],
         result=plan,
         verdict=plan_verdict(plan),
         tone=plan_tone(plan),
@@ -133,134 +157,24 @@ def plan_page(plan: MemoryPlan) -> str:
         origins=origins(plan),
         bars=_bars(peaks, plan.resident_bytes),
         markers=_markers([("budget", plan.budget_bytes), ("lower bound", plan.lower_bound_bytes)], _longest(peaks)),
-        charts=[_chart_words(*chart) for chart in charts],
-        live=[("Live at the planned peak", after), ("Live at the original peak", before)][: len(charts)],
-        layers=layers_by_share(plan.layers),
-        decisions=plan.decisions,
+        charts=[chart_words(*chart) for chart in charts],
+        live=[
+            live_table("table-live-after", "Live at the planned peak", after, linked=False),
+            live_table("table-live-before", "Live at the original peak", before, linked=False),
+        ][: len(charts)],
+        layers=layer_table(layers_by_share(plan.layers), linked=False),
+        decisions=decision_table(plan.decisions),
         totals=_decision_totals(plan),
         curve=plan.curve,
         data={
             "roles": ROLES,
+            "noLayer": NO_LAYER,
             "topBytes": chart_top_bytes(plan),
             "budgetBytes": plan.budget_bytes,
-            "timelines": [_timeline_data(identity, timeline) for identity, _, timeline in charts],
+            "timelines": [timeline_data(identity, timeline) for identity, _, timeline in charts],
             "curve": curve,
         },
     )
-
-
-def _render(template: str, **values: Any) -> str:
-    library = _plotly_script()
-    assert "</script" not in library.lower(), "plotly.js would end the script element that holds it"
-    environment = _environment()
-    # The script is our own and trusted; everything else on the page is escaped.
-    return environment.get_template(template).render(
-        values,
-        plotly=Markup(library),
-        style=Markup(_source("report.css")),
-        script=Markup(_source("report.js")),
-        row_limit=_TABLE_ROWS,
-        no_layer=NO_LAYER,
-    )
-
-
-def _plotly_script() -> str:
-    offline: Any = importlib.import_module("plotly.offline")
-    script: str = offline.get_plotlyjs()
-    return script
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    environment: Any = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_source),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    # `tojson` escapes <, >, & and quotes; nan has no place in JSON, and a browser would refuse the whole page's data.
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.policies["json.dumps_function"] = json.dumps
-    environment.filters |= {
-        "bytes": format_bytes,
-        "count": format_count,
-        "flops": format_flops,
-        "percent": format_percent,
-        "glued": glue_units,
-    }
-    return environment
-
-
-def _source(name: str) -> str:
-    return resources.files("graphwright.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _write(path: Path, page: str) -> Path:
-    if path.is_dir():
-        raise ArgumentError(f"{path} is a folder", where="argument 'path'", remedy="name the file to write, for example report.html")
-    if not path.parent.is_dir():
-        raise ArgumentError(f"there is no folder {path.parent}", where="argument 'path'", remedy="create it, or name another")
-    # Written beside its place and renamed, so that a reader sees the old page or the new, never half of one.
-    try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    except OSError as error:
-        raise ArgumentError(f"{path} cannot be written: {error.strerror}", where="argument 'path'") from error
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-            file.write(page)
-        # `mkstemp` makes files for their owner alone; a report is for showing, with the rights of any new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)
-        Path(temporary).replace(path)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        raise ArgumentError(f"{path} cannot be written: {error.strerror}", where="argument 'path'") from error
-    return path
-
-
-def _timeline_data(identity: str, timeline: Timeline) -> dict[str, Any]:
-    """What the page's script draws a timeline from; steps count from 0 here and from 1 on the page."""
-    keep = [timeline.peak_step] if timeline.total_bytes else []
-    steps = envelope(timeline.total_bytes, CHART_POINTS, keep)
-    # Marks closer together than a pixel are one mark.
-    gap = len(timeline.labels) // CHART_POINTS
-    lifetimes = sorted((life for life in timeline.lifetimes if life.buffer.nbytes), key=lambda life: -life.buffer.nbytes)
-    return {
-        "id": identity,
-        "stepCount": len(timeline.labels),
-        "steps": steps,
-        "labels": [timeline.labels[step] for step in steps],
-        "total": [timeline.total_bytes[step] for step in steps],
-        # Of the very step, where the spans below close small gaps.
-        "phase": [_phase(timeline, step) for step in steps],
-        "byRole": {role: _picked(timeline.bytes_by_role, role, steps) for role in ROLES},
-        "backward": runs(timeline.is_backward, gap),
-        "recomputation": runs(timeline.is_recomputation, gap),
-        "peakStep": timeline.peak_step,
-        "peakBytes": timeline.peak_bytes,
-        "liveAtPeak": [_buffer_data(buffer) for buffer in timeline.live_at_peak[:50]],
-        "lifetimes": [[*_buffer_data(life.buffer), life.first_step, life.last_step] for life in lifetimes[:_LIFETIMES]],
-        "lifetimesLeftOut": max(len(lifetimes) - _LIFETIMES, 0),
-    }
-
-
-def _phase(timeline: Timeline, step: int) -> int:
-    return 2 if timeline.is_recomputation[step] else 1 if timeline.is_backward[step] else 0
-
-
-def _picked(rows: Mapping[Any, Sequence[int]], role: str, steps: Sequence[int]) -> list[int]:
-    row = rows.get(role)
-    return [row[step] for step in steps] if row is not None and any(row) else []
-
-
-def _buffer_data(buffer: LiveBuffer) -> list[str | int]:
-    return [buffer.name, buffer.op_type, buffer.layer, ROLES.index(buffer.role), buffer.nbytes]
-
-
-def _chart_words(identity: str, title: str, timeline: Timeline) -> dict[str, Any]:
-    return {"id": identity, "title": title, "summary": timeline_summary(timeline), "empty": not timeline.total_bytes}
 
 
 def _inspection_peaks(inspection: Inspection) -> list[tuple[str, int, str]]:
@@ -301,3 +215,55 @@ def _decision_totals(plan: MemoryPlan) -> list[tuple[str, int, int]]:
     for row in plan.decisions:
         totals.setdefault(row.decision, []).append(row.nbytes)
     return [(decision, len(sizes), sum(sizes)) for decision, sizes in totals.items()]
+
+
+def _tops(layers: Sequence[LayerCost], count: int = 6) -> list[Top]:
+    """The layers with most of each figure, those that have none of it left out."""
+    figures = (
+        ("Live at the peak", lambda r: r.peak_share_bytes, format_bytes),
+        ("FLOPs", lambda r: r.flops, format_flops),
+        ("Measured time", lambda r: r.measured_time_s, format_time),
+        ("Estimated time", lambda r: r.estimated_time_s, format_time),
+        ("Parameters", lambda r: r.parameter_count, format_count),
+    )  # fmt: skip
+    tops: list[Top] = []
+    for title, figure, form in figures:
+        if title == "Estimated time" and any(top.title == "Measured time" for top in tops):
+            continue
+        known = [(figure(row), row.layer) for row in layers if figure(row) > 0]
+        total = sum(amount for amount, _ in known)
+        largest = sorted(known, reverse=True)[:count]
+        rows = tuple(TopRow(layer or NO_LAYER, layer_href(layer), form(amount), amount / total) for amount, layer in largest)
+        if rows:
+            tops.append(Top(title, rows))
+    return tops
+
+
+def _roofline_data(roofline: Roofline) -> dict[str, Any]:
+    return {
+        "measured": roofline.measured,
+        "flopsPerS": roofline.roofs.flops_per_s,
+        "bytesPerS": roofline.roofs.bytes_per_s,
+        "layers": [_point_data(p) | {"layer": "" if p.name == NO_LAYER else p.name} for p in roofline.layers],
+        "opTypes": [_point_data(p) for p in roofline.op_types],
+    }
+
+
+def _point_data(point: RooflinePoint) -> dict[str, Any]:
+    return {
+        "name": point.name,
+        "intensity": point.intensity,
+        "rate": point.flops_per_s,
+        "flops": point.flops,
+        "time": point.time_s,
+        "limit": point.limit,
+        "ofRoof": point.of_roof,
+    }
+
+
+def _graph_words(graph: dict[str, Any]) -> str:
+    nodes, boxes = graph["nodeCount"], graph["boxCount"]
+    text = f"{format_count(nodes)} operations. Scopes are closed at first: a double click or Enter opens one."
+    if boxes < nodes:
+        text += f" To bound the size of this page, {format_count(nodes - boxes)} of them are summed up in scopes that stay closed."
+    return text

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from graphwright.analyze.measurement import Measurement
+from graphwright.analyze.profile import StepProfile
 from graphwright.analyze.time_model import Roofs
 from graphwright.ir.graph import Graph
 
@@ -148,6 +149,7 @@ class Inspection:
         nodes: costs by node of `graph`.
         roofs: the limits of the machine that the roofline is drawn with.
         graph: what was inspected: one flat graph, calls inlined.
+        profile: a measured step, see `with_profile`.
     """
 
     name: str
@@ -172,6 +174,7 @@ class Inspection:
     nodes: Mapping[str, NodeCost] = field(default_factory=dict[str, NodeCost], repr=False)
     roofs: Roofs | None = None
     graph: Graph | None = field(default=None, repr=False, compare=False)
+    profile: StepProfile | None = field(default=None, repr=False)
 
     @property
     def verdict(self) -> str:
@@ -184,6 +187,17 @@ class Inspection:
         from graphwright.report.terminal import render_inspection
 
         return render_inspection(self)
+
+    def with_profile(self, profile: StepProfile, roofs: Roofs | None = None) -> Inspection:
+        """The inspection with the times of a measured step beside its figures.
+
+        Args:
+            profile: of the same step, the attribute `step` of what `graphwright.profile` returns.
+            roofs: limits of the machine that it ran on.
+        """
+        from graphwright.report.measured import join_profile
+
+        return join_profile(self, profile, roofs)
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md and the file report/schemas/inspection.schema.json describe them."""

@@ -1,10 +1,16 @@
 "use strict";
-(() => {
-  const data = JSON.parse(document.getElementById("graph-data").textContent);
+// A graph as boxes in boxes: scopes open and close, and each is laid out when it is first opened.
+window.graphwright ??= {};
+graphwright.drawing = (data) => {
   const picture = document.getElementById("picture"), world = document.getElementById("world"), details = document.getElementById("details");
   const SVG = "http://www.w3.org/2000/svg";
   const PAD = 12, TITLE = 20, GAP_X = 14, GAP_Y = 30, HEIGHT = 32, WIDEST = 1500;
-  const kinds = ["", "input", "constant", "output"];
+  const kinds = ["", "input", "constant", "output", "summed"];
+  const metric = document.getElementById("metric");
+  const figures = [
+    ["flops", "FLOPs", (x) => graphwright.formatFlops(x)], ["time", "estimated time", (x) => graphwright.formatTime(x)],
+    ["moved", "bytes moved", (x) => graphwright.formatBytes(x)], ["peak", "at the peak", (x) => graphwright.formatBytes(x)],
+  ];
   const make = (tag, attributes, text) => {
     const made = document.createElementNS(SVG, tag);
     for (const key in attributes) made.setAttribute(key, attributes[key]);
@@ -21,12 +27,19 @@
   function build(tree, parent, label) {
     if (typeof tree === "number") {
       const name = view.nodes[tree][0];
-      const leaf = { label: label ?? name.slice(name.lastIndexOf("/") + 1), node: tree, parent, size: 1 };
+      const leaf = { label: label ?? name.slice(name.lastIndexOf("/") + 1), path: name, node: tree, parent, size: 1 };
+      if (view.costs) for (const [key] of figures) leaf[key] = view.costs[key][tree];
       leaves[tree] = leaf;
       return leaf;
     }
-    const part = { label: tree[0], node: -1, parent, open: !!tree[1], parts: [], size: 0, edges: null };
-    for (const child of tree[2]) { const made = build(child, part); part.parts.push(made); part.size += made.size; }
+    const part = { label: tree[0], node: -1, parent, path: tree[3] ?? "", open: !!tree[1], parts: [], size: 0, edges: null };
+    if (view.costs) for (const [key] of figures) part[key] = 0;
+    for (const child of tree[2]) {
+      const made = build(child, part);
+      part.parts.push(made);
+      part.size += made.size;
+      if (view.costs) for (const [key] of figures) part[key] += made[key];
+    }
     return part;
   }
   const depth = (part) => { let d = 0; for (let p = part.parent; p; p = p.parent) d += 1; return d; };
@@ -58,7 +71,7 @@
   function layOut(scope) {
     for (const part of scope.parts) {
       if (part.node < 0 && part.open) layOut(part);
-      else { part.w = Math.min(190, Math.max(60, 7 * Math.min(shorten(part.label, 26).length, 26) + 16)); part.h = HEIGHT; }
+      else { part.w = Math.min(190, Math.max(60, 7 * Math.min(shorten(part.label, 26).length, 26) + 16, 5.4 * (costText(part)?.length ?? 0) + 10)); part.h = HEIGHT; }
     }
     const edges = scope.edges ?? new Map(), after = new Map(), before = new Map(), state = new Map(), order = [];
     for (const part of scope.parts) { after.set(part, []); before.set(part, []); }
@@ -136,6 +149,7 @@
     for (const [from, row] of scope.edges ?? []) for (const [to, edge] of row) {
       const x1 = from.x + from.w / 2, y1 = from.y + from.h, x2 = to.x + to.w / 2, y2 = to.y, bend = Math.max(18, Math.abs(y2 - y1) / 2);
       const path = make("path", { class: "edge" + (edge.control ? " control" : ""), d: `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2 - 1}`, "stroke-width": Math.min(1 + Math.log2(edge.count), 5) });
+      path.setAttribute("marker-end", "url(#arrow)");
       path.style.strokeWidth = Math.min(1 + Math.log2(edge.count) / 1.5, 5);
       edge.path = path;
       lines.append(path);
@@ -150,7 +164,9 @@
       if (isScope && part.open) { box.append(make("text", { x: 8, y: 14 }, `▾ ${shorten(part.label, Math.floor(part.w / 7))}`)); drawParts(part, box); }
       else {
         box.append(make("text", { x: part.w / 2, y: 14 }, (isScope ? "▸ " : "") + shorten(part.label, 26)));
-        box.append(make("text", { x: part.w / 2, y: 26, class: "kind" }, isScope ? counted(part.size) : shorten(view.ops[view.nodes[part.node][1]], 30)));
+        const cost = costText(part);
+        box.append(make("text", { x: part.w / 2, y: 26, class: "kind" }, cost ?? (isScope ? counted(part.size) : shorten(view.ops[view.nodes[part.node][1]], 30))));
+        if (cost !== null) box.firstChild.style.fill = `color-mix(in oklab, var(--heat-1) ${(100 * Math.sqrt(part[metric.value] / (root[metric.value] || 1))).toFixed(1)}%, var(--heat-0))`;
       }
       box.addEventListener("click", (event) => { event.stopPropagation(); choose(part); });
       box.addEventListener("dblclick", (event) => { event.stopPropagation(); toggle(part); });
@@ -161,6 +177,13 @@
     into.append(lines, boxes);
   }
 
+  // What a box shows beside its name: the chosen figure, and its share of the whole graph.
+  function costText(part) {
+    const figure = view.costs && metric ? figures.find(([key]) => key === metric.value) : undefined;
+    if (!figure) return null;
+    const amount = part[figure[0]], share = root[figure[0]] ? 100 * amount / root[figure[0]] : 0;
+    return amount ? `${figure[2](amount)} · ${share < 1 ? share.toFixed(2) : share.toFixed(1)} %` : "–";
+  }
   const absolute = (part) => { let x = 0, y = 0; for (let p = part; p && p.parent; p = p.parent) { x += p.x; y += p.y; } return { x, y }; };
   const shownFor = (part) => { let shown = part; for (let p = part.parent; p; p = p.parent) if (!p.open && p.parent) shown = p; return shown; };
   const move = () => world.setAttribute("transform", `translate(${place.x} ${place.y}) scale(${place.k})`);
@@ -205,15 +228,23 @@
     shown.box?.classList.add("chosen");
     for (const [from, row] of shown.parent?.edges ?? []) for (const [to, edge] of row) if (from === shown || to === shown) edge.path?.classList.add("chosen");
   }
-  function reveal(number) {
-    const leaf = leaves[number];
-    for (let p = leaf.parent; p; p = p.parent) p.open = true;
+  function revealPart(part) {
+    for (let p = part.parent; p; p = p.parent) p.open = true;
     draw();
-    choose(leaf);
-    const frame = picture.getBoundingClientRect(), at = absolute(leaf);
+    choose(part);
+    const frame = picture.getBoundingClientRect(), at = absolute(part);
     place.k = Math.max(place.k, 0.8);
-    place.x = frame.width / 2 - (at.x + leaf.w / 2) * place.k; place.y = frame.height / 2 - (at.y + leaf.h / 2) * place.k;
+    place.x = frame.width / 2 - (at.x + part.w / 2) * place.k; place.y = frame.height / 2 - (at.y + Math.min(part.h, frame.height / place.k) / 2) * place.k;
     move();
+  }
+  const reveal = (number) => revealPart(leaves[number]);
+  // The box of a layer: the scope of its name, or else its first node.
+  function revealLayer(layer) {
+    const stack = [root];
+    while (stack.length) { const part = stack.pop(); if (part !== root && part.path === layer) { revealPart(part); return true; } stack.push(...(part.parts ?? [])); }
+    const number = view.layers?.indexOf(layer) ?? -1, first = number < 0 ? -1 : view.layerOf.indexOf(number);
+    if (first >= 0) reveal(first);
+    return first >= 0;
   }
   const element = (tag, text) => { const made = document.createElement(tag); if (text !== undefined) made.textContent = text; return made; };
   function links(title, numbers) {
@@ -232,20 +263,28 @@
     chosen = part;
     mark();
     const pairs = element("dl"), row = (key, text) => { if (text) pairs.append(element("dt", key), element("dd", text)); };
+    const costs = () => { if (view.costs) for (const [key, words, format] of figures) row(words, part[key] ? format(part[key]) : ""); };
+    const layerOf = (leaf) => view.layers?.[view.layerOf[leaf.node]];
+    const layerLine = (layer) => { if (!layer || !graphwright.layerLink) return []; const line = element("p", "Layer: "); line.append(graphwright.layerLink(layer)); return [line]; };
     if (part.node < 0) {
       const counts = new Map(), stack = [part];
       while (stack.length) { const p = stack.pop(); if (p.node >= 0) { const op = view.ops[view.nodes[p.node][1]]; counts.set(op, (counts.get(op) ?? 0) + 1); } else stack.push(...p.parts); }
       row("nodes", part.size.toLocaleString("en"));
+      costs();
       for (const [op, count] of [...counts].sort((a, b) => b[1] - a[1]).slice(0, 20)) row(op, String(count));
       const button = element("button", part.open ? "Close" : "Open");
       button.type = "button"; button.addEventListener("click", () => { toggle(part); choose(part); });
-      details.replaceChildren(element("h2", part.label), button, pairs);
+      let inside = part;
+      while (inside.node < 0) inside = inside.parts[0];
+      const layer = layerOf(inside);
+      details.replaceChildren(element("h2", part.path || part.label), ...layerLine(layer && (part.path === layer || part.path.startsWith(`${layer}/`)) ? layer : null), button, pairs);
       return;
     }
     const [name, op, , inputs, controls, types, attributes] = view.nodes[part.node];
     row("op", view.ops[op]); row("makes", types);
+    costs();
     for (const key in attributes) row(key, attributes[key]);
-    details.replaceChildren(element("h2", name), pairs, ...links("reads", inputs), ...links("waits for", controls), ...links("read by", [...new Set(readers[part.node])]));
+    details.replaceChildren(element("h2", name), ...layerLine(layerOf(part)), pairs, ...links("reads", inputs), ...links("waits for", controls), ...links("read by", [...new Set(readers[part.node])]));
   }
   function show(index) {
     view = data.views[index]; leaves = []; readers = view.nodes.map(() => []); chosen = null;
@@ -280,5 +319,6 @@
   const found = (text) => { const hits = []; for (let k = 0; k < view.nodes.length && hits.length < 30; k += 1) if (view.nodes[k][0].includes(text)) hits.push(k); return hits; };
   query.addEventListener("input", () => matches.replaceChildren(...found(query.value).map((k) => { const option = element("option"); option.value = view.nodes[k][0]; return option; })));
   document.getElementById("search").addEventListener("submit", (event) => { event.preventDefault(); const exact = view.nodes.findIndex((node) => node[0] === query.value); const hit = exact >= 0 ? exact : found(query.value)[0]; if (hit !== undefined && query.value) reveal(hit); });
-  show(0);
-})();
+  metric?.addEventListener("change", draw);
+  return { show, revealLayer };
+};

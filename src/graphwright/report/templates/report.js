@@ -1,33 +1,46 @@
 "use strict";
-(() => {
+// What all parts of a page use. Other scripts add `draw` functions and routes; `start.js` runs them.
+window.graphwright = (() => {
   const report = JSON.parse(document.getElementById("report-data").textContent);
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
-  function formatBytes(nbytes) {
-    let amount = nbytes, index = 0;
-    while (index + 1 < units.length && Math.abs(amount) >= (index ? 1023.5 : 1024)) { amount /= 1024; index += 1; }
-    if (index === 0) return `${amount} B`;
-    return `${amount.toFixed(Math.abs(amount) < 9.995 ? 2 : Math.abs(amount) < 99.95 ? 1 : 0)} ${units[index]}`;
+  function scaled(amount, base, names) {
+    let index = 0;
+    while (index + 1 < names.length && Math.abs(amount) >= (index ? base - 0.5 : base)) { amount /= base; index += 1; }
+    if (index === 0) return `${amount} ${names[0]}`;
+    return `${amount.toFixed(Math.abs(amount) < 9.995 ? 2 : Math.abs(amount) < 99.95 ? 1 : 0)} ${names[index]}`;
+  }
+  const formatBytes = (nbytes) => scaled(nbytes, 1024, units);
+  const formatFlops = (flops) => scaled(flops, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"]);
+  function formatTime(seconds) {
+    for (const [unit, size] of [["s", 1], ["ms", 1e-3], ["µs", 1e-6]]) if (seconds >= size || unit === "µs") return `${Number((seconds / size).toPrecision(3))} ${unit}`;
   }
   function shorten(name, width) {
     return name.length <= width ? name : name.slice(0, Math.ceil(width / 2) - 1) + "…" + name.slice(-Math.floor(width / 2));
   }
   // plotly reads a small part of HTML in its texts; names are to be shown as they are.
   const escaped = (name) => name.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name.replace(" ", "-")}`).trim();
+  // The computed color of an element is plain rgb, whatever the style sheet chose it from.
+  const probe = document.createElement("i");
+  probe.hidden = true;
+  document.body.append(probe);
+  const color = (name) => { probe.style.color = `var(--${name.replace(" ", "-")})`; return getComputedStyle(probe).color; };
   const element = (tag, className, text) => {
     const made = document.createElement(tag);
     if (className) made.className = className;
     if (text !== undefined) made.textContent = text;
     return made;
   };
+  const layerHref = (layer) => `#layers/${encodeURIComponent(layer)}`;
+  const hasLayers = !!document.getElementById("layers");
+  function layerLink(layer, className) {
+    if (!hasLayers) return element("span", className, layer);
+    const link = element("a", className, layer || report.noLayer);
+    link.href = layerHref(layer);
+    return link;
+  }
 
-  const exponent = Math.min(Math.floor(Math.log2(Math.max(report.topBytes, 1)) / 10), units.length - 1);
-  const unitBytes = 2 ** (10 * exponent);
-  const unit = units[exponent];
-  const axisTop = () => 1.12 * report.topBytes / unitBytes;
   const config = { responsive: true, displaylogo: false, displayModeBar: false };
-
   function layoutBase() {
     return {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
@@ -43,199 +56,72 @@
   });
   const axis = (title) => ({ title: { text: title, standoff: 8 }, gridcolor: color("grid"), linecolor: color("line"), zeroline: false, tickcolor: color("line") });
 
-  // The largest of what is live at a step; known at every step where lifetimes were given, else at the peak alone.
-  function liveAt(timeline, step, count) {
-    const found = [];
-    if (timeline.lifetimes.length === 0) return step === timeline.peakStep ? timeline.liveAtPeak.slice(0, count) : found;
-    for (const life of timeline.lifetimes) {
-      if (life[5] <= step && step <= life[6]) {
-        found.push(life);
-        if (found.length === count) break;
-      }
-    }
-    return found;
+  function needCharts() {
+    if (window.Plotly) return;
+    const script = document.createElement("script");
+    script.textContent = document.getElementById("chart-library").textContent;
+    document.head.append(script);
   }
-  const phase = (timeline, index) => ["forward", "backward", "recomputation"][timeline.phase[index]];
-  const presentRoles = report.roles.filter((role) => report.timelines.some((timeline) => timeline.byRole[role].length));
-
-  function hoverText(timeline, index) {
-    const step = timeline.steps[index];
-    const lines = [`<b>${escaped(shorten(timeline.labels[index], 56))}</b>`,
-      `step ${(step + 1).toLocaleString("en")}, ${phase(timeline, index)}: <b>${formatBytes(timeline.total[index])}</b>`];
-    for (const role of [...presentRoles].reverse()) {
-      const nbytes = timeline.byRole[role][index];
-      if (nbytes) lines.push(`${role} ${formatBytes(nbytes)}`);
-    }
-    const live = liveAt(timeline, step, 4);
-    if (live.length) lines.push("largest:", ...live.map((buffer) => `  ${escaped(shorten(buffer[0], 44))} ${formatBytes(buffer[4])}`));
-    return lines.join("<br>");
+  // Each drawing is done when it is first seen, and again when the colors change.
+  const drawings = [];
+  function addDrawing(draw, host) { drawings.push({ draw, host, drawn: false }); }
+  function drawVisible() {
+    for (const drawing of drawings) if (!drawing.drawn && !drawing.host.closest("[hidden]")) { drawing.drawn = true; drawing.draw(); }
   }
+  function redraw() { for (const drawing of drawings) drawing.drawn = false; drawVisible(); }
 
-  function drawTimeline(timeline) {
-    const plot = document.querySelector(`#${timeline.id} .plot`);
-    if (!plot) return;
-    const x = timeline.steps.map((step) => step + 1);
-    const inUnit = (values) => values.map((value) => value / unitBytes);
-    const traces = presentRoles.filter((role) => timeline.byRole[role].length).map((role) => ({
-      type: "scatter", mode: "lines", stackgroup: "memory", name: role, x, y: inUnit(timeline.byRole[role]),
-      line: { width: 0, shape: "hv", color: color(role) }, fillcolor: color(role), hoverinfo: "skip",
-    }));
-    traces.push({
-      type: "scatter", mode: "lines", name: "total", x, y: inUnit(timeline.total), line: { width: 1, shape: "hv", color: color("outline") },
-      text: x.map((_, index) => hoverText(timeline, index)), hovertemplate: "%{text}<extra></extra>",
+  const routes = {};  // tab -> what to do with the rest of the hash
+  const tabs = [...document.querySelectorAll('[role="tab"]')];
+  const panels = tabs.map((tab) => document.getElementById(tab.getAttribute("aria-controls")));
+  function select(index) {
+    tabs.forEach((tab, k) => {
+      tab.setAttribute("aria-selected", String(k === index));
+      tab.tabIndex = k === index ? 0 : -1;
+      panels[k].hidden = k !== index;
     });
-    traces.push({
-      type: "scatter", mode: "markers", name: "peak", x: [timeline.peakStep + 1], y: [timeline.peakBytes / unitBytes],
-      marker: { size: 9, color: color("text"), line: { width: 2, color: color("page") } }, cliponaxis: false, hoverinfo: "skip",
+    drawVisible();
+    dispatchEvent(new Event("resize"));  // charts that were drawn for another width
+  }
+  function route() {
+    const [id, ...rest] = location.hash.slice(1).split("/");
+    const index = tabs.findIndex((tab) => tab.getAttribute("aria-controls") === id);
+    if (index < 0) { if (!location.hash && tabs.length) select(0); return; }
+    select(index);
+    let name = null;
+    try { if (rest.length) name = decodeURIComponent(rest.join("/")); } catch { /* not a name: only the tab is shown */ }
+    routes[id]?.(name);
+    const top = tabs[0].parentElement.getBoundingClientRect().top;  // 0 where the tabs stick to the window
+    if (name === null && top <= 0) { const bar = tabs[0].parentElement; bar.style.position = "static"; const place = bar.getBoundingClientRect().top + scrollY; bar.style.position = ""; scrollTo({ top: place, behavior: "instant" }); }
+  }
+  function bindTabs() {
+    for (const [k, tab] of tabs.entries()) tab.addEventListener("keydown", (event) => {
+      const next = { ArrowRight: k + 1, ArrowLeft: k - 1, Home: 0, End: tabs.length - 1 }[event.key];
+      if (next === undefined && event.key !== " ") return;
+      event.preventDefault();
+      const to = tabs[((next ?? k) + tabs.length) % tabs.length];
+      to.focus();
+      // Going along the tabs is no visit of each: the back button leads to where one came from.
+      history.replaceState(null, "", to.getAttribute("href"));
+      route();
     });
-    const band = (first, last, name) => ({
-      type: "rect", xref: "x", yref: "paper", x0: first + 0.5, x1: last + 1.5, y0: 0, y1: 0.035, line: { width: 0 }, fillcolor: color(name),
+    addEventListener("hashchange", route);
+    route();
+  }
+  function bindTheme() {
+    const theme = document.getElementById("theme");
+    const apply = (name) => { if (name) document.documentElement.dataset.theme = name; else delete document.documentElement.dataset.theme; };
+    try { theme.value = localStorage.getItem("graphwright-theme") ?? ""; } catch { /* a page from a file may have no storage */ }
+    apply(theme.value);
+    theme.addEventListener("change", () => {
+      apply(theme.value);
+      try { localStorage.setItem("graphwright-theme", theme.value); } catch { /* as above */ }
+      redraw();
     });
-    const shapes = [band(0, timeline.stepCount - 1, "forward"),
-      ...timeline.backward.map(([first, last]) => band(first, last, "backward")),
-      ...timeline.recomputation.map(([first, last]) => band(first, last, "recomputation"))];
-    const annotations = [label(timeline.peakStep + 1, timeline.peakBytes / unitBytes, `peak ${formatBytes(timeline.peakBytes)}`, timeline.peakStep > timeline.stepCount / 2)];
-    if (report.budgetBytes) {
-      const y = report.budgetBytes / unitBytes;
-      const top = axisTop();
-      const line = { type: "line", xref: "paper", x0: 0, x1: 1, yref: "y", y0: y, y1: y };
-      // A pale line below the dashes sets them off from the areas.
-      shapes.push({ ...line, line: { color: color("veil"), width: 4 } }, { ...line, line: { color: color("budget"), width: 2, dash: "dash" } });
-      annotations.push({ xref: "paper", x: 1, xanchor: "right", yref: "paper", y: 1, yanchor: "bottom", showarrow: false,
-        text: y <= top ? `╌╌ budget ${formatBytes(report.budgetBytes)}` : `budget ${formatBytes(report.budgetBytes)}, above the chart`, font: { color: color("budget") } });
-    }
-    const cursor = timeline.cursor ?? timeline.peakStep + 1;
-    shapes.push({ type: "line", xref: "x", x0: cursor, x1: cursor, yref: "paper", y0: 0, y1: 1, line: { color: color("soft"), width: 1 } });
-    timeline.cursorShape = shapes.length - 1;
-    const layout = {
-      ...layoutBase(), shapes, annotations, hovermode: "x", hoverdistance: -1,
-      xaxis: { ...axis("step"), range: [0.5, timeline.stepCount + 0.5], anchor: "y", showgrid: false, position: 0, ticklabelstandoff: 5 },
-      yaxis: { ...axis(""), ticksuffix: ` ${unit}`, range: [0, axisTop()], domain: [0.045, 1], fixedrange: true },
-    };
-    Plotly.react(plot, traces, layout, config);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+    // Paper is white, and shows all tabs.
+    const hiddenBefore = [];
+    addEventListener("beforeprint", () => { hiddenBefore.push(...panels.filter((panel) => panel.hidden)); for (const panel of panels) panel.hidden = false; apply("light"); redraw(); });
+    addEventListener("afterprint", () => { for (const panel of hiddenBefore.splice(0)) panel.hidden = true; apply(theme.value); redraw(); });
   }
-
-  function bindTimeline(timeline) {
-    const figure = document.getElementById(timeline.id);
-    const plot = figure.querySelector(".plot");
-    if (!plot) return;
-    const slider = figure.querySelector("input");
-    const panel = figure.querySelector(".at-step");
-    const peakIndex = timeline.steps.indexOf(timeline.peakStep);
-    slider.max = String(timeline.steps.length - 1);
-
-    let moving = false;
-    function moveCursor() {
-      // One redraw per frame, however fast the pointer moves.
-      if (moving) return;
-      moving = true;
-      requestAnimationFrame(() => {
-        moving = false;
-        const shape = `shapes[${timeline.cursorShape}]`;
-        Plotly.relayout(plot, { [`${shape}.x0`]: timeline.cursor, [`${shape}.x1`]: timeline.cursor });
-      });
-    }
-    function show(index) {
-      const step = timeline.steps[index];
-      if (timeline.cursor !== step + 1) {
-        const first = timeline.cursor === undefined;
-        timeline.cursor = step + 1;
-        if (!first) moveCursor();
-      }
-      slider.value = String(index);
-      const where = `step ${(step + 1).toLocaleString("en")} of ${timeline.stepCount.toLocaleString("en")}, ${phase(timeline, index)}`;
-      slider.setAttribute("aria-valuetext", `${where}, ${formatBytes(timeline.total[index])}`);
-      panel.replaceChildren();
-      const title = element("p");
-      title.append(element("strong", "", formatBytes(timeline.total[index])), ` at ${where}${index === peakIndex ? " (the peak)" : ""}: `,
-        element("span", "live-name", timeline.labels[index]));
-      const roles = presentRoles.filter((role) => timeline.byRole[role][index]).map((role) => `${role} ${formatBytes(timeline.byRole[role][index])}`);
-      panel.append(title, element("p", "soft", roles.join(", ")));
-      const live = liveAt(timeline, step, 8);
-      if (live.length) {
-        const list = element("ul");
-        for (const [name, opType, layer, role, nbytes] of live) {
-          const row = element("li");
-          const what = element("span", "live-name");
-          what.append(name, element("span", "soft", ` ${opType}${layer ? `, ${layer}` : ""}`));
-          row.append(element("i", `swatch ${report.roles[role].replace(" ", "-")}`), what, element("span", "", formatBytes(nbytes)));
-          list.append(row);
-        }
-        panel.append(list);
-      } else {
-        panel.append(element("p", "soft", timeline.lifetimes.length ? "Nothing large is live here." : "Buffers are itemized at the peak only."));
-      }
-      if (timeline.lifetimesLeftOut) panel.append(element("p", "soft", `${timeline.lifetimesLeftOut.toLocaleString("en")} smaller buffers are not listed.`));
-    }
-    plot.on("plotly_hover", (event) => {
-      const point = event.points.find((candidate) => candidate.data.name === "total");
-      if (point) show(point.pointIndex);
-    });
-    slider.addEventListener("input", () => show(Number(slider.value)));
-    figure.querySelector("button").addEventListener("click", () => show(peakIndex));
-    show(peakIndex);
-  }
-
-  function drawCurve() {
-    const curve = report.curve;
-    if (!curve) return;
-    const points = [...curve.points].sort((first, second) => first.peakBytes - second.peakBytes);
-    const describe = (point) => `${formatBytes(point.peakBytes)}, ${(100 * point.overhead).toFixed(1)} % more time`;
-    const line = (nbytes, name, dash) => ({ type: "line", yref: "paper", y0: 0, y1: 1, xref: "x", x0: nbytes / unitBytes, x1: nbytes / unitBytes,
-      line: { color: color(name), width: 2, dash } });
-    const note = (nbytes, name, text) => ({ xref: "x", x: nbytes / unitBytes, yref: "paper", y: 1, yanchor: "bottom", showarrow: false, text, font: { color: color(name) } });
-    const traces = [
-      { type: "scatter", mode: "lines+markers", x: points.map((point) => point.peakBytes / unitBytes), y: points.map((point) => point.overhead),
-        line: { color: color("residuals"), width: 2 }, marker: { size: 7 }, text: points.map(describe), hovertemplate: "%{text}<extra></extra>" },
-      { type: "scatter", mode: "markers", x: [curve.chosen.peakBytes / unitBytes], y: [curve.chosen.overhead],
-        marker: { size: 14, symbol: "diamond", color: color("recomputation"), line: { width: 2, color: color("page") } },
-        hovertemplate: `chosen: ${describe(curve.chosen)}<extra></extra>`, cliponaxis: false },
-    ];
-    const top = Math.max(...points.map((point) => point.overhead), curve.chosen.overhead, 0.01);
-    Plotly.react(document.querySelector("#curve .plot"), traces, {
-      ...layoutBase(), hovermode: "closest",
-      shapes: [line(curve.budgetBytes, "budget", "dash"), line(curve.lowerBoundBytes, "bound", "dot")],
-      annotations: [note(curve.budgetBytes, "budget", "budget"), note(curve.lowerBoundBytes, "bound", "lower bound"),
-        label(curve.chosen.peakBytes / unitBytes, curve.chosen.overhead, "chosen", true)],
-      xaxis: { ...axis("peak memory"), ticksuffix: ` ${unit}`, rangemode: "tozero" },
-      yaxis: { ...axis("extra time"), tickformat: ".0%", range: [-0.04 * top, 1.15 * top] },
-    }, config);
-  }
-
-  function makeSortable(table) {
-    const body = table.tBodies[0];
-    [...table.tHead.rows[0].cells].forEach((head, column) => {
-      head.querySelector("button").addEventListener("click", () => {
-        const numeric = head.classList.contains("number");
-        const descending = head.hasAttribute("aria-sort") ? head.getAttribute("aria-sort") === "ascending" : numeric;
-        const key = (row) => numeric ? Number(row.cells[column].dataset.value) : row.cells[column].textContent;
-        const sign = descending ? -1 : 1;
-        const compare = numeric ? (a, b) => key(a) - key(b) : (a, b) => key(a).localeCompare(key(b), "en", { numeric: true });
-        body.append(...[...body.rows].sort((a, b) => sign * compare(a, b)));
-        for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
-        head.setAttribute("aria-sort", descending ? "descending" : "ascending");
-      });
-    });
-  }
-
-  function drawLegend() {
-    const entries = [...presentRoles, "forward", "backward"];
-    if (report.timelines.some((timeline) => timeline.recomputation.length)) entries.push("recomputation");
-    document.getElementById("legend").replaceChildren(...entries.map((name) => {
-      const entry = element("li", "key");
-      entry.append(element("i", `swatch ${name.replace(" ", "-")}`), name);
-      return entry;
-    }));
-  }
-
-  function draw() {
-    report.timelines.forEach(drawTimeline);
-    drawCurve();
-  }
-  drawLegend();
-  draw();
-  report.timelines.forEach(bindTimeline);
-  document.querySelectorAll("table.sortable").forEach(makeSortable);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  document.documentElement.dataset.drawn = "true";
+  return { needCharts, report, units, formatBytes, formatFlops, formatTime, shorten, escaped, color, element, layerHref, layerLink, hasLayers, config, layoutBase, label, axis, addDrawing, drawVisible, redraw, routes, bindTabs, bindTheme };
 })();

@@ -1,0 +1,170 @@
+"""What a page's script draws a graph from: nodes with their inputs by number, and the tree of scopes over them.
+
+Of a graph with very many nodes the smallest scopes stay closed for good: each is one node that says what is in it. So the page's
+size has a bound, and it still shows the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.ir.dtypes import format_shape
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import VARIABLES
+from graphwright.report.attribute_text import attribute_text
+from graphwright.report.drawing_tree import Part, edges_between, opened, scope_tree, visible
+from graphwright.report.results import Inspection, NodeCost
+from graphwright.report.units import format_count, printable, shorten_middle
+
+REPORT_NODES = 15_000
+"""A report's graph has at most about so many boxes; a drawing of its own (`graphwright.draw`) has all."""
+
+_MOST_NODES = 200_000
+_SUMMED = "(scope)"
+_NO_COST = NodeCost("", 0.0, 0.0, 0.0)
+
+
+def graph_view(graph: Graph, title: str, scope: str = "", open_scopes: tuple[str, ...] = ()) -> dict[str, Any]:
+    """One graph with all of its nodes and their attributes."""
+    root, leaves = checked_tree(graph, scope)
+    return _view(title, root, leaves, opened(root, limit=0, wanted=open_scopes), _attributes)
+
+
+def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) -> dict[str, Any] | None:
+    """The graph of an inspection with costs on its nodes, or None without one or where it is too large."""
+    graph = inspection.graph
+    if graph is None or not len(graph) or len(graph) > _MOST_NODES:
+        return None
+    root, leaves = scope_tree(graph)
+    whole = len(leaves) <= node_limit
+    closed: dict[Node, Part] = {}
+    if not whole:
+        open_parts = opened(root, limit=node_limit)
+        closed = {node: box for node, leaf in leaves.items() if (box := visible(leaf, open_parts)) is not leaf}
+        view = _view_of_boxes(inspection.name, root, leaves, open_parts)
+    else:
+        view = _view(inspection.name, root, leaves, {root}, _few_attributes)
+    layers: dict[str, int] = {}
+    figures: dict[str, list[float]] = {"flops": [], "moved": [], "time": [], "peak": []}
+    number_of_layer: list[int] = []
+    at_peak = _bytes_at_peak(inspection)
+    boxes: dict[Part, list[Node]] = {}
+    for node, leaf in leaves.items():
+        boxes.setdefault(closed.get(node, leaf), []).append(node)
+    for nodes in boxes.values():
+        costs = [inspection.nodes.get(node.name, _NO_COST) for node in nodes]
+        number_of_layer.append(layers.setdefault(costs[0].layer, len(layers)))
+        figures["flops"].append(sum(c.flops for c in costs))
+        figures["moved"].append(sum(c.bytes_moved for c in costs))
+        figures["time"].append(round(sum(c.estimated_time_s for c in costs), 9))
+        figures["peak"].append(sum(at_peak.get(node.name, 0) for node in nodes))
+    view |= {"costs": {name: [int(f) if f == int(f) else f for f in row] for name, row in figures.items()}}
+    view |= {"layers": list(layers), "layerOf": number_of_layer, "nodeCount": len(leaves), "boxCount": len(boxes)}
+    return view
+
+
+def checked_tree(graph: Graph, scope: str) -> tuple[Part, dict[Node, Part]]:
+    """The tree of scopes, if it can be drawn.
+
+    Raises:
+        ArgumentError: nothing lies in the scope.
+        UnsupportedError: too much does.
+    """
+    root, leaves = scope_tree(graph, scope=scope.strip("/"))
+    if scope and not leaves:
+        raise ArgumentError(f"no node lies in scope {scope!r}", where=f"graph {graph.name!r}")
+    if len(leaves) > _MOST_NODES:
+        raise UnsupportedError(
+            f"{format_count(len(leaves))} nodes are too many for one picture",
+            where=f"graph {graph.name!r}",
+            remedy=f"draw a scope of at most {format_count(_MOST_NODES)} nodes: scope=...",
+        )
+    return root, leaves
+
+
+def kind_of(node: Node) -> int:
+    """How a node looks: 1 for what is fed, 2 for what is stored, 3 for what is given out, else 0."""
+    if not node.inputs and node.op_type in ("Placeholder", "PlaceholderV2", "_Arg", "PlaceholderWithDefault"):
+        return 1
+    if node.op_type in VARIABLES or node.op_type == "Const":
+        return 2
+    return 3 if node.graph.is_border(node) else 0
+
+
+def types_text(node: Node) -> str:
+    """What a node makes, in words."""
+    return ", ".join(f"{v.dtype}{format_shape(v.shape)}" for v in node.outputs[:8]) + (" …" if len(node.outputs) > 8 else "")
+
+
+def _view(
+    title: str, root: Part, leaves: Mapping[Node, Part], open_parts: set[Part], attributes: Callable[[Node], dict[str, str]]
+) -> dict[str, Any]:
+    numbers = {node: k for k, node in enumerate(leaves)}
+    op_types = list(dict.fromkeys(node.op_type for node in leaves))
+    op_number = {op_type: k for k, op_type in enumerate(op_types)}
+    nodes: list[list[Any]] = []
+    for node in leaves:
+        inputs = [numbers.get(v.producer, v.name) for v in node.inputs]
+        controls = [numbers[c] for c in node.control_inputs if c in numbers]
+        nodes.append([node.name, op_number[node.op_type], kind_of(node), inputs, controls, types_text(node), attributes(node)])
+    number_of = {leaf: numbers[node] for node, leaf in leaves.items()}
+    return {"title": printable(title), "ops": op_types, "nodes": nodes, "tree": _tree_data(root, number_of, open_parts)}
+
+
+def _view_of_boxes(title: str, root: Part, leaves: dict[Node, Part], open_parts: set[Part]) -> dict[str, Any]:
+    """As `_view`, with a closed scope as one node."""
+    boxes = list(dict.fromkeys(visible(leaf, open_parts) for leaf in leaves.values()))
+    numbers = {box: k for k, box in enumerate(boxes)}
+    op_types = list(dict.fromkeys(box.node.op_type if box.node is not None else _SUMMED for box in boxes))
+    op_number = {op_type: k for k, op_type in enumerate(op_types)}
+    nodes: list[list[Any]] = []
+    for box in boxes:
+        node = box.node
+        if node is None:
+            nodes.append([box.path, op_number[_SUMMED], 4, [], [], f"{format_count(box.node_count)} nodes", {}])
+        else:
+            nodes.append([node.name, op_number[node.op_type], kind_of(node), [], [], types_text(node), {}])
+    for (before, after), (_, only_control) in edges_between(list(leaves), leaves, open_parts).items():
+        nodes[numbers[after]][4 if only_control else 3].append(numbers[before])
+    return {"title": printable(title), "ops": op_types, "nodes": nodes, "tree": _tree_data(root, numbers, {root})}
+
+
+def _tree_data(root: Part, numbers: Mapping[Part, int], wanted: set[Part]) -> list[Any]:
+    """Per part `[label, is open, parts, path]`, or the number of the node."""
+    order = [root]
+    for part in order:
+        if part not in numbers:
+            order += part.parts
+    made: dict[Part, Any] = {}
+    for part in reversed(order):
+        if part in numbers:
+            made[part] = numbers[part]
+        else:
+            made[part] = [part.label, int(part in wanted), [made[child] for child in part.parts], part.path]
+    return made[root]
+
+
+def _attributes(node: Node) -> dict[str, str]:
+    shown = {key: shorten_middle(printable(attribute_text(value)), 120) for key, value in node.attrs.items() if key != "_output_shapes"}
+    return shown | ({"device": node.device} if node.device else {})
+
+
+def _few_attributes(node: Node) -> dict[str, str]:
+    """What tells operations of one type apart; element types are in the outputs."""
+    return {key: text for key, text in _attributes(node).items() if key in _TELLING}
+
+
+_TELLING = frozenset(
+    "strides padding dilations data_format ksize transpose_a transpose_b adj_x adj_y epsilon is_training keep_dims axis rate alpha "
+    "equation device".split()
+)
+
+
+def _bytes_at_peak(inspection: Inspection) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for buffer in inspection.timeline.live_at_peak:
+        name = buffer.name.rpartition(":")[0] or buffer.name
+        found[name] = found.get(name, 0) + buffer.nbytes
+    return found

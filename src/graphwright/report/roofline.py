@@ -1,0 +1,88 @@
+"""The roofline: how fast operations run, or could at most, against the arithmetic that they do per byte moved.
+
+Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 52 (2009).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from graphwright.analyze.time_model import Roofs
+from graphwright.report.results import Inspection, LayerCost, OpTypeCost
+from graphwright.report.summary import NO_LAYER
+from graphwright.report.units import format_percent
+
+Limit = Literal["arithmetic", "memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class RooflinePoint:
+    """One layer or op type.
+
+    Attributes:
+        intensity: FLOPs per byte moved.
+        flops_per_s: FLOPs over the measured time where there is one, else over the estimated.
+        time_s: that time.
+        limit: which roof is above the point.
+        of_roof: `flops_per_s` as a share of the roof at this intensity.
+    """
+
+    name: str
+    intensity: float
+    flops_per_s: float
+    flops: float
+    time_s: float
+    limit: Limit
+    of_roof: float
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """The chart: roofs, and points of what has FLOPs, moves bytes and takes time."""
+
+    roofs: Roofs
+    measured: bool
+    layers: tuple[RooflinePoint, ...]
+    op_types: tuple[RooflinePoint, ...]
+
+    @property
+    def summary(self) -> str:
+        """The chart in words."""
+        ridge = self.roofs.flops_per_s / self.roofs.bytes_per_s
+        text = (
+            f"Roofs: {self.roofs.flops_per_s / 1e9:,.3g} GFLOP/s and {self.roofs.bytes_per_s / 1e9:,.3g} GB/s ({self.roofs.how}). "
+            f"Below {ridge:.3g} FLOP per byte, moving data takes longer than arithmetic. "
+        )
+        total = sum(p.time_s for p in self.op_types)
+        slow = sum(p.time_s for p in self.op_types if p.limit == "memory")
+        if total:
+            text += f"{format_percent(slow / total)} of the time of operations that compute is spent on op types limited by memory. "
+        if not self.measured:
+            text += (
+                "Nothing was measured: each point stands where the estimated time puts it, which is at or below the roofs by construction."
+            )
+        return text
+
+
+def make_roofline(inspection: Inspection) -> Roofline | None:
+    """The roofline of an inspection, or None where it has no figures for one."""
+    if inspection.roofs is None:
+        return None
+    roofs = inspection.roofs
+    measured = any(math.isfinite(row.measured_time_s) for row in inspection.op_types)
+    layers = tuple(p for row in inspection.layers if (p := _point(row.layer or NO_LAYER, row, roofs, measured=measured)))
+    op_types = tuple(p for row in inspection.op_types if (p := _point(row.op_type, row, roofs, measured=measured)))
+    return Roofline(roofs, measured, layers, op_types) if layers or op_types else None
+
+
+def _point(name: str, row: LayerCost | OpTypeCost, roofs: Roofs, *, measured: bool) -> RooflinePoint | None:
+    time_s = row.measured_time_s if measured else row.estimated_time_s
+    if not (row.flops > 0 and row.bytes_moved > 0 and time_s > 0):
+        return None
+    intensity = row.flops / row.bytes_moved
+    roof = min(roofs.flops_per_s, intensity * roofs.bytes_per_s)
+    rate = row.flops / time_s
+    limit: Limit = "memory" if intensity * roofs.bytes_per_s < roofs.flops_per_s else "arithmetic"
+    return RooflinePoint(name, intensity, rate, row.flops, time_s, limit, rate / roof)

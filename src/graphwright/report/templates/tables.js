@@ -1,0 +1,106 @@
+"use strict";
+// Tables: sorted by a column, filtered, with columns to choose, and arrow keys from row to row.
+(() => {
+  const { element } = graphwright;
+  const filters = new Map();
+
+  function sortBy(table, column, descending) {
+    const head = table.tHead.rows[0].cells[column], body = table.tBodies[0];
+    const numeric = head.classList.contains("number");
+    const key = (row) => numeric ? Number(row.cells[column].dataset.value) : row.cells[column].textContent;
+    const sign = descending ? -1 : 1;
+    const compare = numeric ? (a, b) => key(a) - key(b) : (a, b) => key(a).localeCompare(key(b), "en", { numeric: true });
+    body.append(...[...body.rows].sort((a, b) => sign * compare(a, b)));
+    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+  }
+
+  function addBars(table) {
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      if (head.dataset.bar === undefined) return;
+      const cells = [...table.tBodies[0].rows].map((row) => row.cells[column]);
+      const largest = Math.max(...cells.map((cell) => Number(cell.dataset.value)));
+      if (!(largest > 0)) return;
+      for (const cell of cells) { const share = Math.max(0, 100 * Number(cell.dataset.value) / largest); cell.dataset.share = ""; cell.style.setProperty("--share", `${share.toFixed(1)}%`); }
+    });
+  }
+
+  // What a reader types: text that a row must contain in any cell, or /a regular expression/.
+  function matcher(text) {
+    const pattern = /^\/(.*)\/(i?)$/.exec(text);
+    if (pattern) { const wanted = new RegExp(pattern[1], pattern[2]); return (row) => [...row.cells].some((cell) => wanted.test(cell.textContent)); }
+    const words = text.toLowerCase().split(/\s+/).filter((word) => word);
+    return (row) => { const all = row.textContent.toLowerCase(); return words.every((word) => all.includes(word)); };
+  }
+
+  function bindTable(table) {
+    const heads = [...table.tHead.rows[0].cells], rows = () => [...table.tBodies[0].rows], total = rows().length;
+    const region = table.closest(".scroll"), title = region.getAttribute("aria-label");
+    heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
+      const numeric = head.classList.contains("number");
+      sortBy(table, column, head.hasAttribute("aria-sort") ? head.getAttribute("aria-sort") === "ascending" : numeric);
+    }));
+    addBars(table);
+
+    const tools = element("div", "table-tools"), input = element("input"), count = element("span", "count"), only = element("button");
+    input.type = "search"; input.placeholder = "Filter: words, or /regex/"; input.setAttribute("aria-label", `Filter ${title}`);
+    count.setAttribute("role", "status");
+    only.type = "button"; only.hidden = true;
+    let onlyKey = null;
+    function apply() {
+      let matches = () => true;
+      try { matches = matcher(input.value.trim()); input.removeAttribute("aria-invalid"); input.title = ""; }
+      catch (error) { input.setAttribute("aria-invalid", "true"); input.title = error.message; count.textContent = "not a regular expression"; return; }
+      let shown = 0;
+      for (const row of rows()) { row.hidden = (onlyKey !== null && row.dataset.key !== onlyKey) || !matches(row); shown += !row.hidden; }
+      count.textContent = shown === total ? `${total.toLocaleString("en")} rows` : `${shown.toLocaleString("en")} of ${total.toLocaleString("en")} rows`;
+      only.hidden = onlyKey === null;
+      only.textContent = `only ${graphwright.shorten(onlyKey || graphwright.report.noLayer, 48)} ✕`;
+      only.setAttribute("aria-label", "show the rows of all layers");
+      makeOneTabStop();
+    }
+    input.addEventListener("input", apply);
+    only.addEventListener("click", () => { onlyKey = null; apply(); input.focus(); });
+    filters.set(table.id, (key) => { onlyKey = key; input.value = ""; apply(); });
+
+    const chooser = element("details"), choices = element("fieldset");
+    chooser.append(element("summary", "", "Columns"), choices);
+    choices.append(element("legend", "", "shown columns"));
+    const showColumn = (column, shown) => { for (const row of [table.tHead.rows[0], ...rows()]) row.cells[column].hidden = !shown; };
+    heads.forEach((head, column) => {
+      if (column === 0) return;
+      const choice = element("label"), box = element("input");
+      box.type = "checkbox"; box.checked = head.dataset.optional === undefined;
+      box.addEventListener("change", () => showColumn(column, box.checked));
+      choice.append(box, ` ${head.textContent}${head.title ? ` (${head.title})` : ""}`);
+      choices.append(choice);
+      if (!box.checked) showColumn(column, false);
+    });
+    chooser.addEventListener("keydown", (event) => { if (event.key === "Escape") { chooser.open = false; chooser.querySelector("summary").focus(); } });
+    tools.append(input, chooser, only, count);
+    region.before(tools);
+
+    // One row can be tabbed to; arrow keys go to the others. What leads somewhere follows its link.
+    const stop = (row) => row.cells[0].querySelector("a") ?? row;
+    function makeOneTabStop(chosen) {
+      const seen = rows().filter((row) => !row.hidden);
+      for (const row of rows()) stop(row).tabIndex = -1;
+      const first = chosen ?? seen[0];
+      if (first) stop(first).tabIndex = 0;
+    }
+    for (const row of rows()) for (const link of row.querySelectorAll("td a")) link.tabIndex = -1;
+    table.tBodies[0].addEventListener("keydown", (event) => {
+      const seen = rows().filter((row) => !row.hidden), at = seen.indexOf(event.target.closest("tr"));
+      const next = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: seen.length - 1, PageDown: Math.min(at + 10, seen.length - 1), PageUp: Math.max(at - 10, 0) }[event.key];
+      if (event.key === "Enter" && event.target.tagName === "TR") event.target.querySelector("a")?.click();
+      if (next === undefined) return;
+      event.preventDefault();
+      if (!seen[next]) return;
+      makeOneTabStop(seen[next]);
+      stop(seen[next]).focus();
+    });
+    apply();
+  }
+  graphwright.bindTable = bindTable;
+  graphwright.showOnly = (id, key) => filters.get(id)?.(key);
+})();
