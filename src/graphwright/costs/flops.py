@@ -13,6 +13,7 @@ from graphwright.analyze.polynomials import CHECKED_AT, FITTED_AT, Polynomial, f
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.costs.counted_graph import Countable, CountedGraph, countable
 from graphwright.errors import UnknownShapeError
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 from graphwright.run.measure_loops import measure_trip_counts
 from graphwright.source.attributes import constant_array
@@ -29,6 +30,7 @@ _HOW = {
 }
 
 
+@garbage_collection_paused()
 def count_flops(
     target: Any,
     feeds: Mapping[str, Feed] | None = None,

@@ -11,6 +11,7 @@ from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
 from graphwright.costs.peak import executor_peak, inter_op_threads
 from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnknownShapeError, UnsupportedError
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
 from graphwright.plan.budget import parse_budget
 from graphwright.plan.model import Schedule
@@ -87,6 +88,7 @@ def _measured(traced: Target) -> Any:
     return measure_step(traced.function, traced.arguments)
 
 
+@garbage_collection_paused()
 def _inspect(traced: Target, measured: Any) -> Inspection:
     flat = flatten(traced.function, traced.shapes_by_position)
     tasks = map_tasks(flat)

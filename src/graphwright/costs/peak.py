@@ -16,6 +16,7 @@ from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.workspace import kernel_workspace_bytes
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import Shape
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.plan.model import Schedule
 from graphwright.report.peak_prediction import Order, PeakPrediction
@@ -42,6 +43,7 @@ _HOW_RANGE = (
 )
 
 
+@garbage_collection_paused()
 def predict_peak(
     target: Any,
     feeds: Mapping[str, Feed] | None = None,
