@@ -357,3 +357,55 @@ def elements_of(model: Any) -> tuple[float, float]:
         one_way += forward * math.prod(layer.output.shape[1:])
         other_way += backward * math.prod(layer.output.shape[1:])
     return one_way, other_way
+
+
+def test_a_loop_over_a_data_set_counts_per_element():
+    @tf.function
+    def summed(rows):
+        total = tf.zeros((8, 8))
+        for row in rows:
+            total += row @ row
+        return total
+
+    rows = tf.data.Dataset.from_tensor_slices(tf.ones((6, 8, 8)))
+    count = gw.count_flops(summed, inputs=(rows,))
+    assert count.per_op_type["MatMul"].total == 2 * 8**3
+    assert all("per iteration" in words for words in count.loops.values())
+    assert count.loops
+
+
+def test_a_whole_training_loop_in_one_step():
+    """Directions are told inside of the loop's body."""
+    weight = tf.Variable(tf.ones((10, 10)))
+
+    @tf.function
+    def train(x):
+        loss = 0.0
+        for _ in tf.range(20):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.tanh(x @ weight))
+            weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        return loss
+
+    count = gw.count_flops(train, {"x": (8, 10)})
+    product = 2 * 8 * 10 * 10
+    assert (count.per_op_type["MatMul"].forward, count.per_op_type["MatMul"].backward) == (20 * product, 20 * product)
+    assert count.optimizer == 20 * 2 * 100
+
+
+@pytest.mark.parametrize("kind", ["keras", "saved_model", "frozen"])
+def test_files(tmp_path, kind):
+    model = keras.Sequential([keras.Input((10,)), keras.layers.Dense(16, activation="relu"), keras.layers.Dense(4)])
+    path = tmp_path / {"keras": "model.keras", "saved_model": "model", "frozen": "model.pb"}[kind]
+    if kind == "keras":
+        model.save(path)
+    elif kind == "saved_model":
+        model.export(path, verbose=False)
+    else:
+        kernel, bias, kernel2, bias2 = model.get_weights()
+        with tf.Graph().as_default() as graph:
+            x = v1.placeholder(tf.float32, (None, 10), name="x")
+            tf.nn.bias_add(tf.nn.relu(tf.nn.bias_add(x @ kernel, bias)) @ kernel2, bias2)
+        path.write_bytes(graph.as_graph_def().SerializeToString())
+    per_example = 2 * (10 * 16 + 16 * 4) + 16 + 16 + 4
+    assert str(gw.count_flops(path, mode="infer").formula) == f"{per_example} * batch"

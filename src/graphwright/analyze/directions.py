@@ -5,7 +5,8 @@ Terms
 backward
     What depends on the gradient of the loss (`graphwright.analyze.backward`).
 activation
-    A forward value that depends on the step's inputs or on random numbers: floats of rank one or more, masks, lists.
+    A value that depends on the step's inputs or on random numbers and is no gradient: floats of rank one or more, masks, lists. What a
+    step computes again for its backward pass (`tf.recompute_grad`) is such a value; the work of computing it again is backward.
 optimizer
     What lies between gradients and the updates of variables. A node that depends on gradients, from which an update and no reader of
     activations can be reached, is on the last stretch. There the optimizer begins with the first arithmetic on a finished gradient,
@@ -74,17 +75,32 @@ def _find_optimizer(graph: Graph, order: Sequence[Node], backward: AbstractSet[N
 
 def _last_stretch(order: Sequence[Node], backward: AbstractSet[Node], depends: AbstractSet[Node]) -> set[Node]:
     """Backward nodes that lead to an update and to no reader of an activation."""
+    gradients = _find_gradients(order, backward)
     reads: set[Node] = set()
     updates: set[Node] = set()
     for node in reversed(order):
         if node not in backward:
             continue
         after = [c for v in node.outputs for c in v.consumers if c in backward]
-        if any(c in reads for c in after) or any(v.producer not in backward and _is_activation(v, depends) for v in node.inputs):
+        if any(c in reads for c in after) or any(v.producer not in gradients and _is_activation(v, depends) for v in node.inputs):
             reads.add(node)
         if any(c in updates for c in after) or updated_variables(node) or _updates_in_branches(node):
             updates.add(node)
     return updates - reads
+
+
+def _find_gradients(order: Sequence[Node], backward: AbstractSet[Node]) -> set[Node]:
+    """Backward nodes that hold gradients, not only wait for them: no truth value hands a gradient on, nor do constants that it chooses."""
+    found: set[Node] = set()
+    for node in order:
+        if node not in backward:
+            continue
+        before = [v for v in node.inputs if v.producer in backward]
+        chosen = any(v.dtype.name == "bool" for v in before)
+        from_constants = not chosen and all(v.producer.op_type == "Const" for v in before)
+        if from_constants or any(v.producer in found and v.dtype.name != "bool" and v.producer.op_type != "Const" for v in before):
+            found.add(node)
+    return found
 
 
 def _updates_in_branches(node: Node) -> bool:

@@ -5,7 +5,8 @@ found as frames (`graphwright.analyze.frames`). Unlike there, a size that is not
 
 Rules: a loop whose trip count is known counts that often. Where its body holds control flow that depends on the iteration, each
 iteration is followed, up to a limit. Where nothing says how often it runs, and nobody measured it, it counts once, and is named. Of
-branches the one that costs more counts, unless the predicate is a constant.
+branches the one that costs more counts, unless the predicate is a constant. The functions of a data set in the graph (`for x in dataset`)
+count once per element, as a loop that nothing tells the length of.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, T
 from graphwright.analyze.trip_counts import CountedLoop, TripCount, follow_loop
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits import is_back_edge, is_call, is_control_flow
+from graphwright.ir.traits import called_functions, is_back_edge, is_call, is_control_flow
 from graphwright.ir.walk import topological_order
 
 _FOLLOWED = 20_000  # nodes executed to follow the iterations of one loop one by one
@@ -59,7 +60,7 @@ def execute(
     >>> execute(g, lambda value: None).times[g["y"]]
     {<Node y = Relu(x:0)>: 1.0}
     """
-    if not any(is_control_flow(n) or is_call(n, graph) for n in graph.nodes) and not has_frames(graph.nodes):
+    if not any(is_control_flow(n) or is_call(n, graph) or _is_data_set(n) for n in graph.nodes) and not has_frames(graph.nodes):
         return Execution({node: {node: 1.0} for node in graph.nodes})
     return _Follower(graph, constant, infer_body, measured or {}).run()
 
@@ -118,6 +119,17 @@ class _Follower(Executor):
         return done
 
     # What the executor of memory does otherwise
+
+    def execute(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
+        """As there; the functions of a data set run once per element, and how many there are is not known."""
+        functions = [self.graph.functions.get(name) for name in called_functions(node)] if _is_data_set(node) else []
+        if not functions:
+            return super().execute(node, arguments, frame)
+        self._note(node, TripCount(1, "unknown"))
+        for function in functions:
+            if function is not None:
+                self._call(function, [Dense(Storage(0, v.shape)) for v in function.body.inputs], frame)
+        return [Dense(Storage(0, v.shape)) for v in node.outputs]
 
     def _size(self, value: Value, arguments: Sequence[State]) -> int:
         del arguments
@@ -211,6 +223,11 @@ class _Follower(Executor):
 def _add(ran: defaultdict[Node, float], frame: Frame, times: int) -> None:
     for node, often in frame.executed:
         ran[node] += often * times
+
+
+def _is_data_set(node: Node) -> bool:
+    """Whether it maps, filters or reduces a data set with functions."""
+    return "Dataset" in node.op_type and bool(called_functions(node))
 
 
 def _without_number(state: State) -> State:

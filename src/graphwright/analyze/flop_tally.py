@@ -12,7 +12,7 @@ from graphwright.analyze.flop_execution import Execution
 from graphwright.analyze.flops import flop_rule, node_flops
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import is_call, is_control_flow
+from graphwright.ir.traits import called_functions, is_call, is_control_flow
 
 _NO_WORK = frozenset({"Const", "Placeholder", "PlaceholderV2", "_Arg", "_Retval", "NoOp"})
 
@@ -93,8 +93,8 @@ def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str]) ->
 
 
 def _reason(node: Node) -> str:
-    if is_control_flow(node) or is_call(node, node.graph):
-        return "its function is not there"
+    if is_control_flow(node) or is_call(node, node.graph) or called_functions(node):
+        return "calls a function"
     return "no rule" if flop_rule(node.op_type) is None else "unknown shape"
 
 

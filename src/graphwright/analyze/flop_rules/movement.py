@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from graphwright.analyze.flop_rules.rule import FlopRule, table, zero
+from graphwright.ir.graph import Node
+from graphwright.ir.traits import called_functions
 
 _MOVEMENT = (
     "BatchToSpace BatchToSpaceND Bitcast BroadcastArgs BroadcastGradientArgs BroadcastTo Cast CheckNumerics CheckNumericsV2 Concat "
@@ -68,7 +70,13 @@ _SILENT = re.compile(
 )
 """Families of op types that only move, keep, read or write: lists and arrays of tensors, data sets, queues, tables, files, text."""
 
-_SILENT_RULE = FlopRule("no arithmetic", "0", zero)
+
+def _silent(node: Node) -> float | None:
+    """Nothing, unless it calls a function: what a data set maps is not known to be nothing."""
+    return None if called_functions(node) else 0.0
+
+
+_SILENT_RULE = FlopRule("no arithmetic", "0", _silent)
 
 
 def silent_rule(op_type: str) -> FlopRule | None:
