@@ -167,10 +167,20 @@ class Figures:
 
     def add(self, other: Figures) -> None:
         """Add another group."""
-        peak = max(self.peak_bytes, other.peak_bytes)
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.peak_bytes = peak
+        self.nodes += other.nodes
+        self.occurrences += other.occurrences
+        self.time_ns += other.time_ns
+        self.accelerator_ns += other.accelerator_ns
+        self.backward_ns += other.backward_ns
+        self.optimizer_ns += other.optimizer_ns
+        self.allocated_bytes += other.allocated_bytes
+        self.peak_bytes = max(self.peak_bytes, other.peak_bytes)
+        self.residual_bytes += other.residual_bytes
+        self.output_bytes += other.output_bytes
+        self.parameters += other.parameters
+        self.flops += other.flops
+        self.bytes_moved += other.bytes_moved
+        self.unknown += other.unknown
 
     def row(self, name: str, whole_ns: int) -> ProfileRow:
         """As a row of a table.
@@ -247,7 +257,7 @@ class ProfileRow:
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers; null for what is not known."""
-        plain = {name: getattr(self, name) for name in self.__slots__ if name != "unknown"}
+        plain: dict[str, object] = {name: getattr(self, name) for name in self.__slots__ if name != "unknown"}
         rate, intensity = self.flops_per_s, self.arithmetic_intensity
         return plain | {
             "unknown_flops_occurrences": self.unknown,

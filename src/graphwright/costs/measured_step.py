@@ -137,7 +137,7 @@ def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direc
     for node in executed.nodes:
         name = names[node.name]
         tried = (name, _without_pass(name), *_scopes(node.name))
-        direction = next((known[scope] for scope in tried if scope in known), None)
+        direction: Direction | None = next((known[scope] for scope in tried if scope in known), None)
         if direction is not None:
             found[name] = direction
     for node in _inputs_first(executed):

@@ -123,6 +123,11 @@ class Profile:
     def __str__(self) -> str:
         return render_profile(self.step, self.how)
 
+    def _repr_html_(self) -> str:
+        from graphwright.report.notebook import profile_html
+
+        return profile_html(self.step)
+
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""
         return {
@@ -228,7 +233,7 @@ def _callable_of(target: Any, feeds: Mapping[str, Feed], outputs: Any) -> tuple[
             f"{type(target).__name__} has outputs of its own", where="argument 'outputs'", remedy="leave it out: it is for graphs"
         )
     graph: Graph = target if isinstance(target, Graph) else load(target)
-    fetched = [outputs] if not isinstance(outputs, list | tuple) else list(outputs)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    fetched: list[Any] = list(outputs) if isinstance(outputs, list | tuple) else [outputs]  # pyright: ignore[reportUnknownArgumentType]
     names = [o if isinstance(o, str) else str(o.name) for o in fetched if o is not None] or [v.name for v in graph.outputs]
     if not names:
         raise ArgumentError("nothing says what is fetched from the graph", where="argument 'outputs'", remedy="give outputs=[...]")

@@ -28,6 +28,7 @@ _COLORS: Mapping[Direction, str] = {
 
 _UNKNOWN_THREAD = "thread not known"
 _STEP_TRACK = 1
+_FIRST_TID = 1001  # a thread with the number of its process is taken for its main thread
 
 
 def write_chrome_trace(profile: StepProfile, path: str | Path, *, flows: bool = False) -> Path:
@@ -75,7 +76,7 @@ def trace_events(profile: StepProfile, *, flows: bool = False) -> Iterator[dict[
     places = _Places(profile)
     yield from places.names(profile.name)
     end_ns = max((run.end_ns for run in profile.runs), default=0)
-    yield _slice(profile.name, "step", 0, end_ns, _STEP_TRACK, _STEP_TRACK, {"step_time_s": profile.step_time_s})
+    yield _slice(profile.name, "step", 0, end_ns, _STEP_TRACK, _FIRST_TID - 1, {"step_time_s": profile.step_time_s})
     for k, run in enumerate(profile.runs):
         pid, tid = places.of(k)
         event = _slice(run.op_type, run.direction, run.start_ns, run.end_ns, pid, tid, _arguments(run))
@@ -132,7 +133,7 @@ class _Places:
                 open_lanes.append([])
             open_lanes[number].append(run)
             key = (run.device, run.thread, number)
-            tid = self._tids.setdefault(key, len(self._tids) + 1)
+            tid = self._tids.setdefault(key, len(self._tids) + _FIRST_TID)
             self._place.append((self._pids[run.device], tid))
 
     def of(self, number: int) -> tuple[int, int]:
@@ -145,7 +146,7 @@ class _Places:
     def names(self, step: str) -> Iterator[dict[str, object]]:
         """Events that name processes and threads, and say their order."""
         yield _named("process_name", _STEP_TRACK, 0, {"name": step})
-        yield _named("thread_name", _STEP_TRACK, _STEP_TRACK, {"name": "step"})
+        yield _named("thread_name", _STEP_TRACK, _FIRST_TID - 1, {"name": "step"})
         for device, pid in self._pids.items():
             yield _named("process_name", pid, 0, {"name": device})
             yield _named("process_sort_index", pid, 0, {"sort_index": pid})

@@ -42,7 +42,8 @@ def print_profile(profile: StepProfile, how: Mapping[str, str], console: Console
     print_on(console, width, facts_table(_facts(profile), width))
     print_section(console, width, "Per op type", *_op_types(by_op_type(profile).values(), width))
     print_section(console, width, "Per layer", *_layers(by_layer(profile).values(), width))
-    print_section(console, width, "How each figure was obtained", origins_table(list(how.items()), width))
+    if how:
+        print_section(console, width, "How each figure was obtained", origins_table(list(how.items()), width))
 
 
 def profile_verdict(profile: StepProfile) -> str:
