@@ -276,7 +276,10 @@ def test_what_has_no_rule_is_listed_and_can_be_given_one():
     assert gw.count_flops(step, {"a": (32, 32)}).total == 2 * 32**3
 
 
-@pytest.mark.parametrize("name", zoo.MODELS)
+SLOW = ("densenet121", "transformer", "mlp1000")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in zoo.MODELS])
 def test_every_op_of_the_reference_models_is_counted(name):
     reference = zoo.make(name, size="small")
     train = gw.count_flops(reference.step, inputs=reference.inputs)
@@ -372,6 +375,17 @@ def test_a_loop_over_a_data_set_counts_per_element():
     assert count.per_op_type["MatMul"].total == 2 * 8**3
     assert all("per iteration" in words for words in count.loops.values())
     assert count.loops
+
+
+def test_a_loop_that_is_called_with_two_shapes():
+    """The same body, of open shapes: each call has its own."""
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 8))])
+    def powers(x):
+        return tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x @ tf.ones((8, 8))), (0, x))[1]
+
+    count = gw.count_flops(tf.function(lambda a, b: (powers(a), powers(b))), {"a": (4, 8), "b": (100, 8)})
+    assert count.per_op_type["MatMul"].total == 3 * 2 * (4 + 100) * 8 * 8
 
 
 def test_a_whole_training_loop_in_one_step():

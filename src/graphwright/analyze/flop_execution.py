@@ -22,6 +22,7 @@ from graphwright.analyze.resource_effects import as_tuple
 from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, TensorList, number_of
 from graphwright.analyze.trip_counts import CountedLoop, TripCount, follow_loop
 from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.traits import called_functions, is_back_edge, is_call, is_control_flow
 from graphwright.ir.walk import topological_order
@@ -74,6 +75,8 @@ class _Follower(Executor):
         self.trips_by_name: dict[str, TripCount] = {}
         self.branches: dict[str, tuple[float, ...]] = {}
         self.calls: list[str] = []
+        self.open_functions: dict[str, bool] = {}
+        self.bodies: dict[tuple[object, ...], Function] = {}
 
     def run(self) -> Execution:
         order = topological_order(self.graph)
@@ -142,10 +145,9 @@ class _Follower(Executor):
         return Dense(Storage(0, value.shape), number)
 
     def _call(self, function: Function, arguments: Sequence[State], frame: Frame) -> list[State]:
-        body = function.body
         if function.name in self.calls:  # it calls itself: what it does is not followed
-            return [Dense(Storage(0, v.shape)) for v in body.outputs]
-        self._ensure_shapes(function, arguments)
+            return [Dense(Storage(0, v.shape)) for v in function.body.outputs]
+        body = self._with_shapes(function, arguments).body
         states: dict[Value, State] = dict(zip(body.inputs, arguments, strict=True))
         parameters = {v.producer for v in body.inputs}
         self.calls.append(function.name)
@@ -154,6 +156,21 @@ class _Follower(Executor):
             frame.executed += runs.items()
         self.calls.pop()
         return [states.get(v) or Dense(Storage(0, v.shape)) for v in body.outputs]
+
+    def _with_shapes(self, function: Function, arguments: Sequence[State]) -> Function:
+        """The function; where its shapes are open, a copy with those that follow from these arguments, since calls may differ."""
+        name = function.name
+        if name not in self.open_functions:
+            values = (v for n in function.body.nodes for v in n.outputs)
+            self.open_functions[name] = any(v.dtype.itemsize is not None and v.nbytes is None for v in values)
+        if not self.open_functions[name]:
+            return function
+        key = (name, *(_shape_of(state) for state in arguments))
+        if key not in self.bodies:
+            fresh = f"{name}_{len(self.bodies)}"
+            self.bodies[key] = Function(fresh, copy_body(function, fresh, self.graph.functions, {}).graph)
+            self._ensure_shapes(self.bodies[key], arguments)
+        return self.bodies[key]
 
     def _branches(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
         names = [a for key in ("then_branch", "else_branch", "branches") for a in as_tuple(node.attrs.get(key))]
@@ -223,6 +240,12 @@ class _Follower(Executor):
 def _add(ran: defaultdict[Node, float], frame: Frame, times: int) -> None:
     for node, often in frame.executed:
         ran[node] += often * times
+
+
+def _shape_of(state: State) -> object:
+    if isinstance(state, Dense):
+        return state.storage.shape
+    return ("list", next((item.storage.shape for item in state.items if item is not None), None))
 
 
 def _is_data_set(node: Node) -> bool:

@@ -9,8 +9,28 @@ from dataclasses import dataclass, field
 from graphwright.analyze.polynomials import Polynomial
 
 
+class _Work:
+    """What follows from FLOPs by direction and bytes moved."""
+
+    __slots__ = ()
+    forward: float
+    backward: float
+    optimizer: float
+    bytes_moved: float
+
+    @property
+    def total(self) -> float:
+        """FLOPs in all directions; without what could not be counted."""
+        return self.forward + self.backward + self.optimizer
+
+    @property
+    def arithmetic_intensity(self) -> float:
+        """FLOPs per byte moved; nan where nothing is moved."""
+        return self.total / self.bytes_moved if self.bytes_moved else math.nan
+
+
 @dataclass(frozen=True, slots=True)
-class FlopRow:
+class FlopRow(_Work):
     """An op type or a layer.
 
     With an open batch size the figures are nan, and `formula` says the FLOPs.
@@ -29,16 +49,6 @@ class FlopRow:
     bytes_moved: float
     unknown: int = 0
     formula: Polynomial | None = None
-
-    @property
-    def total(self) -> float:
-        """FLOPs in all directions."""
-        return self.forward + self.backward + self.optimizer
-
-    @property
-    def arithmetic_intensity(self) -> float:
-        """FLOPs per byte moved; nan where nothing is moved."""
-        return self.total / self.bytes_moved if self.bytes_moved else math.nan
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers; null where a figure is a formula."""
@@ -72,7 +82,7 @@ class UnknownOps:
 
 
 @dataclass(frozen=True)
-class FlopCount:
+class FlopCount(_Work):
     """Floating-point operations of a step, a multiply-add counted as two. Returned by `graphwright.count_flops`.
 
     With an open batch size, forward, backward, optimizer, total and bytes_moved are nan, and `formulas` has them as polynomials.
@@ -107,16 +117,6 @@ class FlopCount:
     formulas: Mapping[str, Polynomial] = field(default_factory=dict[str, Polynomial])
 
     @property
-    def total(self) -> float:
-        """FLOPs of the whole step; without what is in `unknown`."""
-        return self.forward + self.backward + self.optimizer
-
-    @property
-    def arithmetic_intensity(self) -> float:
-        """FLOPs per byte moved; nan where nothing is moved."""
-        return self.total / self.bytes_moved if self.bytes_moved else math.nan
-
-    @property
     def formula(self) -> Polynomial | None:
         """All FLOPs as a polynomial of the batch size, where it is open: `str()` writes it, calling it gives the figure."""
         return self.formulas.get("total")
@@ -125,6 +125,11 @@ class FlopCount:
         from graphwright.report.terminal_flops import render_flop_count
 
         return render_flop_count(self)
+
+    def _repr_html_(self) -> str:
+        from graphwright.report.notebook import flop_count_html
+
+        return flop_count_html(self)
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them; null for a figure that is a formula."""
