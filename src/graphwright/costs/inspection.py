@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -19,7 +18,8 @@ from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import lower_bound
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import Inspection
-from graphwright.report.units import format_bytes
+from graphwright.report.sweep import SweepPoint as SweepPoint
+from graphwright.report.sweep import SweepResult as SweepResult
 from graphwright.run.measure import measure as measure_step
 from graphwright.train.flatten import flatten
 from graphwright.train.planning import HOW_PEAK, map_tasks
@@ -140,44 +140,6 @@ def _executor_peak(traced: Target, graph: Graph, tasks: TaskMap) -> tuple[PeakPr
     return found, "; ".join(found.how.values())
 
 
-@dataclass(frozen=True, slots=True)
-class SweepPoint:
-    """The predicted peak at one batch size."""
-
-    batch: int
-    peak_bytes: int
-    resident_bytes: int
-    lower_bound_bytes: int
-    fits: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SweepResult:
-    """Peak against batch size.
-
-    Attributes:
-        points: by batch size.
-        budget_bytes: what the peaks are compared with; 0 without a budget.
-        largest_batch: the largest batch size that fits the budget, or None.
-        how: how the peaks were obtained.
-    """
-
-    points: tuple[SweepPoint, ...]
-    budget_bytes: int
-    largest_batch: int | None
-    how: str
-
-    def __str__(self) -> str:
-        lines = [f"{'batch':>6}  {'peak':>12}  {'resident':>12}" + ("  fits" if self.budget_bytes else "")]
-        for p in self.points:
-            fits = ("  yes" if p.fits else "  no") if self.budget_bytes else ""
-            lines.append(f"{p.batch:>6}  {format_bytes(p.peak_bytes):>12}  {format_bytes(p.resident_bytes):>12}{fits}")
-        if self.budget_bytes:
-            answer = f"largest batch that fits: {self.largest_batch}" if self.largest_batch else "no batch size fits"
-            lines.append(f"budget {format_bytes(self.budget_bytes)}: {answer}")
-        return "\n".join([*lines, f"peaks: {self.how}"])
-
-
 def sweep(
     target: Any,
     feeds: Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None = None,
@@ -208,9 +170,11 @@ def sweep(
         raise ArgumentError(f"batch sizes {sizes} were given", where="argument 'batches'", remedy="give whole numbers from 1 on")
     budget_bytes = 0 if budget is None else parse_budget(budget, 0)
     points: list[SweepPoint] = []
+    name = ""
     for size in sizes:
         try:
             traced = trace(target, feeds=_with_batch(feeds, size), mode=mode, batch=size if feeds is None else None)
+            name = traced.name
             tasks = map_tasks(flatten(traced.function, traced.shapes_by_position))
         except GraphwrightError as error:
             error.args = (f"{error}\n  at batch size {size}",)
@@ -219,7 +183,7 @@ def sweep(
         bound = lower_bound(tasks.costs).nbytes
         points.append(SweepPoint(size, peak, tasks.costs.resident_bytes, bound, budget_bytes > 0 and peak <= budget_bytes))
     fitting = [p.batch for p in points if p.fits]
-    return SweepResult(tuple(points), budget_bytes, max(fitting, default=None), _HOW["peak"])
+    return SweepResult(tuple(points), budget_bytes, max(fitting, default=None), _HOW["peak"], name)
 
 
 def _with_batch(feeds: Any, size: int) -> Mapping[str, Feed] | None:

@@ -6,6 +6,7 @@ size has a bound, and it still shows the whole graph.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,6 +51,7 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
     figures: dict[str, list[float]] = {"flops": [], "moved": [], "time": [], "peak": []}
     number_of_layer: list[int] = []
     at_peak = _bytes_at_peak(inspection)
+    measured = inspection.profile is not None
     boxes: dict[Part, list[Node]] = {}
     for node, leaf in leaves.items():
         boxes.setdefault(closed.get(node, leaf), []).append(node)
@@ -58,7 +60,7 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
         number_of_layer.append(layers.setdefault(costs[0].layer, len(layers)))
         figures["flops"].append(sum(c.flops for c in costs))
         figures["moved"].append(sum(c.bytes_moved for c in costs))
-        figures["time"].append(round(sum(c.estimated_time_s for c in costs), 9))
+        figures["time"].append(round(sum(_time_s(c, measured=measured) for c in costs), 9))
         figures["peak"].append(sum(at_peak.get(node.name, 0) for node in nodes))
     view |= {"costs": {name: [int(f) if f == int(f) else f for f in row] for name, row in figures.items()}}
     view |= {"layers": list(layers), "layerOf": number_of_layer, "nodeCount": len(leaves), "boxCount": len(boxes)}
@@ -160,6 +162,12 @@ _TELLING = frozenset(
     "strides padding dilations data_format ksize transpose_a transpose_b adj_x adj_y epsilon is_training keep_dims axis rate alpha "
     "equation device".split()
 )
+
+
+def _time_s(cost: NodeCost, *, measured: bool) -> float:
+    if not measured:
+        return cost.estimated_time_s
+    return cost.measured_time_s if math.isfinite(cost.measured_time_s) else 0.0
 
 
 def _bytes_at_peak(inspection: Inspection) -> dict[str, int]:

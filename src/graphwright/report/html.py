@@ -10,6 +10,7 @@ from typing import Any
 from graphwright.report.graph_data import inspected_view
 from graphwright.report.page import render_page, write_page
 from graphwright.report.page_tables import decision_table, layer_href, layer_table, live_group_table, live_table, op_type_table
+from graphwright.report.profile_data import profile_data, profile_summary, run_table
 from graphwright.report.results import ROLES, Inspection, LayerCost, MemoryPlan
 from graphwright.report.roofline import Roofline, RooflinePoint, make_roofline
 from graphwright.report.summary import (
@@ -84,15 +85,18 @@ def inspection_page(inspection: Inspection) -> str:
     """The inspection as the text of an HTML page."""
     timeline = inspection.timeline
     roofline = make_roofline(inspection)
+    profile = inspection.profile if inspection.profile is not None and inspection.profile.runs else None
     graph = inspected_view(inspection)
     tabs = [("overview", "Overview"), ("layers", "Layers"), ("memory", "Memory")]
+    if profile:
+        tabs.append(("step", "Timeline"))
     if roofline or inspection.op_types:
         tabs.append(("roofline", "Roofline" if roofline else "Op types"))
     if graph:
         tabs.append(("graph", "Graph"))
     return render_page(
         "inspection.html",
-        scripts=("layers.js", "roofline.js", "drawing.js", "graph_tab.js"),
+        scripts=("layers.js", "profile.js", "roofline.js", "drawing.js", "graph_tab.js"),
         styles=("drawing.css",),
         name=inspection.name,
         feeds=inspection.feeds,
@@ -112,9 +116,10 @@ def inspection_page(inspection: Inspection) -> str:
         layers=layer_table(layers_by_share(inspection.layers), linked=True),
         op_types=op_type_table(inspection.op_types),
         roofline=roofline,
-        profile=None,
-        runs=None,
+        profile_words=profile_summary(profile) if profile else "",
+        runs=run_table(profile) if profile else None,
         graph=graph,
+        graph_time="measured time" if profile else "estimated time",
         graph_words=_graph_words(graph) if graph else "",
         data={
             "roles": ROLES,
@@ -124,6 +129,8 @@ def inspection_page(inspection: Inspection) -> str:
             "timelines": [timeline_data("timeline", timeline)],
             "curve": None,
             "roofline": _roofline_data(roofline) if roofline else None,
+            "timeWords": "measured time" if profile else "estimated time",
+            "profile": profile_data(profile) if profile else None,
             "graph": graph,
         },
     )
@@ -244,7 +251,7 @@ def _roofline_data(roofline: Roofline) -> dict[str, Any]:
         "measured": roofline.measured,
         "flopsPerS": roofline.roofs.flops_per_s,
         "bytesPerS": roofline.roofs.bytes_per_s,
-        "layers": [_point_data(p) | {"layer": "" if p.name == NO_LAYER else p.name} for p in roofline.layers],
+        "layers": [_point_data(p) | {"name": p.name or NO_LAYER, "layer": p.name} for p in roofline.layers],
         "opTypes": [_point_data(p) for p in roofline.op_types],
     }
 

@@ -135,7 +135,8 @@ def op_type_table(op_types: Sequence[OpTypeCost]) -> Table:
         )
         for r in op_types[:ROW_LIMIT]
     ]
-    caption = f"{format_count(len(op_types))} op types"
+    caption = f"{format_count(len(op_types))} op types of the graph"
+    caption += "; what TensorFlow fused ran under another name and has no time here" if measured else ""
     return Table("table-op-types", "Per op type", caption, tuple(columns), tuple(rows), (), len(op_types))
 
 

@@ -5,13 +5,12 @@ Source: Williams, Waterman and Patterson, "Roofline: an insightful visual perfor
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
+from graphwright.analyze.profile import by_layer, by_op_type
 from graphwright.analyze.time_model import Roofs
-from graphwright.report.results import Inspection, LayerCost, OpTypeCost
-from graphwright.report.summary import NO_LAYER
+from graphwright.report.results import Inspection
 from graphwright.report.units import format_percent
 
 Limit = Literal["arithmetic", "memory"]
@@ -71,18 +70,22 @@ def make_roofline(inspection: Inspection) -> Roofline | None:
     if inspection.roofs is None:
         return None
     roofs = inspection.roofs
-    measured = any(math.isfinite(row.measured_time_s) for row in inspection.op_types)
-    layers = tuple(p for row in inspection.layers if (p := _point(row.layer or NO_LAYER, row, roofs, measured=measured)))
-    op_types = tuple(p for row in inspection.op_types if (p := _point(row.op_type, row, roofs, measured=measured)))
-    return Roofline(roofs, measured, layers, op_types) if layers or op_types else None
+    if inspection.profile is not None:
+        # What ran counts, under the names of what ran: TensorFlow fuses operations, and drops some.
+        measured_layers, measured_op_types = by_layer(inspection.profile).values(), by_op_type(inspection.profile).values()
+        layers = [_point(row.name, row.flops, row.bytes_moved, row.time_s, roofs) for row in measured_layers]
+        op_types = [_point(row.name, row.flops, row.bytes_moved, row.time_s, roofs) for row in measured_op_types]
+    else:
+        layers = [_point(row.layer, row.flops, row.bytes_moved, row.estimated_time_s, roofs) for row in inspection.layers]
+        op_types = [_point(row.op_type, row.flops, row.bytes_moved, row.estimated_time_s, roofs) for row in inspection.op_types]
+    shown = tuple(p for p in layers if p), tuple(p for p in op_types if p)
+    return Roofline(roofs, inspection.profile is not None, *shown) if any(shown) else None
 
 
-def _point(name: str, row: LayerCost | OpTypeCost, roofs: Roofs, *, measured: bool) -> RooflinePoint | None:
-    time_s = row.measured_time_s if measured else row.estimated_time_s
-    if not (row.flops > 0 and row.bytes_moved > 0 and time_s > 0):
+def _point(name: str, flops: float, bytes_moved: float, time_s: float, roofs: Roofs) -> RooflinePoint | None:
+    if not (flops > 0 and bytes_moved > 0 and time_s > 0):
         return None
-    intensity = row.flops / row.bytes_moved
+    intensity, rate = flops / bytes_moved, flops / time_s
     roof = min(roofs.flops_per_s, intensity * roofs.bytes_per_s)
-    rate = row.flops / time_s
     limit: Limit = "memory" if intensity * roofs.bytes_per_s < roofs.flops_per_s else "arithmetic"
-    return RooflinePoint(name, intensity, rate, row.flops, time_s, limit, rate / roof)
+    return RooflinePoint(name, intensity, rate, flops, time_s, limit, rate / roof)

@@ -8,7 +8,7 @@ graphwright.drawing = (data) => {
   const kinds = ["", "input", "constant", "output", "summed"];
   const metric = document.getElementById("metric");
   const figures = [
-    ["flops", "FLOPs", (x) => graphwright.formatFlops(x)], ["time", "estimated time", (x) => graphwright.formatTime(x)],
+    ["flops", "FLOPs", (x) => graphwright.formatFlops(x)], ["time", graphwright.report?.timeWords ?? "time", (x) => graphwright.formatTime(x)],
     ["moved", "bytes moved", (x) => graphwright.formatBytes(x)], ["peak", "at the peak", (x) => graphwright.formatBytes(x)],
   ];
   const make = (tag, attributes, text) => {

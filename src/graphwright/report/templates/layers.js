@@ -57,7 +57,7 @@
     const tensors = tensorsOf(layer), operations = operationsOf(layer);
     const lists = element("div", "lists"), links = element("p", "links");
     lists.append(list("Its largest tensors", tensors, tensors.length));
-    if (report.graph) lists.append(list("Its operations, by estimated time", operations, operations.length));
+    if (report.graph) lists.append(list(`Its operations, by ${report.timeWords}`, operations, operations.length));
     const link = (href, text) => { const made = element("a", "", text); made.href = href; links.append(made); };
     if (report.graph) link(`#graph/${encodeURIComponent(layer)}`, "Show it in the graph");
     link(`#memory/${encodeURIComponent(layer)}`, "What it holds at the peak");

@@ -1,0 +1,114 @@
+"""What a page's script draws a measured timeline from, and the same in words and as a table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from graphwright.analyze.layers import layer_of
+from graphwright.analyze.profile import OpRun, StepProfile
+from graphwright.report.page_tables import ROW_LIMIT, Cell, Column, Table, bytes_cell, layer_href, time_cell
+from graphwright.report.summary import NO_LAYER
+from graphwright.report.units import format_count, format_percent, format_time
+
+RUN_LIMIT = 20_000
+"""Of more op runs the shortest are left out of the chart, and the page says so."""
+
+_DIRECTIONS = ("forward", "backward", "optimizer")
+
+
+def profile_data(profile: StepProfile) -> dict[str, Any]:
+    """Op runs by lane, a lane per thread or stream; times in microseconds, the names by number."""
+    kept = sorted(profile.runs, key=lambda run: run.start_ns - run.end_ns)[:RUN_LIMIT]
+    kept.sort(key=lambda run: run.start_ns)
+    lanes = _lanes(profile)
+    names: dict[str, int] = {}
+    op_types: dict[str, int] = {}
+    layers: dict[str, int] = {}
+    rows: list[list[float]] = []
+    layer_numbers: list[int] = []
+    for run in kept:
+        number = names.setdefault(run.name, len(names))
+        if number == len(layer_numbers):
+            layer_numbers.append(layers.setdefault(layer_of(run.name), len(layers)))
+        rows.append(
+            [
+                lanes[_lane(run)],
+                round(run.start_ns / 1e3, 3),
+                round((run.end_ns - run.start_ns) / 1e3, 3),
+                number,
+                op_types.setdefault(run.op_type, len(op_types)),
+                _DIRECTIONS.index(run.direction),
+                run.allocated_bytes,
+            ]
+        )
+    return {
+        "lanes": list(lanes),
+        "runs": rows,
+        "names": list(names),
+        "opTypes": list(op_types),
+        "layers": list(layers),
+        "layerOf": layer_numbers,
+        "end": max((run.end_ns for run in profile.runs), default=0) / 1e3,
+    }
+
+
+def profile_summary(profile: StepProfile) -> str:
+    """The chart in words."""
+    busy: dict[str, int] = defaultdict(int)
+    for run in profile.runs:
+        busy[_lane(run)] += run.end_ns - run.start_ns
+    end = max((run.end_ns for run in profile.runs), default=0) - min((run.start_ns for run in profile.runs), default=0)
+    text = (
+        f"{format_count(len(profile.runs))} runs of operations on {format_count(len(busy))} threads in {format_time(profile.step_time_s)}"
+    )
+    shares = (
+        ", ".join(f"{lane} {format_percent(spent / end)}" for lane, spent in sorted(busy.items(), key=lambda item: -item[1])[:6])
+        if end
+        else ""
+    )
+    text += f"; busy: {shares}." if shares else "."
+    if profile.runs:
+        longest = max(profile.runs, key=lambda run: run.end_ns - run.start_ns)
+        text += f" The longest is {longest.name} ({longest.op_type}) with {format_time(longest.time_s)}."
+    left_out = len(profile.runs) - RUN_LIMIT
+    return text + (f" The shortest {format_count(left_out)} are not drawn." if left_out > 0 else "")
+
+
+def run_table(profile: StepProfile) -> Table:
+    """The longest runs."""
+    longest = sorted(profile.runs, key=lambda run: (run.start_ns - run.end_ns, run.start_ns))[:ROW_LIMIT]
+    columns = (
+        Column("operation", "name"),
+        Column("op type", "text"),
+        Column("layer", "name"),
+        Column("direction", "text", optional=True),
+        Column("thread", "text"),
+        Column("start", optional=True),
+        Column("time", bar=True),
+        Column("allocated", bar=True, note="bytes asked of the allocator"),
+    )
+    rows = [
+        (
+            Cell(run.name),
+            Cell(run.op_type),
+            Cell(layer_of(run.name) or NO_LAYER, href=layer_href(layer_of(run.name))),
+            Cell(run.direction),
+            Cell(_lane(run)),
+            time_cell(run.start_ns * 1e-9),
+            time_cell(run.time_s),
+            bytes_cell(run.allocated_bytes),
+        )
+        for run in longest
+    ]
+    caption = f"{format_count(len(profile.runs))} runs, the longest first"
+    keys = tuple(layer_of(run.name) for run in longest)
+    return Table("table-runs", "The longest operations", caption, columns, tuple(rows), keys, len(profile.runs))
+
+
+def _lane(run: OpRun) -> str:
+    return f"{run.device} {run.thread}".strip()
+
+
+def _lanes(profile: StepProfile) -> dict[str, int]:
+    return {lane: k for k, lane in enumerate(sorted({_lane(run) for run in profile.runs}))}

@@ -1,0 +1,53 @@
+"""The peak of one or several steps against the batch size, as one HTML file that needs no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from graphwright.report.page import render_page, write_page
+from graphwright.report.results import ROLES
+from graphwright.report.summary import NO_LAYER
+from graphwright.report.sweep import SweepResult
+
+
+def write_sweep(sweep: SweepResult, path: Path) -> Path:
+    """Write the page; a file that is there is replaced.
+
+    Raises:
+        ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
+    """
+    return write_page(path, sweep_page(sweep))
+
+
+def sweep_page(sweep: SweepResult) -> str:
+    """The page as text."""
+    top = max((point.peak_bytes for other in sweep.all.values() for point in other.points), default=0)
+    return render_page(
+        "sweep.html",
+        scripts=("sweep.js",),
+        name=sweep.name or "sweep",
+        feeds={},
+        tabs=[],
+        verdict=sweep.verdict,
+        tone="neutral" if not sweep.budget_bytes else "good" if sweep.largest_batch else "bad",
+        summary=sweep.summary,
+        table=sweep.table(),
+        origins=[("peaks", sweep.how)],
+        data={
+            "roles": ROLES,
+            "noLayer": NO_LAYER,
+            "topBytes": top,
+            "budgetBytes": sweep.budget_bytes or None,
+            "timelines": [],
+            "curve": None,
+            "sweep": [
+                {
+                    "name": name,
+                    "batches": [p.batch for p in other.points],
+                    "peaks": [p.peak_bytes for p in other.points],
+                    "residents": [p.resident_bytes for p in other.points],
+                }
+                for name, other in sweep.all.items()
+            ],
+        },
+    )
