@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,9 @@ def test_renames_and_a_diff(old_model, tmp_path):
     assert "image → pixels (Placeholder)" in text
     assert "y → scores (Identity)" in text
     assert "no difference" in run("diff", old_model, old_model)
+    data = json.loads(run("diff", old_model, tmp_path / "b", "--json", code=1))
+    assert {"function": "", "before": "image", "after": "pixels", "op_type": "Placeholder"} in data["renamed"]
+    assert json.loads(run("diff", old_model, old_model, "--json"))["changed"] == []
 
 
 def test_a_part_of_a_model_and_both_parts_merged(old_model, tmp_path):
@@ -184,6 +188,54 @@ def test_an_op_type_replaced(keras_model, tmp_path):
 def test_pictures(keras_model, tmp_path):
     assert "picture written" in run("draw", keras_model, tmp_path / "model.html")
     assert (tmp_path / "model.html").read_text().startswith("<!doctype html>")
+
+
+def test_where_no_picture_can_be_written_is_said_before_the_model_is_loaded(keras_model, tmp_path, monkeypatch):
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError
+
+    (tmp_path / "mine.html").write_text("mine")
+    with monkeypatch.context() as patch:
+        patch.setattr("graphwright.source.load.load", never)
+        for out, message in (("mine.html", "--overwrite"), ("model.png", r"cannot be a '\.png' file"), ("no/where.html", "no folder")):
+            with pytest.raises(ValueError, match=message):
+                run("draw", keras_model, tmp_path / out)
+    assert (tmp_path / "mine.html").read_text() == "mine"
+    run("draw", keras_model, tmp_path / "mine.html", "--overwrite")
+    assert (tmp_path / "mine.html").read_text().startswith("<!doctype html>")
+    monkeypatch.chdir(tmp_path)
+    run("draw", keras_model, "--kind", "html")
+    with pytest.raises(ValueError, match="--overwrite"):
+        run("draw", keras_model, "--kind", "html")
+
+
+def test_show(old_model, keras_model, tmp_path):
+    text = run("show", old_model)
+    assert "signature serving_default (tensorflow/serving/predict)" in text
+    assert "  in   image  image:0  float32[?,8,8,3]" in text
+    data = json.loads(run("show", keras_model, "--json"))
+    assert [s["name"] for s in data["signatures"]] == ["serve", "serving_default"]
+    assert data["signatures"][1]["inputs"][0]["shape"] == [None, 8, 8, 3]
+    assert run("show", old_model, "--nodes", "^w$") == "w  VariableV2  w:0 float32[192,4]\n"
+    assert json.loads(run("show", old_model, "--nodes", "^b$", "--json")) == [
+        {"name": "b", "op_type": "VarHandleOp", "outputs": ["b:0 resource[]"]}
+    ]
+    with pytest.raises(ValueError, match="no regular expression"):
+        run("show", old_model, "--nodes", "(")
+    with pytest.raises(ValueError, match="have the tags \\['gpu', 'serve'\\]"):
+        run("show", old_model, "--tag", "gpu", "--tag", "serve")
+
+
+def test_a_frozen_file_holds_what_serving_needs(keras_model, tmp_path):
+    """No function that only the objects of the SavedModel call, nothing that saves or restores."""
+    run("freeze", keras_model, tmp_path / "frozen.pb")
+    graph = load(tmp_path / "frozen.pb")
+    assert not graph.functions
+    assert "saver_filename" not in graph
+    [key] = feeds_of(keras_model)
+    run("freeze", keras_model, tmp_path / "frozen")
+    expected = first(served(keras_model, **{key: X}))
+    np.testing.assert_allclose(first(served(tmp_path / "frozen", **{key: X})), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +22,7 @@ from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.report.diff import diff as diff_of
 from graphwright.report.diff import print_diff
-from graphwright.report.units import format_count
+from graphwright.report.units import format_count, printable
 from graphwright.source.tensorflow_import import start_quietly
 
 edit = typer.Typer(
@@ -35,6 +37,8 @@ First = Annotated[Path, typer.Argument(metavar="FIRST", help="A model.")]
 Second = Annotated[Path, typer.Argument(metavar="SECOND", help="Another one.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at OUT.")]
 SignatureName = Annotated[str | None, typer.Option("--signature", help="The signature that is meant; all by default.", show_default=False)]
+Rows = Annotated[int, typer.Option(min=1, help="Lines per section.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Pairs = Annotated[list[str], typer.Argument(metavar="OLD=NEW...", help="The name and the new one, once per name.")]
 
 
@@ -228,15 +232,43 @@ def inline(model: Model, out: Out, overwrite: Overwrite = False) -> None:
     _write(graph, out, f"inlined {_counted(job(graph), 'call')}")
 
 
-@edit.command("diff")
-def diff(
-    before: First,
-    after: Second,
-    rows: Annotated[int, typer.Option(min=1, help="Lines per section.")] = 40,
+@edit.command("show")
+def show(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model to look at.")],
+    nodes: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="List the nodes whose names it is found in; '' lists all.", show_default=False)
+    ] = None,
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", help="Of the graph of a SavedModel with several, once per tag.", show_default=False)
+    ] = None,
+    rows: Rows = 20,
+    as_json: AsJson = False,
 ) -> None:
+    """What a model has: inputs, outputs, signatures, functions, op types; or the names of its nodes."""
+    from graphwright.report.listing import listing
+    from graphwright.transform.interface import described, input_values, output_values
+
+    graph = _load(model, tags=tags)
+    if nodes is not None:
+        found = [node for node in graph if _regex(nodes).search(node.name)]
+        if as_json:
+            typer.echo(json.dumps([{"name": n.name, "op_type": n.op_type, "outputs": [described(v) for v in n.outputs]} for n in found]))
+        else:
+            for node in found:
+                typer.echo(printable(f"{node.name}  {node.op_type}  {', '.join(map(described, node.outputs))}".rstrip()))
+        return
+    result = listing(graph, inputs=input_values(graph), outputs=output_values(graph))
+    typer.echo(json.dumps(asdict(result)) if as_json else result.text(rows))
+
+
+@edit.command("diff")
+def diff(before: First, after: Second, rows: Rows = 40, as_json: AsJson = False) -> None:
     """What changed between two models, by name and by structure; exit code 1 where anything did."""
     result = diff_of(_load(before), _load(after))
-    print_diff(result, Console(), rows=rows)
+    if as_json:
+        typer.echo(json.dumps(asdict(result)))
+    else:
+        print_diff(result, Console(), rows=rows)
     if result:
         raise typer.Exit(1)
 
@@ -251,11 +283,19 @@ def draw(
     ] = None,
     scope: Annotated[str, typer.Option(help="Draw only this scope.")] = "",
     open_scopes: Annotated[list[str] | None, typer.Option("--open", help="A scope to show open.", show_default=False)] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at PICTURE.")] = False,
 ) -> None:
     """Draw a model; in HTML scopes open and close. Without PICTURE, into a file named after the model."""
+    from graphwright.report.drawing import check_target, default_path
     from graphwright.report.drawing import draw as job
 
-    written = job(_load(model), out, kind=None if kind is None else kind.value, scope=scope, open_scopes=tuple(open_scopes or ()))
+    chosen = None if kind is None else kind.value
+    if out is not None:
+        check_target(out, kind=chosen, overwrite=overwrite)
+    graph = _load(model)
+    if out is None and not overwrite:
+        check_target(default_path(graph, chosen), kind=chosen)
+    written = job(graph, out, kind=chosen, scope=scope, open_scopes=tuple(open_scopes or ()))
     typer.echo(f"picture written to {written}")
 
 
@@ -266,7 +306,7 @@ def _freeze(graph: Graph) -> int:
     return freeze_variables(graph, variable_values(graph))
 
 
-def _load(path: Path, out: Path | None = None, overwrite: bool = False) -> Graph:
+def _load(path: Path, out: Path | None = None, overwrite: bool = False, tags: Sequence[str] | None = None) -> Graph:
     """Load a model, once it is known that what is made of it can be written to `out`."""
     start_quietly()
     from graphwright.source.load import load
@@ -274,7 +314,7 @@ def _load(path: Path, out: Path | None = None, overwrite: bool = False) -> Graph
 
     if out is not None:
         check_target(out, overwrite=overwrite)
-    return load(path)
+    return load(path, tags=tags)
 
 
 def _write(graph: Graph, out: Path, done: str) -> None:
@@ -282,6 +322,13 @@ def _write(graph: Graph, out: Path, done: str) -> None:
 
     write(graph, out, overwrite=True)  # what is there has been looked at
     typer.echo(f"{done}; {_counted(len(graph), 'node')} written to {out}")
+
+
+def _regex(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ArgumentError(f"{text!r} is no regular expression: {error}", where="option --nodes") from error
 
 
 def _counted(count: int, what: str) -> str:

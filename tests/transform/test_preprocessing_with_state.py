@@ -173,3 +173,17 @@ def test_what_cannot_be_joined_changes_nothing(tmp_path):
         add_preprocessing(live, load(normalization()))
     assert "write it to a folder" in caught.value.remedy
     assert (to_text(graph), graph.package) == before
+
+
+def test_a_table_of_a_plain_graph_is_refused_by_a_model_with_objects(tmp_path):
+    """Only a session fills it; `tf.saved_model.load` would find it empty."""
+    with tf.Graph().as_default() as graft:
+        words = v1.placeholder(tf.string, [None, 3], name="image")
+        initializer = tf.lookup.KeyValueTensorInitializer(["a", "b"], [1.0, 2.0])
+        tf.identity(tf.lookup.StaticHashTable(initializer, -1.0, name="words").lookup(words), name="image_preprocessed")
+    model().export(tmp_path / "model", verbose=False)
+    graph = load(tmp_path / "model")
+    before = to_text(graph)
+    with pytest.raises(UnsupportedError, match=r"'words' is a table of TF1, which a TF2 SavedModel cannot hold(.|\n)*tf\.Module"):
+        add_preprocessing(graph, load(graft))
+    assert to_text(graph) == before

@@ -62,11 +62,8 @@ def draw(
     ...     draw(g, f"{folder}/g.html").name
     'g.html'
     """
-    target = None if path is None else Path(path)
-    chosen = kind or _kind_of(target)
-    if target is None:
-        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in graph.name) or "graph"
-        target = Path(f"{name}.{chosen}")
+    chosen = kind or _kind_of(None if path is None else Path(path))
+    target = default_path(graph, chosen) if path is None else Path(path)
     text = (
         svg(graph, scope=scope, open_scopes=open_scopes, boxes=boxes)
         if chosen == "svg"
@@ -77,6 +74,31 @@ def draw(
     except OSError as error:
         raise ArgumentError(f"{target} cannot be written: {error.strerror}", where="argument 'path'") from error
     return target
+
+
+def default_path(graph: Graph, kind: Kind | None = None) -> Path:
+    """Where a picture goes when nobody says where: into the current folder, under the name of the graph."""
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in graph.name) or "graph"
+    return Path(f"{name}.{kind or _kind_of(None)}")
+
+
+def check_target(path: str | Path, *, kind: Kind | None = None, overwrite: bool = False) -> None:
+    """Raise where `draw` would for its path, before a graph is loaded; and where there is something already.
+
+    Args:
+        overwrite: whether what is there may be replaced.
+
+    Raises:
+        ArgumentError: the suffix is another, there is something already, or there is no such folder.
+        MissingDependencyError: an SVG is wanted and Graphviz is not installed.
+    """
+    target = Path(path)
+    if (kind or _kind_of(target)) == "svg":
+        _graphviz()
+    if target.is_dir() or (target.exists() and not overwrite):
+        raise ArgumentError(f"there is something at {str(target)!r} already", remedy="give another name, or --overwrite for a file")
+    if not target.absolute().parent.is_dir():
+        raise ArgumentError(f"there is no folder {str(target.absolute().parent)!r} to write {target.name!r} into", remedy="make it first")
 
 
 def _kind_of(path: Path | None) -> Kind:
@@ -111,11 +133,7 @@ def laid_out(source: str, form: str = "svg") -> bytes:
         MissingDependencyError: Graphviz is not installed.
         ArgumentError: it refuses the picture or the format, or takes too long.
     """
-    program = shutil.which("dot")
-    if program is None:
-        raise MissingDependencyError(
-            "Graphviz is not installed", cause="there is no program called dot", remedy="install graphviz, or draw into an .html file"
-        )
+    program = _graphviz()
     try:
         done = subprocess.run([program, f"-T{form}"], input=source.encode(), capture_output=True, timeout=_LAYOUT_TIME_S, check=False)
     except subprocess.TimeoutExpired as error:
@@ -123,6 +141,15 @@ def laid_out(source: str, form: str = "svg") -> bytes:
     if done.returncode:
         raise ArgumentError(f"Graphviz failed: {done.stderr.decode(errors='replace').strip()[:300]}", where="the program dot")
     return done.stdout
+
+
+def _graphviz() -> str:
+    program = shutil.which("dot")
+    if program is None:
+        raise MissingDependencyError(
+            "Graphviz is not installed", cause="there is no program called dot", remedy="install graphviz, or draw into an .html file"
+        )
+    return program
 
 
 def dot_source(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = (), boxes: int = 120) -> str:

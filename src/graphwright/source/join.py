@@ -33,7 +33,7 @@ from graphwright.source.join_session import (
 from graphwright.source.meta_graph import ASSETS, LEGACY_ASSETS, SAVER
 from graphwright.source.model_folder import check_variables, copy_around
 from graphwright.source.named_refs import message_class
-from graphwright.source.objects_of_variables import add_objects, object_key
+from graphwright.source.objects_of_variables import add_objects, check_no_session_state, object_key
 from graphwright.source.package import Package, TemporaryFolder
 
 Finish = Callable[[CloneResult], None]
@@ -78,6 +78,8 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[s
     ours, theirs = _side(graph), _side(other)
     rest = _join_rest(ours.package.graph_rest, theirs.package.graph_rest, functions)
     if not theirs.saved_model.meta_graphs:
+        if ours.has_objects:
+            check_no_session_state(other, other.nodes)
         return _finish_graph_alone(graph, ours.package, rest, other)
     if ours.package.keep_function is not None:
         raise UnsupportedError(

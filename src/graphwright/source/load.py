@@ -17,6 +17,7 @@ from graphwright.ir.signature import Signature
 from graphwright.source.graph_def import from_graph_def
 from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
 from graphwright.source.meta_graph import read_meta_graph
+from graphwright.source.model_folder import refuse_remote
 from graphwright.source.package import Package, TemporaryFolder
 from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.protobuf_files import read_graph_def
@@ -45,7 +46,7 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
         FileFormatError: a file is damaged, or something else.
         GraphError: the graph breaks an invariant (a missing input or function, a wrong dtype, a cycle, a name taken twice).
         UnsupportedError: an op type is not known, or the file is larger than a protobuf can be.
-        ArgumentError: there is no such file, or `x` is none of these.
+        ArgumentError: there is no such file or it is not on this machine (`gs://...`), or `x` is none of these.
 
     >>> import tensorflow as tf
     >>> function = tf.function(lambda x: {"y": x + x}).get_concrete_function(tf.TensorSpec([2], tf.float32, name="x"))
@@ -55,6 +56,8 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
     """
     if isinstance(x, Graph):
         return x
+    if isinstance(x, str | Path):
+        refuse_remote(x)
     path: str | None = os.fspath(x) if isinstance(x, str | Path) else None
     graph = _load_object(x, tags) if path is None else _load_path(Path(path), tags)
     _follow_shapes(graph)

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Collection
+from os import PathLike, fspath
 from pathlib import Path
 
-from graphwright.errors import FileFormatError
+from graphwright.errors import ArgumentError, FileFormatError
 
 PREFIX = Path("variables") / "variables"
 """Of the names of the files that hold the values of variables."""
 
 _MOST_SHARDS = 100_000
 _GRAPH_FILES = frozenset({"saved_model.pb", "saved_model.pbtxt", "saved_model.cpb", "fingerprint.pb"})
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Whether the folder holds a SavedModel."""
+    return any((folder / name).is_file() for name in _GRAPH_FILES)
+
+
+def refuse_remote(path: str | PathLike[str]) -> None:
+    """Refuse a path that is none of this machine's files: `pathlib` would make another one of it.
+
+    Raises:
+        ArgumentError: it is an address such as `gs://bucket/model`.
+
+    >>> refuse_remote("gs://bucket/model")
+    Traceback (most recent call last):
+        ...
+    graphwright.errors.ArgumentError: 'gs://bucket/model' is not a file of this machine
+      remedy: copy it first, for example with gcloud storage cp -r or tf.io.gfile.copy
+    """
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", fspath(path)):
+        raise ArgumentError(
+            f"{fspath(path)!r} is not a file of this machine",
+            remedy="copy it first, for example with gcloud storage cp -r or tf.io.gfile.copy",
+        )
 
 
 def copy_around(source: Path, target: Path, *, skip: Collection[str] = ()) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -84,14 +85,23 @@ def _add_variable(saved: Any, node: Node, name: str, *, trainable: bool) -> None
 
 
 def _check_possible(graph: Graph) -> None:
-    for node in backward_reachable(v.producer for s in graph.signatures.values() for v in s.outputs.values()):
+    check_no_session_state(graph, backward_reachable(v.producer for s in graph.signatures.values() for v in s.outputs.values()))
+
+
+def check_no_session_state(graph: Graph, nodes: Iterable[Node]) -> None:
+    """Refuse tables and reference variables whose content only a session knows, and no object of the SavedModel.
+
+    Raises:
+        UnsupportedError: there is one among the nodes of the graph.
+    """
+    for node in nodes:
         is_table = "Table" in node.op_type and not node.inputs
         if node.op_type in REFERENCE_VARIABLES or is_table:
             raise UnsupportedError(
                 f"{node.name!r} is a {'table' if is_table else 'reference variable'} of TF1, which a TF2 SavedModel cannot hold",
                 where=f"graph {graph.name!r}",
                 cause="the other model is a TF2 SavedModel, and one file must hold both",
-                remedy="save the model again with TensorFlow 2"
+                remedy="make it in a tf.Module (or a Keras layer) and save that with TensorFlow 2"
                 if is_table
                 else "make the variables constants first: freeze_variables(graph, variable_values(graph))",
             )

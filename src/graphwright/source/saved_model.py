@@ -133,14 +133,20 @@ def _filled(graph: Graph, package: Package) -> Any:
     return saved_model
 
 
-def fill_graph_def(graph: Graph, package: Package, graph_def: Any) -> None:
-    """Write the graph and all of its functions, with what was kept of the file that it comes from.
+def fill_graph_def(graph: Graph, package: Package, graph_def: Any, *, every_function: bool = True) -> None:
+    """Write the graph and its functions, with what was kept of the file that it comes from.
+
+    Args:
+        graph_def: an empty message.
+        every_function: also those that no node reaches.
 
     Raises:
         UnsupportedError: its constants are larger than a protobuf can hold.
     """
     check_size(graph)
     graph_def.ParseFromString(package.graph_rest)
+    rest = graph_def.library
+    every_function = every_function or bool(rest.gradient or rest.registered_gradients)  # they name functions that no node does
     for name in ("gradient", "registered_gradients") if graph_def.HasField("library") else ():
         entries = getattr(graph_def.library, name)
         kept = [e.SerializeToString(deterministic=True) for e in entries if e.gradient_func in graph.functions or not e.gradient_func]
@@ -148,7 +154,7 @@ def fill_graph_def(graph: Graph, package: Package, graph_def: Any) -> None:
             del entries[:]
             for data in kept:
                 entries.add().ParseFromString(data)
-    to_graph_def(graph, every_function=True, into=graph_def)
+    to_graph_def(graph, every_function=every_function, into=graph_def)
 
 
 def _parse(folder: Path) -> Any:

@@ -14,6 +14,7 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.graph import Graph
 from graphwright.source.check_types import check_types
 from graphwright.source.function_module import save_function
+from graphwright.source.model_folder import is_model_folder, refuse_remote
 from graphwright.source.package import Package
 from graphwright.source.protobuf_files import serialize, too_large
 from graphwright.source.saved_model import fill_graph_def, write_saved_model
@@ -33,7 +34,7 @@ def write(graph: Graph, path: str | os.PathLike[str], *, overwrite: bool = False
         overwrite: replace what is there.
 
     Raises:
-        ArgumentError: there is something already, the folder or disk takes no file, or a SavedModel is asked for and the
+        ArgumentError: there is something already (or, to be replaced, a folder without a model), the folder or disk takes no file, or a SavedModel is asked for and the
             graph has no signature.
         GraphError: the dtypes of an edge do not fit, or a signature needs something that the SavedModel does not hold.
         UnsupportedError: the graph is larger than a protobuf can hold.
@@ -64,8 +65,9 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> No
     """Raise where `write` would, before the work is done.
 
     Raises:
-        ArgumentError: there is something already, or no folder to write into.
+        ArgumentError: there is something already, something else than a model would be replaced, or there is no folder to write into.
     """
+    refuse_remote(path)
     target = Path(path)
     if (target.exists() or target.is_symlink()) and not overwrite:
         raise ArgumentError(f"there is something at {str(target)!r} already", remedy="give overwrite=True, on the command line --overwrite")
@@ -74,6 +76,11 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> No
         raise ArgumentError(f"there is no folder {str(folder)!r} to write {target.name!r} into", remedy="make it first")
     if not os.access(folder, os.W_OK):
         raise ArgumentError(f"nothing can be written into the folder {str(folder)!r}", cause="it belongs to somebody else, or is read-only")
+    if target.is_dir() and not is_model_folder(target) and any(target.iterdir()):
+        raise ArgumentError(
+            f"{str(target)!r} holds something else than a SavedModel, and would be lost",
+            remedy="give another name, or remove the folder first",
+        )
     if target.is_dir() == _is_file(target) and target.exists():
         raise ArgumentError(
             f"{str(target)!r} is a {'folder' if _is_file(target) else 'file'}", remedy="give another name, or remove it first"
@@ -88,7 +95,8 @@ def _graph_file(graph: Graph, *, text: bool) -> bytes:
     graph_def: Any = import_tensorflow().compat.v1.GraphDef()
     package = graph.package if isinstance(graph.package, Package) else Package()
     try:
-        fill_graph_def(graph, package, graph_def)
+        # Of a SavedModel, functions that nothing calls are there for its objects, which a GraphDef does not have.
+        fill_graph_def(graph, package, graph_def, every_function=not package.saved_model)
     except (MemoryError, OverflowError) as error:
         raise too_large(f"graph {graph.name!r}") from error
     if not text:

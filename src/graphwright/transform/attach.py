@@ -19,7 +19,7 @@ from graphwright.ir.walk import backward_reachable
 from graphwright.transform.interface import output_values
 
 _SCOPE = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*", re.ASCII)
-"""Op types that make variables."""
+"""What TensorFlow takes as a scope."""
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import is_call, is_control_flow
 from graphwright.transform.constant_values import Array, Constants, remove_unread
 from graphwright.transform.inline_calls import inline_calls
-from graphwright.transform.interface import PLACEHOLDERS, find_in_signatures, input_values, put_in_order
+from graphwright.transform.interface import PLACEHOLDERS, described, find_in_signatures, input_values, put_in_order
 
 
 def change_batch_size(graph: Graph, size: int | None, *, inputs: Iterable[str] | None = None, axis: int = 0) -> int:
@@ -106,7 +106,7 @@ def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> list[Value]
         if value.producer.op_type not in PLACEHOLDERS:
             raise ArgumentError(f"{value.name} is no placeholder", where="argument 'inputs'")
         if value.shape is None or len(value.shape) <= axis:
-            raise ArgumentError(f"{value!r} has no dimension {axis}", where="argument 'inputs'")
+            raise ArgumentError(f"{described(value)} has no dimension {axis}", where="argument 'inputs'")
     return chosen
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphwright.errors import ArgumentError, GraphError
-from graphwright.ir.dtypes import Shape
+from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.edit.inline import hand_on_control as hand_on_control
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.walk import topological_order
@@ -167,6 +167,16 @@ def replace_output_value(graph: Graph, old: Value, new: Value) -> None:
 def put_in_order(graph: Graph) -> None:
     """Bring the nodes into an order in which they can run, near to the one they have."""
     graph.sort_nodes(topological_order(graph))
+
+
+def described(value: Value) -> str:
+    """A value as messages show it.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> described(Graph().add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (None, 4))]).outputs[0])
+    'x:0 float32[?, 4]'
+    """
+    return f"{value.name} {value.dtype}{format_shape(value.shape)}"
 
 
 def agree(first: Shape, second: Shape) -> bool:

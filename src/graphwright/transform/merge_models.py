@@ -13,6 +13,7 @@ from graphwright.transform.attach import Attachment, holds_values, in_files
 from graphwright.transform.interface import (
     PLACEHOLDERS,
     agree,
+    described,
     find_input,
     find_output,
     input_values,
@@ -163,10 +164,12 @@ def _pairs(first: Graph, second: Graph, connect: Mapping[str, str], signature: s
             raise ArgumentError(f"the input {input_name!r} is no placeholder", where=where)
         if value.dtype != source.dtype:
             raise ArgumentError(
-                f"{value!r} cannot read {source!r}: the dtypes differ", where=where, remedy="add a Cast with add_postprocessing"
+                f"{described(value)} cannot read {described(source)}: the dtypes differ",
+                where=where,
+                remedy="add a Cast with add_postprocessing",
             )
         if not agree(value.shape, source.shape):
-            raise ArgumentError(f"{value!r} cannot read {source!r}: the shapes differ", where=where)
+            raise ArgumentError(f"{described(value)} cannot read {described(source)}: the shapes differ", where=where)
         pairs[value] = source
     return pairs
 

@@ -14,6 +14,7 @@ from graphwright.transform.attach import Attachment, check_values, in_files
 from graphwright.transform.interface import (
     PLACEHOLDERS,
     agree,
+    described,
     find_in_signatures,
     hand_on_control,
     put_in_order,
@@ -303,7 +304,7 @@ def _check_fits(made: Value, wanted: Value, name: str) -> None:
             f"{made.name} has dtype {made.dtype}, but {wanted.name} has {wanted.dtype}", where=f"{name!r}", remedy="add a Cast to the graft"
         )
     if not agree(made.shape, wanted.shape):
-        raise ArgumentError(f"{made!r} cannot have the shape of {wanted!r}", where=f"{name!r}")
+        raise ArgumentError(f"{described(made)} cannot have the shape of {described(wanted)}", where=f"{name!r}")
 
 
 def _stated(graph: Graph, value: Value, like: Value, name: str) -> Value:

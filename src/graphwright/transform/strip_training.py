@@ -9,16 +9,19 @@ import numpy as np
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.constants import add_constant
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import references_of
 from graphwright.ir.walk import backward_reachable
-from graphwright.transform.interface import PLACEHOLDERS, agree, find_in_signatures, find_value, hand_on_control, put_in_order
+from graphwright.transform.interface import PLACEHOLDERS, agree, described, find_in_signatures, find_value, hand_on_control, put_in_order
 
 _TRAINING_COLLECTIONS = frozenset(
     "train_op summaries summary_op losses regularization_losses update_ops trainable_variables moving_average_variables "
     "saved_model_train_op global_step global_step_read_op_cache metric_variables ready_op ready_for_local_init_op "
     "queue_runners local_init_op cond_context while_context savers".split()
 )
+_SAVER = "graphwright:saver"  # what saves and restores, see `source.meta_graph`
+_VARIABLE_COLLECTIONS = frozenset(("variables", "local_variables", "model_variables", _SAVER))
 _PASSED_THROUGH = ("StopGradient", "PreventGradient")
 
 
@@ -77,10 +80,11 @@ def strip_training(
 
 def drop_collections(graph: Graph, *, keep_variables: bool) -> None:
     """Forget the collections that only training reads, and those of variables on request."""
-    for name in list(graph.collections):
-        is_training = name in _TRAINING_COLLECTIONS
-        if is_training or (not keep_variables and name in ("variables", "local_variables", "model_variables", "saver")):
-            del graph.collections[name]
+    forgotten = _TRAINING_COLLECTIONS if keep_variables else _TRAINING_COLLECTIONS | _VARIABLE_COLLECTIONS
+    if not keep_variables and any("HashTable" in node.op_type for body in bodies(graph) for node in body):
+        forgotten -= {_SAVER}  # tables that can be written are restored as variables are
+    for name in forgotten & graph.collections.keys():
+        del graph.collections[name]
 
 
 def forget_items(graph: Graph, nodes: Iterable[Node]) -> None:
@@ -118,7 +122,9 @@ def _array(value: Value, name: str, given: Any) -> np.ndarray[Any, Any]:
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"{given!r} is no value of dtype {value.dtype}", where=f"argument 'constants', input {name!r}") from error
     if not agree(value.shape, array.shape):
-        raise ArgumentError(f"a value of shape {array.shape} does not fit {value!r}", where=f"argument 'constants', input {name!r}")
+        raise ArgumentError(
+            f"a value of shape {array.shape} does not fit {described(value)}", where=f"argument 'constants', input {name!r}"
+        )
     return array
 
 

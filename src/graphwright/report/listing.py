@@ -1,0 +1,162 @@
+"""What a graph is: inputs, outputs, signatures, functions and op types, as a page of text or as data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from graphwright.ir.dtypes import Shape, format_shape
+from graphwright.ir.graph import Graph, Value
+from graphwright.ir.traits import VARIABLES
+from graphwright.report.units import format_count, printable
+
+
+@dataclass(frozen=True, slots=True)
+class ValueLine:
+    """A value, and the key under which a signature knows it; the shape is None where its rank is unknown."""
+
+    key: str
+    name: str
+    dtype: str
+    shape: Shape
+
+    @property
+    def type(self) -> str:
+        """Dtype and shape, as `float32[?,3]`."""
+        return self.dtype + format_shape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureLines:
+    """A named way to call the graph."""
+
+    name: str
+    method_name: str
+    inputs: tuple[ValueLine, ...]
+    outputs: tuple[ValueLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionLine:
+    """A function of the library."""
+
+    name: str
+    node_count: int
+    arguments: tuple[ValueLine, ...]
+    results: tuple[ValueLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a graph is; `text()` is a page."""
+
+    name: str
+    node_count: int
+    variable_count: int
+    inputs: tuple[ValueLine, ...]
+    outputs: tuple[ValueLine, ...]
+    signatures: tuple[SignatureLines, ...]
+    functions: tuple[FunctionLine, ...]
+    op_types: dict[str, int]
+    collections: dict[str, int]
+
+    def text(self, rows: int = 20) -> str:
+        """The page.
+
+        Args:
+            rows: how many functions, op types and values of each kind to show; how many more there are is said.
+        """
+        counts = [(self.node_count, "node"), (len(self.functions), "function"), (self.variable_count, "variable")]
+        lines = [f"{printable(self.name) or 'graph'}: {', '.join(_counted(*pair) for pair in counts)}"]
+        for signature in self.signatures:
+            lines.append(
+                f"signature {printable(signature.name)}" + (f" ({printable(signature.method_name)})" if signature.method_name else "")
+            )
+            lines += _ports(signature.inputs, signature.outputs, rows)
+        if not self.signatures:
+            lines += ["no signature; inputs and outputs are", *_ports(self.inputs, self.outputs, rows)]
+        if self.functions:
+            lines += ["functions", *_cut([_function_line(f) for f in sorted(self.functions, key=lambda f: -f.node_count)], rows)]
+        if self.op_types:
+            lines += ["op types", *_cut([f"  {count:>7,}  {printable(op_type)}" for op_type, count in self.op_types.items()], rows)]
+        if self.collections:
+            lines += ["collections", *_cut([f"  {count:>7,}  {printable(name)}" for name, count in self.collections.items()], rows)]
+        return "\n".join(lines)
+
+
+def listing(graph: Graph, *, inputs: Iterable[Value] = (), outputs: Iterable[Value] = ()) -> Listing:
+    """What the graph is.
+
+    Args:
+        inputs: what is fed where the graph has no signature.
+        outputs: what is fetched there.
+
+    Raises:
+        GraphError: the shape of an input or output cannot be inferred, because the graph is inconsistent.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "model"
+    ... %x = Placeholder() : float32[?, 3]
+    ... %y = Relu(%x:0) : float32[?, 3]
+    ... ''')
+    >>> print(listing(g, inputs=[g.value("x")], outputs=[g.value("y")]).text())
+    model: 2 nodes, 0 functions, 0 variables
+    no signature; inputs and outputs are
+      in   x  x:0  float32[?,3]
+      out  y  y:0  float32[?,3]
+    op types
+            1  Placeholder
+            1  Relu
+    """
+    signatures = [SignatureLines(k, s.method_name, _keyed(s.inputs), _keyed(s.outputs)) for k, s in graph.signatures.items()]
+    functions = [
+        FunctionLine(name, len(function.body), _at_rest(function.body.inputs), _at_rest(function.body.outputs))
+        for name, function in graph.functions.items()
+    ]
+    counts = Counter(node.op_type for node in graph)
+    return Listing(
+        graph.name,
+        len(graph),
+        sum(count for op_type, count in counts.items() if op_type in VARIABLES),
+        _keyed({value.producer.name: value for value in inputs}),
+        _keyed({value.producer.name if value.index == 0 else value.name: value for value in outputs}),
+        tuple(signatures),
+        tuple(functions),
+        dict(counts.most_common()),
+        {name: len(collection.items) for name, collection in graph.collections.items()},
+    )
+
+
+def _keyed(values: Mapping[str, Value]) -> tuple[ValueLine, ...]:
+    return tuple(ValueLine(key, value.name, value.dtype.name, value.shape) for key, value in values.items())
+
+
+def _at_rest(values: Iterable[Value]) -> tuple[ValueLine, ...]:
+    """Shapes of functions as they are written down: asking TensorFlow for those of all bodies takes long."""
+    return tuple(ValueLine("", value.name, value.dtype.name, value.last_shape) for value in values)
+
+
+def _ports(inputs: tuple[ValueLine, ...], outputs: tuple[ValueLine, ...], rows: int) -> list[str]:
+    both = (*inputs[:rows], *outputs[:rows])
+    widths = [max((len(printable(text)) for text in texts), default=0) for texts in ([v.key for v in both], [v.name for v in both])]
+    lines: list[str] = []
+    for word, values in (("in ", inputs), ("out", outputs)):
+        lines += _cut([f"  {word}  {printable(v.key):<{widths[0]}}  {printable(v.name):<{widths[1]}}  {v.type}" for v in values], rows)
+    return lines
+
+
+def _function_line(function: FunctionLine) -> str:
+    arguments, results = (
+        ", ".join(v.type for v in values[:3]) + (", ..." if len(values) > 3 else "") for values in (function.arguments, function.results)
+    )
+    return f"  {function.node_count:>7,}  {printable(function.name)}({arguments}) -> ({results})"
+
+
+def _cut(lines: list[str], rows: int) -> list[str]:
+    return lines[:rows] + ([f"  and {format_count(len(lines) - rows)} more"] if len(lines) > rows else [])
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{format_count(count)} {what}" + ("" if count == 1 else "s")
