@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from graphwright.analyze.measurement import Measurement
+from graphwright.analyze.profile import OpRun, StepProfile
+from graphwright.analyze.time_model import ASSUMED_ROOFS
+from graphwright.ir.graph import DTYPES, Graph, Node
 from graphwright.report.results import (
     ROLES,
     BufferDecision,
@@ -21,6 +24,8 @@ from graphwright.report.results import (
     LayerCost,
     LiveBuffer,
     MemoryPlan,
+    NodeCost,
+    OpTypeCost,
     ParameterCount,
     Role,
     Timeline,
@@ -360,3 +365,50 @@ def long_timeline(steps: int) -> Timeline:
         peak_bytes=total[peak],
         live_at_peak=(live, LiveBuffer("layer/kernel", "VarHandleOp", "layer", "weights", 50_000_000)),
     )
+
+
+def full_inspection(*, profiled: bool = False) -> Inspection:
+    """The sample with all that a page can show: costs of nodes, op types and layers, roofs, the graph, a measured step."""
+    base = sample_inspection(measured=True)
+    ops, _ = unet_ops(8)
+    graph = Graph(base.name)
+    made: dict[str, Node] = {}
+    nodes: dict[str, NodeCost] = {}
+    names: dict[str, str] = {}
+    runs: list[OpRun] = []
+    float32 = DTYPES["float32"]
+    for k, op in enumerate(ops):
+        names[op.name] = op.name.replace("grad:", "gradient_tape/").replace(":", "_") if op.name.startswith("grad:") else op.name
+        if names[op.name] in graph:
+            names[op.name] += f"_{k}"
+        inputs = [made[name].outputs[0] for name in op.inputs if name in made]
+        made[op.name] = graph.add_node(op.op_type, names[op.name], inputs=inputs, output_types=[(float32, (op.nbytes // 4,))])
+        nodes[names[op.name]] = NodeCost(op.layer, op.flops, 2.0 * op.nbytes, op.flops / 1e11 + 1e-6)
+        start = k * 40_000
+        direction = "backward" if op.backward else "forward"
+        runs.append(OpRun(names[op.name], op.op_type, "CPU:0", f"thread {1 + k % 2}", start, start + 30_000 + k, direction=direction,
+                          flops=op.flops, bytes_moved=2.0 * op.nbytes, allocated_bytes=op.nbytes))  # fmt: skip
+    layers = tuple(
+        replace(
+            row,
+            bytes_moved=sum(c.bytes_moved for c in nodes.values() if c.layer == row.layer),
+            estimated_time_s=sum(c.estimated_time_s for c in nodes.values() if c.layer == row.layer),
+        )
+        for row in base.layers
+    )
+    op_types = tuple(
+        OpTypeCost(
+            op_type,
+            len(own),
+            sum(op.flops for op in own if not op.backward),
+            sum(op.flops for op in own if op.backward),
+            0.0,
+            sum(2.0 * op.nbytes for op in own),
+            0,
+            sum(op.flops / 1e11 + 1e-6 for op in own),
+        )
+        for op_type in dict.fromkeys(op.op_type for op in ops)
+        if (own := [op for op in ops if op.op_type == op_type])
+    )
+    full = replace(base, layers=layers, op_types=op_types, nodes=nodes, roofs=ASSUMED_ROOFS, graph=graph, bytes_moved=1e9)
+    return full.with_profile(StepProfile(base.name, tuple(runs), (), len(ops) * 40e-6)) if profiled else full

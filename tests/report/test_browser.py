@@ -1,0 +1,321 @@
+"""The report driven as a reader drives it: tabs, links, filters, sorting, keyboard, colors. One browser for all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphwright.report.html import inspection_page
+from graphwright.report.sweep import SweepPoint, SweepResult
+from graphwright.report.sweep_page import sweep_page
+from tests.report.browser import CHROMIUM, needs_chromium
+from tests.report.samples import full_inspection, sample_inspection
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright, which drives the browser, is not installed")
+pytestmark = needs_chromium
+LAYER = "encoder2/conv1"
+HREF = "#layers/encoder2%2Fconv1"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("pages")
+    (made / "full.html").write_text(inspection_page(full_inspection(profiled=True)), encoding="utf-8")
+    (made / "plain.html").write_text(inspection_page(sample_inspection()), encoding="utf-8")
+    points = tuple(SweepPoint(b, 100 * b * 2**20, 50 * 2**20, 60 * 2**20, fits=b < 4) for b in (1, 2, 4))
+    leaner = SweepResult(tuple(SweepPoint(p.batch, p.peak_bytes // 2, p.resident_bytes, 0, fits=True) for p in points), 0, None, "halved")
+    sweep = SweepResult(points, 350 * 2**20, 2, "made up", "<b>step</b>").beside(planned=leaner)
+    (made / "sweep.html").write_text(sweep_page(sweep), encoding="utf-8")
+    return made
+
+
+@pytest.fixture
+def page(browser: Any, folder: Path) -> Iterator[Any]:
+    opened = browser.new_page(viewport={"width": 1280, "height": 900})
+    opened.set_default_timeout(60_000)
+    problems: list[str] = []
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    opened.on("request", lambda request: problems.append(request.url) if not request.url.startswith(("file:", "data:", "blob:")) else None)
+    show(opened, folder, "full")
+    yield opened
+    assert problems == []
+    opened.close()
+
+
+def show(page: Any, folder: Path, name: str, place: str = "") -> None:
+    page.goto("about:blank")  # a change of the hash alone would not load the page anew
+    page.goto(f"{(folder / f'{name}.html').as_uri()}{place}")
+    page.wait_for_selector("[data-drawn]", state="attached")
+
+
+def chosen_tab(page: Any) -> str:
+    return page.locator('[role="tab"][aria-selected="true"]').inner_text()
+
+
+def column(page: Any, table: str, label: str) -> list[float]:
+    """The figures of a column that are seen, from top to bottom."""
+    return page.evaluate(
+        """([id, label]) => {
+          const table = document.getElementById(id), heads = [...table.tHead.rows[0].cells];
+          const at = heads.findIndex((head) => head.textContent === label);
+          return [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => Number(row.cells[at].dataset.value));
+        }""",
+        [table, label],
+    )
+
+
+def test_only_tabs_with_data_are_shown(page: Any, folder: Path) -> None:
+    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Layers", "Memory", "Timeline", "Roofline", "Graph"]
+    show(page, folder, "plain")
+    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Layers", "Memory"]
+
+
+def test_tabs_by_keyboard_and_the_back_button(page: Any) -> None:
+    page.locator("#tab-overview").focus()
+    page.keyboard.press("ArrowRight")
+    assert chosen_tab(page) == "Layers"
+    assert page.evaluate("document.activeElement.id") == "tab-layers"
+    page.keyboard.press("End")
+    assert chosen_tab(page) == "Graph"
+    page.keyboard.press("ArrowRight")
+    assert chosen_tab(page) == "Overview", "the last is followed by the first"
+    page.locator("#tab-memory").click()
+    page.locator("#tab-roofline").click()
+    page.go_back()
+    assert chosen_tab(page) == "Memory"
+    assert page.locator("#roofline").is_hidden()
+
+
+def test_a_layer_leads_to_its_row_its_tensors_and_its_box(page: Any) -> None:
+    page.locator(f'#overview a[href="{HREF}"]').first.click()
+    assert chosen_tab(page) == "Layers"
+    detail = page.locator("#layer-detail")
+    assert detail.locator("h3").inner_text() == LAYER
+    assert f"unet/{LAYER}/Conv2D:0" in detail.inner_text()
+    row = page.locator("#table-layers tr[aria-current]")
+    assert row.get_attribute("data-key") == LAYER
+    page.get_by_text("What it holds at the peak").click()
+    assert chosen_tab(page) == "Memory"
+    layers = page.locator("#table-live tbody tr:not([hidden])").evaluate_all("rows => rows.map((row) => row.dataset.key)")
+    assert layers
+    assert set(layers) == {LAYER}
+    page.locator("#memory .table-tools button").last.click()
+    assert len(page.locator("#table-live tbody tr:not([hidden])").all()) > len(layers)
+    page.go_back()
+    assert detail.is_visible()
+    page.get_by_text("Show it in the graph").click()
+    assert chosen_tab(page) == "Graph"
+    assert LAYER in page.locator("#details").inner_text()
+    page.locator("#details a").first.click()
+    assert page.evaluate("location.hash") == HREF
+    page.get_by_text("Close", exact=True).click()
+    assert detail.is_hidden()
+
+
+def test_an_address_with_a_layer_opens_it(page: Any, folder: Path) -> None:
+    show(page, folder, "full", HREF)
+    assert page.locator("#layer-detail h3").inner_text() == LAYER
+    show(page, folder, "full", "#layers/%E0%A4%A")
+    assert chosen_tab(page) == "Layers", "an address that is no name still opens its tab"
+    show(page, folder, "full", "#nowhere")
+    assert chosen_tab(page) == "Overview"
+
+
+def test_sorting_says_its_direction(page: Any) -> None:
+    page.locator("#tab-layers").click()
+    head = page.locator("#table-layers th", has_text="forward")
+    head.locator("button").click()
+    falling = column(page, "table-layers", "forward")
+    assert falling == sorted(falling, reverse=True)
+    assert len(set(falling)) > 5
+    assert head.get_attribute("aria-sort") == "descending"
+    head.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert column(page, "table-layers", "forward") == falling[::-1] or column(page, "table-layers", "forward") == sorted(falling)
+    assert head.get_attribute("aria-sort") == "ascending"
+
+
+def test_a_filter_takes_words_and_regular_expressions(page: Any) -> None:
+    page.locator("#tab-layers").click()
+    field, count = page.get_by_label("Filter Per layer"), page.locator("#layers .table-tools .count")
+    total = len(column(page, "table-layers", "forward"))
+    field.fill("encoder CONV1")
+    assert len(column(page, "table-layers", "forward")) == 5
+    assert count.inner_text() == f"5 of {total} rows"
+    field.fill("/^encoder[12]/conv/")
+    assert len(column(page, "table-layers", "forward")) == 4
+    field.fill("/(/")
+    assert field.get_attribute("aria-invalid") == "true"
+    assert count.inner_text() == "not a regular expression"
+    field.fill("")
+    assert field.get_attribute("aria-invalid") is None
+    assert count.inner_text() == f"{total} rows"
+
+
+def test_columns_are_chosen(page: Any) -> None:
+    page.locator("#tab-layers").click()
+    ops = page.locator("#table-layers th", has_text="ops")
+    assert ops.is_hidden()
+    page.locator("#layers .table-tools summary").click()
+    page.get_by_label("ops (operations)").check()
+    assert ops.is_visible()
+    page.keyboard.press("Escape")
+    assert page.locator("#layers .table-tools fieldset").is_hidden()
+
+
+def test_arrow_keys_go_along_the_rows(page: Any) -> None:
+    page.locator("#tab-layers").click()
+    stops = page.locator("#table-layers tbody [tabindex='0']")
+    assert stops.count() == 1, "one stop for the tab key, whatever the number of rows"
+    stops.first.focus()
+    key = "document.activeElement.closest('tr').dataset.key"
+    first = page.evaluate(key)
+    page.keyboard.press("ArrowDown")
+    second = page.evaluate(key)
+    assert first != second
+    page.keyboard.press("Enter")
+    assert page.locator("#layer-detail h3").inner_text() == second
+    page.locator("#table-layers tr[aria-current] a").focus()
+    page.keyboard.press("Home")
+    assert page.evaluate(key) == first
+
+
+def test_focus_is_seen(page: Any) -> None:
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the figures"
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        style = page.evaluate(
+            "(() => { const s = getComputedStyle(document.activeElement); return [s.outlineStyle, parseFloat(s.outlineWidth)]; })()"
+        )
+        assert style[0] != "none"
+        assert style[1] >= 1
+
+
+def test_the_roofline_shows_layers_and_leads_to_them(page: Any) -> None:
+    page.locator("#tab-roofline").click()
+    marks = page.locator("#roofline-chart .scatterlayer .point")
+    assert marks.count() > 20
+    plot = page.locator("#roofline-chart .plot")
+    plot.evaluate("plot => Plotly.Fx.hover(plot, [{ curveNumber: 1, pointNumber: 0 }])")
+    assert plot.evaluate("plot => plot.data[1].customdata[0]") in page.locator("#roofline-chart .hoverlayer").text_content()
+    assert "assumed" in page.locator("#roofline-caption").inner_text()
+    plot.evaluate("""(plot, layer) => plot.emit("plotly_click", { points: [{ customdata: layer }] })""", LAYER)
+    page.wait_for_selector("#layer-detail:not([hidden])")
+    assert page.locator("#layer-detail h3").inner_text() == LAYER
+
+
+def test_the_memory_chart_follows_pointer_and_slider(page: Any) -> None:
+    page.locator("#tab-memory").click()
+    panel = page.locator("#timeline .at-step")
+    at_peak = panel.inner_text()
+    assert "(the peak)" in at_peak
+    area = page.locator("#timeline .nsewdrag").bounding_box()
+    page.mouse.move(area["x"] + area["width"] * 0.2, area["y"] + area["height"] / 2)
+    page.wait_for_function("before => document.querySelector('#timeline .at-step').innerText !== before", arg=at_peak)
+    slider = page.get_by_label("Step", exact=True)
+    slider.focus()
+    page.keyboard.press("Home")
+    assert "step 1 of" in panel.inner_text()
+    assert "step 1 of" in (slider.get_attribute("aria-valuetext") or "")
+
+
+def test_the_measured_step_is_gone_through_by_keyboard(page: Any) -> None:
+    page.locator("#tab-step").click()
+    canvas, panel = page.locator("#profile canvas"), page.locator("#profile .at-step")
+    painted = """canvas => {
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      return new Set(data.filter((_, k) => k % 4 === 0)).size;
+    }"""
+    assert canvas.evaluate(painted) > 3
+    canvas.focus()
+    seen = {panel.inner_text()}
+    for key in ("Home", "ArrowRight", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+        seen.add(panel.inner_text())
+    assert len(seen) == 5
+    page.keyboard.press("+")
+    assert panel.locator("a").get_attribute("href").startswith("#layers/")
+    page.locator("#table-runs a").first.click()
+    assert chosen_tab(page) == "Layers"
+
+
+def test_the_graph_opens_scopes_and_shows_costs(page: Any) -> None:
+    page.locator("#tab-graph").click()
+    boxes = page.locator("#picture .box")
+    before = boxes.count()
+    page.get_by_label("Boxes show").select_option("flops")
+    assert "TFLOP · " in page.locator("#picture").text_content()
+    scope = page.locator("#picture .box.scope").first
+    scope.focus()
+    page.keyboard.press("Enter")
+    assert boxes.count() > before
+    assert page.locator("#picture .box[aria-expanded='true']").count() == 1
+    page.locator("#query").fill("unet/decoder1/conv2/Relu")
+    page.keyboard.press("Enter")
+    assert page.locator("#details h2").inner_text() == "unet/decoder1/conv2/Relu"
+    assert "reads" in page.locator("#details").inner_text()
+
+
+def test_colors_follow_the_system_and_the_reader(browser: Any, folder: Path) -> None:
+    page = browser.new_page(color_scheme="dark")
+    show(page, folder, "full", "#memory")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(ground)
+    text = "getComputedStyle(document.querySelector('#timeline .xtick text')).fill"
+    in_dark = page.evaluate(text)
+    page.locator("#theme").select_option("light")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)" != dark
+    assert page.evaluate(text) != in_dark, "charts are drawn anew"
+    page.close()
+
+
+def test_paper_shows_all_tabs_in_light(browser: Any, folder: Path) -> None:
+    page = browser.new_page(color_scheme="dark")
+    show(page, folder, "full")
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert all(panel.is_visible() for panel in page.locator('[role="tabpanel"]').all())
+    assert page.locator("#theme").is_hidden()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert sum(panel.is_visible() for panel in page.locator('[role="tabpanel"]').all()) >= 1
+    page.close()
+
+
+@pytest.mark.parametrize("width", [400, 800])
+def test_nothing_scrolls_sideways_on_a_narrow_screen(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    for tab in page.locator('[role="tab"]').all():
+        tab.click()
+        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0, tab.inner_text()
+
+
+def test_a_sweep_shows_both_lines_and_the_budget(page: Any, folder: Path) -> None:
+    show(page, folder, "sweep")
+    assert page.locator("#sweep .scatterlayer .trace").count() == 4
+    assert "budget 350 MiB" in page.locator("#sweep .plot").text_content()
+    assert page.locator("h1").inner_text() == "<b>step</b>"
+    assert "planned: 50.0 MiB at 1" in page.locator("#sweep-caption").inner_text().replace("\xa0", " ")
+
+
+def test_without_scripts_everything_is_there(browser: Any, folder: Path) -> None:
+    page = browser.new_page(java_script_enabled=False)
+    page.goto((folder / "full.html").as_uri())
+    assert page.locator("#table-layers").is_visible()
+    assert page.locator("#table-runs").is_visible()
+    page.close()
