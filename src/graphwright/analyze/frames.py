@@ -236,7 +236,7 @@ def choose_sides(
         if number is not None:
             dropped.add((predicate, 0 if number else 1))
             continue
-        both = [sum(cost_of(n) for n in by_side.get((predicate, k), ()) if not counts.sides[n] & dropped) for k in (0, 1)]
+        both = [sum((cost_of(n) for n in by_side.get((predicate, k), ()) if not counts.sides[n] & dropped), 0.0) for k in (0, 1)]
         costs[predicate] = (both[0], both[1])
         dropped.add((predicate, 0 if both[1] >= both[0] else 1))
     return frozenset(dropped), costs

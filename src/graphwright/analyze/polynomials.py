@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-FITTED_AT = (2, 3, 5, 7)  # a batch of one example is often a special case: there is nothing to add up
-CHECKED_AT = 11
 _TOLERANCE = Fraction(1, 10**9)  # figures are floats: thirds of cubes are not exact
 
 
@@ -27,9 +25,10 @@ class Polynomial:
 
     def __call__(self, batch: int) -> float:
         """The figure at a batch size."""
-        return float(self._at(batch))
+        return float(self.at(batch))
 
-    def _at(self, batch: int) -> Fraction:
+    def at(self, batch: int) -> Fraction:
+        """The exact figure at a batch size."""
         total = Fraction(0)
         for coefficient in reversed(self.coefficients):
             total = total * batch + coefficient

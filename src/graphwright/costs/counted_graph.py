@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class Countable:
     Attributes:
         is_open: whether the first dimension of some input is open.
         feeds: shape by input; None is the open dimension.
+        read: what was read already, by batch size.
     """
 
     target: Any
@@ -58,6 +59,7 @@ class Countable:
     batch: int | None
     is_open: bool = False
     feeds: Mapping[str, tuple[int | None, ...]] | None = None
+    read: Mapping[int, CountedGraph] = field(default_factory=dict[int, CountedGraph])
 
     def at(self, batch: int | None = None) -> CountedGraph:
         """The flat graph, read anew, with this size where the batch is open.
@@ -65,6 +67,8 @@ class Countable:
         Raises:
             UnknownShapeError: a dimension is not known.
         """
+        if batch is not None and batch in self.read:
+            return self.read[batch]
         if self.outputs is not None or is_graph(self.target):
             return _from_graph(self.target, self.given or {}, self.outputs, batch)
         traced = trace(self.target, feeds=self.given, inputs=self.inputs, mode=self.mode, batch=self.batch, open_batch=batch)
@@ -105,17 +109,12 @@ def countable(
         return closed, closed.at()
     except (UnknownShapeError, ArgumentError) as error:
         try:
-            one, two = closed.at(1), _feeds_at(closed, 2)
+            one, two = closed.at(1), closed.at(2)
         except GraphwrightError:
             raise error from None
-        opened = {name: tuple(None if a != b else a for a, b in zip(shape, two[name], strict=True)) for name, shape in one.feeds.items()}
-        return Countable(target, feeds, inputs, fetched, mode, batch, True, opened), one
-
-
-def _feeds_at(target: Countable, size: int) -> Mapping[str, tuple[int, ...]]:
-    if target.outputs is not None or is_graph(target.target):
-        return _from_graph(target.target, target.given or {}, target.outputs, size).feeds
-    return trace(target.target, feeds=target.given, inputs=target.inputs, mode=target.mode, batch=target.batch, open_batch=size).feeds
+        pairs = {name: zip(shape, two.feeds[name], strict=True) for name, shape in one.feeds.items()}
+        opened = {name: tuple(None if a != b else a for a, b in pair) for name, pair in pairs.items()}
+        return Countable(target, feeds, inputs, fetched, mode, batch, True, opened, {1: one, 2: two}), one
 
 
 def is_graph(target: Any) -> bool:

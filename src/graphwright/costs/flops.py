@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from graphwright.analyze.flop_execution import Execution
 from graphwright.analyze.flop_tally import Sums, Tally
 from graphwright.analyze.flops import register_flops as register_flops
-from graphwright.analyze.polynomials import CHECKED_AT, FITTED_AT, Polynomial, fit_polynomial
 from graphwright.analyze.trip_counts import TripCount
-from graphwright.costs.counted_graph import Countable, CountedGraph, countable
-from graphwright.errors import UnknownShapeError
+from graphwright.costs.counted_graph import CountedGraph, countable
+from graphwright.costs.flop_formulas import count_open
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 from graphwright.run.measure_loops import measure_trip_counts
@@ -20,7 +19,6 @@ from graphwright.source.attributes import constant_array
 from graphwright.train.summary import count_executed
 from graphwright.train.targets import Feed, Mode
 
-_ONE = 1
 _HOW = {
     "FLOPs": "counted per operation from static shapes, a multiply-add as two, windows at borders in full; what no fetch and no effect "
     "needs is left out",
@@ -72,10 +70,8 @@ def count_flops(
     """
     read, first = countable(target, feeds, inputs, outputs, mode, batch)
     if not read.is_open:
-        graph, execution, found = _count(first)
-        return _result(graph, execution, found, graph.feeds)
-    counted = {size: _count(first if size == _ONE else read.at(size)) for size in (_ONE, *FITTED_AT, CHECKED_AT)}
-    return _formulas(read, counted)
+        return _result(*_count(first))
+    return count_open(read, lambda graph: _result(*_count(graph)))
 
 
 def _count(counted: CountedGraph) -> tuple[CountedGraph, Execution, Tally]:
@@ -94,11 +90,11 @@ class _Measured(TripCount):
     """A trip count that one run gave."""
 
 
-def _result(counted: CountedGraph, execution: Execution, found: Tally, feeds: Mapping[str, tuple[int | None, ...]]) -> FlopCount:
+def _result(counted: CountedGraph, execution: Execution, found: Tally) -> FlopCount:
     whole = found.whole
     return FlopCount(
         name=counted.name,
-        feeds=feeds,
+        feeds=counted.feeds,
         node_count=whole.ops,
         forward=whole.flops["forward"],
         backward=whole.flops["backward"],
@@ -149,59 +145,3 @@ def _words(trip: TripCount) -> str:
     return {"exact": times, "at most": f"at most {times}; all are counted", "unknown": "depends on data: figures are per iteration"}[
         trip.kind
     ]
-
-
-def _formulas(read: Countable, counted: Mapping[int, tuple[CountedGraph, Execution, Tally]]) -> FlopCount:
-    """The figures at several batch sizes as polynomials."""
-    results = {size: _result(graph, execution, found, graph.feeds) for size, (graph, execution, found) in counted.items()}
-    one = results.pop(_ONE)
-    first = results[CHECKED_AT]
-
-    def fitted(name: str, figure: Callable[[FlopCount], float]) -> Polynomial:
-        figures = {size: figure(result) for size, result in results.items()}
-        found = fit_polynomial(figures)
-        if found is None:
-            listed = ", ".join(f"{value:g} at {size}" for size, value in figures.items())
-            raise UnknownShapeError(
-                f"{name} is no polynomial of the batch size: {listed}",
-                where=f"target {first.name!r}",
-                cause="the step computes otherwise for some sizes",
-                remedy="give the batch size: feeds={name: shape}, or batch=...",
-            )
-        return found
-
-    def rows(of: Callable[[FlopCount], Mapping[str, FlopRow]]) -> dict[str, FlopRow]:
-        empty = FlopRow("", 0, 0.0, 0.0, 0.0, 0.0)
-        found: dict[str, FlopRow] = {}
-        for name, row in of(first).items():
-            formula = fitted(f"the FLOPs of {name!r}", lambda result, name=name: of(result).get(name, empty).total)
-            found[name] = FlopRow(name, row.ops, math.nan, math.nan, math.nan, math.nan, row.unknown, formula)
-        return found
-
-    figures: dict[str, Callable[[FlopCount], float]] = {
-        "forward": lambda r: r.forward,
-        "backward": lambda r: r.backward,
-        "optimizer": lambda r: r.optimizer,
-        "total": lambda r: r.total,
-        "bytes_moved": lambda r: r.bytes_moved,
-    }
-    formulas = {name: fitted(name, figure) for name, figure in figures.items()}
-    how = f"polynomials through the figures at batch sizes {', '.join(map(str, FITTED_AT))}, checked at {CHECKED_AT}"
-    if any(abs(formulas[name](_ONE) - figure(one)) > 0.5 for name, figure in figures.items()):
-        how += f"; they hold from 2 on: at 1 there are {figures['total'](one):,.0f} FLOPs and {one.bytes_moved:,.0f} bytes moved"
-    return FlopCount(
-        name=first.name,
-        feeds=read.feeds or {},
-        node_count=first.node_count,
-        forward=math.nan,
-        backward=math.nan,
-        optimizer=math.nan,
-        bytes_moved=math.nan,
-        unknown=first.unknown,
-        per_op_type=rows(lambda r: r.per_op_type),
-        per_layer=rows(lambda r: r.per_layer),
-        how={**first.how, "formulas": how},
-        loops=first.loops,
-        branches=first.branches,
-        formulas=formulas,
-    )

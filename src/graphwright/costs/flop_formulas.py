@@ -1,0 +1,100 @@
+"""FLOPs with an open batch size: counted at several sizes, joined to polynomials."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from graphwright.analyze.polynomials import Polynomial, fit_polynomial
+from graphwright.costs.counted_graph import Countable, CountedGraph
+from graphwright.errors import UnknownShapeError
+from graphwright.report.flop_count import FlopCount, FlopRow
+
+_SIZES = (2, 3, 5, 7)  # a batch of one example is often a special case: there is nothing to add up
+_MORE_SIZES = (2, 3, 5, 7, 11)  # where a cube is in it
+_FIGURES: Mapping[str, Callable[[FlopCount], float]] = {
+    "forward": lambda r: r.forward,
+    "backward": lambda r: r.backward,
+    "optimizer": lambda r: r.optimizer,
+    "total": lambda r: r.total,
+    "bytes_moved": lambda r: r.bytes_moved,
+}
+_NONE = FlopRow("", 0, 0.0, 0.0, 0.0, 0.0)
+
+
+def count_open(target: Countable, count: Callable[[CountedGraph], FlopCount]) -> FlopCount:
+    """The figures as polynomials of the batch size, fitted through all sizes but the largest, and checked there.
+
+    Raises:
+        UnknownShapeError: a figure is no polynomial of the batch size.
+    """
+    one = count(target.at(1))
+    results = {size: count(target.at(size)) for size in _SIZES}
+    try:
+        return _joined(target, one, results)
+    except UnknownShapeError:
+        return _joined(target, one, results | {size: count(target.at(size)) for size in _MORE_SIZES if size not in results})
+
+
+def _joined(target: Countable, one: FlopCount, results: Mapping[int, FlopCount]) -> FlopCount:
+    largest = max(results)
+    last = results[largest]
+    formulas = {name: _fitted(name, results, figure) for name, figure in _FIGURES.items()}
+    how = f"polynomials through the figures at batch sizes {', '.join(str(s) for s in results if s != largest)}, checked at {largest}"
+    if any(abs(formulas[name](1) - figure(one)) > 0.5 for name, figure in _FIGURES.items()):
+        how += f"; they hold from 2 on: at 1 there are {one.total:,.0f} FLOPs and {one.bytes_moved:,.0f} bytes moved"
+    branches = {"branches": f"{last.how['branches']}; their figures are those at batch size {largest}"} if last.branches else {}
+    return replace(
+        last,
+        feeds=target.feeds or {},
+        forward=math.nan,
+        backward=math.nan,
+        optimizer=math.nan,
+        bytes_moved=math.nan,
+        per_op_type=_rows(results, lambda r: r.per_op_type),
+        per_layer=_rows(results, lambda r: r.per_layer),
+        how={**last.how, "formulas": how, **branches},
+        loops=_loops(results),
+        formulas=formulas,
+    )
+
+
+def _fitted(name: str, results: Mapping[int, FlopCount], figure: Callable[[FlopCount], float]) -> Polynomial:
+    figures = {size: figure(result) for size, result in results.items()}
+    found = fit_polynomial(figures)
+    if found is None:
+        listed = ", ".join(f"{value:g} at {size}" for size, value in figures.items())
+        raise UnknownShapeError(
+            f"{name} is no polynomial of the batch size: {listed}",
+            where=f"target {next(iter(results.values())).name!r}",
+            cause="the step computes otherwise for some sizes",
+            remedy="give the batch size: feeds={name: shape}, or batch=...",
+        )
+    return found
+
+
+def _rows(results: Mapping[int, FlopCount], of: Callable[[FlopCount], Mapping[str, FlopRow]]) -> dict[str, FlopRow]:
+    found: dict[str, FlopRow] = {}
+    for name, row in of(results[max(results)]).items():
+        formula = _fitted(f"the FLOPs of {name!r}", results, lambda result, name=name: of(result).get(name, _NONE).total)
+        found[name] = FlopRow(name, row.ops, math.nan, math.nan, math.nan, math.nan, row.unknown, formula)
+    return found
+
+
+def _loops(results: Mapping[int, FlopCount]) -> dict[str, str]:
+    """In words, how often each loop runs; where that depends on the batch size, as a polynomial."""
+    largest = max(results)
+    found: dict[str, str] = {}
+    for name, words in results[largest].loops.items():
+        said = [result.loops.get(name, "") for result in results.values()]
+        found[name] = words if len(set(said)) == 1 else _formula_of(said, results) or f"{words} at batch size {largest}"
+    return found
+
+
+def _formula_of(said: list[str], results: Mapping[int, FlopCount]) -> str:
+    if not all(words.partition(" ")[2] in ("iteration", "iterations") for words in said):
+        return ""
+    counts = [float(words.partition(" ")[0].replace(",", "")) for words in said]
+    formula = fit_polynomial(dict(zip(results, counts, strict=True)))
+    return "" if formula is None else f"{formula} iterations"
