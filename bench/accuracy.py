@@ -43,22 +43,32 @@ BATCHES = {
     "mlp1000": (256, 512, 1024),
     "lstm": (16, 32, 64),
 }
-SMALL_BATCH = {"unet": 8, "resnet50": 16, "densenet121": 16, "transformer": 4, "transformer_bfloat16": 4, "mlp1000": 2048, "lstm": 64}
+SMALL_BATCHES = {  # large, for below some ten megabytes the kernel's count of pages is too coarse
+    "unet": (16, 32, 64),
+    "resnet50": (64, 128, 256),
+    "densenet121": (64, 128, 256),
+    "transformer": (16, 32, 64),
+    "transformer_bfloat16": (16, 32, 64),
+    "mlp1000": (8192, 16384, 32768),
+    "lstm": (128, 256, 512),
+}
 MODES = ("train", "infer")
 THREADS = (1, 2)
-_NUMBERINGS = {"lstm": 3}
+_SIMULATIONS = 3
 
 
 class Accuracy:
     """Measures one model and keeps its rows in the file."""
 
-    def __init__(self, name: str, path: Path, console: Console, *, quick: bool, again: bool) -> None:
+    def __init__(self, name: str, path: Path, console: Console, *, size: str, quick: bool, again: bool, batches: Sequence[int]) -> None:
         self.name, self.path, self.console, self.quick = name, path, console, quick
-        self.size = "small" if quick else "full"
-        self.batches = (SMALL_BATCH[name],) if quick else BATCHES[name]
+        self.size = size
+        usual = (BATCHES if size == "full" else SMALL_BATCHES)[name]
+        self.middle = usual[1]
+        self.batches = tuple(batches) or (usual[1:2] if quick else usual)
         self.results = AccuracyResults.read(path)
         self.known = {} if again else {row.key: (row.measured_bytes, row.resident_bytes, row.how) for row in self.results.peaks}
-        self.results.drop(name)
+        self.results.drop(name, size, self.batches)
         self.records = Path(tempfile.gettempdir()) / "graphwright-accuracy"
         self.records.mkdir(exist_ok=True)
 
@@ -90,14 +100,14 @@ class Accuracy:
         flat = flatten(traced.function, traced.shapes_by_position)
         tasks = map_tasks(flat)
         grappler = grappler_peak_bytes(traced.function)
-        steps = 1 if not self.quick else 2
+        steps = 1 if self.size == "full" else 3
         fixed, predicted = fixed_order(traced)
         key = (self.name, self.size, mode, batch, "ordered", max(THREADS))
         measured = self.known.get(key) or _figures(
             measure(fixed, inputs, time=False, steps=steps, inter_op_threads=max(THREADS), grappler=False)
         )
         yield PeakRow(*key, *measured[:2], predicted, predicted, predicted, grappler, measured[2])
-        for threads in THREADS if batch == self.batches[len(self.batches) // 2] else THREADS[-1:]:
+        for threads in THREADS if batch == self.middle else THREADS[-1:]:
             key = (self.name, self.size, mode, batch, "executor", threads)
             record = self.records / ("-".join(map(str, key)) + ".pb")
             if key in self.known and record.exists():
@@ -108,8 +118,8 @@ class Accuracy:
                 graphs = [max(graphs, key=len)]
                 record.write_bytes(graphs[0])
             ran = read_executed_graph(graphs, like=flat.graph)
-            same = executor_peak(traced, flat.graph, tasks, threads=threads, simulations=1, graphs=[ran])
-            anew = executor_peak(traced, flat.graph, tasks, threads=threads, simulations=_NUMBERINGS.get(self.name, 5))
+            same = executor_peak(traced, flat.graph, tasks, threads=threads, simulations=1, graphs=[ran] * _SIMULATIONS)
+            anew = executor_peak(traced, flat.graph, tasks, threads=threads, simulations=_SIMULATIONS)
             low, high = min(anew.low_bytes, same.low_bytes), max(anew.high_bytes, same.high_bytes)
             yield PeakRow(*key, *measured[:2], same.peak_bytes, low, high, grappler, measured[2])
 
@@ -172,6 +182,8 @@ def _run_models(options: argparse.Namespace, path: Path) -> int:
     died = 0
     for name in options.models:
         command = [sys.executable, "-m", "bench.accuracy", "--child", "--models", name, "--json", str(path)]
+        command += ["--size", options.size]
+        command += ["--batches", *map(str, options.batches)] if options.batches else []
         command += [f"--{flag}" for flag in ("quick", "again") if getattr(options, flag)]
         died += subprocess.run(command, check=False).returncode != 0
     return died
@@ -182,6 +194,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", nargs="+", choices=tuple(BATCHES), default=None, metavar="MODEL", help=", ".join(BATCHES))
     parser.add_argument("--quick", action="store_true", help="small models, one batch size each; by default unet and transformer")
     parser.add_argument("--json", type=Path, default=None, help="the file for the results; default bench/results/accuracy.json")
+    parser.add_argument("--size", choices=("full", "small"), default=None, help="of the models; small with --quick, else full")
+    parser.add_argument("--batches", nargs="+", type=int, default=[], help="batch sizes instead of the usual three of a model")
     parser.add_argument("--again", action="store_true", help="measure anew what the file has; else only the predictions are made anew")
     parser.add_argument("--from-json", type=Path, default=None, help="print the tables of a file as Markdown and stop")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -191,12 +205,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"there is no file {options.from_json}")
         print(as_markdown(AccuracyResults.read(options.from_json)))
         return 0
+    options.size = options.size or ("small" if options.quick else "full")
     options.models = options.models or (["unet", "transformer"] if options.quick else list(BATCHES))
     console = Console()
-    name = "accuracy-quick.json" if options.quick else "accuracy.json"
-    path = options.json or Path(__file__).parent / "results" / name
+    path = options.json or Path(__file__).parent / "results" / ("accuracy-quick.json" if options.quick else "accuracy.json")
     if options.child:
-        Accuracy(options.models[0], path, console, quick=options.quick, again=options.again).run()
+        Accuracy(
+            options.models[0], path, console, size=options.size, quick=options.quick, again=options.again, batches=options.batches
+        ).run()
         return 0
     died = _run_models(options, path)
     print_tables(AccuracyResults.read(path), console)

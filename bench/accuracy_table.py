@@ -51,6 +51,11 @@ class PeakRow:
         return self.predicted_bytes / self.measured_bytes - 1
 
     @property
+    def in_range(self) -> bool:
+        """Whether the measured peak lies in the predicted range, give or take the goal."""
+        return self.low_bytes * (1 - GOAL) <= self.measured_bytes <= self.high_bytes * (1 + GOAL)
+
+    @property
     def grappler_error(self) -> float:
         """Of Grappler's estimate."""
         return self.grappler_bytes / self.measured_bytes - 1
@@ -91,14 +96,31 @@ class AccuracyResults:
         new.write_text(json.dumps({"peaks": [asdict(r) for r in self.peaks], "flops": [asdict(r) for r in self.flops]}, indent=1) + "\n")
         new.replace(path)
 
-    def drop(self, model: str) -> None:
-        """Forget the rows of a model."""
-        self.peaks = [row for row in self.peaks if row.model != model]
-        self.flops = [row for row in self.flops if row.model != model]
+    def drop(self, model: str, size: str, batches: Sequence[int]) -> None:
+        """Forget the rows of a model at these batch sizes."""
+
+        def stays(row: PeakRow | FlopRow) -> bool:
+            return (row.model, row.size) != (model, size) or row.batch not in batches
+
+        self.peaks = [row for row in self.peaks if stays(row)]
+        self.flops = [row for row in self.flops if stays(row)]
 
 
-PEAK_COLUMNS = ("model", "mode", "batch", "order", "threads", "measured MiB", "predicted MiB", "error", "range MiB", "Grappler")
-FLOP_COLUMNS = ("model", "mode", "batch", "GFLOP", "tf.compat.v1.profiler", "difference", "uncounted ops")
+PEAK_COLUMNS = (
+    "model",
+    "size",
+    "mode",
+    "batch",
+    "order",
+    "threads",
+    "measured MiB",
+    "predicted MiB",
+    "error",
+    "range MiB",
+    "in it",
+    "Grappler",
+)
+FLOP_COLUMNS = ("model", "size", "mode", "batch", "GFLOP", "tf.compat.v1.profiler", "difference", "uncounted ops")
 
 
 def peak_cells(row: PeakRow) -> tuple[str, ...]:
@@ -106,6 +128,7 @@ def peak_cells(row: PeakRow) -> tuple[str, ...]:
     span = f"{row.low_bytes / MIB:,.1f} to {row.high_bytes / MIB:,.1f}" if row.order == "executor" else ""
     return (
         row.model,
+        row.size,
         row.mode,
         str(row.batch),
         row.order,
@@ -114,6 +137,7 @@ def peak_cells(row: PeakRow) -> tuple[str, ...]:
         f"{row.predicted_bytes / MIB:,.1f}",
         f"{100 * row.error:+.1f} %",
         span,
+        ("yes" if row.in_range else "no") if span else "",
         f"{100 * row.grappler_error:+.0f} %",
     )
 
@@ -123,6 +147,7 @@ def flop_cells(row: FlopRow) -> tuple[str, ...]:
     difference = f"{100 * (row.profiler_flops / row.flops - 1):+.1f} %" if row.flops else ""
     return (
         row.model,
+        row.size,
         row.mode,
         str(row.batch),
         f"{row.flops / 1e9:,.3f}",
@@ -142,8 +167,9 @@ def verdict(rows: Sequence[PeakRow]) -> str:
             worst = max(mine, key=lambda row: abs(row.error))
             theirs = sum(abs(row.grappler_error) <= GOAL for row in mine)
             parts.append(
-                f"{words}: {within} of {len(mine)} within {100 * GOAL:.0f} % (Grappler: {theirs}), "
-                f"worst {100 * worst.error:+.1f} % ({worst.model}, {worst.mode}, batch {worst.batch}, threads {worst.threads})"
+                f"{words}: {within} of {len(mine)} within {100 * GOAL:.0f} %, {sum(row.in_range for row in mine)} in the predicted range "
+                f"give or take {100 * GOAL:.0f} % (Grappler: {theirs}), "
+                f"worst {100 * worst.error:+.1f} % ({worst.model} {worst.size}, {worst.mode}, batch {worst.batch}, threads {worst.threads})"
             )
     return "; ".join(parts)
 
@@ -153,7 +179,7 @@ def print_tables(results: AccuracyResults, console: Console) -> None:
     for title, columns, cells in _tables(results):
         table = Table(title=title, title_justify="left")
         for index, column in enumerate(columns):
-            table.add_column(column, justify="left" if index < 2 else "right")
+            table.add_column(column, justify="left" if index < 3 else "right")
         for row in cells:
             table.add_row(*row)
         console.print(table)
@@ -164,13 +190,17 @@ def as_markdown(results: AccuracyResults) -> str:
     """Both tables, as Markdown."""
     lines: list[str] = []
     for title, columns, cells in _tables(results):
-        lines += [f"**{title}**", "", f"| {' | '.join(columns)} |", f"|{'---|' * 2}{'---:|' * (len(columns) - 2)}"]
+        lines += [f"**{title}**", "", f"| {' | '.join(columns)} |", f"|{'---|' * 3}{'---:|' * (len(columns) - 3)}"]
         lines += [f"| {' | '.join(row)} |" for row in cells] + [""]
     return "\n".join([*lines, verdict(results.peaks)])
 
 
 def _tables(results: AccuracyResults) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
     return [
-        ("Peak memory, predicted and measured", PEAK_COLUMNS, [peak_cells(row) for row in results.peaks]),
-        ("FLOPs of a step", FLOP_COLUMNS, [flop_cells(row) for row in results.flops]),
+        ("Peak memory, predicted and measured", PEAK_COLUMNS, [peak_cells(row) for row in sorted(results.peaks, key=_place)]),
+        ("FLOPs of a step", FLOP_COLUMNS, [flop_cells(row) for row in sorted(results.flops, key=_place)]),
     ]
+
+
+def _place(row: PeakRow | FlopRow) -> tuple[object, ...]:
+    return row.size, row.model, row.mode != "train", row.batch

@@ -99,14 +99,14 @@ def test_a_second_thread_takes_the_oldest_task_and_both_hold_their_tensors() -> 
     assert 2 * BLOCK <= two.peak_bytes < 2.01 * BLOCK
 
 
-def test_a_seed_shuffles_only_many_roots() -> None:
+def test_a_seed_shuffles_what_tensorflow_keeps_in_a_hash_table() -> None:
     def reads(count: int) -> Graph:
         graph = Graph()
         for k in range(count):
             make(graph, "Exp", f"e{k}", make(graph, "Const", f"c{k}"))
         return graph
 
-    few, many = reads(10), reads(100)
+    few, many = reads(8), reads(100)
     assert run(few, seed=3).order == run(few).order
     assert run(many, seed=3).order != run(many).order
     assert run(many, seed=3).order == run(many, seed=3).order

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphwright.analyze.executor_memory import Buffer, Constant, Memory, PeakState
-from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, Numbered, execute, number_nodes
+from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, Numbered, execute, number_nodes, shuffled
 from graphwright.ir.graph import Graph, Node
 
 _EARLIER_STEPS = 2
@@ -82,7 +82,10 @@ class Frames:
         self.memory = memory
         self.time_of = time_of
         self.times: dict[int, float] = {}
+        self.edges = numbered.edges if self.chance is None else tuple(shuffled(edges, self.chance) for edges in numbered.edges)
         self.varied: dict[int, float] = {}
+        self.quick: dict[int, bool] = {}
+        self.interrupted = 0.0 if self.chance is None else self.chance.random()
         self.running: dict[Token, _Running] = {}
         self.types = [node.op_type for node in numbered.nodes]
         self.children: dict[tuple[_Frame, int, str], _Frame] = {}
@@ -104,7 +107,7 @@ class Frames:
     def is_cheap(self, token: Token) -> bool:
         """Whether its kernel runs in the thread that made it ready."""
         k = token.node
-        return token.dead or self.types[k] in CHEAP or (self.runs[k] >= RUNS_TO_CHEAP and self._time(k) < QUICK_S)
+        return token.dead or self.types[k] in CHEAP or (self.runs[k] >= RUNS_TO_CHEAP and self._is_quick(k))
 
     def start(self, token: Token) -> float:
         """Run the kernel on buffers; returns its time."""
@@ -126,6 +129,12 @@ class Frames:
         if k not in self.times:
             self.times[k] = self.time_of(self.numbered.nodes[k])
         return self.times[k]
+
+    def _is_quick(self, k: int) -> bool:
+        """Whether the kernel is known to be short; an interruption while it ran makes TensorFlow take it for long for a while."""
+        if k not in self.quick:
+            self.quick[k] = self._time(k) < QUICK_S and (self.chance is None or self.chance.random() >= self.interrupted)
+        return self.quick[k]
 
     def _varied(self, k: int) -> float:
         """The time of a kernel on a machine where it is somewhat slower or faster than estimated."""
@@ -195,7 +204,7 @@ class Frames:
 
     def _activate(self, k: int, frame: _Frame, at: int, outputs: Sequence[Buffer | None], dead: bool, ready: list[Token]) -> None:
         iteration = frame.iterations[at]
-        edges = self.numbered.edges[k]
+        edges = self.edges[k]
         for reader, i, o in edges.data:
             buffer = None if dead else outputs[o]
             if self.types[reader] in _MERGE:

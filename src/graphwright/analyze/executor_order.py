@@ -10,8 +10,8 @@ So a single thread runs depth first: of two readers of a gradient, the one added
 that follows from the first is done. Which order that is depends on the numbering of the nodes alone, so
 the order of one thread is predicted, not guessed; with more threads it depends on the durations too.
 
-One thing is left to chance, also with one thread: the nodes without inputs (reads of variables) wait for one node, and
-beyond 64 readers TensorFlow keeps them in a hash table of pointers. `seed` shuffles them, and varies the durations.
+One thing is left to chance, also with one thread: a node with more than 8 readers keeps them in a hash table of pointers, and so
+does the node that all nodes without inputs wait for. `seed` shuffles them, and varies the durations.
 
 Sources, TensorFlow 2.21: common_runtime/executor.cc (`ExecutorState::ScheduleReady`), simple_propagator_state.cc,
 propagator_state.cc, graph_constructor.cc (the numbering), graph/edgeset.h; Eigen/CXX11/src/ThreadPool/NonBlockingThreadPool.h.
@@ -44,7 +44,7 @@ QUICK_S = 5.2e-6
 The time is that of `analyze.time_model`, which adds 3e-6 s to every kernel."""
 TIME_SPREAD = 0.4
 """Standard deviation of the logarithm of measured over estimated time, by which simulations with a seed vary each kernel."""
-_SHUFFLED_FROM = 64  # gtl::EdgeSet keeps that many edges in order
+_ORDERED_EDGES = 8  # EdgeSet keeps so many edges as they came
 _WAKE_S = 2e-5  # until a thread that waits sees new work
 
 
@@ -125,6 +125,13 @@ def _with_edges(order: Sequence[Node]) -> Numbered:
     return Numbered(tuple(order), edges, counts, tuple(k for k, count in enumerate(counts) if not count))
 
 
+def shuffled(edges: Edges, chance: random.Random) -> Edges:
+    """The edges in an order that TensorFlow may walk them in."""
+    if len(edges.data) + len(edges.control) <= _ORDERED_EDGES:
+        return edges
+    return Edges(tuple(chance.sample(edges.data, len(edges.data))), tuple(chance.sample(edges.control, len(edges.control))))
+
+
 class Propagator(Protocol[Token]):
     """What happens when nodes run."""
 
@@ -162,7 +169,7 @@ def execute(propagator: Propagator[Token], *, threads: int = 1, seed: int | None
         seed: shuffles what is ready at the start where TensorFlow does not keep its order; None leaves it as numbered.
     """
     roots = list(propagator.roots())
-    if seed is not None and len(roots) > _SHUFFLED_FROM:
+    if seed is not None and len(roots) > _ORDERED_EDGES:
         random.Random(seed).shuffle(roots)
     _Pool(propagator, threads).run(roots)
 

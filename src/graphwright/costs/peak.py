@@ -186,7 +186,7 @@ def _simulate(graph: Graph, tasks: TaskMap, threads: int, number: int) -> PeakSt
         constant=constant_array,
         resident_bytes=tasks.costs.resident_bytes,
         threads=threads,
-        seed=number or None,
+        seed=number,
         numbered=number_nodes(graph),
     )
 
