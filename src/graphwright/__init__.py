@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from graphwright.costs.inspection import SweepResult as SweepResult
     from graphwright.costs.inspection import inspect as inspect
     from graphwright.costs.inspection import sweep as sweep
+    from graphwright.costs.parameters import count_parameters as count_parameters
     from graphwright.costs.peak import predict_peak as predict_peak
+    from graphwright.costs.profile import Profile as Profile
+    from graphwright.costs.profile import profile as profile
     from graphwright.errors import ArgumentError as ArgumentError
     from graphwright.errors import FileFormatError as FileFormatError
     from graphwright.errors import GraphError as GraphError
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from graphwright.report.diff import diff as diff
     from graphwright.report.drawing import draw as draw
     from graphwright.report.flop_count import FlopCount as FlopCount
+    from graphwright.report.parameter_table import ParameterTable as ParameterTable
     from graphwright.report.peak_prediction import PeakPrediction as PeakPrediction
     from graphwright.report.results import Inspection as Inspection
     from graphwright.report.results import MemoryPlan as MemoryPlan
@@ -83,9 +87,11 @@ _HOME = {
     "MemoryPlan": "graphwright.report.results",
     "MissingDependencyError": "graphwright.errors",
     "OptimizedStep": "graphwright.train.optimize_memory",
+    "Profile": "graphwright.costs.profile",
     "PeakPrediction": "graphwright.report.peak_prediction",
     "StepCosts": "graphwright.report.comparison",
     "SweepResult": "graphwright.costs.inspection",
+    "ParameterTable": "graphwright.report.parameter_table",
     "UnknownShapeError": "graphwright.errors",
     "UnsupportedError": "graphwright.errors",
     "Verification": "graphwright.run.verify",
@@ -97,6 +103,7 @@ _HOME = {
     "compare": "graphwright.costs.compare",
     "convert_weights": "graphwright.transform.convert_dtype",
     "count_flops": "graphwright.costs.flops",
+    "count_parameters": "graphwright.costs.parameters",
     "diff": "graphwright.report.diff",
     "draw": "graphwright.report.drawing",
     "extract_submodel": "graphwright.transform.extract_submodel",
@@ -110,6 +117,7 @@ _HOME = {
     "optimize_memory": "graphwright.train.optimize_memory",
     "predict_peak": "graphwright.costs.peak",
     "read_costs": "graphwright.costs.baseline",
+    "profile": "graphwright.costs.profile",
     "register_flops": "graphwright.costs.flops",
     "remove_debug_ops": "graphwright.transform.remove_debug_ops",
     "rename_inputs": "graphwright.transform.rename_interface",

@@ -39,10 +39,10 @@ def backward_nodes(graph: Graph) -> frozenset[Node]:
 
 
 def _find_seeds(graph: Graph) -> list[Node]:
-    results = _ancestors([v.producer for v in graph.outputs])
+    results = data_ancestors([v.producer for v in graph.outputs])
     weights = {resource_of(v) for node in results for v in node.inputs if v.dtype.name == "resource" or is_reference(v)}
     updates = [n for n in graph.nodes if n not in results and any(v in weights for v in updated_variables(n))]
-    behind = _ancestors(updates) - results
+    behind = data_ancestors(updates) - results
     return [n for n in graph.nodes if n in behind and n.op_type == "Const" and n.outputs[0].dtype.name in _FLOATS]
 
 
@@ -67,7 +67,7 @@ def updated_variables(node: Node) -> tuple[Value, ...]:
     return ()
 
 
-def _ancestors(seeds: list[Node]) -> set[Node]:
+def data_ancestors(seeds: list[Node]) -> set[Node]:
     """What the seeds depend on, through data and through variables: a read depends on the writes that it waits for."""
     seen, stack = set(seeds), list(seeds)
     while stack:

@@ -86,6 +86,24 @@ def resource_of(value: Value) -> Value:
         return value
 
 
+def variable_key(value: Value) -> str:
+    """What tells the variable of a handle, a reference or an input apart from others.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> g = Graph()
+    >>> handles = [g.add_node("VarHandleOp", n, attrs={"shared_name": b"w"}, output_types=[(DTYPES["resource"], ())]) for n in "ab"]
+    >>> {variable_key(node.outputs[0]) for node in handles}
+    {'VarHandleOp::w'}
+    """
+    node = value.producer
+    if node.op_type not in VARIABLES:
+        return value.name
+    container, shared = node.attrs.get("container"), node.attrs.get("shared_name")
+    where = container.decode("utf-8", "replace") if isinstance(container, bytes) else ""
+    name = shared.decode("utf-8", "replace") if isinstance(shared, bytes) and shared else node.name
+    return f"{'VarHandleOp' if node.op_type == 'VarHandleOp' else 'Variable'}:{where}:{name}"
+
+
 def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
     """Pairs (input, output) that the CPU kernel may share, in the order in which it tries them.
 

@@ -75,13 +75,14 @@ def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
 
 def build_for_training(model: Any, data: Any) -> None:
     """Make all variables of the model, its optimizer and its metrics, so that none is made inside a traced step."""
-    if not all(layer.built for layer in model._flatten_layers()) or not model.optimizer.built or not _metrics_are_built(model):
+    if not all(layer.built for layer in model._flatten_layers()) or not model.optimizer.built or not metrics_are_built(model):
         model._symbolic_build(data_batch=data)
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
 
 
-def _metrics_are_built(model: Any) -> bool:
+def metrics_are_built(model: Any) -> bool:
+    """Whether the variables of the metrics and of the loss exist."""
     metrics = getattr(model, "_compile_metrics", None)
     loss = getattr(model, "_compile_loss", None)
     return (metrics is None or metrics.built) and (loss is None or loss.built)

@@ -1,0 +1,114 @@
+"""Batch norms that run in training mode, and whether something keeps their statistics.
+
+In training a batch norm normalizes with the mean and the variance of the batch, and somebody has to move the moving statistics towards
+them: inference uses those. Two forms are found: `FusedBatchNorm` kernels that are in training mode, and the arithmetic
+`(x - mean) * rsqrt(var + epsilon)` with moments over the first axis, which is that of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from graphwright.ir.constants import constant_array
+from graphwright.ir.dtypes import Shape
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import called_functions
+
+_HANDS_ON = frozenset({"Identity", "Squeeze", "Reshape", "Cast", "StopGradient", "EnsureShape"})
+_ARITHMETIC = _HANDS_ON | frozenset("Add AddV2 AddN Sub Mul RealDiv Neg".split())
+_DEVIATIONS = frozenset({"SquaredDifference", "Square"})
+_RECOMPUTED = "_graphwright_recomputed_from"
+_LIMIT = 64
+
+
+def unkept_batch_norms(body: Graph, nodes: Iterable[Node]) -> list[Node]:
+    """The batch norms in training mode of whose statistics nothing is assigned to a variable.
+
+    Statistics that leave the body, or that a called function gets, count as kept.
+
+    Args:
+        body: a graph or the body of a function.
+        nodes: those of it that run.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> g = Graph()
+    >>> x, c = ((DTYPES["float32"], (8, 4, 4, 3)), (DTYPES["float32"], (3,)))
+    >>> inputs = [g.add_node("Placeholder", f"p{k}", output_types=[t]).outputs[0] for k, t in enumerate((x, c, c, c, c))]
+    >>> norm = g.add_node("FusedBatchNormV3", "bn", inputs=inputs, attrs={"is_training": True}, output_types=[x, c, c, c, c, c])
+    >>> unkept_batch_norms(g, g.nodes)
+    [<Node bn = FusedBatchNormV3(p0:0, p1:0, p2:0, p3:0, p4:0)>]
+    """
+    results = frozenset(body.outputs)
+    found: list[Node] = []
+    for node in nodes:
+        if _RECOMPUTED in node.attrs:
+            continue
+        if node.op_type.startswith(("FusedBatchNorm", "_FusedBatchNorm")) and "Grad" not in node.op_type:
+            if node.attrs.get("is_training", True) is True and not any(_is_kept(v, results) for v in node.outputs[1:3]):
+                found.append(node)
+        elif node.op_type == "Rsqrt":
+            variance = _batch_variance(node)
+            if variance is not None and not _is_kept(variance, results):
+                found.append(node)
+    return found
+
+
+def _batch_variance(root: Node) -> Value | None:
+    """The variance of a batch that a batch norm written out in arithmetic divides by."""
+    total = root.inputs[0].producer
+    if total.op_type not in ("Add", "AddV2") or len(total.inputs) != 2:
+        return None
+    for value in total.inputs:
+        node = value.producer
+        while node.op_type in _HANDS_ON and node.inputs:
+            node = node.inputs[0].producer
+        if node.op_type != "Mean" or len(node.inputs) != 2:
+            continue
+        deviation = node.inputs[0].producer
+        if deviation.op_type in _DEVIATIONS and _is_over_batch(node) and not _is_of_weights(deviation):
+            return node.outputs[0]
+    return None
+
+
+def _is_over_batch(mean: Node) -> bool:
+    axes = constant_array(mean.inputs[1].producer)
+    if axes is None:
+        return False
+    shape = mean.inputs[0].shape
+    rank = len(shape) if shape is not None else 0
+    return bool(np.any(axes == 0)) or bool(rank and np.any(axes == -rank))
+
+
+def _is_of_weights(deviation: Node) -> bool:
+    """Whether it is of a variable: weights may be standardized, too."""
+    node = deviation.inputs[0].producer
+    while node.op_type in _HANDS_ON and node.inputs:
+        node = node.inputs[0].producer
+    return node.op_type == "ReadVariableOp"
+
+
+def _is_kept(statistic: Value, results: frozenset[Value]) -> bool:
+    """Whether a statistic of the batch, or arithmetic on it of the same size, is assigned, returned or handed to a function."""
+    size = _size(statistic.shape)
+    stack, seen = [statistic], {statistic}
+    while stack and len(seen) < _LIMIT:
+        value = stack.pop()
+        if value in results:
+            return True
+        for consumer in value.consumers:
+            if consumer.op_type.startswith("Assign") or called_functions(consumer):
+                return True
+            for after in consumer.outputs[:1]:
+                if after in seen or consumer.op_type not in _ARITHMETIC:
+                    continue
+                if size is None or consumer.op_type in _HANDS_ON or _size(after.shape) == size:
+                    seen.add(after)
+                    stack.append(after)
+    return False
+
+
+def _size(shape: Shape) -> Shape:
+    """The dimensions other than one."""
+    return None if shape is None else tuple(d for d in shape if d != 1)

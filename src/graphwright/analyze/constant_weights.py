@@ -1,0 +1,132 @@
+"""Constants that are weights, told from axes, shapes and factors by what reads them.
+
+A constant of numbers is a weight where it gets, as it is or through casts, transpositions and dequantization, to a place where an
+operation takes a weight (the filter of a convolution, a side of a product, the rows of a lookup), or is combined element by element
+with data and has more than one element (a bias, a scale).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphwright.analyze.parameters import Parameter, make_parameter
+from graphwright.analyze.variable_access import function_arguments
+from graphwright.ir.dtypes import element_count
+from graphwright.ir.edit.library import bodies, reached_functions
+from graphwright.ir.graph import Graph, Node, Value
+
+EVERY = -1
+_SLOTS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "SparseMatMul"), (0, 1)),
+    **dict.fromkeys(("Conv2D", "Conv3D", "Conv", "DepthwiseConv2dNative", "Dilation2D", "BiasAdd", "BiasAddV1"), (1,)),
+    **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput"), (1,)),
+    **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "_FusedBatchNormEx"), (1, 2, 3, 4)),
+    **dict.fromkeys(("_FusedConv2D", "_FusedConv3D", "_FusedMatMul", "_FusedDepthwiseConv2dNative"), tuple(range(1, 12))),
+    **dict.fromkeys(("Gather", "GatherV2", "GatherNd"), (0,)),
+    **dict.fromkeys(("Einsum", "BlockLSTM", "BlockLSTMV2", "LSTMBlockCell", "GRUBlockCell", "CudnnRNN", "CudnnRNNV3"), (EVERY,)),
+    **dict.fromkeys(("SparseTensorDenseMatMul",), (3,)),
+}
+_LOOKUPS = frozenset({"Gather", "GatherV2"})
+_HANDS_ON = frozenset(
+    "Identity IdentityN Cast Reshape Transpose Dequantize Squeeze ExpandDims Enter QuantizeV2 Bitcast Split SplitV ConcatV2 Pack Unpack "
+    "StridedSlice Slice Tile BroadcastTo Neg Rsqrt StopGradient RightShift LeftShift BitwiseAnd BitwiseOr BitwiseXor SpaceToBatchND BatchToSpaceND "
+    "FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsPerChannel FakeQuantWithMinMaxArgs UniformDequantize".split()
+)
+_PACKED = frozenset({"RightShift", "BitwiseAnd"})
+_ELEMENTWISE = frozenset("Add AddV2 Sub Mul RealDiv Maximum Minimum SquaredDifference".split())
+_NUMBERS = ("float", "bfloat", "complex", "qint", "quint", "int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2")
+_LIMIT = 64
+"""Nodes that are looked at behind one constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantWeights:
+    """The constants of a graph and of the functions that it reaches.
+
+    Attributes:
+        weights: those that are weights.
+        others: how many are not: axes, shapes, factors.
+        other_elements: of those.
+    """
+
+    weights: tuple[Parameter, ...]
+    others: int
+    other_elements: int
+
+
+def find_constant_weights(graph: Graph) -> ConstantWeights:
+    """Tell weights among the constants of a graph, of its functions, and among the tensors that a function captured.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> g = Graph()
+    >>> x, w = (g.add_node(op, op, output_types=[(DTYPES["float32"], (8, 8))]).outputs[0] for op in ("Placeholder", "Const"))
+    >>> y = g.add_node("MatMul", "y", inputs=[x, w], output_types=[(DTYPES["float32"], (8, 8))])
+    >>> [(p.name, p.elements) for p in find_constant_weights(g).weights]
+    [('Const', 64)]
+    """
+    weights: list[Parameter] = []
+    others = other_elements = 0
+    reached = set(reached_functions(graph, graph.nodes))
+    functions = {id(function.body): name for name, function in graph.functions.items() if name in reached}
+    for body in bodies(graph):
+        if body is not graph and id(body) not in functions:
+            continue
+        for node in body.nodes:
+            if node.op_type != "Const" or not node.outputs:
+                continue
+            use = weight_use(node.outputs[0], graph)
+            if use is None:
+                others += 1
+                other_elements += element_count(node.outputs[0].shape) or 0
+                continue
+            name = node.name if body is graph else f"{functions[id(body)]}/{node.name}"
+            weights.append(make_parameter(name, "constant", node.outputs[0].dtype, node.outputs[0].shape, use=use))
+    return ConstantWeights(tuple(weights), others, other_elements)
+
+
+def weight_use(value: Value, graph: Graph) -> str | None:
+    """What a value is used for where it is a weight ("" when that has no name), or None where it is none."""
+    if not value.dtype.name.startswith(_NUMBERS) or element_count(value.shape) == 0:
+        return None
+    stack, seen = [value], 0
+    is_many = (element_count(value.shape) or 0) > 1
+    notes: dict[str, None] = {}
+    found = False
+    while stack and seen < _LIMIT:
+        current = stack.pop()
+        for use in current.uses:
+            seen += 1
+            node = use.node
+            for name, position in function_arguments(node, use.index, graph):
+                function = graph.functions.get(name)
+                if function is not None and position < len(function.body.inputs):
+                    stack.append(function.body.inputs[position])
+            if _takes_weight(node, use.index, value):
+                found = True
+                if node.op_type in _LOOKUPS:
+                    notes["embedding"] = None
+                elif node.op_type.startswith(("FusedBatchNorm", "_FusedBatchNorm")) and use.index in (3, 4):
+                    notes["moving average"] = None
+            elif node.op_type in _HANDS_ON and (use.index == 0 or node.op_type in ("IdentityN", "Pack", "ConcatV2")):
+                if node.op_type in _PACKED:
+                    notes["packed"] = None
+                stack += node.outputs[use.index : use.index + 1] if node.op_type == "IdentityN" else node.outputs
+            elif node.op_type in _ELEMENTWISE and is_many:  # with another constant: what a fold has left
+                stack += node.outputs
+    if not found:
+        return None
+    if not value.dtype.name.startswith(("float", "bfloat", "complex")):
+        notes["quantized"] = None
+    return ", ".join(notes)
+
+
+def _takes_weight(node: Node, index: int, value: Value) -> bool:
+    slots = _SLOTS.get(node.op_type)
+    if slots is not None:
+        return index in slots or EVERY in slots
+    if node.op_type.startswith("Quantized") and "Pool" not in node.op_type:
+        return index == 1 or value.dtype.name.startswith("qint32")
+    if node.op_type not in _ELEMENTWISE or (element_count(value.shape) or 0) <= 1:
+        return False
+    return all(v.producer.op_type != "Const" for k, v in enumerate(node.inputs) if k != index)

@@ -1,0 +1,95 @@
+"""Which variables are the optimizer's own (momentum, second moments, counters, the learning rate), told by dataflow.
+
+A variable that is not trained and that the backward pass writes or reads is optimizer state, unless the forward pass computes with it.
+Arithmetic that leads to nothing but the backward pass and updates of weights is no forward computation. An average of other
+variables is nothing that the optimizer works with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+from graphwright.analyze.backward import data_ancestors
+from graphwright.analyze.variable_access import Access
+from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE, describe_update
+from graphwright.ir.graph import Graph, Node
+
+_ARITHMETIC = frozenset(
+    "Identity IdentityN Cast Reshape Mul Sub Add AddV2 Neg RealDiv Div DivNoNan Sqrt Rsqrt Square Pow Maximum Minimum Sign Gather GatherV2 "
+    "ResourceGather".split()
+)
+"""What optimizers compute an update with. A forward pass ends in other operations: it reduces to a loss."""
+
+
+def find_optimizer_state(
+    graph: Graph, accesses: Iterable[Access], trainable: AbstractSet[str], backward: AbstractSet[Node]
+) -> frozenset[str]:
+    """The keys of the variables that belong to the optimizer.
+
+    Args:
+        graph: without calls of functions.
+        accesses: of its variables.
+        trainable: keys of the variables that are trained.
+        backward: the nodes that depend on the gradient of the loss.
+
+    >>> find_optimizer_state(Graph(), [], set(), set())
+    frozenset()
+    """
+    every = list(accesses)
+    averages = {access.key for access in every if access.writes and describe_update(access) == AVERAGE_OF_VARIABLE}
+    candidates: dict[str, list[Access]] = {}
+    for access in every:
+        if access.key not in trainable and access.key not in averages:
+            candidates.setdefault(access.key, []).append(access)
+    updates = {access.top for access in every if access.writes and access.key in trainable} if backward else set[Node]()
+    ends = backward | updates
+    touched = {key for key, found in candidates.items() if any(_meets(access, ends) for access in found)}
+    if not touched:
+        return frozenset()
+    others = [a.top for key, found in candidates.items() if key not in touched for a in found if a.writes and a.top not in ends]
+    needed = data_ancestors([*(v.producer for v in graph.outputs), *others]) if graph.outputs else None
+    state: set[str] = set()
+    for key in touched:
+        reads = [a for a in candidates[key] if a.reads and a.top.outputs and a.top not in ends]
+        if (needed is not None and not any(a.top in needed for a in reads)) or not any(
+            _computes_forward(a, candidates[key], ends) for a in reads
+        ):
+            state.add(key)
+    return frozenset(state)
+
+
+def _meets(access: Access, ends: AbstractSet[Node]) -> bool:
+    """Whether the backward pass or an update of a weight writes the variable, or computes with what is read of it, in the end."""
+    if access.top in ends:
+        return True
+    seen, stack = {access.top}, [access.top]
+    while stack and len(seen) < _FAR:
+        for consumer in (c for v in stack.pop().outputs for c in v.consumers):
+            if consumer in ends:
+                return True
+            if consumer not in seen:
+                seen.add(consumer)
+                stack.append(consumer)
+    return False
+
+
+_FAR = 64
+"""Nodes after which a read that has not met the backward pass is taken for one of the forward pass: schedules are shorter."""
+
+
+def _computes_forward(read: Access, found: Iterable[Access], ends: AbstractSet[Node]) -> bool:
+    """Whether something that is no update computes with the value, other than an update of the variable itself."""
+    if read.node is not read.top:
+        return True
+    own = {access.top for access in found if access.writes}
+    stack, seen = [read.top], {read.top}
+    while stack:
+        for consumer in (c for v in stack.pop().outputs for c in v.consumers):
+            if consumer in ends or consumer in own or consumer in seen:
+                continue
+            if consumer.op_type not in _ARITHMETIC:
+                return True
+            seen.add(consumer)
+            stack.append(consumer)
+    return False

@@ -1,0 +1,143 @@
+"""Parameters: variables and constants with what they are for, how many elements they have and how many bytes.
+
+Terms
+-----
+trainable, non-trainable
+    Weights: what the model computes with. Moving statistics are non-trainable, and so is what is frozen.
+optimizer state
+    What only the optimizer needs: momentum, second moments, its counter, its learning rate.
+other state
+    What neither the model nor the optimizer is made of: metrics, states of random number generators, counters of steps.
+constant
+    A weight that lies in the graph as a constant: a frozen graph has no variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from graphwright.ir.dtypes import DType, Shape, byte_count, element_count
+
+ParameterKind = Literal["trainable", "non-trainable", "optimizer state", "other state", "constant"]
+KINDS: tuple[ParameterKind, ...] = ("trainable", "non-trainable", "optimizer state", "other state", "constant")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One variable, or one constant that is a weight.
+
+    Attributes:
+        name: of the variable; for a constant, of its node.
+        dtype: of its elements, such as "float32".
+        elements: how many it has; None where its shape is not known.
+        nbytes: None where the shape is not known, or elements have no fixed size.
+        scope: the layer it belongs to.
+        use: such as "embedding", "moving average", "metric", "random state", "int8 with scales"; "" when nothing more is known.
+        part_of: the partitioned variable of which it is a part, or "".
+        aliases: other names of the same variable.
+    """
+
+    name: str
+    kind: ParameterKind
+    dtype: str
+    shape: Shape
+    elements: int | None
+    nbytes: int | None
+    scope: str = ""
+    use: str = ""
+    part_of: str = ""
+    aliases: tuple[str, ...] = ()
+
+
+def make_parameter(
+    name: str,
+    kind: ParameterKind,
+    dtype: DType,
+    shape: Shape,
+    *,
+    scope: str | None = None,
+    use: str = "",
+    part_of: str = "",
+    aliases: tuple[str, ...] = (),
+) -> Parameter:
+    """A parameter with its elements and bytes counted.
+
+    Args:
+        scope: the layer; by default the name without its last part.
+
+    >>> from graphwright.ir.dtypes import DTYPES
+    >>> kernel = make_parameter("conv/kernel", "trainable", DTYPES["float32"], (3, 3, 1, 64))
+    >>> kernel.elements, kernel.nbytes, kernel.scope
+    (576, 2304, 'conv')
+    """
+    inside = scope_of(part_of or name) if scope is None else scope
+    return Parameter(name, kind, dtype.name, shape, element_count(shape), byte_count(dtype, shape), inside, use, part_of, aliases)
+
+
+def scope_of(name: str) -> str:
+    """The name without its last part.
+
+    >>> scope_of("unet/conv1/kernel"), scope_of("step")
+    ('unet/conv1', '')
+    """
+    return name.rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterSums:
+    """Elements and bytes by kind.
+
+    Attributes:
+        count: how many variables and constants were added up.
+        unknown: how many of them have an unknown shape; they are in no sum.
+    """
+
+    elements: Mapping[ParameterKind, int]
+    nbytes: Mapping[ParameterKind, int]
+    count: int
+    unknown: int
+
+    @property
+    def weights(self) -> int:
+        """Elements of what the model computes with: trainable, non-trainable, constant."""
+        return self.elements["trainable"] + self.elements["non-trainable"] + self.elements["constant"]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of everything."""
+        return sum(self.nbytes.values())
+
+
+def sum_parameters(parameters: Iterable[Parameter]) -> ParameterSums:
+    """Add up elements and bytes by kind.
+
+    >>> from graphwright.ir.dtypes import DTYPES
+    >>> sums = sum_parameters([make_parameter("w", "trainable", DTYPES["float32"], (8, 2))])
+    >>> sums.elements["trainable"], sums.total_bytes
+    (16, 64)
+    """
+    elements, nbytes = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
+    count = unknown = 0
+    for parameter in parameters:
+        count += 1
+        if parameter.elements is None:
+            unknown += 1
+            continue
+        elements[parameter.kind] += parameter.elements
+        nbytes[parameter.kind] += parameter.nbytes or 0
+    return ParameterSums(elements, nbytes, count, unknown)
+
+
+def group_by_scope(parameters: Iterable[Parameter], depth: int | None) -> dict[str, list[Parameter]]:
+    """Parameters by the first parts of their scopes, in the order in which they come.
+
+    Args:
+        depth: how many parts of a scope count; None for all.
+    """
+    groups: dict[str, list[Parameter]] = {}
+    for parameter in parameters:
+        parts = parameter.scope.split("/") if parameter.scope else []
+        groups.setdefault("/".join(parts[:depth]), []).append(parameter)
+    return groups

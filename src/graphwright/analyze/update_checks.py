@@ -1,0 +1,172 @@
+"""What a training step forgets: updates that do not run, weights that do not learn, writes without order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Literal
+
+from graphwright.analyze.batch_norms import unkept_batch_norms
+from graphwright.analyze.collections import UPDATE_OPS
+from graphwright.analyze.variable_access import Access, run_nodes
+from graphwright.analyze.write_order import unordered_writes
+from graphwright.ir.edit.library import reached_functions
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.signature import node_of, references_of
+
+FindingKind = Literal[
+    "update ops not run", "moving statistics not assigned", "not trained", "written without order", "never read", "unused"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about the variables of a step that is likely a mistake.
+
+    Attributes:
+        message: what was found, in one sentence.
+        remedy: what to do about it.
+        names: of the variables or nodes it is about.
+    """
+
+    kind: FindingKind
+    message: str
+    remedy: str
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}"
+
+
+def check_step(
+    graph: Graph,
+    needed: AbstractSet[Node],
+    accesses: Sequence[Access],
+    names: Mapping[str, str],
+    trainable: AbstractSet[str],
+    weights: AbstractSet[str],
+    *,
+    update_ops: Iterable[Node] = (),
+    run: AbstractSet[Node] = frozenset(),
+    read_elsewhere: AbstractSet[str] = frozenset(),
+) -> list[Finding]:
+    """All findings about a step.
+
+    Args:
+        graph: without calls of functions.
+        needed: the nodes of it that the step runs.
+        accesses: of these.
+        names: of variables, by key.
+        trainable: the keys of those that are trained.
+        weights: the keys of those that the model computes with.
+        update_ops: the nodes of the collection UPDATE_OPS, in the graph that was read.
+        run: the nodes of that graph that the step runs.
+        read_elsewhere: keys of variables that other parts of that graph read.
+    """
+    written = {access.key for access in accesses if access.writes}
+    read = {access.key for access in accesses if access.reads}
+    trained = trainable & written
+    found: list[Finding] = []
+    if trained:
+        found += _update_ops(run, update_ops) or _batch_norms(graph, needed)
+        found += _not_trained([names[key] for key in names if key in (trainable & read) - written], len(trained))
+    found += _write_order(graph, accesses, names)
+    found += _not_read(names, weights - read - read_elsewhere, written)
+    return found
+
+
+def update_ops_of(graph: Graph) -> list[Node]:
+    """The nodes that the collection UPDATE_OPS names."""
+    collection = graph.collections.get(UPDATE_OPS)
+    return [] if collection is None else [node_of(held) for item in collection.items for held in references_of(item)]
+
+
+def _update_ops(run: AbstractSet[Node], update_ops: Iterable[Node]) -> list[Finding]:
+    every = list(dict.fromkeys(update_ops))
+    missing = tuple(node.name for node in every if node not in run)
+    if not missing:
+        return []
+    return [
+        Finding(
+            "update ops not run",
+            f"the step trains, and does not run {_some(missing)} ({len(missing)} of {len(every)} operations in UPDATE_OPS), so moving "
+            "statistics keep the values that they were initialized with, and inference uses those",
+            "make the train op under tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS))",
+            missing,
+        )
+    ]
+
+
+def _batch_norms(graph: Graph, needed: AbstractSet[Node]) -> list[Finding]:
+    names = [node.name for node in unkept_batch_norms(graph, [n for n in graph.nodes if n in needed])]
+    for name in reached_functions(graph, needed):
+        body = graph.functions[name].body
+        run = run_nodes(body)
+        names += [f"{name}/{node.name}" for node in unkept_batch_norms(body, [n for n in body.nodes if n in run])]
+    if not names:
+        return []
+    return [
+        Finding(
+            "moving statistics not assigned",
+            f"{_some(names)} normalize{'s' if len(names) == 1 else ''} with the statistics of the batch, and nothing keeps them, so "
+            "inference will use moving statistics that never moved",
+            "run the updates of the moving statistics in the step, or call the layer with training=False where it is frozen",
+            tuple(names),
+        )
+    ]
+
+
+def _not_trained(names: Sequence[str], trained: int) -> list[Finding]:
+    if not names:
+        return []
+    return [
+        Finding(
+            "not trained",
+            f"the step updates {trained} trainable variables, but not {_some(names)}",
+            "mark what is frozen with trainable=False, or hand it to the optimizer; a variable that the loss does not depend on has no "
+            "gradient",
+            tuple(names),
+        )
+    ]
+
+
+def _write_order(graph: Graph, accesses: Iterable[Access], names: Mapping[str, str]) -> list[Finding]:
+    writers: dict[Graph, dict[str, dict[Node, None]]] = {}
+    for access in accesses:
+        if access.writes:
+            writers.setdefault(graph, {}).setdefault(access.key, {})[access.top] = None
+            if access.node.graph is not graph:
+                writers.setdefault(access.node.graph, {}).setdefault(access.key, {})[access.node] = None
+    found: list[Finding] = []
+    for body, by_key in writers.items():
+        for key, (first, second) in unordered_writes(body, by_key).items():
+            where = "" if body is graph else f" in function {body.name!r}"
+            found.append(
+                Finding(
+                    "written without order",
+                    f"{names.get(key, key)} is written by {first.name} and by {second.name}{where}, and nothing puts the two in order: "
+                    "which value stays depends on the run",
+                    "add a control dependency between them",
+                    (names.get(key, key),),
+                )
+            )
+    return found
+
+
+def _not_read(names: Mapping[str, str], unread: AbstractSet[str], written: AbstractSet[str]) -> list[Finding]:
+    found: list[Finding] = []
+    kept = [name for key, name in names.items() if key in unread and key in written]
+    unused = [name for key, name in names.items() if key in unread and key not in written]
+    if kept:
+        what = f"{_some(kept)} {'is' if len(kept) == 1 else 'are'} written and never read"
+        found.append(Finding("never read", what, "leave out what is not needed", tuple(kept)))
+    if unused:
+        what = f"{_some(unused)} {'is' if len(unused) == 1 else 'are'} never read"
+        found.append(Finding("unused", what, "a weight that nothing reads takes memory and has no effect", tuple(unused)))
+    return found
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

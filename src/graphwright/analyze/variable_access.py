@@ -1,0 +1,243 @@
+"""Which nodes read and write which variables, inside called functions, branches and loops too.
+
+Terms
+-----
+key
+    What tells variables apart: two handles with one shared name are one variable, so they have one key.
+access
+    A node that reads a variable, writes it, or both (an addition to it, an optimizer's kernel).
+
+A read whose value nobody uses is none: assigning in a `tf.function` leaves such reads behind. An op without a rule that takes a
+handle counts as reading and writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from graphwright.analyze.resource_effects import BRANCHES
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import (
+    VARIABLES,
+    called_functions,
+    callee,
+    has_known_effects,
+    is_call,
+    is_control_flow,
+    is_loop_of_tf1,
+    variable_key,
+    written_resources,
+)
+from graphwright.ir.walk import backward_reachable
+
+_TOUCHES_NO_VALUE = frozenset("VariableShape VarIsInitializedOp IsVariableInitialized DestroyResourceOp DestroyTemporaryVariable".split())
+_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
+_OVERWRITES = frozenset({"Assign", "AssignVariableOp"})
+_WRITES_FIRST = ("AssignAdd", "AssignSub", "Scatter", "StridedSliceAssign", "CountUpTo")
+_WRITES_REFERENCES = ("Apply", "SparseApply")
+_HANDS_ON = frozenset({"Identity", "IdentityN"})
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A node that reads or writes a variable.
+
+    Attributes:
+        key: of the variable.
+        node: that does it; it may lie in a function.
+        top: the node of the graph itself that does it, or calls what does it.
+        path: names of the nodes from the one in the graph to the one that does it, joined by "/".
+    """
+
+    key: str
+    node: Node
+    top: Node
+    path: str
+    reads: bool
+    writes: bool
+
+
+class _Found(NamedTuple):
+    """An access in a body, of a variable with a key or of an argument by its position."""
+
+    of: str | int
+    node: Node
+    path: str
+    reads: bool
+    writes: bool
+
+
+@dataclass(slots=True)
+class _Summary:
+    """What a function does with its arguments, and the arguments that it hands on as results."""
+
+    found: list[_Found] = field(default_factory=list["_Found"])
+    results: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+
+
+def find_accesses(graph: Graph, variables: Mapping[Value, str], needed: AbstractSet[Node] | None = None) -> list[Access]:
+    """All accesses of the graph's nodes and of what they call, in the order of the graph.
+
+    Args:
+        variables: key by handle, reference or input of the graph.
+        needed: the nodes that run; all by default.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> g = Graph()
+    >>> v = g.add_node("VarHandleOp", "v", output_types=[(DTYPES["resource"], ())]).outputs[0]
+    >>> c = g.add_node("Const", "c", output_types=[(DTYPES["float32"], ())]).outputs[0]
+    >>> update = g.add_node("AssignAddVariableOp", "update", inputs=[v, c])
+    >>> [(a.key, a.node.name, a.reads, a.writes) for a in find_accesses(g, {v: "v"})]
+    [('v', 'update', True, True)]
+    """
+    place = {node: k for k, node in enumerate(graph.nodes)}
+    reader = _Reader(graph)
+    known: dict[Value, str | int] = dict(variables)
+    accesses = [
+        Access(str(found.of), found.node, top, found.path, found.reads, found.writes)
+        for top, found in reader.look(graph, known, place.keys() if needed is None else needed)[0]
+    ]
+    return sorted(accesses, key=lambda access: place[access.top])
+
+
+class _Reader:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._summaries: dict[str, _Summary] = {}
+
+    def look(
+        self, body: Graph, seeds: Mapping[Value, str | int], needed: AbstractSet[Node]
+    ) -> tuple[list[tuple[Node, _Found]], dict[Value, str | int]]:
+        """Accesses in a body, each with the node of the body that leads to it; and all values that stand for a variable."""
+        found: list[tuple[Node, _Found]] = []
+        of: dict[Value, str | int] = {}
+        stack = list(seeds.items())
+        results = frozenset(body.outputs)
+        seen_inner: dict[tuple[Node, str], None] = {}
+        for node in needed:
+            for name in called_functions(node):
+                seen_inner[node, name] = None
+        for node, name in seen_inner:  # variables that functions make themselves
+            found += [(node, _below(node, inner, inner.of)) for inner in self._summary(name).found if isinstance(inner.of, str)]
+        while stack:
+            value, key = stack.pop()
+            if value in of:
+                continue
+            of[value] = key
+            for use in value.uses:
+                node = use.node
+                if node not in needed:
+                    continue
+                handed_on = _handed_on(node, use.index, value)
+                if handed_on is not None:
+                    stack += [(v, key) for v in handed_on]
+                    if value.dtype.name == "resource" or _is_by_reference(node):
+                        continue
+                arguments = list(function_arguments(node, use.index, self._graph))
+                for name, position in arguments:
+                    summary = self._summary(name)
+                    found += [(node, _below(node, inner, key)) for inner in summary.found if inner.of == position]
+                    stack += [(node.outputs[k], key) for k in summary.results.get(position, ()) if k < len(node.outputs)]
+                if arguments:
+                    continue
+                reads, writes = _does(node, use.index, value, results, needed)
+                if reads or writes:
+                    found.append((node, _Found(key, node, node.name, reads, writes)))
+        return found, of
+
+    def _summary(self, name: str) -> _Summary:
+        if name in self._summaries:
+            return self._summaries[name]
+        summary = self._summaries[name] = _Summary()  # empty for a function that calls itself
+        function = self._graph.functions.get(name)
+        if function is None:
+            return summary
+        body = function.body
+        seeds: dict[Value, str | int] = {v: k for k, v in enumerate(body.inputs) if v.dtype.name == "resource"}
+        needed = run_nodes(body)
+        seeds.update({n.outputs[0]: variable_key(n.outputs[0]) for n in needed if n.op_type in VARIABLES})
+        found, of = self.look(body, seeds, needed)
+        unique = {(f.of, f.node, f.reads, f.writes): f for _, f in found}
+        summary.found = list(unique.values())
+        for k, value in enumerate(body.outputs):
+            source = of.get(value)
+            if isinstance(source, int):
+                summary.results.setdefault(source, []).append(k)
+        return summary
+
+
+def run_nodes(body: Graph) -> set[Node]:
+    """The nodes of a function's body that a call runs: what its results and its effects need."""
+    seeds = [*(v.producer for v in body.outputs), *body.control_outputs]
+    if not body.control_outputs:
+        seeds += [node for node in body.nodes if has_known_effects(node) or called_functions(node)]
+    return backward_reachable(seeds)
+
+
+def _below(node: Node, inner: _Found, of: str | int) -> _Found:
+    return inner._replace(of=of, path=f"{node.name}/{inner.path}")
+
+
+def _is_by_reference(node: Node) -> bool:
+    return node.op_type.startswith("Ref")
+
+
+def _handed_on(node: Node, index: int, value: Value) -> Iterable[Value] | None:
+    """The outputs that stand for the same variable, or None."""
+    if value.dtype.name != "resource" and not _is_by_reference(node):
+        return None
+    if node.op_type in _HANDS_ON:
+        return node.outputs[index : index + 1]
+    if is_loop_of_tf1(node) or node.op_type in ("RefIdentity", "RefSelect"):
+        return [v for v in node.outputs if v.dtype.name == value.dtype.name] if index == 0 or "Merge" in node.op_type else []
+    return None
+
+
+def function_arguments(node: Node, index: int, graph: Graph) -> Iterator[tuple[str, int]]:
+    """The functions that get the input of a node as an argument, and which argument it is."""
+    if is_call(node, graph):
+        yield callee(node), index
+    elif is_control_flow(node):
+        offset = 1 if node.op_type in BRANCHES else 0
+        if index >= offset:
+            for name in dict.fromkeys(called_functions(node)):
+                yield name, index - offset
+
+
+def _does(node: Node, index: int, value: Value, results: AbstractSet[Value], needed: AbstractSet[Node]) -> tuple[bool, bool]:
+    """Whether a node reads the variable that its input stands for, and whether it writes it."""
+    op_type = node.op_type
+    if op_type in _TOUCHES_NO_VALUE or index >= len(node.inputs):
+        return False, False
+    if op_type in _OVERWRITES:
+        return index > 0, index == 0
+    if value.dtype.name == "resource":
+        if op_type in _READS:
+            return _is_used(node.outputs[0], results, needed), False
+        if written_resources(node):
+            return True, True
+        return True, not called_functions(node)  # a data set that reads a variable
+    if op_type.startswith(_WRITES_FIRST) and op_type not in ("ScatterNd", "ScatterNdNonAliasingAdd"):
+        return True, index == 0
+    if op_type.startswith(_WRITES_REFERENCES):
+        return True, True
+    return not node.outputs or any(_is_used(v, results, needed) for v in node.outputs), False
+
+
+def _is_used(value: Value, results: AbstractSet[Value], needed: AbstractSet[Node]) -> bool:
+    """Whether something that runs computes with a value, or it is a result."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if value in results:
+            return True
+        for consumer in value.consumers:
+            if consumer not in needed:
+                continue
+            if consumer.op_type not in _HANDS_ON:
+                return True
+            stack += consumer.outputs
+    return False

@@ -1,0 +1,110 @@
+"""What a write does to a variable, told by its arithmetic: a moving average, a running total, a counter, a random state.
+
+- *moving average*: the new value is the old one times a factor, plus something (`v -= (v - x) * c`, `v = v * m + x * (1 - m)`).
+- *moving average of a variable*: the same, where what is added is read from other variables: averages of weights are kept so.
+- *scaling*: the old value times a factor.
+- *running total*: the old value plus something that depends on data: metrics are kept so.
+- *counter*: the old value plus constants.
+- *random state*: the state of a random number generator, or a counter from which random numbers are made.
+- *assignment*: a value that does not depend on the old one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from graphwright.analyze.variable_access import Access
+from graphwright.ir.graph import Node, Value
+from graphwright.ir.traits import REFERENCE_VARIABLES, resource_of
+
+_SCALES = frozenset({"Mul", "RealDiv", "Div", "DivNoNan", "MulNoNan"})
+_ADDS = frozenset(
+    "Add AddV2 AddN Sub Neg Cast Identity IdentityN Squeeze Reshape ExpandDims StopGradient Select SelectV2 Maximum Minimum FloorMod Mod "
+    "EnsureShape BroadcastTo".split()
+)
+_GENERATORS = frozenset(
+    "StatefulStandardNormal StatefulStandardNormalV2 StatefulUniform StatefulUniformInt StatefulUniformFullInt StatefulTruncatedNormal "
+    "StatefulRandomBinomial RngSkip RngReadAndSkip".split()
+)
+AVERAGE_OF_VARIABLE = "moving average of a variable"
+_READS = frozenset({"ReadVariableOp"})
+_CONSTANTS = frozenset({"Const", "Shape", "Size", "Rank"})
+_INTEGERS = ("int", "uint")
+_LIMIT = 64
+"""Nodes that are looked at: the arithmetic of an update is short."""
+
+
+def describe_update(access: Access) -> str:
+    """One of the terms above, for an access that writes.
+
+    >>> from graphwright.ir.graph import DTYPES, Graph
+    >>> g = Graph()
+    >>> v = g.add_node("VarHandleOp", "v", output_types=[(DTYPES["resource"], ())]).outputs[0]
+    >>> one = g.add_node("Const", "one", output_types=[(DTYPES["float32"], ())]).outputs[0]
+    >>> add = g.add_node("AssignAddVariableOp", "add", inputs=[v, one])
+    >>> describe_update(Access("v", add, add, "add", True, True))
+    'counter'
+    """
+    node = access.node
+    if node.op_type in _GENERATORS:
+        return "random state"
+    if len(node.inputs) < 2 or not node.op_type.startswith("Assign"):
+        return "assignment"
+    own = resource_of(node.inputs[0])
+    adds = node.op_type.removesuffix("VariableOp") != "Assign"
+    terms = _terms(node.inputs[1], own)
+    if terms.scaled:
+        return "moving average" if terms.data else AVERAGE_OF_VARIABLE if terms.variables else "scaling"
+    if not adds and not terms.plain:
+        return "assignment"
+    if node.inputs[1].dtype.name.startswith(_INTEGERS) and _makes_random_numbers(own):
+        return "random state"
+    return "running total" if terms.data or terms.variables else "counter"
+
+
+class _Terms(NamedTuple):
+    """What a new value is made of: the old value times something, the old value as it is, other variables, anything else."""
+
+    scaled: bool
+    plain: bool
+    variables: bool
+    data: bool
+
+
+def _terms(value: Value, own: Value) -> _Terms:
+    scaled = plain = variables = data = False
+    stack, seen = [(value, False)], 0
+    while stack:
+        value, is_scaled = stack.pop()
+        node = value.producer
+        seen += 1
+        if _is_read_of(node, own):
+            scaled, plain = scaled or is_scaled, plain or not is_scaled
+        elif seen < _LIMIT and (node.op_type in _ADDS or node.op_type in _SCALES) and node.inputs:
+            inputs = node.inputs[value.index : value.index + 1] if node.op_type == "IdentityN" else node.inputs
+            stack += [(v, is_scaled or node.op_type in _SCALES) for v in inputs]
+        elif node.op_type in _READS or node.op_type in REFERENCE_VARIABLES:
+            variables = True
+        elif node.op_type not in _CONSTANTS:
+            data = True
+    return _Terms(scaled, plain, variables, data)
+
+
+def _is_read_of(node: Node, own: Value) -> bool:
+    if node.op_type in REFERENCE_VARIABLES:
+        return node is own.producer
+    return node.op_type == "ReadVariableOp" and resource_of(node.inputs[0]) is own
+
+
+def _makes_random_numbers(own: Value) -> bool:
+    """Whether random numbers are made of what is read."""
+    stack, seen = [own], 0
+    while stack and seen < _LIMIT:
+        for consumer in stack.pop().consumers:
+            seen += 1
+            if "Random" in consumer.op_type or "Rng" in consumer.op_type:
+                return True
+            if consumer.op_type.startswith("Assign"):
+                continue
+            stack += [v for v in consumer.outputs if v.dtype.name == "resource" or v.dtype.name.startswith(_INTEGERS)]
+    return False

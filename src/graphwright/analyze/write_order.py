@@ -1,0 +1,75 @@
+"""Writes of one variable that nothing puts in order: which value stays depends on the run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.walk import producers_of, topological_order
+
+_AT_ONCE = 1024
+"""Pairs whose order is looked for in one sweep over the graph; a set of them is one whole number."""
+
+
+def unordered_writes(body: Graph, writers: Mapping[str, Collection[Node]]) -> dict[str, tuple[Node, Node]]:
+    """Per variable that two nodes of a body write without order, two such nodes.
+
+    Additions may come in any order and are passed over, as is what a branch of TF1 (`Switch`) decides about.
+    Takes one sweep over the graph per thousand pairs of writers.
+
+    Args:
+        writers: by variable, the nodes that write it, or call what does.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> g = Graph()
+    >>> v = g.add_node("VarHandleOp", "v", output_types=[(DTYPES["resource"], ())]).outputs[0]
+    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], ())]).outputs[0]
+    >>> first, second = (g.add_node("AssignVariableOp", name, inputs=[v, x]) for name in ("first", "second"))
+    >>> {key: [n.name for n in pair] for key, pair in unordered_writes(g, {"v": [first, second]}).items()}
+    {'v': ['first', 'second']}
+    >>> g.add_control_input(second, first)
+    >>> unordered_writes(g, {"v": [first, second]})
+    {}
+    """
+    several = {key: nodes for key, nodes in writers.items() if len(nodes) > 1 and not all(_adds(node) for node in nodes)}
+    if not several:
+        return {}
+    order = topological_order(body)
+    place = {node: k for k, node in enumerate(order)}
+    pairs: list[tuple[str, Node, Node]] = []
+    for key, nodes in several.items():
+        sorted_nodes = sorted(nodes, key=place.__getitem__)
+        pairs += [(key, a, b) for a, b in pairwise(sorted_nodes)]
+    found: dict[str, tuple[Node, Node]] = {}
+    for start in range(0, len(pairs), _AT_ONCE):
+        _sweep(order, pairs[start : start + _AT_ONCE], found)
+    return found
+
+
+def _sweep(order: Sequence[Node], pairs: Sequence[tuple[str, Node, Node]], found: dict[str, tuple[Node, Node]]) -> None:
+    """Note the pairs whose second node does not wait for the first."""
+    starts: dict[Node, int] = {}
+    ends: dict[Node, list[int]] = {}
+    for k, (_, first, second) in enumerate(pairs):
+        starts[first] = starts.get(first, 0) | 1 << k
+        ends.setdefault(second, []).append(k)
+    branch = 1 << len(pairs)  # behind a Switch of TF1
+    behind: dict[Node, int] = {}
+    for node in order:
+        bits = 0
+        for before in producers_of(node):
+            bits |= behind.get(before, 0)
+        for k in ends.get(node, ()):
+            key, first, _ = pairs[k]
+            if not (bits >> k & 1 or bits & branch or behind[first] & branch):
+                found.setdefault(key, (first, node))
+        bits |= starts.get(node, 0)
+        if node.op_type in ("Switch", "RefSwitch"):
+            bits |= branch
+        if bits:
+            behind[node] = bits
+
+
+def _adds(node: Node) -> bool:
+    return any(word in node.op_type for word in ("AssignAdd", "AssignSub", "ScatterAdd", "ScatterSub"))

@@ -1,0 +1,194 @@
+"""The parameters of a graph: what its variables are for, told by collections, files and dataflow; constants that are weights."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphwright.analyze.collections import GLOBAL, LOCAL, METRICS, TRAINABLE, variables_in
+from graphwright.analyze.constant_weights import find_constant_weights, weight_use
+from graphwright.analyze.optimizer_state import find_optimizer_state
+from graphwright.analyze.parameters import Parameter, ParameterKind, make_parameter, scope_of
+from graphwright.analyze.variable_access import Access, find_accesses
+from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE, describe_update
+from graphwright.costs.step_variables import StepVariables
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.signature import node_of
+from graphwright.ir.traits import variable_key
+from graphwright.report.units import format_count
+from graphwright.source.meta_graph import SAVER
+from graphwright.source.stored_variables import StoredVariable
+
+_STATE_OF = {"running total": "metric", "counter": "counter", "random state": "random state"}
+"""Effects of what is neither a weight nor the optimizer's -> what such a variable is used for."""
+_INTEGERS = frozenset("int32 int64 uint32 uint64 bool".split())
+_NAMED = 2
+_SAVES = frozenset({"Save", "SaveSlices", "SaveV2"})
+
+
+@dataclass(slots=True)
+class GraphParameters:
+    """Parameters of a graph.
+
+    Attributes:
+        parameters: by key, each variable once.
+        read: keys of what anything in the graph reads but what saves it.
+        constants: weights that are constants.
+        how: by figure, how it was obtained.
+    """
+
+    parameters: dict[str, Parameter] = field(default_factory=dict[str, Parameter])
+    read: set[str] = field(default_factory=set[str])
+    constants: list[Parameter] = field(default_factory=list[Parameter])
+    how: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def graph_parameters(
+    graph: Graph,
+    stored: Sequence[StoredVariable],
+    keys: Mapping[Value, str],
+    step: StepVariables | None,
+    captured: Iterable[Value] = (),
+) -> GraphParameters:
+    """Say of each variable of a graph what it is for, and find the constants that are weights.
+
+    Args:
+        graph: as it was read.
+        stored: its variables.
+        keys: of them, by handle, reference or input.
+        step: what was found about the step, where there is one.
+        captured: inputs that stand for tensors which a function captured.
+    """
+    found = GraphParameters()
+    accesses = find_accesses(graph, keys, _without_savers(graph))
+    found.read = {access.key for access in accesses if access.reads}
+    uses = _uses(accesses, graph)
+    effects = step_effects(step)
+    trainable = _trainable(graph, stored, keys, step, uses, found.how)
+    state = {v.key for v in stored if v.of_optimizer}
+    if step is not None:
+        state |= find_optimizer_state(step.graph, step.accesses, trainable, step.backward)
+    listed = {name: _keys_of(graph, name, keys) for name in (LOCAL, METRICS, "global_step", "eval_step")}
+    parts = {keys.get(e.value, ""): e.part_of for e in variables_in(graph.collections.get(GLOBAL)) if e.value is not None}
+    names = _aliases(stored, keys)
+    weights = {v.name for v in stored}
+    for variable in stored:
+        key, use = variable.key, uses.get(variable.key, "")
+        effect = effects.get(key, "")
+        kind: ParameterKind = "non-trainable"
+        if key in trainable:
+            kind = "trainable"
+        elif key in state:
+            kind = "optimizer state"
+        elif any(key in held for held in listed.values()) or effect in _STATE_OF or variable.dtype.name in _INTEGERS:
+            kind = "other state"
+            use = use or _STATE_OF.get(effect, "") or ("metric" if key in listed[METRICS] else "")
+        elif effect.startswith("moving average") and not use:
+            use = effect
+        part_of = parts.get(key, "")
+        owner = scope_of(variable.name)
+        scope = scope_of(owner) if owner in weights else None  # a slot of the optimizer lies where its weight does
+        found.parameters[key] = make_parameter(
+            variable.name, kind, variable.dtype, variable.shape, scope=scope, use=use, part_of=part_of, aliases=names.get(key, ())
+        )
+    constants = find_constant_weights(graph)
+    found.constants = [*constants.weights, *_captured_weights(captured, graph)]
+    found.how["variables"] = _how_variables(stored, keys)
+    if found.constants or not stored:
+        found.how["constant"] = (
+            "constants that get to a place where an operation takes a weight, as they are or cast, transposed, dequantized; "
+            f"{format_count(constants.others)} other constants with {format_count(constants.other_elements)} elements are axes, shapes "
+            "and factors, and are not counted"
+        )
+    return found
+
+
+def _without_savers(graph: Graph) -> set[Node]:
+    savers = {node_of(held) for held in graph.collections[SAVER].references()} if SAVER in graph.collections else set[Node]()
+    return {node for node in graph.nodes if node.op_type not in _SAVES and node not in savers}
+
+
+def step_effects(step: StepVariables | None) -> dict[str, str]:
+    """By key, the effect of the writes outside of the backward pass, and of averages of weights; the first one where there are several."""
+    found: dict[str, str] = {}
+    if step is None:
+        return found
+    for access in step.accesses:
+        effect = describe_update(access) if access.writes else ""
+        if effect and (access.top not in step.backward or effect == AVERAGE_OF_VARIABLE):
+            found.setdefault(access.key, effect)
+    return found
+
+
+def _uses(accesses: Iterable[Access], graph: Graph) -> dict[str, str]:
+    """By key, what the values that are read are used for, where that has a name."""
+    notes: dict[str, dict[str, None]] = defaultdict(dict)
+    for access in accesses:
+        if not access.reads or access.writes:
+            continue
+        if access.node.op_type == "ResourceGather":
+            notes[access.key]["embedding"] = None
+        for value in access.node.outputs[:1]:
+            use = weight_use(value, graph)
+            if access.node.op_type in ("Gather", "GatherV2"):
+                use = "embedding"
+            if use:
+                notes[access.key].update(dict.fromkeys(use.split(", ")))
+    return {key: ", ".join(found) for key, found in notes.items()}
+
+
+def _trainable(
+    graph: Graph,
+    stored: Sequence[StoredVariable],
+    keys: Mapping[Value, str],
+    step: StepVariables | None,
+    uses: Mapping[str, str],
+    how: dict[str, str],
+) -> frozenset[str]:
+    """The keys of what is trained; says in `how` what tells it."""
+    stated = frozenset(v.key for v in stored if v.trainable)
+    if TRAINABLE in graph.collections:
+        how["trainable"] = "the collection TRAINABLE_VARIABLES"
+        return stated | frozenset(_keys_of(graph, TRAINABLE, keys))
+    if any(v.trainable is not None for v in stored):
+        how["trainable"] = "what the variables themselves say"
+        return stated
+    if not stored:
+        return frozenset()
+    if step is not None and step.backward:
+        written = {a.key for a in step.accesses if a.writes and a.top in step.backward}
+        state = find_optimizer_state(step.graph, step.accesses, frozenset(), step.backward)
+        how["trainable"] = "by dataflow: what the step updates with gradients and the forward pass reads"
+        return frozenset(written - state)
+    how["trainable"] = (
+        "nothing says what is trained (no collection, no object graph, no training step): variables of floats that are read count as "
+        "trainable, moving statistics of batch norms do not"
+    )
+    return frozenset(v.key for v in stored if v.dtype.name not in _INTEGERS and "moving average" not in uses.get(v.key, ""))
+
+
+def _keys_of(graph: Graph, name: str, keys: Mapping[Value, str]) -> set[str]:
+    entries = variables_in(graph.collections.get(name))
+    return {keys.get(e.value, variable_key(e.value)) for e in entries if e.value is not None}
+
+
+def _aliases(stored: Sequence[StoredVariable], keys: Mapping[Value, str]) -> dict[str, tuple[str, ...]]:
+    """By key, the names of handles other than the variable's own, where several stand for it."""
+    handles: dict[str, list[str]] = defaultdict(list)
+    for value, key in keys.items():
+        handles[key].append(value.producer.name)
+    return {v.key: tuple(n for n in handles[v.key] if n != v.name) for v in stored if len(handles[v.key]) >= _NAMED}
+
+
+def _captured_weights(captured: Iterable[Value], graph: Graph) -> Iterator[Parameter]:
+    for value in captured:
+        use = weight_use(value, graph)
+        if use is not None:
+            yield make_parameter(value.producer.name, "constant", value.dtype, value.shape, use=use)
+
+
+def _how_variables(stored: Sequence[StoredVariable], keys: Mapping[Value, str]) -> str:
+    shared = len(set(keys.values())) < len(keys)
+    text = "read from the graph, its object graph and its collections; nothing was traced or run"
+    return text + ("; several handles of one variable count once" if shared and stored else "")

@@ -1,0 +1,142 @@
+"""The parameters of a Keras model, read from its objects: nothing is traced, and no shape of an input is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphwright.analyze.parameters import Parameter, ParameterKind, make_parameter, scope_of
+from graphwright.errors import ArgumentError
+from graphwright.ir.dtypes import DTYPES
+from graphwright.source.tensorflow_import import import_keras
+from graphwright.train.keras_step import metrics_are_built
+
+_MOVING = ("moving_mean", "moving_variance")
+
+
+@dataclass(frozen=True, slots=True)
+class KerasParameters:
+    """Parameters of a model.
+
+    Attributes:
+        parameters: in the order of the model, then those of metrics and of the optimizer.
+        handles: `id` of a variable's handle -> which parameter it is.
+        how: by figure, how it was obtained.
+    """
+
+    parameters: list[Parameter] = field(default_factory=list[Parameter])
+    handles: dict[int, int] = field(default_factory=dict[int, int])
+    how: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def keras_parameters(model: Any) -> KerasParameters:
+    """Read the variables of a model, of its metrics and of its optimizer, each once.
+
+    An optimizer that is not built yet has no state; what it will have is found by building a copy of it for one variable of each
+    shape at a time.
+
+    Raises:
+        ArgumentError: a layer is not built, so its variables do not exist.
+    """
+    unbuilt = [layer.name for layer in _layers(model) if not layer.built]
+    if unbuilt or not model.built:
+        named = ", ".join(unbuilt[:3]) or model.name
+        raise ArgumentError(
+            f"{len(unbuilt) or 1} layers are not built: {named}",
+            where=f"model {model.name!r}",
+            cause="the variables of a layer are made when it first knows the shape of its input",
+            remedy="call the model once, or model.build(input_shape)",
+        )
+    found = KerasParameters(how={"trainable": "the model's trainable_variables; nothing was traced or run"})
+    uses = _uses(model)
+    trainable = {id(v) for v in model.trainable_variables}
+    weights = {id(v) for v in model.weights}
+    metrics = {id(v) for v in model.metrics_variables}
+    for variable in model.variables:
+        if id(variable) in metrics:
+            kind, use = "other state", "metric"
+        elif id(variable) not in weights:
+            kind, use = "other state", "random state"
+        else:
+            kind = "trainable" if id(variable) in trainable else "non-trainable"
+            use = uses.get(id(variable), "")
+        _add(found, variable, kind, use)
+    for variable in model.metrics_variables:
+        _add(found, variable, "other state", "metric")
+    if getattr(model, "compiled", False) and not metrics_are_built(model):
+        found.how["other state"] = "metrics that Keras makes when training begins are not counted yet"
+    optimizer: Any = getattr(model, "optimizer", None)
+    if optimizer is None:
+        found.how["optimizer state"] = "the model is not compiled: it has no optimizer"
+        return found
+    for variable in optimizer.variables:
+        _add(found, variable, "optimizer state", "")
+    if optimizer.built:
+        found.how["optimizer state"] = "the optimizer's variables"
+    else:
+        _predict(found, optimizer, model.trainable_variables)
+    return found
+
+
+def _layers(model: Any) -> list[Any]:
+    return list(model._flatten_layers())
+
+
+def _uses(model: Any) -> Mapping[int, str]:
+    """By `id` of a variable, what its layer uses it for."""
+    keras: Any = import_keras()
+    uses: dict[int, str] = {}
+    for layer in _layers(model):
+        own = [*layer._trainable_variables, *layer._non_trainable_variables]
+        mode = getattr(layer, "quantization_mode", None)
+        for variable in own:
+            notes: list[str] = []
+            if isinstance(layer, keras.layers.Embedding) and "embeddings" in variable.name:
+                notes.append("embedding")
+            if variable.name in _MOVING:
+                notes.append("moving average")
+            if mode is not None and "int" in str(variable.dtype):
+                notes.append("quantized, packed: 2 values a byte" if "int4" in str(mode) else f"quantized ({mode})")
+            uses[id(variable)] = ", ".join(notes)
+    return uses
+
+
+def _add(found: KerasParameters, variable: Any, kind: ParameterKind, use: str) -> None:
+    handle = id(variable.value.handle)
+    if handle in found.handles:
+        return
+    found.handles[handle] = len(found.parameters)
+    shape = tuple(variable.shape)
+    found.parameters.append(make_parameter(variable.path, kind, DTYPES[str(variable.dtype)], shape, scope=scope_of(variable.path), use=use))
+
+
+def _predict(found: KerasParameters, optimizer: Any, variables: Iterable[Any]) -> None:
+    """Add the state that the optimizer will have once it is built."""
+    keras: Any = import_keras()
+    slots: dict[tuple[Any, ...], list[Any]] = {}
+    try:
+        for variable in variables:
+            looks = (tuple(variable.shape), str(variable.dtype), variable.name)
+            if looks not in slots:
+                slots[looks] = _slots(keras, optimizer, variable)
+            stem = variable.path.replace("/", "_")
+            for suffix, dtype, shape in slots[looks]:
+                name = f"{optimizer.name}/{stem}_{suffix}"
+                found.parameters.append(make_parameter(name, "optimizer state", DTYPES[dtype], shape))
+    except (TypeError, ValueError, AttributeError, KeyError, NotImplementedError, RuntimeError) as error:  # an optimizer of the user's
+        first = (str(error).splitlines() or [""])[0]
+        found.how["optimizer state"] = f"not complete: the optimizer is not built, and a copy of it cannot be ({first})"
+        return
+    found.how["optimizer state"] = "the optimizer is not built yet: found by building a copy of it, one variable of each shape at a time"
+
+
+def _slots(keras: Any, optimizer: Any, variable: Any) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Name, dtype and shape of what a fresh optimizer makes for a variable."""
+    copy: Any = optimizer.__class__.from_config(optimizer.get_config())
+    before = {id(v) for v in copy.variables}
+    stand_in = keras.Variable(keras.ops.zeros(variable.shape, variable.dtype), name=variable.name)
+    copy.build([stand_in])
+    made = [v for v in copy.variables if id(v) not in before]
+    prefix = stand_in.path.replace("/", "_") + "_"
+    return [(v.name.removeprefix(prefix), str(v.dtype), tuple(v.shape)) for v in made]

@@ -1,0 +1,226 @@
+"""`count_parameters`: the parameters of a model or step, and what the step does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from graphwright.analyze.collections import summarize_collections
+from graphwright.analyze.lookup_tables import find_tables
+from graphwright.analyze.parameters import Parameter
+from graphwright.analyze.update_checks import Finding, check_step, update_ops_of
+from graphwright.analyze.variable_access import Access
+from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE, describe_update
+from graphwright.costs.graph_parameters import graph_parameters
+from graphwright.costs.keras_parameters import keras_parameters
+from graphwright.costs.step_variables import StepVariables, choose_step, look_at_step
+from graphwright.errors import ArgumentError
+from graphwright.ir.graph import Graph, Value
+from graphwright.report.parameter_table import ParameterTable, SideEffect
+from graphwright.source.concrete_function import Binding, from_concrete_function
+from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
+from graphwright.source.load import load
+from graphwright.source.package import Package
+from graphwright.source.private_tensorflow import traces_of
+from graphwright.source.stored_variables import stored_variables
+from graphwright.train.keras_step import is_keras_model
+from graphwright.train.targets import Feed, Mode, trace
+
+_NO_STEP = "no step was looked at: give feeds, inputs or batch, and the step is traced"
+_HOW_STEP = {
+    "optimizer state": "by dataflow: what the backward pass writes or reads, is not trained, and the forward pass does not compute with",
+    "reads, writes": "nodes that the step runs, inside calls, branches and loops too; an op without a rule counts as writing",
+    "side effects": "writes outside of the backward pass, and averages of weights; named by their arithmetic",
+}
+
+
+def count_parameters(
+    target: Any,
+    feeds: Mapping[str, Feed] | None = None,
+    inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
+    *,
+    mode: Mode = "train",
+    batch: int | None = None,
+    depth: int | None = 2,
+) -> ParameterTable:
+    """Count the parameters of a model or a step: trainable, not trainable, optimizer state; by layer and by dtype.
+
+    Shapes of inputs need not be known, and nothing is traced or run that is not needed: a Keras model is asked for its variables, a
+    file for its handles. Variables that share a name or an object count once. A frozen graph has no variables; the constants in
+    it that are weights are told from the others and counted as such.
+
+    Where there is a step, the table also says which variables it reads and writes, what it updates by side effect, and warns of likely
+    mistakes: UPDATE_OPS that the train op does not run, batch norms whose statistics nobody keeps, variables that are not trained,
+    never read, or written twice without order. A function and a graph have a step; of a Keras model it is traced when feeds, inputs or
+    a batch size are given.
+
+    Args:
+        target: a Keras model (compiled or not), a `tf.function` with one trace, a `ConcreteFunction`, a `tf.Graph`, a `GraphDef`, a
+            `MetaGraphDef`, a `Graph`; or the path of a `.keras` file, a SavedModel of TF1 or TF2, or a graph.
+        feeds: shape, or `tf.TensorSpec`, by argument name, for a function that has no trace and for the step of a Keras model.
+        inputs: example arguments of one call, instead of feeds.
+        outputs: of a graph, what one step fetches: names, tensors or operations, such as the train op. By default its own outputs, the
+            collection "train_op", the optimizer's updates, or its signatures.
+        mode: for a Keras model, whether its step is training or inference.
+        batch: batch size of a Keras model's step, instead of feeds.
+        depth: how many parts of a name `by_layer` and the printed tree tell apart; None for all.
+
+    Returns:
+        A `ParameterTable`, which prints itself.
+
+    Raises:
+        ArgumentError: the target holds no graph, a layer of the model is not built, or a function has no trace or several.
+        FileFormatError, GraphError: the file cannot be read.
+
+    >>> import tensorflow as tf
+    >>> weight, mean = tf.Variable(tf.ones([8, 2])), tf.Variable(tf.zeros([2]), trainable=False)
+    >>> @tf.function(input_signature=[tf.TensorSpec([None, 8])])
+    ... def step(x):
+    ...     y = x @ weight
+    ...     mean.assign(0.9 * mean + 0.1 * tf.reduce_mean(y, 0))
+    ...     return y - mean
+    >>> table = count_parameters(step)
+    >>> table.trainable, table.non_trainable, [(s.effect, s.variable) for s in table.side_effects]
+    (16, 2, [('moving average', 'Variable')])
+    """
+    if depth is not None and depth < 1:
+        raise ArgumentError(f"depth={depth} was given", where="argument 'depth'", remedy="give 1 or more, or None for whole names")
+    if isinstance(target, str | Path) and Path(target).suffix in KERAS_SUFFIXES and Path(target).exists():
+        target = read_keras_file(Path(target), compiled=True)
+    wants_step = feeds is not None or inputs is not None or batch is not None
+    if is_keras_model(target):
+        if outputs is not None:
+            raise ArgumentError("a Keras model has outputs of its own", where="argument 'outputs'", remedy="leave it out: it is for graphs")
+        traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, open_batch=1) if wants_step else None
+        return _of_model(target, traced, depth)
+    if wants_step and hasattr(target, "get_concrete_function"):
+        traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, open_batch=1)
+        return _of_function(traced.name, traced.function, outputs, depth)
+    if batch is not None:
+        raise ArgumentError(f"batch={batch} was given", where="argument 'batch'", remedy="it is for Keras models; leave it out")
+    if hasattr(target, "get_concrete_function") and len(traces_of(target)) != 1 and getattr(target, "input_signature", None) is None:
+        trace(target)  # which says what is missing
+    graph = load(target)
+    name = str((hasattr(target, "get_concrete_function") and getattr(target, "__name__", "")) or graph.name or "graph")
+    package = graph.package
+    if graph is not target and isinstance(package, Package) and package.keep_function is not None:
+        return _of_function(name, package.keep_function, outputs, depth)
+    return _of_graph(name, graph, outputs, depth, package.captures if isinstance(package, Package) else ())
+
+
+def _of_function(name: str, function: Any, outputs: Any, depth: int | None) -> ParameterTable:
+    graph, binding = from_concrete_function(function, planned=False)
+    return _of_graph(name, graph, outputs, depth, graph.inputs[binding.argument_count :])
+
+
+def _of_graph(name: str, graph: Graph, outputs: Any, depth: int | None, captured: Iterable[Value]) -> ParameterTable:
+    stored, keys = stored_variables(graph)
+    description, values, nodes = choose_step(graph, outputs)
+    step = look_at_step(graph, keys, description, values, nodes) if description and stored else None
+    found = graph_parameters(graph, stored, keys, step, [v for v in captured if v not in keys])
+    table = ParameterTable(
+        name,
+        (*found.parameters.values(), *found.constants),
+        depth,
+        found.how,
+        tables=find_tables(graph),
+        collections=summarize_collections(graph),
+    )
+    if step is None:
+        return table
+    return _with_step(table, found.parameters, step, graph, read=found.read)
+
+
+def _of_model(model: Any, traced: Any, depth: int | None) -> ParameterTable:
+    found = keras_parameters(model)
+    parameters = {str(k): parameter for k, parameter in enumerate(found.parameters)}
+    if traced is None:
+        return ParameterTable(str(model.name), tuple(found.parameters), depth, {**found.how, "reads, writes": _NO_STEP})
+    graph, binding = from_concrete_function(traced.function, planned=False)
+    stored, own_keys = stored_variables(graph)
+    key_of = _keys_of_captures(graph, binding, {handle: str(k) for handle, k in found.handles.items()})
+    keys = {value: key_of.get(value, key) for value, key in own_keys.items()}
+    step = look_at_step(graph, keys, traced.name, graph.outputs, graph.control_outputs)
+    strange = [v for v in stored if v.key in set(keys.values())]
+    if strange:  # variables of TensorFlow that no layer tracks
+        others = graph_parameters(graph, strange, keys, step)
+        parameters.update(others.parameters)
+    table = ParameterTable(str(model.name), tuple(parameters.values()), depth, found.how, tables=find_tables(graph))
+    return _with_step(table, parameters, step, graph, told=True)
+
+
+def _keys_of_captures(graph: Graph, binding: Binding, handles: Mapping[int, str]) -> dict[Any, str]:
+    pairs = zip(graph.inputs[binding.argument_count :], binding.captures, strict=True)
+    return {value: handles[id(outer)] for value, outer in pairs if id(outer) in handles}
+
+
+def _with_step(
+    table: ParameterTable,
+    parameters: Mapping[str, Parameter],
+    step: StepVariables,
+    graph: Graph,
+    *,
+    told: bool = False,
+    read: AbstractSet[str] = frozenset(),
+) -> ParameterTable:
+    """The table with what the step does with its parameters.
+
+    Args:
+        told: whether the kinds of the parameters are known from the model itself.
+        read: keys of what the graph reads, in this step or not.
+    """
+    names = {key: parameter.name for key, parameter in parameters.items()}
+    reads: dict[str, dict[str, None]] = {}
+    writes: dict[str, dict[str, None]] = {}
+    effects: dict[tuple[str, str, str], None] = {}
+    for access in step.accesses:
+        if access.key not in names:
+            continue
+        name = names[access.key]
+        if access.reads:
+            reads.setdefault(name, {})[access.path] = None
+        if access.writes:
+            writes.setdefault(name, {})[access.path] = None
+            effect = describe_update(access)
+            if not _is_training(access, parameters[access.key], effect, step):
+                effects[name, effect, access.path] = None
+    weights = {key for key, p in parameters.items() if p.kind in ("trainable", "non-trainable")}
+    trainable = {key for key in weights if parameters[key].kind == "trainable"}
+    warnings: list[Finding] = check_step(
+        step.graph,
+        step.needed,
+        step.accesses,
+        names,
+        trainable,
+        weights,
+        update_ops=update_ops_of(graph),
+        run=step.original,
+        read_elsewhere=read,
+    )
+    how = dict(_HOW_STEP)
+    if told:
+        del how["optimizer state"]
+    elif step.backward and not step.graph.outputs:
+        how["optimizer state"] += "; fetch the loss beside the train op (outputs=[train_op, loss]), and gradients are told exactly"
+    return replace(
+        table,
+        step=step.description,
+        reads={name: tuple(nodes) for name, nodes in reads.items()},
+        writes={name: tuple(nodes) for name, nodes in writes.items()},
+        side_effects=tuple(SideEffect(*effect) for effect in effects),
+        warnings=tuple(warnings),
+        how={**how, **table.how} if told else {**table.how, **how},
+    )
+
+
+def _is_training(access: Access, parameter: Parameter, effect: str, step: StepVariables) -> bool:
+    """Whether a write is the optimizer's, though it may not depend on what is known to be a gradient."""
+    if effect == AVERAGE_OF_VARIABLE:
+        return False
+    if access.top in step.backward or parameter.kind == "optimizer state":
+        return True
+    return parameter.kind == "trainable" and bool(step.backward) and effect != "moving average"

@@ -1,0 +1,139 @@
+"""The step of a graph: which nodes it runs, and what they do with variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from graphwright.analyze.backward import backward_nodes
+from graphwright.analyze.collections import TRAIN_OPS
+from graphwright.analyze.variable_access import Access, find_accesses
+from graphwright.errors import ArgumentError, GraphError, UnsupportedError
+from graphwright.ir.edit.clone import clone
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.signature import node_of
+from graphwright.ir.traits import VARIABLES, Purity, is_call, variable_key
+from graphwright.ir.walk import backward_reachable, forward_reachable
+from graphwright.train.flatten import stateful_op_types
+from graphwright.transform.inline_functions import inline_functions
+
+_KERNELS = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")
+
+
+@dataclass(frozen=True, slots=True)
+class StepVariables:
+    """What a step does with variables.
+
+    Attributes:
+        description: which step it is, in words.
+        graph: without calls.
+        needed: the nodes of it that run.
+        original: the nodes of the graph that was given that run.
+        accesses: of variables, by these.
+        backward: the nodes that depend on the gradient of the loss.
+    """
+
+    description: str
+    graph: Graph
+    needed: AbstractSet[Node]
+    original: AbstractSet[Node]
+    accesses: Sequence[Access]
+    backward: AbstractSet[Node]
+
+
+def choose_step(graph: Graph, outputs: Iterable[Any] | Any = None) -> tuple[str, list[Value], list[Node]]:
+    """Which step to look at: description, values that are fetched, nodes that are run; nothing where the graph does not say.
+
+    Raises:
+        ArgumentError: an output is not in the graph.
+    """
+    if outputs is not None:
+        listed: list[Any] = list(outputs) if isinstance(outputs, list | tuple) else [outputs]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return "what the outputs need", *_fetched(graph, [o if isinstance(o, str) else str(o.name) for o in listed])
+    if graph.outputs or graph.control_outputs:
+        return "one call", list(graph.outputs), list(graph.control_outputs)
+    for key in TRAIN_OPS:
+        if key in graph.collections:
+            nodes = [node_of(held) for held in graph.collections[key].references()]
+            return f"the train op of the collection {key!r}", [], nodes
+    kernels = [node for node in graph.nodes if node.op_type.startswith(_KERNELS)]
+    if kernels:
+        return "what the optimizer's updates need, with what waits for them", [], list(forward_reachable(kernels))
+    values = [value for signature in graph.signatures.values() for value in signature.outputs.values()]
+    return f"the signatures {', '.join(graph.signatures)}" if values else "", values, []
+
+
+def _fetched(graph: Graph, names: Iterable[str]) -> tuple[list[Value], list[Node]]:
+    values: list[Value] = []
+    nodes: list[Node] = []
+    for name in names:
+        node_name, _, index = name.partition(":")
+        if node_name not in graph:
+            raise ArgumentError(f"there is no node {node_name!r}", where="argument 'outputs'")
+        node = graph[node_name]
+        if not node.outputs:
+            nodes.append(node)
+            continue
+        at = int(index) if index.isdecimal() else 0
+        if at >= len(node.outputs):
+            raise ArgumentError(f"{node_name!r} has {len(node.outputs)} outputs", where=f"argument 'outputs', {name!r}")
+        values.append(node.outputs[at])
+    return values, nodes
+
+
+def look_at_step(
+    graph: Graph, keys: Mapping[Value, str], description: str, values: Sequence[Value], nodes: Sequence[Node]
+) -> StepVariables:
+    """What a step does with variables. The graph is not changed; calls are inlined in a copy of what is needed.
+
+    Args:
+        keys: of variables, by handle, reference or input.
+        description: of the step.
+        values: that are fetched.
+        nodes: that are run.
+    """
+    needed = backward_reachable([*(v.producer for v in values), *nodes])
+    if any(is_call(node, graph) for node in needed):
+        try:
+            flat = _inlined(graph, needed, values, nodes)
+        except (GraphError, UnsupportedError):  # a function that calls itself: calls stay, and updates count as the call's
+            flat = None
+        if flat is not None:
+            by_name = {value.name: key for value, key in keys.items()}
+            flat_keys = _keys_in(flat, by_name, dict(keys))
+            run = backward_reachable([*(v.producer for v in flat.outputs), *flat.control_outputs])
+            return StepVariables(description, flat, run, needed, find_accesses(flat, flat_keys, run), backward_nodes(flat))
+    joint = _only(graph, needed, values, nodes) if set(values) != set(graph.outputs) or len(needed) < len(graph) else graph
+    if joint is graph:
+        return StepVariables(description, graph, needed, needed, find_accesses(graph, keys, needed), backward_nodes(graph))
+    joint_keys = _keys_in(joint, {value.name: key for value, key in keys.items()}, {})
+    every = set(joint.nodes)
+    return StepVariables(description, joint, every, needed, find_accesses(joint, joint_keys, every), backward_nodes(joint))
+
+
+def _only(graph: Graph, needed: AbstractSet[Node], values: Sequence[Value], nodes: Sequence[Node]) -> Graph:
+    """A graph of what is needed, whose outputs are what is fetched: dataflow analyses ask for its results."""
+    part = Graph(graph.name, functions=graph.functions, versions=graph.versions)
+    copied = clone([node for node in graph.nodes if node in needed], into=part, input_map={})
+    part.inputs = [copied.value_of[v] for v in graph.inputs if v in copied.value_of]
+    part.outputs = [copied.value_of[v] for v in dict.fromkeys(values)]
+    part.control_outputs = [copied.node_of[n] for n in dict.fromkeys(nodes)]
+    return part
+
+
+def _inlined(graph: Graph, needed: AbstractSet[Node], values: Sequence[Value], nodes: Sequence[Node]) -> Graph:
+    part = graph if len(needed) == len(graph) and list(values) == list(graph.outputs) else _only(graph, needed, values, nodes)
+    return inline_functions(part, Purity(part, stateful_op_types(part)))
+
+
+def _keys_in(flat: Graph, by_name: Mapping[str, str], known: Mapping[Value, str]) -> dict[Value, str]:
+    """The keys of variables in a copy: those that functions make themselves are told by their shared names."""
+    same = {variable_key(value): key for value, key in known.items()}
+    found = {value: by_name[value.name] for value in flat.inputs if value.name in by_name}
+    for node in flat.nodes:
+        if node.op_type in VARIABLES:
+            own = variable_key(node.outputs[0])
+            found[node.outputs[0]] = by_name.get(node.outputs[0].name) or same.get(own, own)
+    return found

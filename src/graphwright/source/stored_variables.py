@@ -1,0 +1,166 @@
+"""The variables of a graph, as whatever it was read from describes them: names, dtypes, shapes, what is trained.
+
+Handles say dtype and shape. What is trained says the object graph of a TF2 SavedModel, or the live function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.dtypes import DTYPES, DType, Shape, dtype_from_number
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import VARIABLES, variable_key
+from graphwright.ir.walk import backward_reachable
+from graphwright.source.attributes import shape_from_proto
+from graphwright.source.named_refs import message_class
+from graphwright.source.package import Package
+from graphwright.source.rebuild import variable_behind
+
+_EXPORT_LIST = "_all_variables"
+"""Below this child of its root, Keras exports a twin of each variable."""
+_OPTIMIZER = "optimizer"
+_OBJECT = "object:"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVariable:
+    """A variable.
+
+    Attributes:
+        key: what tells it apart in its graph.
+        trainable: None where nothing says it.
+        of_optimizer: whether the file says that it belongs to an optimizer.
+    """
+
+    key: str
+    name: str
+    dtype: DType
+    shape: Shape
+    trainable: bool | None
+    of_optimizer: bool = False
+
+
+def stored_variables(graph: Graph) -> tuple[list[StoredVariable], dict[Value, str]]:
+    """The variables of a graph, each once; and the key of each handle, reference or input that stands for one.
+
+    Args:
+        graph: as `load` or `from_concrete_function` gives it.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "g"
+    ... %v = VarHandleOp() {dtype = float32, shape = shape[8,2], shared_name = "w"} : resource[]
+    ... ''')
+    >>> [(v.name, v.shape, v.trainable) for v in stored_variables(g)[0]]
+    [('w', (8, 2), None)]
+    """
+    found: dict[str, StoredVariable] = {}
+    keys: dict[Value, str] = {}
+    package = graph.package if isinstance(graph.package, Package) else None
+    for value, variable in graph.variables.items():
+        keys[value] = variable_key(value)
+        found[keys[value]] = StoredVariable(keys[value], variable.name, variable.dtype, variable.shape, variable.trainable)
+    if package is not None:
+        _add_captured(graph, package, found, keys)
+        if package.saved_model:
+            _add_objects(graph, package, found, keys)
+    # Keras leaves handles behind that no object stands for, and that nothing but their initializers reads.
+    served = _served(graph) if any(key.startswith(_OBJECT) for key in found) else None
+    for node in graph.nodes:
+        if node.op_type not in VARIABLES or node.outputs[0] in keys or (served is not None and node not in served):
+            continue
+        key = keys[node.outputs[0]] = variable_key(node.outputs[0])
+        if key not in found:
+            found[key] = of_node(node)
+    return list(found.values()), keys
+
+
+def of_node(node: Node) -> StoredVariable:
+    """The variable that a node makes."""
+    dtype, shape = node.attrs.get("dtype"), node.attrs.get("shape")
+    key = variable_key(node.outputs[0])
+    name = key.split(":", 2)[2]
+    known = dtype if isinstance(dtype, DType) else DTYPES["float32"]
+    return StoredVariable(key, name, known, shape.shape if isinstance(shape, ShapeAttribute) else None, None)
+
+
+def _served(graph: Graph) -> set[Node]:
+    return backward_reachable(value.producer for signature in graph.signatures.values() for value in signature.outputs.values())
+
+
+def _add_captured(graph: Graph, package: Package, found: dict[str, StoredVariable], keys: dict[Value, str]) -> None:
+    """Variables behind the captures of a live function."""
+    if package.keep_function is None:
+        return
+    by_handle: dict[int, Any] = {id(variable.handle): variable for variable in package.keep_function.graph.variables}
+    by_outer: dict[int, str] = {}
+    for value, outer in package.captures.items():
+        if value in keys or value.dtype.name != "resource" or not graph.owns(value.producer):
+            continue
+        variable: Any = by_handle.get(id(outer))
+        behind: Any = (variable.shape, variable.dtype) if variable is not None else variable_behind(outer)
+        if behind is None:
+            continue
+        key = keys[value] = by_outer.setdefault(id(outer), variable_key(value))
+        name = value.producer.name if variable is None else str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
+        shape: Shape = None if behind[0].rank is None else tuple(behind[0].as_list())
+        trainable = None if variable is None else bool(variable.trainable)
+        found[key] = StoredVariable(key, name, dtype_from_number(int(behind[1].as_datatype_enum)), shape, trainable)
+
+
+def _add_objects(graph: Graph, package: Package, found: dict[str, StoredVariable], keys: dict[Value, str]) -> None:
+    """Variables of the object graph of a TF2 SavedModel."""
+    saved: Any = message_class("protobuf.saved_model", "SavedModel").FromString(package.saved_model)
+    meta_graph = saved.meta_graphs[package.meta_graph]
+    if not meta_graph.HasField("object_graph_def"):
+        return
+    objects = meta_graph.object_graph_def.nodes
+    numbers = [k for k, held in enumerate(objects) if held.WhichOneof("kind") == "variable"]
+    optimizer = _of_optimizer(objects)
+    same = _twins(objects, numbers)
+    for k in numbers:
+        if k in same:
+            continue
+        variable = objects[k].variable
+        key = f"{_OBJECT}{k}"
+        name = variable.name.removesuffix(":0") or f"variable_{k}"
+        dtype = dtype_from_number(variable.dtype)
+        found[key] = StoredVariable(key, name, dtype, shape_from_proto(variable.shape), bool(variable.trainable), k in optimizer)
+    known = set(numbers)
+    for value, k in package.object_ids.items():
+        if k in known and value.dtype.name == "resource" and graph.owns(value.producer):
+            keys[value] = f"{_OBJECT}{same.get(k, k)}"
+
+
+def _of_optimizer(objects: Any) -> set[int]:
+    """The objects that an optimizer holds: its slots, and what lies below the child of the root that is called so."""
+    found = {slot.slot_variable_node_id for held in objects for slot in held.slot_variables}
+    stack = [child.node_id for child in objects[0].children if child.local_name == _OPTIMIZER] if len(objects) else []
+    seen: set[int] = set(stack)
+    while stack:
+        held = objects[stack.pop()]
+        for child in held.children:
+            if child.local_name.startswith("_trainable_variables") or child.node_id in seen:
+                continue
+            seen.add(child.node_id)
+            stack.append(child.node_id)
+    return found | {k for k in seen if objects[k].WhichOneof("kind") == "variable" and not objects[k].variable.trainable}
+
+
+def _twins(objects: Any, numbers: Iterable[int]) -> dict[int, int]:
+    """Number of each twin that Keras exports -> the variable that it repeats."""
+    lists = [objects[child.node_id] for child in objects[0].children if child.local_name == _EXPORT_LIST]
+    listed = {child.node_id for held in lists for child in held.children}
+
+    def looks(k: int) -> tuple[Any, ...]:
+        variable = objects[k].variable
+        return variable.name, variable.dtype, variable.shape.SerializeToString(deterministic=True), variable.trainable
+
+    first: dict[tuple[Any, ...], int] = {}
+    for k in numbers:
+        if k not in listed:
+            first.setdefault(looks(k), k)
+    return {k: first[looks(k)] for k in numbers if k in listed and looks(k) in first}
