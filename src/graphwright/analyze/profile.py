@@ -71,7 +71,8 @@ class MemoryTrack:
     Attributes:
         device: for example "CPU:0".
         allocator: TensorFlow's name for it.
-        resident_bytes: given out before the step began: variables, for one; 0 where the allocator does not tell.
+        resident_bytes: given out before the step began: variables, for one; 0 where the allocator does not tell (oneDNN's leaves out
+            blocks below 256 KiB).
         times_ns: from the start of the step, when the figure changed.
         bytes_in_use: from then on, what was there before the step included.
     """

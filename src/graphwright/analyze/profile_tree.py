@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict, get_args
 
-from graphwright.analyze.profile import READ, Figures, ProfileRow, StepProfile
+from graphwright.analyze.profile import READ, Figures, ProfileRow, SourceLine, StepProfile
 from graphwright.errors import ArgumentError
+from graphwright.ir.garbage_collection import garbage_collection_paused
 
 View = Literal["scope", "graph", "op", "code"]
 Column = Literal[
@@ -175,6 +176,11 @@ def grow_tree(profile: StepProfile, options: TreeOptions) -> TreeNode:
     >>> [(node.name, node.total.share) for node in tree.children[0].children]
     [('net/a', 0.75), ('net/b', 0.25)]
     """
+    with garbage_collection_paused():
+        return _grow(profile, options)
+
+
+def _grow(profile: StepProfile, options: TreeOptions) -> TreeNode:
     leaves = _leaves(profile, options)
     root = {"scope": _by_scope, "graph": _by_graph, "op": _by_op, "code": _by_code}[options.by](profile, leaves)
     starts = _matcher("start", options.start)
@@ -274,11 +280,14 @@ def _by_op(_: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
 
 
 def _by_code(profile: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
+    """What all lines have in common led to the step, and is left out but for the last of it."""
     root = _Draft(ROOT)
     places: dict[tuple[object, ...], _Draft] = {}
+    traces = [profile.sources[name] for name in leaves if profile.sources.get(name)]
+    common = max(_agreement(traces) - 1, 0)
     for name, leaf in leaves.items():
         at, path = root, ()
-        for line in profile.sources.get(name, ()) or (NO_LINE,):
+        for line in profile.sources.get(name, ())[common:] or (NO_LINE,):
             path = (*path, line)
             below = places.get(path)
             if below is None:
@@ -287,6 +296,17 @@ def _by_code(profile: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
             at = below
         at.figures.add(leaf.figures)
     return root
+
+
+def _agreement(traces: Sequence[Sequence[SourceLine]]) -> int:
+    """How many of their first lines all traces share."""
+    if not traces:
+        return 0
+    shared = list(traces[0])
+    for trace in traces:
+        count = next((k for k, (line, other) in enumerate(zip(shared, trace, strict=False)) if line != other), min(len(shared), len(trace)))
+        del shared[count:]
+    return len(shared)
 
 
 # What is shown

@@ -253,11 +253,14 @@ def _callable_of(target: Any, feeds: Mapping[str, Feed], outputs: Any) -> tuple[
         raise ArgumentError(
             f"what is fetched needs no input {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it needs {', '.join(fed) or 'none'}"
         )
+    values = {name: graph[name].outputs[0] for name in fed}
+    signature = tuple(tf.TensorSpec(value.shape, tf.as_dtype(value.dtype.number), name) for name, value in values.items())
     function = rebuild_concrete_function(
         to_graph_def(graph, keep=lambda node: node in needed),
         inputs=[f"{name}:0" for name in fed],
         outputs=[name if ":" in name else f"{name}:0" for name, node in zip(names, ends, strict=True) if node.outputs],
         control_outputs=[node.name for node in ends if not node.outputs],
+        structured_input_signature=(signature, {}),
         name=graph.name or "graph",
     )
     if given and all(tf.is_tensor(value) or isinstance(value, np.ndarray) for value in given.values()):

@@ -20,6 +20,8 @@ from graphwright.source.rebuild import is_jit_compiled, variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
 
+_COPIED = frozenset({tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.bool})
+
 
 class StepSession:
     """Runs a step in a session of its own, with copies of its variables. A context manager.
@@ -135,7 +137,9 @@ def _assignment(graph: Any, name: str, value: Any) -> tuple[Any, Any, Any]:
     handle = graph.get_tensor_by_name(f"{name}:0")
     with tf.device("/CPU:0"):
         placeholder = tf.compat.v1.placeholder(tf.as_dtype(value.dtype), value.shape)
-    return tf.raw_ops.AssignVariableOp(resource=handle, value=placeholder), placeholder, value
+        # A copy, or the variable would live in the memory of the feed, which no allocator knows of.
+        copied = tf.raw_ops.DeepCopy(x=placeholder) if placeholder.dtype in _COPIED else placeholder
+    return tf.raw_ops.AssignVariableOp(resource=handle, value=copied), placeholder, value
 
 
 def trace_options(*, devices: bool) -> Any:

@@ -20,6 +20,7 @@ from graphwright.analyze.profile import MemoryTrack
 from graphwright.ir.dtypes import Shape
 from graphwright.source.attributes import shape_from_proto
 
+_FIRST_TOLD = 9  # ops
 _EXECUTOR = "ExecutorState::Process"
 _LOWERED = re.compile(r"(?:^|/)(?:body|cond|then|else|branch\d*)/_\d+/")
 _STREAM = re.compile(r"device:GPU:(\d+)/stream:([^<]*)(<.*>)?$")
@@ -213,8 +214,10 @@ def _track(
         else:
             times.append(time)
             levels.append(level)
-    # Each op says what its allocator had given out when it ended, all the rest of the process included.
-    before = [told - (levels[k - 1] if k else 0) for time, told in in_use for k in (bisect_right(times, time),)]
+    # Each op says what its allocator had given out when it ended, all the rest of the process included. oneDNN's allocator leaves out
+    # small blocks, of which there are few at first.
+    first = sorted(in_use)[:_FIRST_TOLD]
+    before = [told - (levels[k - 1] if k else 0) for time, told in first for k in (bisect_right(times, time),)]
     resident = max(median_low(before), 0) if before else 0
     return MemoryTrack(
         device, allocator, resident, tuple(max(time - start_ns, 0) for time in times), tuple(max(resident + level, 0) for level in levels)

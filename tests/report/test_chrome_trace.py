@@ -1,0 +1,95 @@
+"""A Chrome trace is JSON whose slices nest on each track, and Perfetto's trace processor finds in it what was measured."""
+
+import json
+import os
+from collections import defaultdict
+
+import pytest
+
+from graphwright.analyze.profile import StepProfile
+from graphwright.errors import ArgumentError
+from graphwright.report.chrome_trace import trace_events, write_chrome_trace
+from tests.report import profiles
+
+
+@pytest.fixture
+def events():
+    return list(trace_events(profiles.small_profile(), flows=True))
+
+
+def test_each_run_is_a_slice_with_its_figures(events):
+    slices = [e for e in events if e["ph"] == "X" and e["name"] != "step"]
+    assert len(slices) == len(profiles.small_profile().runs)
+    first = slices[0]
+    assert (first["name"], first["ts"], first["dur"], first["cat"]) == ("MatMul", 0.0, 40.0, "forward")
+    assert first["args"]["node"] == "net/dense/MatMul"
+    assert first["args"]["flops_per_s"] == pytest.approx(1e11)
+    kernel = next(e for e in slices if e["args"].get("kernel"))
+    assert kernel["cat"] == "backward"
+    assert kernel["cname"] != first["cname"]
+
+
+def test_slices_of_a_track_lie_within_each_other_or_apart(events):
+    tracks = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            tracks[(event["pid"], event["tid"])].append((event["ts"], event["ts"] + event["dur"]))
+    for slices in tracks.values():
+        open_until = []
+        for start, end in sorted(slices, key=lambda s: (s[0], -s[1])):
+            while open_until and open_until[-1] <= start:
+                open_until.pop()
+            assert not open_until or end <= open_until[-1]
+            open_until.append(end)
+    named = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert {"thread 1", "thread 2", "thread 2 (crossing 1)", "stream 7", "step"} == named
+
+
+def test_memory_is_a_counter_and_arrows_lead_forward(events):
+    counts = [(e["ts"], e["args"]["bytes"]) for e in events if e["ph"] == "C"]
+    assert counts == [(0.0, profiles.MIB), (1.0, 3 * profiles.MIB), (90.0, 2 * profiles.MIB)]
+    starts = {e["id"]: e for e in events if e["ph"] == "s"}
+    ends = {e["id"]: e for e in events if e["ph"] == "f"}
+    assert starts.keys() == ends.keys()
+    assert len(starts) == 1 + 2 + 2  # the host's run and its kernel both read
+    assert all(starts[k]["ts"] <= ends[k]["ts"] for k in starts)
+    assert not any(e["ph"] == "s" for e in trace_events(profiles.small_profile()))
+
+
+def test_the_file_is_whole_or_not_there(tmp_path):
+    path = write_chrome_trace(profiles.small_profile(), tmp_path / "trace.json")
+    document = json.loads(path.read_text())
+    assert document["otherData"]["step"] == "step"
+    assert len(document["traceEvents"]) > 10
+    assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
+    broken = StepProfile("broken", profiles.small_profile().runs, (), 1.0, inputs=None)
+    with pytest.raises(AttributeError):
+        write_chrome_trace(broken, path, flows=True)
+    assert json.loads(path.read_text()) == document  # what was there stays
+    assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
+
+
+def test_paths_that_cannot_be_written_are_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="is a folder"):
+        write_chrome_trace(profiles.small_profile(), tmp_path)
+    with pytest.raises(ArgumentError, match="does not exist"):
+        write_chrome_trace(profiles.small_profile(), tmp_path / "missing" / "trace.json")
+
+
+def test_a_step_without_runs_is_a_trace(tmp_path):
+    path = write_chrome_trace(StepProfile("nothing", (), (), 0.0), tmp_path / "trace.json")
+    assert json.loads(path.read_text())["traceEvents"]
+
+
+def test_perfetto_reads_it(tmp_path):
+    """Perfetto's package fetches its trace processor from the network unless a binary is named."""
+    processor = pytest.importorskip("perfetto.trace_processor")
+    binary = os.environ.get("GRAPHWRIGHT_TRACE_PROCESSOR")
+    if not binary:
+        pytest.skip("GRAPHWRIGHT_TRACE_PROCESSOR names no trace_processor binary")
+    path = write_chrome_trace(profiles.small_profile(), tmp_path / "trace.json", flows=True)
+    with processor.TraceProcessor(trace=str(path), config=processor.TraceProcessorConfig(bin_path=binary)) as opened:
+        assert next(iter(opened.query("select count(*) as n from slice"))).n == 1 + len(profiles.small_profile().runs)
+        assert next(iter(opened.query("select max(value) as n from counter"))).n == 3 * profiles.MIB
+        assert next(iter(opened.query("select count(*) as n from flow"))).n == 5
+        assert next(iter(opened.query("select count(*) as n from stats where severity = 'error' and value > 0"))).n == 0
