@@ -36,6 +36,7 @@ HOW_PEAK = (
     "simulated over a fixed total order of all operations that touch 4 KiB and more; counted are variables, inputs, constants, every "
     "tensor while it is live, and known kernel workspace; for the CPU with oneDNN"
 )
+HOW_PEAK_TRACED = HOW_PEAK.replace("a fixed total order of", "the order in which the step was traced, of")
 HOW_TIME = "estimated per operation from FLOPs and bytes moved (roofline), as ratios"
 
 # Left free for small tensors, page rounding and what the executor notes of every node while it runs.
@@ -102,7 +103,7 @@ def plan_step(
         if solution is not None:
             how["plan"] = f"read from the plan cache ({cache.path(key)})"
     if solution is None:
-        solution = _solve(costs, len(flat.graph), budget_bytes, time_limit_s, progress)
+        solution = solve_with_room(costs, len(flat.graph), budget_bytes, time_limit_s, progress)
         how["plan"] = ", ".join(f"{k} {v}" for k, v in solution.notes.items())
         if cache is not None and solution.status != "infeasible":
             cache.write(key, solution)
@@ -117,7 +118,7 @@ def plan_step(
     return Planned(function, plan, leaders)
 
 
-def _solve(costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None) -> Solution:
+def solve_with_room(costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None) -> Solution:
     """A plan with some room for what the simulation does not count; without that room where there is no other."""
     room = int(_ROOM * (budget_bytes - costs.resident_bytes)) + _ROOM_BYTES + _ROOM_PER_NODE * node_count
     if budget_bytes - room > costs.resident_bytes:

@@ -19,7 +19,7 @@ from graphwright.ir.traits import Purity, called_functions, is_loop_of_tf1
 
 Evaluate = Callable[[Sequence[Value]], Sequence[np.ndarray[Any, Any]]]
 _FLOATS = ("float", "bfloat", "complex")
-_LARGEST = 4096  # bytes; a larger constant would stay in memory for good
+LARGEST_FOLDED_BYTES = 4096  # bytes; a larger constant would stay in memory for good
 
 
 def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: bool = True) -> int:
@@ -68,7 +68,7 @@ def _is_foldable(value: Value) -> bool:
     if size is None:  # an axis list of unknown length is short
         is_list = value.shape is not None and len(value.shape) == 1 and dtype.name in ("int32", "int64")
         return is_list or value.producer.op_type == "BroadcastGradientArgs"
-    return size <= _LARGEST
+    return size <= LARGEST_FOLDED_BYTES
 
 
 def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray[Any, Any]]]) -> int:

@@ -1,0 +1,259 @@
+"""A figure as a function of one free dimension, mostly the batch size: polynomials in pieces, with exact fractions.
+
+How such a function is found by evaluating a figure at some sizes: `graphwright.analyze.formula_search`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Literal
+
+from graphwright.analyze.polynomials import Polynomial
+from graphwright.errors import ArgumentError
+
+Unit = Literal["", "bytes"]
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A polynomial on a range of sizes.
+
+    Attributes:
+        first: the smallest size.
+        last: the largest size; None for a piece without end.
+    """
+
+    first: int
+    last: int | None
+    polynomial: Polynomial
+
+    def __contains__(self, size: int) -> bool:
+        return self.first <= size and (self.last is None or size <= self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A piecewise polynomial of one whole number, 1 and more. Its pieces join without a gap, the last one has no end.
+
+    Attributes:
+        pieces: by size.
+        variable: what the free dimension is called.
+        unit: "bytes" where the figure is one, so that it prints in MiB.
+        how: at which sizes the figure was evaluated, and at which the formula was checked.
+        guesses: ranges inside of which nothing confirms the formula; empty where all of it was checked.
+
+    >>> formula = Formula((Piece(1, 6, line(40, 10)), Piece(7, None, line(16, 14))), unit="")
+    >>> print(formula)
+    10 * batch + 40 (batch <= 6), 14 * batch + 16 (batch >= 7)
+    >>> formula(2), formula(10), formula.largest_within(105), formula.largest_within(49)
+    (60, 156, 6, 0)
+    """
+
+    pieces: tuple[Piece, ...]
+    variable: str = "batch"
+    unit: Unit = ""
+    how: str = ""
+    guesses: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        joined = all(a.last is not None and a.last + 1 == b.first for a, b in pairwise(self.pieces))
+        if not self.pieces or not joined or self.pieces[-1].last is not None:
+            raise ArgumentError("the pieces of a formula do not join", where="argument 'pieces'", remedy="each begins where the last ends")
+
+    @property
+    def first(self) -> int:
+        """The smallest size that it is made for."""
+        return self.pieces[0].first
+
+    @property
+    def degree(self) -> int:
+        """The highest power in any piece."""
+        return max(piece.polynomial.degree for piece in self.pieces)
+
+    def at(self, size: int) -> Fraction:
+        """The exact figure at a size.
+
+        Raises:
+            ArgumentError: no such size.
+        """
+        if isinstance(size, bool) or not isinstance(size, int) or size < self.first:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(
+                f"{self.variable} = {size!r} was given",
+                where=f"a formula of {self.variable}",
+                remedy=f"give a whole number from {self.first} on",
+            )
+        return next(piece for piece in self.pieces if size in piece).polynomial.at(size)
+
+    def __call__(self, size: int) -> int | float:
+        """The figure at a size; a whole number where it is one.
+
+        Raises:
+            ArgumentError: no such size.
+        """
+        return whole_or_float(self.at(size))
+
+    def largest_within(self, budget: float | Fraction) -> int | None:
+        """The largest size at which the figure is not above a budget, exactly.
+
+        Returns:
+            0 where no size fits; None where there is no largest one.
+        """
+        limit = Fraction(budget)
+        for piece in reversed(self.pieces):
+            found = _largest(piece, limit)
+            if found is None or found:
+                return found
+        return 0
+
+    def __str__(self) -> str:
+        if len(self.pieces) == 1:
+            return self._written(self.pieces[0].polynomial)
+        return ", ".join(f"{self._written(p.polynomial)} ({self.where(p)})" for p in self.pieces)
+
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """Each piece as text: where it holds, and its polynomial."""
+        return tuple((self.where(p) if len(self.pieces) > 1 else "", self._written(p.polynomial)) for p in self.pieces)
+
+    def where(self, piece: Piece) -> str:
+        """The range of a piece in words: "batch <= 6"."""
+        if piece.last is None:
+            return f"{self.variable} >= {piece.first:,}"
+        if piece.first == piece.last:
+            return f"{self.variable} = {piece.first:,}"
+        if piece.first <= 1:
+            return f"{self.variable} <= {piece.last:,}"
+        return f"{piece.first:,} <= {self.variable} <= {piece.last:,}"
+
+    def _written(self, polynomial: Polynomial) -> str:
+        return _in_bytes(polynomial, self.variable) if self.unit == "bytes" else str(Polynomial(polynomial.coefficients, self.variable))
+
+    def to_json(self) -> dict[str, object]:
+        """Text and exact coefficients, the constant first; a fraction as text."""
+        return {
+            "text": str(self),
+            "variable": self.variable,
+            "unit": self.unit or None,
+            "pieces": [
+                {"first": p.first, "last": p.last, "coefficients": [_plain(c) for c in p.polynomial.coefficients]} for p in self.pieces
+            ],
+            "guesses": [list(span) for span in self.guesses],
+            "how": self.how,
+        }
+
+
+def line(constant: int | Fraction, slope: int | Fraction) -> Polynomial:
+    """constant + slope * size.
+
+    >>> print(line(2, 3))
+    3 * batch + 2
+    """
+    return Polynomial(trimmed((Fraction(constant), Fraction(slope))))
+
+
+def trimmed(coefficients: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """Without zeros at the highest powers; at least the constant."""
+    kept = list(coefficients)
+    while len(kept) > 1 and not kept[-1]:
+        kept.pop()
+    return tuple(kept)
+
+
+def whole_or_float(value: Fraction) -> int | float:
+    """A fraction as users see it."""
+    return value.numerator if value.denominator == 1 else float(value)
+
+
+def _plain(value: Fraction) -> int | str:
+    return value.numerator if value.denominator == 1 else f"{value.numerator}/{value.denominator}"
+
+
+# The inverse. On whole numbers, p rises where p(n+1) - p(n) > 0, a polynomial of one degree less.
+
+
+def _largest(piece: Piece, limit: Fraction) -> int | None:
+    """The largest size of a piece within the limit; 0 for none, None for no end."""
+    polynomial = piece.polynomial
+    last = piece.last
+    if last is None:
+        if polynomial.degree == 0 or polynomial.coefficients[-1] < 0:
+            return None if polynomial.degree or polynomial.at(piece.first) <= limit else 0
+        last = max(piece.first, _bound_of_roots(polynomial, limit))
+    for low, high in reversed(list(_monotone(polynomial.coefficients, piece.first, last))):
+        if polynomial.at(high) <= limit:
+            return high
+        if polynomial.at(low) <= limit:
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if polynomial.at(middle) <= limit else (low, middle)
+            return low
+    return 0
+
+
+def _bound_of_roots(polynomial: Polynomial, limit: Fraction) -> int:
+    """A size behind all at which the polynomial has the value `limit` (Cauchy's bound)."""
+    shifted = [polynomial.coefficients[0] - limit, *polynomial.coefficients[1:]]
+    return int(1 + max(abs(c / shifted[-1]) for c in shifted[:-1])) + 1
+
+
+def _monotone(coefficients: Sequence[Fraction], first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Ranges that cover `first` to `last`, on each of which the polynomial only rises or only falls."""
+    if len(coefficients) <= 2 or last - first <= 1:
+        yield first, last
+        return
+    growth = _growth(coefficients)
+    rises = Polynomial(growth).at
+    start = first
+    for low, high in list(_monotone(growth, first, last - 1)):
+        if (rises(low) > 0) == (rises(high) > 0):
+            turns = [low] if low > start and (rises(low - 1) > 0) != (rises(low) > 0) else []
+        else:
+            left, right = low, high
+            while right - left > 1:
+                middle = (left + right) // 2
+                left, right = (middle, right) if (rises(middle) > 0) == (rises(low) > 0) else (left, middle)
+            turns = [right]
+        for turn in turns:
+            yield start, turn
+            start = turn
+    yield start, last
+
+
+def _growth(coefficients: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """The coefficients of p(n+1) - p(n)."""
+    moved = [Fraction(0)] * len(coefficients)
+    row = [1]
+    for power, coefficient in enumerate(coefficients):
+        for k in range(power):
+            moved[k] += coefficient * row[k]
+        row = [1, *(a + b for a, b in pairwise(row)), 1]
+    return trimmed(moved[:-1])
+
+
+# Text
+
+
+def _in_bytes(polynomial: Polynomial, variable: str) -> str:
+    """Constant first, each coefficient in the unit that suits it: `102.5 MiB + 84.1 MiB * batch`."""
+    terms: list[str] = []
+    for power, coefficient in enumerate(polynomial.coefficients):
+        if not coefficient and (polynomial.degree or terms):
+            continue
+        name = "" if power == 0 else variable if power == 1 else f"{variable}^{power}"
+        sign = "- " if coefficient < 0 else "+ " if terms else ""
+        size = _size(abs(coefficient))
+        terms.append(f"{sign}{size} * {name}" if name else f"{sign}{size}")
+    return " ".join(terms)
+
+
+def _size(nbytes: Fraction) -> str:
+    """Bytes with one decimal more than elsewhere: they are multiplied."""
+    unit = 0
+    while unit + 1 < len(_BYTE_UNITS) and nbytes >= 1024 ** (unit + 1):
+        unit += 1
+    scaled = nbytes / 1024**unit
+    text = f"{scaled.numerator:,}" if scaled.denominator == 1 else f"{float(scaled):,.4g}" if scaled < 1000 else f"{float(scaled):,.1f}"
+    return f"{text} {_BYTE_UNITS[unit]}"

@@ -1,0 +1,154 @@
+"""`max_batch`: the largest batch that fits a budget, from a formula, and confirmed by measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from graphwright.costs.formulas import peak_formula
+from graphwright.costs.peak import executor_peak, inter_op_threads
+from graphwright.costs.sized_step import Feeds, SizedStep, at_size
+from graphwright.errors import ArgumentError, GraphwrightError, MeasurementError
+from graphwright.plan.budget import parse_budget
+from graphwright.report.batch_results import MaxBatch, MeasuredBatch
+from graphwright.report.peak_prediction import Order
+from graphwright.run.measure import measure as measure_step
+from graphwright.train.example_inputs import example_inputs
+from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
+from graphwright.train.targets import Mode
+
+_SIMULATIONS = 3
+
+
+def max_batch(
+    target: Any,
+    budget: int | str,
+    feeds: Feeds = None,
+    *,
+    mode: Mode = "train",
+    measure: bool = False,
+    order: Order = "traced",
+) -> MaxBatch:
+    """The largest batch whose peak memory fits a budget.
+
+    The answer comes from the formula of the peak (see `batch_formulas`), and is checked at that batch and the next one.
+
+    Args:
+        target: as for `inspect`.
+        budget: bytes, or text such as "8GiB".
+        feeds: see `batch_formulas`.
+        mode: for a Keras model, "train" or "infer".
+        measure: whether to run the step on made-up inputs, each batch size in a fresh process, to confirm that this batch fits
+            and that one more does not. Where it is otherwise, further sizes are measured and the answer is corrected.
+        order: the order of execution that the prediction is for: "traced", the one in which the step was traced; or "executor",
+            that of TensorFlow's executor, which is simulated at the sizes around the answer, and is nearer to what a measurement gives.
+
+    Returns:
+        A `MaxBatch`, which prints itself.
+
+    Raises:
+        ArgumentError: a budget that is a share (of which peak?), no dimension of the inputs is open, or the feeds do not fit.
+        UnknownShapeError: a dimension other than the batch size is not known.
+        MeasurementError: a measurement failed for another reason than memory.
+
+    >>> import tensorflow as tf
+    >>> step = tf.function(lambda x: tf.reduce_sum(tf.exp(tf.sin(x)) * tf.cos(x)))
+    >>> max_batch(step, "100MiB", {"x": (None, 1024, 256)}).batch
+    33
+    """
+    if order not in ("traced", "executor"):
+        raise ArgumentError(f"order={order!r} was given", where="argument 'order'", remedy="give 'traced' or 'executor'")
+    budget_bytes = parse_budget(budget, 0)
+    sized = SizedStep(target, feeds, mode)
+    shapes = sized.open_feeds()
+    formula = peak_formula(sized)
+    how = {"predicted peak": HOW_PEAK_TRACED, "shapes": sized.how, "formula": formula.how}
+    found = formula.largest_within(budget_bytes)
+    if found is None:
+        nothing = int(formula(formula.first))
+        return MaxBatch(sized.name, shapes, budget_bytes, None, None, nothing, nothing, "traced", formula, (), how)
+    if found and sized.is_bound:
+        sized.is_confirmed(found + 1)
+    predicted = largest(lambda size: sized.peak_bytes(size) <= budget_bytes, found)
+    peak_at: Callable[[int], int] = sized.peak_bytes
+    if order == "executor":
+
+        @cache
+        def executed(size: int) -> int:
+            return _executor_peak(sized, size, how)
+
+        peak_at = executed
+        predicted = largest(lambda size: peak_at(size) <= budget_bytes, predicted)
+    measured: dict[int, MeasuredBatch] = {}
+    batch = predicted
+    if measure:
+
+        def fits(size: int) -> bool:
+            measured[size] = _measure(sized, size, budget_bytes, how)
+            return measured[size].fits
+
+        batch = largest(fits, predicted)
+    how["shapes"] = sized.how
+    return MaxBatch(
+        name=sized.name,
+        feeds=shapes,
+        budget_bytes=budget_bytes,
+        batch=batch,
+        predicted_batch=predicted,
+        peak_bytes=peak_at(batch) if batch else 0,
+        next_peak_bytes=peak_at(batch + 1),
+        order=order,
+        formula=formula,
+        measured=tuple(measured[size] for size in sorted(measured)),
+        how=how,
+    )
+
+
+def largest(fits: Callable[[int], bool], start: int) -> int:
+    """The largest size that fits, near `start`: each size is asked for once, and the answer's and the next one always are.
+
+    Args:
+        fits: whether a size from 1 on fits; what fits does so for all smaller sizes.
+
+    >>> asked = []
+    >>> largest(lambda size: asked.append(size) or size <= 7, 5), asked
+    (7, [5, 6, 8, 7])
+    """
+    low, high = 0, None  # 0 fits; nothing is known to be too large
+    size, step = max(start, 1), 1
+    while high is None or high - low > 1:
+        if fits(size):
+            low = size
+        else:
+            high = size
+        if high is None:
+            size, step = low + step, 2 * step
+        elif low == 0 and high - step >= 1:
+            size, step = high - step, 2 * step
+        else:
+            size = (low + high) // 2
+    return low
+
+
+def _executor_peak(sized: SizedStep, size: int, how: dict[str, str]) -> int:
+    flat = sized.flattened(size)
+    try:
+        found = executor_peak(sized.traced(size), flat.graph, map_tasks(flat), threads=inter_op_threads(), simulations=_SIMULATIONS)
+    except GraphwrightError as error:
+        raise at_size(error, size)  # noqa: B904 - the same error, which says more now
+    how["predicted peak"] = f"{found.how['peak']}; the formula is for the order in which the step was traced"
+    return found.peak_bytes
+
+
+def _measure(sized: SizedStep, size: int, budget_bytes: int, how: dict[str, str]) -> MeasuredBatch:
+    """The peak of one batch size; a process that is killed for memory does not fit."""
+    traced = sized.traced(size)
+    try:
+        found = measure_step(traced.function, example_inputs(traced), time=False)
+    except MeasurementError as error:
+        if "memory" not in error.cause:
+            raise at_size(error, size)  # noqa: B904 - the same error, which says more now
+        return MeasuredBatch(size, None, False)
+    how["measured peak"] = f"{found.how}; the order of operations is the executor's own"
+    return MeasuredBatch(size, found.peak_bytes, found.peak_bytes <= budget_bytes)

@@ -1,0 +1,259 @@
+"""A step for any batch size: traced for a few, and bound to others by the formulas of its shapes.
+
+Tracing and shape inference take seconds, what follows from shapes takes tenths of one. Where formulas of the shapes cannot be found
+(see `graphwright.costs.shape_binding`), the step is traced for each size that is asked for; `how` says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphwright.analyze.cost import TaskMap
+from graphwright.costs.shape_binding import BoundGraph, bind_shapes
+from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
+from graphwright.ir.dtypes import Shape
+from graphwright.plan.model import Schedule
+from graphwright.plan.simulate import simulate
+from graphwright.source.files import load_callable
+from graphwright.train.flatten import FlatStep, flatten
+from graphwright.train.keras_step import is_keras_model
+from graphwright.train.planning import map_tasks
+from graphwright.train.summary import find_roles
+from graphwright.train.targets import Feed, Mode, Target, trace
+
+Feeds = Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None
+TRACED_FIRST = (3, 5, 7)
+_STARTS = 4  # ranges for which formulas are looked for
+_PROBES = TRACED_FIRST[:2]
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Sizes with the same graph; without `bound` each is traced."""
+
+    first: int
+    last: int | None
+    bound: BoundGraph | None
+    how: str
+
+
+class SizedStep:
+    """A step whose batch size is open.
+
+    Args:
+        target: as for `graphwright.inspect`.
+        feeds: see `feeds_at`.
+        mode: for a Keras model.
+
+    Attributes:
+        traced_sizes: batch sizes for which it was traced.
+    """
+
+    def __init__(self, target: Any, feeds: Feeds, mode: Mode) -> None:
+        self.target = load_callable(Path(target)) if isinstance(target, str | Path) else target
+        self.given = feeds
+        self.mode: Mode = mode
+        self._traced: dict[int, Target] = {}
+        self._flat: dict[int, FlatStep] = {}
+        self._ranges: list[_Range] = [_Range(1, 1, None, "")]
+        self._tasks: tuple[int, TaskMap] | None = None
+        self._peaks: dict[int, tuple[int, int]] = {}
+        self.traced_sizes: set[int] = set()
+
+    @property
+    def name(self) -> str:
+        """The name of the step."""
+        return next(iter(self._traced.values())).name if self._traced else self.traced(_PROBES[0]).name
+
+    def open_feeds(self) -> dict[str, Shape]:
+        """Shape by argument; None where the batch size goes.
+
+        Raises:
+            ArgumentError: no dimension of the inputs is open.
+        """
+        one, other = (self.traced(size).feeds for size in _PROBES)
+        if one == other:
+            raise ArgumentError(
+                f"no dimension of the inputs is the batch size: {', '.join(f'{k} {v}' for k, v in one.items()) or 'there are none'}",
+                where=f"target {self.name!r}",
+                cause="the signature of the function, or the model's Input(batch_size=...), fixes it",
+                remedy='give the open dimension, feeds={"x": (None, ...)}, or a target that leaves it open',
+            )
+        return {name: tuple(None if a != b else a for a, b in zip(shape, other[name], strict=True)) for name, shape in one.items()}
+
+    @property
+    def how(self) -> str:
+        """At which sizes the step was traced, and how others are bound."""
+        told = "; ".join(r.how for r in self._ranges if r.how) or "each size is traced"
+        return f"traced at batch sizes {', '.join(map(str, sorted(self.traced_sizes)))}; {told}"
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether there are sizes that take no tracing."""
+        return any(r.bound is not None for r in self._ranges)
+
+    def traced(self, size: int) -> Target:
+        """The step traced for a batch size.
+
+        Raises:
+            GraphwrightError: it cannot be; the message names the size.
+        """
+        if size not in self._traced:
+            keras = is_keras_model(self.target)
+            batch = size if keras and self.given is None else None
+            open_batch = None if keras else size
+            try:
+                traced = trace(self.target, feeds=feeds_at(self.given, size), mode=self.mode, batch=batch, open_batch=open_batch)
+            except GraphwrightError as error:
+                raise at_size(error, size)  # noqa: B904 - the same error, which says more now
+            self._traced[size] = traced
+            self.traced_sizes.add(size)
+        return self._traced[size]
+
+    def flat(self, size: int) -> FlatStep:
+        """The flat graph at a batch size; the next call may change its shapes."""
+        bound = self._range_of(size).bound
+        return bound.at(size) if bound is not None else self.flattened(size)
+
+    def tasks(self, size: int) -> TaskMap:
+        """The planning model at a batch size; the next call may change the shapes of its graph.
+
+        Raises:
+            GraphwrightError: a size is not known; the message names the batch size.
+        """
+        if self._tasks is None or self._tasks[0] != size:
+            try:
+                self._tasks = (size, map_tasks(self.flat(size)))
+            except GraphwrightError as error:
+                raise at_size(error, size)  # noqa: B904 - the same error, which says more now
+        return self._tasks[1]
+
+    def peak_bytes(self, size: int) -> int:
+        """The peak at a batch size, when the step runs in the order in which it was traced."""
+        return self._peak_and_resident(size)[0]
+
+    def resident_bytes(self, size: int) -> int:
+        """Variables, inputs and constants at a batch size."""
+        return self._peak_and_resident(size)[1]
+
+    def activation_bytes(self, size: int) -> int:
+        """What is live at the peak beside what is resident."""
+        peak, resident = self._peak_and_resident(size)
+        return peak - resident
+
+    def residual_bytes(self, size: int) -> int:
+        """All forward values that the backward pass reads, whether or not they are live at once."""
+        tasks = self.tasks(size)
+        buffers = zip(find_roles(tasks).buffers, tasks.costs.buffers, strict=True)
+        return sum(buffer.nbytes for role, buffer in buffers if role == "residuals")
+
+    def is_confirmed(self, size: int) -> bool:
+        """Trace the step for a size that is bound by formulas; where they give another peak, sizes from here on are traced."""
+        found = self._range_of(size)
+        if found.bound is None:
+            return True
+        expected = self._peak_and_resident(size)
+        costs = map_tasks(self.flattened(size)).costs
+        peak = simulate(costs, Schedule(costs.order)).peak_bytes
+        if (peak, costs.resident_bytes) == expected:
+            return True
+        checked = max((s for s in self.traced_sizes if found.first <= s < size), default=found.first)
+        at = self._ranges.index(found)
+        self._ranges[at:] = [
+            _Range(found.first, checked, found.bound, found.how),
+            _Range(checked + 1, None, None, f"larger sizes are traced, as the formulas are not right at {size}"),
+        ]
+        self._peaks = {s: known for s, known in self._peaks.items() if s <= checked}
+        self._tasks = None
+        return False
+
+    def hints(self, last: int) -> set[int]:
+        """Sizes at which the formulas of the bytes may change: something becomes large enough to be counted, or to be no constant."""
+        self._range_of(last)
+        found: set[int] = set()
+        for r in self._ranges:
+            end = last if r.last is None else r.last
+            found |= {size for size in (r.bound.hints(end) if r.bound is not None else ()) if r.first < size} | {r.first}
+        return {size for size in found if 1 < size <= last}
+
+    def _peak_and_resident(self, size: int) -> tuple[int, int]:
+        if size not in self._peaks:
+            costs = self.tasks(size).costs
+            self._peaks[size] = (simulate(costs, Schedule(costs.order)).peak_bytes, costs.resident_bytes)
+        return self._peaks[size]
+
+    def flattened(self, size: int) -> FlatStep:
+        """The flat graph of the step as it is traced for a batch size."""
+        if size not in self._flat:
+            traced = self.traced(size)
+            try:
+                self._flat[size] = flatten(traced.function, traced.shapes_by_position)
+            except GraphwrightError as error:
+                raise at_size(error, size)  # noqa: B904 - the same error, which says more now
+        return self._flat[size]
+
+    def _range_of(self, size: int) -> _Range:
+        while (end := self._ranges[-1].last) is not None and end < size:
+            self._ranges += self._next_ranges(end + 1)
+        return next(r for r in self._ranges if r.last is None or size <= r.last)
+
+    def _next_ranges(self, first: int) -> list[_Range]:
+        """The ranges behind those that are known: bound where the graphs of three sizes agree."""
+        sizes = TRACED_FIRST if first == 2 else (first, first + 2, first + 6)
+        if len(self._ranges) > _STARTS:
+            return [_Range(first, None, None, f"sizes from {first:,} on are traced")]
+        try:
+            bound = bind_shapes({size: self.flattened(size) for size in sizes})
+        except UnknownShapeError as error:
+            end = 4 * first + 8 if len(self._ranges) < _STARTS else None
+            span = f"from {first:,} on" if end is None else f"{first:,} to {end:,}"
+            return [_Range(first, end, None, f"sizes {span} are traced, as {error.what}")]
+        for size in sizes[:2]:
+            self._flat.pop(size)
+        border = bound.first_border()
+        if border is not None and border <= sizes[-1]:
+            return [_Range(first, border - 1, None, f"sizes {first:,} to {border - 1:,} are traced")]
+        span = f"sizes from {first:,} on" if border is None else f"sizes {first:,} to {border - 1:,}"
+        how = f"shapes of {span} by formulas through those at {sizes[0]:,} and {sizes[1]:,}, checked at {sizes[2]:,}"
+        return [_Range(first, None if border is None else border - 1, bound, how)]
+
+
+def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
+    """Feeds with a batch size: where a dimension is None; if none is, in place of every first dimension.
+
+    >>> feeds_at({"x": (None, 4), "k": (3,)}, 8), feeds_at({"x": (1, 4), "y": (1,)}, 8)
+    ({'x': (8, 4), 'k': (3,)}, {'x': (8, 4), 'y': (8,)})
+    """
+    if feeds is None or callable(feeds):
+        return None if feeds is None else feeds(size)
+    shapes = {name: _shape_of(name, feed) for name, feed in feeds.items()}
+    has_open = any(None in shape for shape in shapes.values())
+    changed: dict[str, Feed] = {}
+    for name, feed in feeds.items():
+        shape = shapes[name]
+        dims = tuple(size if d is None else d for d in shape) if has_open else (size, *shape[1:]) if shape else ()
+        changed[name] = type(feed)(dims, feed.dtype) if hasattr(feed, "dtype") else dims
+    return changed
+
+
+def _shape_of(name: str, feed: Feed) -> tuple[int | None, ...]:
+    shape: Any = getattr(feed, "shape", feed)
+    try:
+        return tuple(shape.as_list() if hasattr(shape, "as_list") else shape)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"the feed {feed!r} is no shape",
+            where=f"feeds[{name!r}]",
+            remedy="give a tuple such as (None, 572, 572, 1), or a tf.TensorSpec",
+        ) from error
+
+
+def at_size(error: GraphwrightError, size: int) -> GraphwrightError:
+    """The error, with the batch size at which it was raised."""
+    told = f"\n  at batch size {size}"
+    if told not in str(error):
+        error.args = (f"{error}{told}",)
+    return error

@@ -1,0 +1,92 @@
+"""`sweep`: the peak of a step against its batch size, as it is and with memory-saving plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from graphwright.costs.sized_step import Feeds, SizedStep
+from graphwright.errors import ArgumentError
+from graphwright.plan.budget import parse_budget
+from graphwright.plan.model import CostGraph, Schedule
+from graphwright.plan.simulate import simulate
+from graphwright.plan.solve import lower_bound
+from graphwright.report.sweep import SweepPoint, SweepResult
+from graphwright.report.units import format_percent
+from graphwright.train.planning import HOW_PEAK_TRACED, HOW_TIME, map_tasks, solve_with_room
+from graphwright.train.targets import Mode
+
+_TRACED_EACH = 4  # so few sizes are traced: formulas of the shapes take as many traces
+
+
+def sweep(
+    target: Any,
+    feeds: Feeds = None,
+    batches: Iterable[int] = (1, 2, 4, 8, 16, 32),
+    budget: int | float | str | None = None,
+    *,
+    mode: Mode = "train",
+    optimized: int | float | str | None = None,
+    time_limit_s: float = 10.0,
+) -> SweepResult:
+    """The predicted peak of a step at several batch sizes, and the largest of them that fits a budget.
+
+    For more than a few sizes the step is not traced for each: the shapes at other sizes follow from formulas, which are
+    checked. `max_batch` gives the largest batch of all without listing sizes.
+
+    Args:
+        target: as for `inspect`.
+        feeds: a function from the batch size to feeds; or feeds in which None stands for the batch size; or feeds whose first
+            dimensions are replaced by it. Not needed for a Keras model.
+        batches: batch sizes to look at.
+        budget: bytes or text such as "8GiB".
+        mode: for a Keras model, "train" or "infer".
+        optimized: a budget of memory-saving plans, one for each size: bytes, text, or a share of that size's own peak.
+            The peaks with these plans are in `others`.
+        time_limit_s: seconds to look for each plan.
+
+    Raises:
+        ArgumentError: no batch size, or a budget that is a share (there is no one peak that it could be a share of).
+        GraphwrightError: the step cannot be traced at a size, which the message names.
+
+    >>> import tensorflow as tf
+    >>> step = tf.function(lambda x: tf.reduce_sum(tf.nn.relu(x)))
+    >>> sweep(step, {"x": (1, 1024, 64)}, batches=(1, 2, 4), budget="1.5MiB").largest_batch
+    2
+    """
+    sizes = sorted(set(batches))
+    if not sizes or sizes[0] < 1:
+        raise ArgumentError(f"batch sizes {sizes} were given", where="argument 'batches'", remedy="give whole numbers from 1 on")
+    budget_bytes = 0 if budget is None else parse_budget(budget, 0)
+    if optimized is not None:
+        parse_budget(optimized, 2**62)  # before the work, not after
+    sized = SizedStep(target, feeds, mode)
+    is_bound = len(sizes) > _TRACED_EACH
+    if is_bound:
+        sized.open_feeds()
+        sized.is_confirmed(sizes[-1])
+    points: list[SweepPoint] = []
+    planned: list[SweepPoint] = []
+    for size in sizes:
+        tasks = sized.tasks(size) if is_bound else map_tasks(sized.flattened(size))
+        costs = tasks.costs
+        peak = simulate(costs, Schedule(costs.order)).peak_bytes
+        points.append(_point(size, costs, peak, budget_bytes))
+        if optimized is not None:
+            solution = solve_with_room(costs, len(tasks.graph), parse_budget(optimized, peak), time_limit_s, None)
+            planned.append(_point(size, costs, solution.peak_bytes, budget_bytes))
+    how = f"{HOW_PEAK_TRACED}; {sized.how}" if is_bound else HOW_PEAK_TRACED
+    result = _result(points, budget_bytes, how, sized.name)
+    if optimized is None:
+        return result
+    goal = format_percent(optimized) if isinstance(optimized, float) else str(optimized)
+    how = f"{HOW_PEAK_TRACED}; with a plan for {goal} each, or as little as was found; {HOW_TIME}"
+    return result.beside(**{f"planned for {goal}": _result(planned, budget_bytes, how, sized.name)})
+
+
+def _point(size: int, costs: CostGraph, peak: int, budget_bytes: int) -> SweepPoint:
+    return SweepPoint(size, peak, costs.resident_bytes, lower_bound(costs).nbytes, 0 < budget_bytes >= peak)
+
+
+def _result(points: list[SweepPoint], budget_bytes: int, how: str, name: str) -> SweepResult:
+    return SweepResult(tuple(points), budget_bytes, max((p.batch for p in points if p.fits), default=None), how, name)
