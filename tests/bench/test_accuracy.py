@@ -1,0 +1,69 @@
+"""The accuracy benchmark's tables: errors, ranges, what a file keeps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from rich.console import Console
+
+from bench import accuracy
+from bench.accuracy_table import AccuracyResults, FlopRow, PeakRow, as_markdown, print_tables, verdict
+
+MIB = 2**20
+ORDERED = PeakRow("unet", "full", "train", 2, "ordered", 2, 100 * MIB, MIB, 99 * MIB, 99 * MIB, 99 * MIB, 50 * MIB, "how")
+EXECUTOR = replace(ORDERED, order="executor", predicted_bytes=110 * MIB, low_bytes=98 * MIB, high_bytes=111 * MIB)
+
+
+def test_errors_are_relative_to_the_measured_peak() -> None:
+    assert math.isclose(ORDERED.error, -0.01)
+    assert math.isclose(ORDERED.grappler_error, -0.5)
+
+
+@pytest.mark.parametrize(("low", "high", "inside"), [(98, 111, True), (102, 111, True), (104, 111, False), (80, 96, False)])
+def test_the_range_has_the_goal_as_its_margin(low: int, high: int, inside: bool) -> None:
+    assert replace(EXECUTOR, low_bytes=low * MIB, high_bytes=high * MIB).in_range is inside
+
+
+def test_the_verdict_counts_each_order_by_itself() -> None:
+    text = verdict([ORDERED, EXECUTOR])
+    assert "control edges: 1 of 1 within 3 %" in text
+    assert "executor's order: 0 of 1 within 3 %, 1 in the predicted range" in text
+    assert "worst +10.0 % (unet full, train, batch 2, threads 2)" in text
+
+
+def test_a_file_gives_back_what_was_written_and_forgets_what_is_measured_again(tmp_path: Path) -> None:
+    flops = FlopRow("unet", "full", "train", 2, 1e9, 900_000_000, 0)
+    results = AccuracyResults([ORDERED, EXECUTOR], [flops])
+    path = tmp_path / "deep" / "accuracy.json"
+    results.write(path)
+    assert AccuracyResults.read(path) == results
+    results.drop("unet", "full", (4,))
+    assert len(results.peaks) == 2
+    results.drop("unet", "full", (2,))
+    assert results == AccuracyResults()
+    assert AccuracyResults.read(tmp_path / "none.json") == AccuracyResults()
+
+
+def test_both_tables_name_every_row() -> None:
+    results = AccuracyResults([ORDERED, EXECUTOR], [FlopRow("unet", "full", "train", 2, 1e9, 900_000_000, 0)])
+    text = as_markdown(results)
+    assert "| unet | full | train | 2 | ordered | 2 | 100.0 | 99.0 | -1.0 % |" in text
+    assert "| 98.0 to 111.0 | yes | -50 % |" in text
+    assert "-10.0 %" in text
+    console = Console(width=200, record=True)
+    print_tables(results, console)
+    assert "98.0 to 111.0" in console.export_text()
+
+
+def test_tensorflows_profiler_counts_a_product() -> None:
+    product = tf.function(lambda a: a @ a).get_concrete_function(tf.zeros([256, 256]))
+    assert accuracy.profiler_flops(product.graph) == 33_554_432
+
+
+def test_every_model_has_three_batch_sizes_in_both_sizes() -> None:
+    assert set(accuracy.BATCHES) == set(accuracy.SMALL_BATCHES)
+    assert {len(batches) for batches in (*accuracy.BATCHES.values(), *accuracy.SMALL_BATCHES.values())} == {3}
