@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
+from graphwright.report.results import Timeline
 from graphwright.report.units import format_bytes, format_count, format_flops
 
 Unit = Literal["bytes", "FLOPs", "count"]
@@ -152,6 +154,19 @@ class LayerPair:
         return (getattr(self.b, figure) if self.b is not None else 0) - (getattr(self.a, figure) if self.a is not None else 0)
 
 
+def model_scope(layers: Iterable[LayerFigures]) -> str:
+    """The scope that most layers lie in, with its slash: the model's own; "" where there is none.
+
+    >>> layers = [LayerFigures(name, 1, 0, 0.0, 0.0, 0.0, 0, 0) for name in ("model/conv", "model/norm", "adam")]
+    >>> model_scope(layers)
+    'model/'
+    """
+    names = [layer.layer for layer in layers]
+    scopes = Counter(name.partition("/")[0] for name in names if "/" in name)
+    scope, count = scopes.most_common(1)[0] if scopes else ("", 0)
+    return f"{scope}/" if 2 * count > len(names) else ""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Two steps side by side. Returned by `graphwright.compare`.
@@ -208,6 +223,17 @@ class Comparison:
         from graphwright.report.terminal_comparison import render_comparison
 
         return render_comparison(self)
+
+    def write_html(self, path: str | Path, timelines: tuple[Timeline, Timeline] | None = None) -> Path:
+        """Write the comparison as one offline HTML file; returns the path.
+
+        Args:
+            path: the file; its folder must exist.
+            timelines: memory over both steps, of two inspections, to be drawn side by side.
+        """
+        from graphwright.report.comparison_page import write_comparison
+
+        return write_comparison(self, Path(path), timelines)
 
 
 LAYER_FIGURES = ("nodes", "parameters", "total_flops", "residual_bytes", "peak_share_bytes")
