@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from graphwright.analyze.executor_frames import simulate_executor
-from graphwright.analyze.executor_memory import PeakState, allocated_bytes
+from graphwright.analyze.executor import simulate_executor
+from graphwright.analyze.executor_buffers import PeakState, allocated_bytes
 from graphwright.analyze.executor_order import number_nodes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import DTYPES, Graph, Node, Value, Variable

@@ -132,7 +132,7 @@ PROFILED = """
 import glob, json, re, sys, tempfile
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
-from graphwright.analyze.executor_frames import simulate_executor
+from graphwright.analyze.executor import simulate_executor
 from graphwright.run.executed_graph import collected_graphs, read_executed_graph
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import from_concrete_function

@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphwright.analyze.executor_memory import Buffer, Constant, Memory, PeakState
-from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, Numbered, execute, number_nodes, shuffled
-from graphwright.ir.graph import Graph, Node
+from graphwright.analyze.executor_buffers import Buffer
+from graphwright.analyze.executor_memory import Memory
+from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, Numbered, shuffled
+from graphwright.ir.graph import Node
 
-_EARLIER_STEPS = 2
 _ENTER = frozenset({"Enter", "RefEnter"})
 _EXIT = frozenset({"Exit", "RefExit"})
 _NEXT = frozenset({"NextIteration", "RefNextIteration"})
@@ -312,50 +312,3 @@ class Frames:
 def _frame_name(node: Node) -> str:
     name = node.attrs.get("frame_name")
     return name.decode() if isinstance(name, bytes) else str(name)
-
-
-def simulate_executor(
-    graph: Graph,
-    *,
-    time_of: Callable[[Node], float],
-    workspace_of: Callable[[Node], int],
-    constant: Constant,
-    resident_bytes: int,
-    threads: int = 1,
-    seed: int | None = None,
-    numbered: Numbered | None = None,
-) -> PeakState:
-    """Run a graph as TensorFlow's executor does, on buffers in place of numbers.
-
-    Args:
-        graph: the graph that is executed, its nodes in TensorFlow's order (`graphwright.run.executed_graph`).
-        time_of: seconds that a kernel takes; with one thread they do not matter.
-        workspace_of: bytes that a kernel needs beyond its outputs.
-        constant: the array of a constant, or None.
-        resident_bytes: bytes of variables, inputs and constants.
-        threads: inter-op threads.
-        seed: see `analyze.executor_order.execute`.
-        numbered: `number_nodes(graph)`, where it is known.
-
-    Raises:
-        UnknownShapeError: the size of a tensor that a kernel makes is not known.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> x = g.add_node("_Arg", "x", output_types=[(f32, (256,))]).outputs[0]
-    >>> a = g.add_node("Exp", "a", inputs=[x], output_types=[(f32, (256,))]).outputs[0]
-    >>> b = g.add_node("Exp", "b", inputs=[x], output_types=[(f32, (256,))]).outputs[0]
-    >>> state = simulate_executor(g, time_of=lambda n: 1.0, workspace_of=lambda n: 0, constant=lambda v: None, resident_bytes=1024)
-    >>> state.order, state.peak_bytes
-    (('x', 'b', 'a'), 2048)
-    """
-    numbered = numbered or number_nodes(graph)
-    memory = Memory(graph, workspace_of, constant, resident_bytes)
-    frames = Frames(numbered, memory, time_of, seed)
-    execute(frames, threads=threads, seed=seed)
-    if max(frames.runs.values(), default=0) > 1:  # a loop: what its kernels cost is known from the steps before
-        earlier = {k: _EARLIER_STEPS * count for k, count in frames.runs.items()}
-        memory = Memory(graph, workspace_of, constant, resident_bytes)
-        execute(Frames(numbered, memory, time_of, seed, earlier), threads=threads, seed=seed)
-    return memory.result()

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
-from graphwright.analyze.executor_frames import simulate_executor
-from graphwright.analyze.executor_memory import PeakState
+from graphwright.analyze.executor import simulate_executor
+from graphwright.analyze.executor_buffers import PeakState
 from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.workspace import kernel_workspace_bytes
