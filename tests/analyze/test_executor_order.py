@@ -271,3 +271,9 @@ def test_a_loop_whose_condition_is_not_known_says_so() -> None:
     state = run(graph)
     assert state.order.count("body") == 1
     assert any("one round is counted" in note for note in state.notes)
+
+
+def test_a_call_that_is_not_inlined_is_noted() -> None:
+    graph = Graph()
+    make(graph, "PartitionedCall", "call", make(graph, "_Arg", "x"))
+    assert any("'call'" in note for note in run(graph).notes)

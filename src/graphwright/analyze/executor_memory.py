@@ -29,7 +29,7 @@ from graphwright.analyze.workspace import hidden_output_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import in_place_pairs, is_view, written_resources
+from graphwright.ir.traits import CALL_TYPES, in_place_pairs, is_control_flow, is_view, written_resources
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 _KEEPS_NUMBER = frozenset({"Cast"})
@@ -177,6 +177,8 @@ class Memory:
             for buffer in inputs:
                 if buffer in self.handles:
                     self._update_in_place(self.handles[buffer])
+        if op in CALL_TYPES or is_control_flow(node):
+            self.notes[f"{node.name!r} calls a function that TensorFlow does not inline; what it needs inside is not counted"] = None
         if op == "IdentityN":
             return [None if b is None else self._held(b) for b in inputs]
         if node not in self.views:
