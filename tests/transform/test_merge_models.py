@@ -88,6 +88,8 @@ PAIRS = [
     (tf1, tf2),
     (tf2, tf1),
     (frozen, tf2),
+    (tf2, frozen),
+    (frozen, frozen),
     (tf1, frozen),
 ]
 

@@ -82,11 +82,19 @@ def scopes(graph: Graph) -> dict[str, int]:
     """Every name scope, and how many nodes are in it or below it."""
     counts: dict[str, int] = {}
     for node in graph:
-        parts = node.name.split("/")[:-1]
-        for k in range(1, len(parts) + 1):
-            scope = "/".join(parts[:k])
+        for scope in parents(node.name):
             counts[scope] = counts.get(scope, 0) + 1
     return counts
+
+
+def parents(name: str) -> list[str]:
+    """The scopes that a name lies in, the outermost first.
+
+    >>> parents("a/b/c")
+    ['a', 'a/b']
+    """
+    parts = name.split("/")[:-1]
+    return ["/".join(parts[:k]) for k in range(1, len(parts) + 1)]
 
 
 def walk_forward(

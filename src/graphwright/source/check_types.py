@@ -1,25 +1,29 @@
-"""Every node reads what its op takes: checked before a graph is written, so that the error names the node and not a session."""
+"""Every node reads what its op takes, and every name stays one: checked before a graph is written, so that the error names the node."""
 
 from __future__ import annotations
 
 from graphwright.errors import GraphError
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import CALL_TYPES, callee
+from graphwright.ir.select import parents
+from graphwright.ir.traits import CALL_TYPES, callee, is_call
 from graphwright.source.function_def import signatures_of_functions
 from graphwright.source.op_types import OpTypes
 from graphwright.source.write_nodes import follow_values
+
+_DEEPEST = 20  # functions may call themselves
 
 
 def check_types(graph: Graph) -> None:
     """Raise unless the dtypes of all inputs and outputs are those that op types and called functions have.
 
     Raises:
-        GraphError: they are not; the message names the node.
+        GraphError: they are not, or TensorFlow would mix up two nodes; the message names the node.
         UnsupportedError: an op type is not known.
     """
     types = OpTypes(signatures_of_functions(graph))
     for body in bodies(graph):
+        _check_names_below_calls(body)
         arguments = {value.producer for value in body.inputs}
         for node in body.nodes:
             if body is graph or (node not in arguments and node.op_type != "_Arg"):
@@ -49,6 +53,33 @@ def _check(node: Node, types: OpTypes, graph: Graph) -> None:
                 cause="the function was changed and its call was not",
                 remedy="give the call the same inputs (graph.set_inputs) and outputs",
             )
+
+
+def _check_names_below_calls(graph: Graph) -> None:
+    """TensorFlow inlines calls when it runs a graph, and puts what they run below their names. Where a node is called like that
+    already, it takes one for the other without a word, and computes something else."""
+    calls = {node.name: node for node in graph if is_call(node, graph)}
+    if not calls:
+        return
+    for node in graph:
+        for scope in parents(node.name):
+            if scope in calls and _makes(calls[scope], node.name[len(scope) + 1 :]):
+                raise GraphError(
+                    f"{node.name!r} is also the name of what the call {scope!r} runs, which TensorFlow would take for it",
+                    where=f"graph {graph.name!r}",
+                    cause="it was renamed or copied into the scope of a call",
+                    remedy="rename one of them (graph.rename), or inline the call",
+                )
+
+
+def _makes(call: Node, name: str, depth: int = 0) -> bool:
+    """Whether there is a node of this name when the call is inlined, and the calls in it are."""
+    function = call.graph.functions.get(callee(call))
+    if function is None or depth > _DEEPEST:
+        return False
+    body = function.body
+    inside = (body[scope] for scope in parents(name) if scope in body)
+    return name in body or any(is_call(n, body) and _makes(n, name[len(n.name) + 1 :], depth + 1) for n in inside)
 
 
 def _shown(values: tuple[Value, ...]) -> str:

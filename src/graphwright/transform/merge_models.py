@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import CloneResult, copy_graph
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.select import scopes
+from graphwright.ir.select import parents, scopes
 from graphwright.ir.signature import Signature
 from graphwright.transform.attach import Attachment, holds_values, in_files
 from graphwright.transform.interface import (
@@ -82,8 +82,10 @@ def merge_models(
     attachment = Attachment(merged, second, place, signatures=kept)
     skipped = {value.producer for value in pairs}
     ends = [v.producer for values in _ends(second, signature) for v in values.values()]
-    taken = {*scopes(merged), *(node.name for node in merged)}  # TensorFlow puts what it inlines below the name of a call
-    names = {node.name for node in ends if node.name not in taken and node not in skipped}
+    # TensorFlow puts what it inlines below the name of a call: no node is called as a scope is, nor lies below a node.
+    nodes = {node.name for node in merged}
+    taken = {*scopes(merged), *nodes}
+    names = {n.name for n in ends if n not in skipped and n.name not in taken and nodes.isdisjoint(parents(n.name))}
     copied_second = attachment.attach(
         {value: copied_first.value_of[source] for value, source in pairs.items()},
         left_out=skipped,
