@@ -4,7 +4,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from graphwright.cli import app, to_plain
+from graphwright.cli import app
 from graphwright.command_inputs import (
     EXIT_ERROR,
     EXIT_INFEASIBLE,
@@ -14,6 +14,7 @@ from graphwright.command_inputs import (
     parse_feeds,
     parse_open_feeds,
 )
+from graphwright.command_output import in_options, to_plain
 from graphwright.errors import ArgumentError
 from graphwright.report.results import CurvePoint
 
@@ -302,3 +303,18 @@ class TestWithTensorFlow:
         assert done.exit_code == EXIT_ERROR
         assert "y" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("argument 'target'", "argument 'target'"),
+        ("argument 'x' of 'step'", "input 'x' of 'step'"),
+        ("arguments 'feeds' and 'inputs'", "arguments 'feeds' and 'inputs'"),
+        ("add it to feeds: {'y': (...)}", "add --feed y=SIZES"),
+        ("give batch=..., or feeds={'x': (...)} (on the command line: --batch N)", "give --batch N, or --feed x=SIZES"),
+        ("argument 'order_by'", "option --sort"),
+    ],
+)
+def test_errors_name_options(text, options):
+    assert in_options(text) == options

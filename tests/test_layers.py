@@ -26,11 +26,14 @@ TABLE: dict[str, frozenset[str]] = {
     "costs": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train"}),
     "edit_commands": frozenset({"errors", "ir", "source", "transform", "report"}),
     "command_inputs": frozenset({"errors", "source"}),
-    "cost_commands": frozenset({"errors", "ir", "source", "analyze", "plan", "run", "report", "train", "costs", "command_inputs"}),
+    "command_output": frozenset({"errors"}),
+    "cost_commands": frozenset(
+        {"errors", "ir", "source", "analyze", "plan", "run", "report", "train", "costs", "command_inputs", "command_output"}
+    ),
     "cli": frozenset(
         {
             *("errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "costs"),
-            *("edit_commands", "cost_commands", "command_inputs", "__init__"),
+            *("edit_commands", "cost_commands", "command_inputs", "command_output", "__init__"),
         }
     ),
     "__main__": frozenset({"cli"}),

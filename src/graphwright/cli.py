@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -37,6 +36,7 @@ from graphwright.command_inputs import (
     parse_feeds,
     parse_open_feeds,
 )
+from graphwright.command_output import print_error, print_result, write_html
 from graphwright.errors import GraphwrightError, InfeasibleError
 from graphwright.source.tensorflow_import import start_quietly
 
@@ -48,7 +48,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except GraphwrightError as error:
-            _print_error(error)
+            print_error(error)
             raise typer.Exit(EXIT_INFEASIBLE if isinstance(error, InfeasibleError) else EXIT_ERROR) from error
 
 
@@ -98,6 +98,7 @@ def inspect(
     measure: Annotated[
         bool, typer.Option("--measure", help="Also run the step in a fresh process, on made-up inputs, and measure it.")
     ] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Also run it there and measure the time of each operation.")] = False,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
@@ -106,11 +107,11 @@ def inspect(
     loaded = load_target(target)
     if measure:
         step, inputs, name = _runnable(loaded, feeds, batch, mode)
-        report = dataclasses.replace(gw.inspect(step, inputs=inputs, measure=True), name=name)
+        report = dataclasses.replace(gw.inspect(step, inputs=inputs, measure=True, profile=profile), name=name)
     else:
-        report = gw.inspect(loaded, feeds=feeds, mode=mode.value, batch=batch)
-    _show(report, as_json=as_json)
-    _write_html(report, html, quiet=as_json)
+        report = gw.inspect(loaded, feeds=feeds, mode=mode.value, batch=batch, profile=profile)
+    print_result(report, as_json=as_json)
+    write_html(report, html, quiet=as_json)
 
 
 cost_commands.add_to(app, _COSTS)
@@ -125,6 +126,7 @@ def sweep(
         list[str] | None,
         typer.Option("--feed", help="Shape of one input; the word batch, or else the first dimension, is the batch.", show_default=False),
     ] = None,
+    html: Html = None,
     as_json: AsJson = False,
 ) -> None:
     """Peak memory against the batch size, and the largest batch that fits the budget."""
@@ -132,7 +134,9 @@ def sweep(
     feeds = parse_open_feeds(feed)
     amount = parse_amount(budget)
     loaded = load_target(target)
-    _show(gw.sweep(loaded, feeds=feeds, batches=batches, budget=amount), as_json=as_json)
+    result = gw.sweep(loaded, feeds=feeds, batches=batches, budget=amount)
+    print_result(result, as_json=as_json)
+    write_html(result, html, quiet=as_json)
 
 
 @app.command(rich_help_panel=_MEMORY)
@@ -154,8 +158,8 @@ def optimize(
     result = dataclasses.replace(fast.plan, name=name)
     if measure:
         result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))
-    _show(result, as_json=as_json)
-    _write_html(result, html, quiet=as_json)
+    print_result(result, as_json=as_json)
+    write_html(result, html, quiet=as_json)
 
 
 @app.command(rich_help_panel=_MEMORY)
@@ -193,8 +197,8 @@ def demo(
     before = dataclasses.replace(before, time_s=times["plain"].time_s, how=f"{before.how}; time: {times['plain'].how}")
     after = dataclasses.replace(after, time_s=times["optimized"].time_s, how=f"{after.how}; time: {times['optimized'].how}")
     result = dataclasses.replace(fast.plan, measured_before=before, measured_after=after, verification=str(proof))
-    _show(result, as_json=False)
-    _write_html(result, html, quiet=False)
+    print_result(result, as_json=False)
+    write_html(result, html, quiet=False)
     if not proof.equal:
         raise typer.Exit(EXIT_ERROR)
 
@@ -239,6 +243,7 @@ def plan(
 
 app.command("diff", rich_help_panel=_EDITING)(edit_commands.diff)
 app.command("draw", rich_help_panel=_EDITING)(edit_commands.draw)
+app.command("show", rich_help_panel=_EDITING)(edit_commands.show)
 app.add_typer(edit_commands.edit, name="edit", rich_help_panel=_EDITING)
 
 
@@ -251,19 +256,6 @@ def _runnable(loaded: Any, feeds: dict[str, Any] | None, batch: int | None, mode
     traced = trace(loaded, feeds=feeds, mode=mode.value, batch=batch)
     step = keras_step(loaded, mode.value) if is_keras_model(loaded) else loaded
     return step, example_inputs(traced), traced.name
-
-
-def to_plain(value: object) -> Any:
-    """A result as JSON can hold it: dataclasses as objects, tuples as lists, nan and infinity as null."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(item) for item in cast("list[object]", value)]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int) else str(value)
 
 
 @contextmanager
@@ -286,31 +278,7 @@ def _stages(console: Console) -> Generator[Callable[[str, Callable[[_Progress], 
         yield run
 
 
-def _show(result: Any, *, as_json: bool) -> None:
-    plain: Any = (result.to_json() if hasattr(result, "to_json") else to_plain(result)) if as_json else None
-    typer.echo(json.dumps(plain, allow_nan=False) if as_json else str(result))
-
-
-def _write_html(result: Any, path: Path | None, *, quiet: bool) -> None:
-    if path is None:
-        return
-    written = result.write_html(path)
-    if not quiet:
-        typer.echo(f"report written to {written}")
-
-
 def _bytes(nbytes: int) -> str:
     from graphwright.report.units import format_bytes
 
     return format_bytes(nbytes)
-
-
-def _print_error(error: GraphwrightError) -> None:
-    body = [escape(error.what)]
-    body += [
-        f"[bold]{label}:[/bold] {escape(text)}"
-        for label, text in (("where", error.where), ("likely cause", error.cause), ("remedy", error.remedy))
-        if text
-    ]
-    title = "no plan fits the budget" if isinstance(error, InfeasibleError) else "error"
-    Console(stderr=True).print(Panel("\n".join(body), title=title, title_align="left", border_style="red"))

@@ -35,3 +35,20 @@ def test_python_arguments_stay_as_they_were_traced():
     x, training = example_inputs(trace(step, inputs=(tf.ones((2,)), True)))
     assert training is True
     assert x.shape == (2,)
+
+
+def test_a_wrapped_graph_takes_its_inputs_one_by_one(tmp_path):
+    import tensorflow as tf
+
+    from graphwright.run.callables import resolve
+    from graphwright.source.files import load_callable
+    from graphwright.train.targets import trace
+
+    graph = tf.Graph()
+    with graph.as_default():
+        image = tf.compat.v1.placeholder(tf.float32, (None, 3), "image")
+        tf.identity(image * tf.cast(tf.compat.v1.placeholder(tf.int32, (), "times"), tf.float32), "scaled")
+    tf.io.write_graph(graph.as_graph_def(), str(tmp_path), "scale.pb", as_text=False)
+    target = trace(load_callable(tmp_path / "scale.pb"), feeds={"image": (2, 3)})
+    assert target.name == "scale"
+    assert resolve(target.function, example_inputs(target)).run()[0].shape == (2, 3)

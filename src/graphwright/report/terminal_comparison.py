@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from graphwright.report.comparison import FIGURES, CheckResult, Comparison, Finding, LayerPair, StepCosts
+from graphwright.report.comparison import FIGURES, CheckResult, Comparison, Finding, LayerPair, StepCosts, model_scope
 from graphwright.report.summary import NO_LAYER, Fact
 from graphwright.report.terminal_layout import (
     MAX_WIDTH,
@@ -103,10 +103,11 @@ def _print_layers(comparison: Comparison, console: Console, width: int, *, rows:
         return
     shown = sorted(differing, key=_weight, reverse=True)[:rows]
     order = {id(pair): k for k, pair in enumerate(comparison.layers)}
+    scopes = model_scope(comparison.a.layers), model_scope(comparison.b.layers)
     table = figures_table(
         width - 2,
         ("", "nodes", "trainable", "FLOPs", "residuals", "at peak"),
-        [_layer_row(pair) for pair in sorted(shown, key=lambda pair: order[id(pair)])],
+        [_layer_row(pair, *scopes) for pair in sorted(shown, key=lambda pair: order[id(pair)])],
     )
     title = f"Layers that differ: {format_count(len(differing))} of {format_count(len(comparison.layers))}; + added, - removed, ~ changed"
     rest = len(differing) - len(shown)
@@ -122,11 +123,14 @@ def _weight(pair: LayerPair) -> tuple[float, float, float]:
     )
 
 
-def _layer_row(pair: LayerPair) -> tuple[Text | str, ...]:
+def _layer_row(pair: LayerPair, scope_a: str, scope_b: str) -> tuple[Text | str, ...]:
     change = pair.change
-    name = printable(pair.name) or NO_LAYER
-    if pair.a is not None and pair.b is not None and pair.a.layer != pair.b.layer:
-        name = f"{printable(pair.a.layer) or NO_LAYER} → {name}"
+    names = [
+        printable(layer.layer.removeprefix(scope)) or NO_LAYER
+        for layer, scope in ((pair.a, scope_a), (pair.b, scope_b))
+        if layer is not None
+    ]
+    name = " → ".join(dict.fromkeys(names))
     return (
         Text(f"{_SIGNS[change]} {name}", style=_STYLES[change]),
         _signed(pair.difference("nodes"), lambda n: format_count(int(n))),

@@ -129,6 +129,11 @@ def _defaults(function: Any) -> dict[str, Any]:
 def _flat_arguments(concrete: Any, positional: Sequence[Any], keyword: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[Any]:
     """The tensors of the call. Arguments with a default, and those that were Python values when traced, may be left out."""
     function_type = concrete.function_type
+    if not function_type.parameters and not keyword:  # a graph that was wrapped: its inputs are all there is
+        placeholders = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
+        if len(positional) != len(placeholders):
+            raise TypeError(f"{len(positional)} given, {len(placeholders)} needed")
+        return [tf.convert_to_tensor(value, placeholder.dtype) for value, placeholder in zip(positional, placeholders, strict=True)]
     known = {name: value for name, value in defaults.items() if name in function_type.parameters}
     literals = {
         parameter.name: parameter.type_constraint.value

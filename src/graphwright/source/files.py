@@ -55,6 +55,7 @@ def _signature(loaded: Any, path: Path) -> Any:
             remedy="load it with tf.saved_model.load and hand in the signature that you mean",
         )
     function.graphwright_keeps_alive = loaded  # the variables live as long as the loaded object
+    function.__name__ = path.resolve().name
     return function
 
 
@@ -71,4 +72,6 @@ def _frozen_graph(path: Path) -> Any:
     wrapped: Any = tf.compat.v1.wrap_function(imported, [])
     graph = wrapped.graph
     outputs = [t for name in names for t in graph.get_operation_by_name(name).outputs]
-    return wrapped.prune([graph.get_tensor_by_name(name) for name in inputs], outputs)
+    function = wrapped.prune([graph.get_tensor_by_name(name) for name in inputs], outputs)
+    function.__name__ = path.stem
+    return function

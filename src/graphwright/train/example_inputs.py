@@ -37,5 +37,8 @@ def example_inputs(target: Target) -> Any:
             return tf.cast(tf.random.stateless_uniform(shape, (0, next(seeds))), leaf.dtype)
         return tf.zeros(shape, leaf.dtype)
 
-    args, kwargs = tf.nest.map_structure(value, target.function.structured_input_signature)
+    signature = target.function.structured_input_signature
+    if signature is None:  # of a graph that was wrapped, which takes its inputs one by one
+        signature: Any = (tuple(tf.TensorSpec(t.shape, t.dtype) for t in target.function.inputs[: len(target.shapes)]), {})
+    args, kwargs = tf.nest.map_structure(value, signature)
     return dict(kwargs) if kwargs else tuple(args)
