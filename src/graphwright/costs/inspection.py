@@ -9,6 +9,7 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
 from graphwright.costs.peak import executor_peak, inter_op_threads
+from graphwright.costs.profile import profile as profile_step
 from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnknownShapeError, UnsupportedError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
@@ -21,9 +22,10 @@ from graphwright.report.results import Inspection
 from graphwright.report.sweep import SweepPoint as SweepPoint
 from graphwright.report.sweep import SweepResult as SweepResult
 from graphwright.run.measure import measure as measure_step
+from graphwright.run.roofs import measure_roofs
 from graphwright.train.flatten import flatten
 from graphwright.train.planning import HOW_PEAK, map_tasks
-from graphwright.train.summary import count_executed, count_parameters, find_roles, flops_rule, make_layers, make_timeline
+from graphwright.train.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
 from graphwright.train.targets import Feed, Mode, Target, trace
 
 _EXECUTOR_NODES = 20_000
@@ -49,6 +51,7 @@ def inspect(
     mode: Mode = "train",
     batch: int | None = None,
     measure: bool = False,
+    profile: bool = False,
 ) -> Inspection:
     """What a step costs: peak memory and what is live there, parameters, FLOPs, per layer.
 
@@ -62,6 +65,8 @@ def inspect(
         mode: for a Keras model, "train" or "infer".
         batch: batch size of a Keras model, instead of feeds.
         measure: whether to run the step in a fresh process and measure its peak; needs inputs.
+        profile: whether to run it there and measure the time of each operation too, as `graphwright.profile` does, and the roofs
+            of this machine.
 
     Returns:
         An `Inspection`, which prints itself and has `write_html`.
@@ -77,7 +82,10 @@ def inspect(
     True
     """
     traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
-    return _inspect(traced, measured=_measured(traced) if measure else None)
+    found = _inspect(traced, measured=_measured(traced) if measure else None)
+    if not profile:
+        return found
+    return found.with_profile(profile_step(target, feeds, inputs, mode=mode, batch=batch).step, measure_roofs())
 
 
 def _measured(traced: Target) -> Any:
@@ -97,7 +105,7 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
     bound = lower_bound(tasks.costs)
     execution, counted = count_executed(flat.graph)
     nodes, time_by_op_type = node_costs(execution)
-    layers = make_layers(tasks, roles, timeline, flops_rule(flat.loops))
+    layers = make_layers(tasks, roles, timeline, None)
     executor, reason = _executor_peak(traced, flat.graph, tasks)
     how = _HOW | ({"executor's order": reason} if reason else {}) | ({"loops": "; ".join(flat.loops.notes)} if flat.loops.notes else {})
     return Inspection(

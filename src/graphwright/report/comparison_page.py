@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from graphwright.report.terminal_comparison import comparison_verdict
 from graphwright.report.timeline_data import chart_words, timeline_data
 from graphwright.report.units import format_bytes, format_count, format_flops
 
-_LAYER_FIGURES = (
+_LAYER_FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("FLOPs", "total_flops", format_flops),
     ("parameters", "parameters", lambda amount: format_count(int(amount))),
     ("residuals", "residual_bytes", format_bytes),
@@ -66,8 +66,7 @@ def comparison_page(compared: Comparison, timelines: tuple[Timeline, Timeline] |
 
 
 def _tone(compared: Comparison) -> Tone:
-    difference = compared.difference("peak_bytes")
-    return "neutral" if not difference else "good" if difference < 0 else "bad"
+    return "good" if compared.difference("peak_bytes") < 0 else "neutral"
 
 
 def _figure_table(compared: Comparison) -> Table:
@@ -80,10 +79,10 @@ def _figure_table(compared: Comparison) -> Table:
                 Cell(figure.format(compared.a.figures[name]), compared.a.figures[name]),
                 Cell(figure.format(compared.b.figures[name]), compared.b.figures[name]),
                 Cell(figure.format(difference, signed=True) if difference else "same", difference),
-                Cell(f"× {ratio:.3g}" if difference and math.isfinite(ratio) else "", ratio if math.isfinite(ratio) else -1),
+                Cell(f"{100 * (ratio - 1):+.2f} %" if difference and math.isfinite(ratio) else "", ratio if math.isfinite(ratio) else -1),
             )
         )
-    columns = (Column("figure", "name"), Column("A"), Column("B"), Column("difference"), Column("ratio"))
+    columns = (Column("figure", "name"), Column("A"), Column("B"), Column("difference"), Column("of A"))
     return Table("table-figures", "Figures", "What both steps cost, and B's figure minus A's", columns, tuple(rows), (), len(rows))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -226,13 +226,13 @@ def _decision_totals(plan: MemoryPlan) -> list[tuple[str, int, int]]:
 
 def _tops(layers: Sequence[LayerCost], count: int = 6) -> list[Top]:
     """The layers with most of each figure, those that have none of it left out."""
-    figures = (
+    figures: tuple[tuple[str, Callable[[LayerCost], float], Callable[[Any], str]], ...] = (
         ("Live at the peak", lambda r: r.peak_share_bytes, format_bytes),
         ("FLOPs", lambda r: r.flops, format_flops),
         ("Measured time", lambda r: r.measured_time_s, format_time),
         ("Estimated time", lambda r: r.estimated_time_s, format_time),
-        ("Parameters", lambda r: r.parameter_count, format_count),
-    )  # fmt: skip
+        ("Parameters", lambda r: r.parameter_count, lambda amount: format_count(int(amount))),
+    )
     tops: list[Top] = []
     for title, figure, form in figures:
         if title == "Estimated time" and any(top.title == "Measured time" for top in tops):

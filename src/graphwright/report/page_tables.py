@@ -91,11 +91,12 @@ def layer_table(layers: Sequence[LayerCost], *, linked: bool) -> Table:
     if optimizer:
         figures.append((Column("optimizer", bar=True, note="FLOPs of the updates"), lambda r: flops_cell(r.optimizer_flops)))
     if extra:
-        figures += [
+        moved: list[tuple[Column, Callable[[LayerCost], Cell]]] = [
             (Column("moved", bar=True, note="bytes read and written"), lambda r: bytes_cell(r.bytes_moved)),
             (Column("FLOP/B", note="arithmetic intensity"), lambda r: ratio_cell(r.flops, r.bytes_moved)),
             (Column("estimated", optional=measured, bar=True, note="time by assumed rates"), lambda r: time_cell(r.estimated_time_s)),
         ]
+        figures += moved
     if measured:
         figures.append((Column("measured", bar=True, note="time in the profile"), lambda r: time_cell(r.measured_time_s)))
     figures.append((Column("ops", optional=extra, note="operations"), lambda r: count_cell(r.op_count)))

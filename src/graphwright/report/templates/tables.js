@@ -77,8 +77,10 @@
       if (!box.checked) showColumn(column, false);
     });
     chooser.addEventListener("keydown", (event) => { if (event.key === "Escape") { chooser.open = false; chooser.querySelector("summary").focus(); } });
-    tools.append(input, chooser, only, count);
-    region.before(tools);
+    // A short table is seen as a whole.
+    if (total > 12) tools.append(input, chooser, only, count);
+    else if (heads.some((head) => head.dataset.optional !== undefined)) tools.append(chooser);
+    if (tools.childElementCount) region.before(tools);
 
     // One row can be tabbed to; arrow keys go to the others. What leads somewhere follows its link.
     const stop = (row) => row.cells[0].querySelector("a") ?? row;

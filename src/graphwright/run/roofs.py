@@ -1,0 +1,51 @@
+"""The limits of this machine as TensorFlow reaches them: what a large matrix product computes and what a large sum moves per second.
+
+They are the roofs of a roofline plot (Williams, Waterman and Patterson, CACM 52, 2009): reached, not read off a data sheet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from graphwright.analyze.time_model import Roofs
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_SIDE = 2048
+_ELEMENTS = 2**24
+_REPEATS = 5
+
+
+def measure_roofs() -> Roofs:
+    """Measure both roofs; takes a second or two.
+
+    Returns:
+        FLOPs and bytes per second, each the best of several runs.
+
+    >>> roofs = measure_roofs()
+    >>> roofs.flops_per_s > 1e8 and roofs.bytes_per_s > 1e8
+    True
+    """
+    tf = import_tensorflow()
+    square, row = tf.ones((_SIDE, _SIDE)), tf.ones((_ELEMENTS,))
+    product: Any = tf.function(lambda a: tf.linalg.matmul(a, a))
+    shifted: Any = tf.function(lambda a: a + 1.0)
+    product_s = _best_s(lambda: float(product(square)[0, 0]))
+    moved_s = _best_s(lambda: float(shifted(row)[0]))
+    return Roofs(
+        2.0 * _SIDE**3 / product_s,
+        2.0 * row.dtype.size * _ELEMENTS / moved_s,
+        f"measured here: the best of {_REPEATS} products of {_SIDE} x {_SIDE} float32 matrices, and of {_REPEATS} sums that read and write "
+        f"{row.dtype.size * _ELEMENTS // 2**20} MiB each",
+    )
+
+
+def _best_s(run: Callable[[], object]) -> float:
+    run()
+    times: list[float] = []
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        run()  # reads a number of the result, so that it is finished
+        times.append(time.perf_counter() - start)
+    return min(times)
