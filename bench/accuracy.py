@@ -20,6 +20,7 @@ Each model runs in a process of its own. Results are written after each row, and
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import subprocess
 import sys
@@ -55,6 +56,8 @@ SMALL_BATCHES = {  # large, for below some ten megabytes the kernel's count of p
 MODES = ("train", "infer")
 THREADS = (1, 2)
 _SIMULATIONS = 3
+_FORMULAS = ("unet", "resnet50", "densenet121", "mlp1000")  # nothing but layers whose formula is short
+_PRODUCTS = ("Conv2D", "Conv2DBackpropInput", "MatMul")
 
 
 class Accuracy:
@@ -84,7 +87,7 @@ class Accuracy:
                 for row in self._peaks(step, inputs, mode, batch):
                     self.results.peaks.append(row)
                     self.results.write(self.path)
-                self.results.flops.append(self._flops(step, inputs, mode, batch))
+                self.results.flops.append(self._flops(step, inputs, mode, batch, reference.model))
                 self.results.write(self.path)
 
     def _peaks(self, step: Any, inputs: tuple[Any, ...], mode: str, batch: int) -> Iterator[PeakRow]:
@@ -123,12 +126,15 @@ class Accuracy:
             low, high = min(anew.low_bytes, same.low_bytes), max(anew.high_bytes, same.high_bytes)
             yield PeakRow(*key, *measured[:2], same.peak_bytes, low, high, grappler, measured[2])
 
-    def _flops(self, step: Any, inputs: tuple[Any, ...], mode: str, batch: int) -> FlopRow:
+    def _flops(self, step: Any, inputs: tuple[Any, ...], mode: str, batch: int, model: Any) -> FlopRow:
         import graphwright as gw
 
         counted = gw.count_flops(step, inputs=inputs)
         unknown = sum(ops.count for ops in counted.unknown.values())
-        return FlopRow(self.name, self.size, mode, batch, counted.total, profiler_flops(step.get_concrete_function(*inputs).graph), unknown)
+        profiler = profiler_flops(step.get_concrete_function(*inputs).graph)
+        products = sum(row.total for name, row in counted.per_op_type.items() if name in _PRODUCTS)
+        formula = closed_formula(model, batch) if mode == "infer" and self.name in _FORMULAS else None
+        return FlopRow(self.name, self.size, mode, batch, counted.total, profiler, unknown, products if formula else 0.0, formula)
 
 
 def _figures(measured: Any) -> tuple[int, int, str]:
@@ -167,6 +173,21 @@ def fixed_order(traced: Any) -> tuple[Any, int]:
     apply_schedule(tasks, order)
     order_branches(flat.graph)
     return to_concrete_function(flat.graph, flat.binding), peak
+
+
+def closed_formula(model: Any, batch: int) -> float:
+    """FLOPs of the convolutions and dense layers of a Keras model in one forward pass: 2 x outputs x terms of each sum."""
+    import keras
+
+    total = 0.0
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.Conv2DTranspose):  # each input pixel goes into a window of outputs
+            total += 2.0 * batch * math.prod(layer.input.shape[1:3]) * math.prod(layer.kernel.shape)
+        elif isinstance(layer, keras.layers.Conv2D):
+            total += 2.0 * batch * math.prod(layer.output.shape[1:3]) * math.prod(layer.kernel.shape)
+        elif isinstance(layer, keras.layers.Dense):
+            total += 2.0 * batch * math.prod(layer.kernel.shape)
+    return total
 
 
 def profiler_flops(graph: Any) -> int:

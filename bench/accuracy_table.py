@@ -63,7 +63,12 @@ class PeakRow:
 
 @dataclass(frozen=True)
 class FlopRow:
-    """FLOPs of one step, as we and as TensorFlow's profiler count them."""
+    """FLOPs of one step, as we and as TensorFlow's profiler count them.
+
+    Attributes:
+        products: of convolutions and matrix products in inference, as we count them.
+        formula: the same by the closed formula of the layers, where there is one.
+    """
 
     model: str
     size: str
@@ -72,6 +77,8 @@ class FlopRow:
     flops: float
     profiler_flops: int
     unknown_ops: int
+    products: float = 0.0
+    formula: float | None = None
 
 
 @dataclass
@@ -120,7 +127,17 @@ PEAK_COLUMNS = (
     "in it",
     "Grappler",
 )
-FLOP_COLUMNS = ("model", "size", "mode", "batch", "GFLOP", "tf.compat.v1.profiler", "difference", "uncounted ops")
+FLOP_COLUMNS = (
+    "model",
+    "size",
+    "mode",
+    "batch",
+    "GFLOP",
+    "tf.compat.v1.profiler",
+    "difference",
+    "uncounted ops",
+    "products to formula",
+)
 
 
 def peak_cells(row: PeakRow) -> tuple[str, ...]:
@@ -154,6 +171,7 @@ def flop_cells(row: FlopRow) -> tuple[str, ...]:
         f"{row.profiler_flops / 1e9:,.3f}",
         difference,
         str(row.unknown_ops),
+        f"{100 * (row.products / row.formula - 1):+.2f} %" if row.formula else "",
     )
 
 
