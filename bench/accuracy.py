@@ -33,7 +33,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from rich.console import Console
 
-from bench.accuracy_table import AccuracyResults, FlopRow, PeakRow, as_markdown, print_tables
+from bench.accuracy_table import AccuracyResults, FlopRow, PeakRow, as_markdown, as_summary, print_tables
 
 BATCHES = {
     "unet": (1, 2, 3),
@@ -219,12 +219,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batches", nargs="+", type=int, default=[], help="batch sizes instead of the usual three of a model")
     parser.add_argument("--again", action="store_true", help="measure anew what the file has; else only the predictions are made anew")
     parser.add_argument("--from-json", type=Path, default=None, help="print the tables of a file as Markdown and stop")
+    parser.add_argument("--summary", action="store_true", help="with --from-json: one line per model and mode")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.from_json is not None:
         if not options.from_json.exists():
             parser.error(f"there is no file {options.from_json}")
-        print(as_markdown(AccuracyResults.read(options.from_json)))
+        results = AccuracyResults.read(options.from_json)
+        print(as_summary(results) if options.summary else as_markdown(results))
         return 0
     options.size = options.size or ("small" if options.quick else "full")
     options.models = options.models or (["unet", "transformer"] if options.quick else list(BATCHES))

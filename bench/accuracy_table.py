@@ -184,9 +184,9 @@ def verdict(rows: Sequence[PeakRow]) -> str:
             within = sum(abs(row.error) <= GOAL for row in mine)
             worst = max(mine, key=lambda row: abs(row.error))
             theirs = sum(abs(row.grappler_error) <= GOAL for row in mine)
+            inside = f", {sum(row.in_range for row in mine)} in the predicted range give or take that much" if order == "executor" else ""
             parts.append(
-                f"{words}: {within} of {len(mine)} within {100 * GOAL:.0f} %, {sum(row.in_range for row in mine)} in the predicted range "
-                f"give or take {100 * GOAL:.0f} % (Grappler: {theirs}), "
+                f"{words}: {within} of {len(mine)} within {100 * GOAL:.0f} %{inside} (Grappler: {theirs}), "
                 f"worst {100 * worst.error:+.1f} % ({worst.model} {worst.size}, {worst.mode}, batch {worst.batch}, threads {worst.threads})"
             )
     return "; ".join(parts)
@@ -211,6 +211,37 @@ def as_markdown(results: AccuracyResults) -> str:
         lines += [f"**{title}**", "", f"| {' | '.join(columns)} |", f"|{'---|' * 3}{'---:|' * (len(columns) - 3)}"]
         lines += [f"| {' | '.join(row)} |" for row in cells] + [""]
     return "\n".join([*lines, verdict(results.peaks)])
+
+
+SUMMARY_COLUMNS = ("model", "size", "mode", "batches", "measured MiB", "ordered", "1 thread", "2 threads", "in range", "Grappler")
+
+
+def summary_cells(rows: Sequence[PeakRow]) -> tuple[str, ...]:
+    """One line for the batch sizes of a model and mode: errors by rising batch size."""
+    loose = [row for row in rows if row.order == "executor"]
+
+    def errors(order: str, threads: int) -> str:
+        return " / ".join(f"{100 * row.error:+.1f}" for row in rows if (row.order, row.threads) == (order, threads))
+
+    fixed = {row.batch: row for row in rows if row.order == "ordered"}
+    return (
+        *(rows[0].model, rows[0].size, rows[0].mode),
+        " / ".join(map(str, fixed)),
+        " / ".join(f"{row.measured_bytes / MIB:,.0f}" for row in fixed.values()),
+        *(errors("ordered", 2), errors("executor", 1), errors("executor", 2)),
+        f"{sum(row.in_range for row in loose)} of {len(loose)}",
+        " / ".join(f"{100 * row.grappler_error:+.0f}" for row in fixed.values()),
+    )
+
+
+def as_summary(results: AccuracyResults) -> str:
+    """One line per model and mode, as Markdown; errors in percent of the measured peak."""
+    groups: dict[tuple[str, str, str], list[PeakRow]] = {}
+    for row in sorted(results.peaks, key=_place):
+        groups.setdefault((row.model, row.size, row.mode), []).append(row)
+    lines = [f"| {' | '.join(SUMMARY_COLUMNS)} |", f"|{'---|' * 3}{'---:|' * (len(SUMMARY_COLUMNS) - 3)}"]
+    lines += [f"| {' | '.join(summary_cells(rows))} |" for rows in groups.values()]
+    return "\n".join([*lines, "", verdict(results.peaks) + "."])
 
 
 def _tables(results: AccuracyResults) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:

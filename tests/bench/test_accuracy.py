@@ -11,7 +11,7 @@ import tensorflow as tf
 from rich.console import Console
 
 from bench import accuracy
-from bench.accuracy_table import AccuracyResults, FlopRow, PeakRow, as_markdown, print_tables, verdict
+from bench.accuracy_table import AccuracyResults, FlopRow, PeakRow, as_markdown, as_summary, print_tables, verdict
 
 MIB = 2**20
 ORDERED = PeakRow("unet", "full", "train", 2, "ordered", 2, 100 * MIB, MIB, 99 * MIB, 99 * MIB, 99 * MIB, 50 * MIB, "how")
@@ -31,7 +31,7 @@ def test_the_range_has_the_goal_as_its_margin(low: int, high: int, inside: bool)
 def test_the_verdict_counts_each_order_by_itself() -> None:
     text = verdict([ORDERED, EXECUTOR])
     assert "control edges: 1 of 1 within 3 %" in text
-    assert "executor's order: 0 of 1 within 3 %, 1 in the predicted range" in text
+    assert "0 of 1 within 3 %, 1 in the predicted range" in text
     assert "worst +10.0 % (unet full, train, batch 2, threads 2)" in text
 
 
@@ -57,6 +57,12 @@ def test_both_tables_name_every_row() -> None:
     console = Console(width=200, record=True)
     print_tables(results, console)
     assert "98.0 to 111.0" in console.export_text()
+
+
+def test_the_summary_has_one_line_for_the_batch_sizes_of_a_model() -> None:
+    later = replace(ORDERED, batch=4, measured_bytes=200 * MIB, predicted_bytes=202 * MIB)
+    text = as_summary(AccuracyResults([later, ORDERED, EXECUTOR]))
+    assert "| unet | full | train | 2 / 4 | 100 / 200 | -1.0 / +1.0 |  | +10.0 | 1 of 1 | -50 / -75 |" in text
 
 
 def test_tensorflows_profiler_counts_a_product() -> None:
