@@ -308,7 +308,7 @@ class TestWithTensorFlow:
 @pytest.mark.parametrize(
     ("text", "options"),
     [
-        ("argument 'target'", "argument 'target'"),
+        ("argument 'target'", "argument TARGET"),
         ("argument 'x' of 'step'", "input 'x' of 'step'"),
         ("arguments 'feeds' and 'inputs'", "arguments 'feeds' and 'inputs'"),
         ("add it to feeds: {'y': (...)}", "add --feed y=SIZES"),

@@ -101,18 +101,18 @@ class OpenFeed:
             ) from error
 
 
-def parse_feeds(texts: list[str] | None, *, open_batch: bool = False) -> dict[str, Any] | None:
+def parse_feeds(texts: list[str] | None, *, open_sizes: bool = False) -> dict[str, Any] | None:
     """Feeds from `NAME=8,572,572,1` or `NAME=8:int32`; `NAME=` is a scalar. None where nothing was given.
 
     Args:
-        open_batch: whether the word `batch` may stand for the first size, which is None then.
+        open_sizes: whether sizes may be the word `batch` or `?`, and are None then.
 
     Raises:
         ArgumentError: a text is no name and shape, or names an input twice.
 
     >>> parse_feeds(["x=8,572,572,1", "rate="])
     {'x': (8, 572, 572, 1), 'rate': ()}
-    >>> parse_feeds(["x=batch,3"], open_batch=True)
+    >>> parse_feeds(["x=batch,3"], open_sizes=True)
     {'x': (None, 3)}
     """
     parsed = _split_feeds(texts)
@@ -120,9 +120,8 @@ def parse_feeds(texts: list[str] | None, *, open_batch: bool = False) -> dict[st
         return None
     feeds: dict[str, Any] = {}
     for name, (sizes, dtype) in parsed.items():
-        is_open = open_batch and sizes[:1] == ["batch"]
-        bound = [_dimension(size, name) for size in sizes[is_open:]]
-        feeds[name] = OpenFeed((None, *bound) if is_open else tuple(bound), dtype).bind(None)
+        bound = [None if open_sizes and size in ("batch", "?") else _dimension(size, name) for size in sizes]
+        feeds[name] = OpenFeed(tuple(bound), dtype).bind(None)
     return feeds
 
 

@@ -22,8 +22,9 @@ _FEED_OF = re.compile(r"feeds\['([^']+)'\]")
 _ARGUMENT = re.compile(r"argument '(\w+)'")
 _NAMED = re.compile(r"argument '(\w+)'(?= of )")
 _FEEDS = "argument 'feeds'"
-_OPTIONS = {"order_by": "sort", "target": "", "path": "", "a": "", "b": ""}
-"""Words of the library whose option is called otherwise, or has no name."""
+_OPTIONS = {"order_by": "sort"}
+_ARGUMENTS = {"target": "argument TARGET", "path": "the file"}
+"""Words of the library that the command line says otherwise."""
 
 
 def print_result(result: Any, *, as_json: bool) -> None:
@@ -76,12 +77,15 @@ def in_options(text: str) -> str:
     >>> in_options("argument 'max_peak'"), in_options("feeds['y']")
     ('option --max-peak', 'option --feed y')
     """
-    text = _FEED.sub(r"--feed \1=SIZES", text).replace("batch=...", "--batch N").replace(" (on the command line: --batch N)", "")
+    text = (
+        _FEED.sub(r"--feed \1=SIZES", text)
+        .replace("feeds={name: shape}", "--feed NAME=SIZES")
+        .replace("batch=...", "--batch N")
+        .replace(" (on the command line: --batch N)", "")
+    )
     text = _NAMED.sub(r"input '\1'", text)
     text = _FEED_OF.sub(r"option --feed \1", text).replace(_FEEDS, "option --feed")
-    return _ARGUMENT.sub(lambda found: _option(found[1], found[0]), text)
-
-
-def _option(word: str, otherwise: str) -> str:
-    name = _OPTIONS.get(word, word)
-    return f"option --{name.replace('_', '-')}" if name else otherwise
+    return _ARGUMENT.sub(
+        lambda found: _ARGUMENTS.get(found[1], f"option --{_OPTIONS.get(found[1], found[1]).replace('_', '-')}"),
+        text,
+    )

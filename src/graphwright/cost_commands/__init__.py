@@ -1,0 +1,15 @@
+"""The commands about costs: parse, call, print. `add_to(app)` puts them into the command line, whose commands print errors."""
+
+from __future__ import annotations
+
+import typer
+
+from graphwright.cost_commands.guards import check, compare
+from graphwright.cost_commands.measured import profile
+from graphwright.cost_commands.static import flops, formulas, max_batch, params, peak, shapes
+
+
+def add_to(app: typer.Typer, panel: str) -> None:
+    """Put the commands into the command line, listed in this panel of its help."""
+    for command in (flops, params, shapes, peak, formulas, max_batch, profile, compare, check):
+        app.command(command.__name__.replace("_", "-"), rich_help_panel=panel)(command)
