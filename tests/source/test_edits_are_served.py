@@ -360,3 +360,46 @@ def test_functions_removed_from_the_library(tmp_path):
     assert loaded.encode(case.feeds["encode"]["x"])["code"].numpy().tolist() == before["encode"]["code"].tolist()
     with pytest.raises(ValueError, match="Found zero restored functions"):
         loaded.decode(np.zeros((1, 2), np.float32), 1.0)
+
+
+def test_a_node_below_a_call_that_would_be_taken_for_another_is_refused(tmp_path):
+    """TensorFlow 2.21 serves such a graph without an error, and computes something else."""
+    inner = tf.function(lambda x: tf.identity(x * 2.0, name="doubled"))
+    function = tf.function(lambda x: {"y": tf.negative(inner(x), name="negated")})
+    graph = load(function.get_concrete_function(tf.TensorSpec([2], tf.float32, name="x")))
+    [call] = [node for node in graph if node.op_type in ("PartitionedCall", "StatefulPartitionedCall")]
+    graph.rename(graph["negated"], f"{call.name}/other")
+    write(graph, tmp_path / "served")
+    assert tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"](x=tf.ones(2))["y"].numpy().tolist() == [-2.0, -2.0]
+    graph.rename(graph[f"{call.name}/other"], f"{call.name}/doubled")
+    with pytest.raises(GraphError, match=f"'{call.name}/doubled' is also the name of what the call '{call.name}' runs"):
+        write(graph, tmp_path / "refused")
+
+
+def test_a_live_function_that_calls_others_is_written(tmp_path):
+    v = tf.Variable([2.0, 3.0])
+    inner = tf.function(lambda x: tf.cond(tf.reduce_sum(x) > 0.0, lambda: x * v, lambda: -x))
+    function = tf.function(lambda x: {"y": inner(tf.recompute_grad(tf.sin)(x) + x)})
+    concrete = function.get_concrete_function(tf.TensorSpec([2], tf.float32, name="x"))
+    graph = load(concrete)
+    assert len(graph.functions) > 2
+    for name in ("plain", "edited"):
+        write(graph, tmp_path / name)
+        served = tf.saved_model.load(str(tmp_path / name)).signatures["serving_default"]
+        for x in (tf.constant([1.0, 2.0]), tf.constant([-1.0, -2.0])):
+            np.testing.assert_array_equal(served(x=x)["y"], concrete(x)["y"])
+        graph.add_node("NoOp", f"after_{name}")
+
+
+@pytest.mark.parametrize("name", ["a b", "_x", "é", "/a", "-a", "a\\b", "a\nb"])
+def test_a_name_that_tensorflow_refuses_is_refused(name, tmp_path):
+    with tf.Graph().as_default() as theirs:
+        tf.nn.relu(tf.compat.v1.placeholder(tf.float32, [2], name="x"), name="y")
+    graph = load(theirs)
+    graph.rename(graph["x"], name)
+    with pytest.raises(GraphError, match="TensorFlow takes no node called"):
+        write(graph, tmp_path / "out.pb")
+    graph.rename(graph[name], "a.b/c_d-1>e")
+    write(graph, tmp_path / "out.pb")
+    with tf.Graph().as_default():
+        tf.graph_util.import_graph_def(tf.compat.v1.GraphDef.FromString((tmp_path / "out.pb").read_bytes()), name="")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from graphwright.errors import GraphError
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
@@ -11,6 +13,7 @@ from graphwright.source.function_def import signatures_of_functions
 from graphwright.source.op_types import OpTypes
 from graphwright.source.write_nodes import follow_values
 
+_NODE_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./>-]*")
 _DEEPEST = 20  # functions may call themselves
 
 
@@ -18,9 +21,17 @@ def check_types(graph: Graph) -> None:
     """Raise unless the dtypes of all inputs and outputs are those that op types and called functions have.
 
     Raises:
-        GraphError: they are not, or TensorFlow would mix up two nodes; the message names the node.
+        GraphError: they are not, TensorFlow refuses the name of a node, or would mix up two nodes; the message names the node.
         UnsupportedError: an op type is not known.
     """
+    for node in graph:
+        if not _NODE_NAME.fullmatch(node.name):
+            raise GraphError(
+                f"TensorFlow takes no node called {node.name!r}",
+                where=f"graph {graph.name!r}",
+                cause="a name starts with a letter, digit or dot, and goes on with these and _ - / >, in ASCII",
+                remedy="rename it (graph.rename)",
+            )
     types = OpTypes(signatures_of_functions(graph))
     for body in bodies(graph):
         _check_names_below_calls(body)

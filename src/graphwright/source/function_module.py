@@ -14,7 +14,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def save_function(graph: Graph, package: Package, folder: Path) -> None:
-    """Save each signature of the graph as a function of a `tf.Module`.
+    """Save each signature of the graph as a function of a `tf.Module`; where it calls functions, without their custom gradients.
 
     Raises:
         ArgumentError: the graph has no signature, or TensorFlow cannot save it, because it captures something that is no variable,
@@ -31,7 +31,9 @@ def save_function(graph: Graph, package: Package, folder: Path) -> None:
     functions = {key: _rebuilt(graph, key, package) for key in graph.signatures}
     try:
         module.kept_signatures = list(functions.values())
-        tf.saved_model.save(module, str(folder), signatures=functions)
+        # TensorFlow looks for custom gradients in all functions, and cannot look into those that were registered from a definition.
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=not graph.functions)
+        tf.saved_model.save(module, str(folder), signatures=functions, options=options)
     except (ValueError, TypeError, AssertionError, NotImplementedError, tf.errors.OpError) as error:
         raise ArgumentError(
             f"TensorFlow cannot save the function: {(str(error).splitlines() or [''])[0]}",

@@ -7,6 +7,7 @@ TensorFlow has no public way to make a `ConcreteFunction` of a `GraphDef`, nor t
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from typing import Any
 
 from graphwright.ir.dtypes import DType, Shape
@@ -75,8 +76,23 @@ def is_registered(name: str) -> bool:
 
 def register_function(function_def: Any) -> Any:
     """Register a function of the library; it is forgotten when the last owner of the result is collected."""
-    function_type = _function_types().FunctionType([])  # never called by itself, only by name from nodes
-    return _private("eager.polymorphic_function.atomic_function").from_function_def(function_def, function_type)
+    atomic = _private("eager.polymorphic_function.atomic_function")
+    function = atomic.from_function_def(function_def, _function_types().FunctionType([]))  # only called by name from nodes
+    function.__class__ = _without_graph(atomic.AtomicFunction)
+    return function
+
+
+@cache
+def _without_graph(kind: Any) -> Any:
+    """A function of which there is no Python graph: what saves a model asks for one, and goes on where there is none.
+
+    TensorFlow would make one from the type of the function, which says nothing.
+    """
+
+    def graph(_: Any) -> Any:
+        raise AttributeError("graph")
+
+    return type("RegisteredFunction", (kind,), {"graph": property(graph)})
 
 
 def add_function(func_graph: Any, function: Any) -> None:
