@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
@@ -19,12 +18,12 @@ from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits import Purity
 from graphwright.plan.model import Schedule
-from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
+from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts, model_scope
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.train.flatten import flatten, stateful_op_types
 from graphwright.train.planning import HOW_PEAK, map_tasks
-from graphwright.train.summary import count_executed, count_parameters, find_roles, flops_rule, layer_of, make_layers, make_timeline
+from graphwright.train.summary import count_executed, count_parameters, find_roles, layer_of, make_layers, make_timeline
 from graphwright.train.targets import Feed, Mode, trace
 
 _NUMBER = re.compile(r"(?:_\d+)+(?=/|$)")
@@ -77,7 +76,7 @@ def step_costs(
     if outputs is None and not is_graph(target):
         traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
         flat = flatten(traced.function, traced.shapes_by_position)
-        return _figures(traced.name, traced.feeds, flat.graph, map_tasks(flat), flops_rule(flat.loops))
+        return _figures(traced.name, traced.feeds, flat.graph, map_tasks(flat))
     read, counted = countable(target, feeds, inputs, outputs, mode, batch)
     if read.is_open:
         free = next(name for name, shape in (read.feeds or {}).items() if None in shape)
@@ -90,10 +89,10 @@ def step_costs(
     graph = counted.graph
     purity = Purity(graph, stateful_op_types(graph))
     loops = loop_costs(graph, constant_array, infer_body=infer_body_shapes)
-    return _figures(counted.name, counted.feeds, graph, build_cost_graph(graph, purity, estimated_time_s, loops=loops), flops_rule(loops))
+    return _figures(counted.name, counted.feeds, graph, build_cost_graph(graph, purity, estimated_time_s, loops=loops))
 
 
-def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, tasks: TaskMap, flops: Any) -> StepCosts:
+def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, tasks: TaskMap) -> StepCosts:
     roles = find_roles(tasks)
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
     _, counted = count_executed(graph)
@@ -113,7 +112,7 @@ def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, task
         "nodes": len(graph),
     }
     assert figures.keys() == FIGURES.keys()
-    rows = {"" if row.layer == "(no scope)" else row.layer: row for row in make_layers(tasks, roles, timeline, flops)}
+    rows = {"" if row.layer == "(no scope)" else row.layer: row for row in make_layers(tasks, roles, timeline, None)}
     order = dict.fromkeys([*(layer_of(node.name) for node in graph.nodes), *rows])
     layers = [_layer(layer, rows[layer], counted) for layer in order if layer in rows]
     return StepCosts(name, feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), _HOW)
@@ -221,11 +220,8 @@ def _in_order(a: Sequence[LayerFigures], b: Sequence[LayerFigures], partner: Map
 
 def _keys(layers: Sequence[LayerFigures]) -> list[str]:
     """Names without the scope of the model, where most layers lie in one."""
-    scopes = Counter(layer.layer.partition("/")[0] for layer in layers if "/" in layer.layer)
-    scope, count = scopes.most_common(1)[0] if scopes else ("", 0)
-    if 2 * count <= len(layers):
-        return [layer.layer for layer in layers]
-    return ["." + layer.layer.removeprefix(scope) if layer.layer.startswith(f"{scope}/") else layer.layer for layer in layers]
+    scope = model_scope(layers)
+    return ["." + layer.layer.removeprefix(scope) if scope and layer.layer.startswith(scope) else layer.layer for layer in layers]
 
 
 def _base(key: str, layer: LayerFigures | None) -> tuple[str, int]:

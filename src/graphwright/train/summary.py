@@ -16,10 +16,14 @@ from graphwright.analyze.flop_tally import Tally, tally
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.layers import layer_of as layer_of
 from graphwright.analyze.loops import LoopCosts
+from graphwright.analyze.optimizer_state import find_optimizer_state
+from graphwright.analyze.parameters import Parameter, ParameterKind, make_parameter, sum_parameters
+from graphwright.analyze.variable_access import find_accesses
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import resource_of, written_resources
+from graphwright.ir.traits import variable_key
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import live_at, simulate, versions
+from graphwright.report.parameter_table import short_count
 from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, ParameterCount, Role, Timeline
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
@@ -67,31 +71,10 @@ def find_roles(tasks: TaskMap) -> Roles:
 
 
 def _optimizer_state(graph: Graph, backward: frozenset[Node]) -> frozenset[Value]:
-    read_forward: set[Value] = set()
-    written: set[Value] = set()
-    for node in graph.nodes:
-        resources = {resource_of(v) for v in node.inputs if v.dtype.name == "resource"}
-        if not resources:
-            continue
-        writes = {resource_of(v) for v in written_resources(node)}
-        if node in backward:
-            written |= writes
-        if node not in backward and not writes and (node.op_type != "ReadVariableOp" or _is_read_forward(node, backward)):
-            read_forward |= resources
-    return frozenset(v for v in graph.variables if v in written and v not in read_forward and not graph.variables[v].trainable)
-
-
-def _is_read_forward(read: Node, backward: frozenset[Node]) -> bool:
-    """Whether something outside the backward pass computes with the value; handing it on (Identity, Cast) is no computation."""
-    stack = [read]
-    while stack:
-        for consumer in (c for v in stack.pop().outputs for c in v.consumers):
-            if consumer in backward:
-                continue
-            if consumer.op_type not in ("Identity", "Cast", "Reshape", "Mul", "Sub"):
-                return True
-            stack.append(consumer)
-    return False
+    keys = {value: variable_key(value) for value in graph.variables}
+    trainable = {keys[value] for value, variable in graph.variables.items() if variable.trainable}
+    state = find_optimizer_state(graph, find_accesses(graph, keys), trainable, backward)
+    return frozenset(value for value, key in keys.items() if key in state)
 
 
 def flops_rule(loops: LoopCosts) -> FlopsOf:
@@ -101,20 +84,13 @@ def flops_rule(loops: LoopCosts) -> FlopsOf:
 
 def count_parameters(graph: Graph, roles: Roles) -> ParameterCount:
     """Elements and bytes of the step's variables, by use."""
-    counts = {"trainable": [0, 0], "non_trainable": [0, 0], "optimizer_state": [0, 0]}
+    parameters: list[Parameter] = []
     for value, variable in graph.variables.items():
-        kind = "optimizer_state" if value in roles.optimizer_state else "trainable" if variable.trainable else "non_trainable"
-        size = variable.nbytes or 0
-        counts[kind][0] += int(size / variable.dtype.itemsize) if variable.dtype.itemsize else 0
-        counts[kind][1] += size
-    return ParameterCount(
-        counts["trainable"][0],
-        counts["non_trainable"][0],
-        counts["optimizer_state"][0],
-        counts["trainable"][1],
-        counts["non_trainable"][1],
-        counts["optimizer_state"][1],
-    )
+        kind: ParameterKind = (
+            "optimizer state" if value in roles.optimizer_state else "trainable" if variable.trainable else "non-trainable"
+        )
+        parameters.append(make_parameter(variable.name, kind, variable.dtype, variable.shape))
+    return short_count(sum_parameters(parameters))
 
 
 def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
@@ -196,16 +172,17 @@ def _live_buffer(value: Value, role: Role, nbytes: int) -> LiveBuffer:
     return LiveBuffer(value.name, value.producer.op_type, layer_of(value.producer.name), role, nbytes)
 
 
-def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf) -> tuple[LayerCost, ...]:
-    """One row per layer, the largest residuals first."""
-    directions = find_directions(tasks.graph)
+def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf | None) -> tuple[LayerCost, ...]:
+    """One row per layer, the largest residuals first; without FLOPs where they are counted elsewhere, since their directions take long."""
+    directions = find_directions(tasks.graph) if flops is not None else {}
     rows: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for node in tasks.graph.nodes:
         if node.op_type in ("Const", "Placeholder", "_Arg", "NoOp"):
             continue
         row = rows[layer_of(node.name)]
         row["ops"] += 1
-        row[directions[node]] += flops(node) or 0.0
+        if flops is not None:
+            row[directions[node]] += flops(node) or 0.0
     for b, value in enumerate(tasks.values):
         if roles.buffers[b] == "residuals":
             rows[layer_of(value.producer.name)]["residual"] += tasks.costs.buffers[b].nbytes
