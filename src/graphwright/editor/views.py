@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import KeysView
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
@@ -67,8 +68,11 @@ class Views:
     def id_of(self, node: ir.Node) -> int:
         """A number by which nodes can be sorted in the order of the graph."""
         if node not in self._ids:
+            # Nodes that were added stand at the end: only those are looked at, or all where the order was changed.
+            fresh = list(takewhile(lambda n: n not in self._ids, reversed(self._ir)))[::-1]
+            if node not in fresh:
+                fresh = [n for n in self._ir if n not in self._ids]
             start = len(self._ids) + 1
-            fresh = [n for n in self._ir if n not in self._ids]
             self._ids.update((n, start + k) for k, n in enumerate(fresh))
         return self._ids[node]
 

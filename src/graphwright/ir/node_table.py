@@ -38,6 +38,10 @@ class NodeTable:
     def __iter__(self) -> Iterator[Node]:
         return iter(tuple(self._links))
 
+    def __reversed__(self) -> Iterator[Node]:
+        """The nodes from the last one back; the graph must not change meanwhile."""
+        return reversed(self._links)
+
     def __len__(self) -> int:
         return len(self._links)
 
