@@ -37,7 +37,8 @@ def find_optimizer_state(
     frozenset()
     """
     every = list(accesses)
-    averages = {access.key for access in every if access.writes and describe_update(access) == AVERAGE_OF_VARIABLE}
+    own = [access for access in every if access.writes and access.key not in trainable]
+    averages = {access.key for access in own if describe_update(access) == AVERAGE_OF_VARIABLE} if backward else set[str]()
     candidates: dict[str, list[Access]] = {}
     for access in every:
         if access.key not in trainable and access.key not in averages:

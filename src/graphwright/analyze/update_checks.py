@@ -70,7 +70,8 @@ def check_step(
     found: list[Finding] = []
     if trained:
         found += _update_ops(run, update_ops) or _batch_norms(graph, needed)
-        found += _not_trained([names[key] for key in names if key in (trainable & read) - written], len(trained))
+        forgotten = (trainable & read) - written
+        found += _not_trained([name for key, name in names.items() if key in forgotten], len(trained))
     found += _write_order(graph, accesses, names)
     found += _not_read(names, weights - read - read_elsewhere, written)
     return found

@@ -117,7 +117,7 @@ class _Reader:
         stack = list(seeds.items())
         results = frozenset(body.outputs)
         seen_inner: dict[tuple[Node, str], None] = {}
-        for node in needed:
+        for node in needed if self._graph.functions else ():
             for name in called_functions(node):
                 seen_inner[node, name] = None
         for node, name in seen_inner:  # variables that functions make themselves

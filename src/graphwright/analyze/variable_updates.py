@@ -30,7 +30,7 @@ AVERAGE_OF_VARIABLE = "moving average of a variable"
 _READS = frozenset({"ReadVariableOp"})
 _CONSTANTS = frozenset({"Const", "Shape", "Size", "Rank"})
 _INTEGERS = ("int", "uint")
-_LIMIT = 64
+_LIMIT = 32
 """Nodes that are looked at: the arithmetic of an update is short."""
 
 

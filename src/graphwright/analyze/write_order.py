@@ -8,6 +8,7 @@ from itertools import pairwise
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.walk import producers_of, topological_order
 
+_NEAR = 16
 _AT_ONCE = 1024
 """Pairs whose order is looked for in one sweep over the graph; a set of them is one whole number."""
 
@@ -40,11 +41,24 @@ def unordered_writes(body: Graph, writers: Mapping[str, Collection[Node]]) -> di
     pairs: list[tuple[str, Node, Node]] = []
     for key, nodes in several.items():
         sorted_nodes = sorted(nodes, key=place.__getitem__)
-        pairs += [(key, a, b) for a, b in pairwise(sorted_nodes)]
+        pairs += [(key, a, b) for a, b in pairwise(sorted_nodes) if not _is_near(a, b)]
     found: dict[str, tuple[Node, Node]] = {}
     for start in range(0, len(pairs), _AT_ONCE):
         _sweep(order, pairs[start : start + _AT_ONCE], found)
     return found
+
+
+def _is_near(first: Node, second: Node) -> bool:
+    """Whether the second waits for the first by a short way, as TensorFlow's own dependencies do."""
+    stack, seen = [second], {second}
+    while stack and len(seen) < _NEAR:
+        for before in producers_of(stack.pop(0)):
+            if before is first:
+                return True
+            if before not in seen:
+                seen.add(before)
+                stack.append(before)
+    return False
 
 
 def _sweep(order: Sequence[Node], pairs: Sequence[tuple[str, Node, Node]], found: dict[str, tuple[Node, Node]]) -> None:

@@ -11,7 +11,7 @@ from graphwright.analyze.constant_weights import find_constant_weights, weight_u
 from graphwright.analyze.optimizer_state import find_optimizer_state
 from graphwright.analyze.parameters import Parameter, ParameterKind, make_parameter, scope_of
 from graphwright.analyze.variable_access import Access, find_accesses
-from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE, describe_update
+from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE
 from graphwright.costs.step_variables import StepVariables
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of
@@ -115,7 +115,7 @@ def step_effects(step: StepVariables | None) -> dict[str, str]:
     if step is None:
         return found
     for access in step.accesses:
-        effect = describe_update(access) if access.writes else ""
+        effect = step.effects[access.node] if access.writes else ""
         if effect and (access.top not in step.backward or effect == AVERAGE_OF_VARIABLE):
             found.setdefault(access.key, effect)
     return found
@@ -183,7 +183,8 @@ def _aliases(stored: Sequence[StoredVariable], keys: Mapping[Value, str]) -> dic
 
 def _captured_weights(captured: Iterable[Value], graph: Graph) -> Iterator[Parameter]:
     for value in captured:
-        use = weight_use(value, graph)
+        # TensorFlow may list a captured tensor that it has made a constant of: then it is found as such.
+        use = None if value.producer.op_type == "Const" else weight_use(value, graph)
         if use is not None:
             yield make_parameter(value.producer.name, "constant", value.dtype, value.shape, use=use)
 

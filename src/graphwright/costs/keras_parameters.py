@@ -48,7 +48,7 @@ def keras_parameters(model: Any) -> KerasParameters:
             cause="the variables of a layer are made when it first knows the shape of its input",
             remedy="call the model once, or model.build(input_shape)",
         )
-    found = KerasParameters(how={"trainable": "the model's trainable_variables; nothing was traced or run"})
+    found = KerasParameters(how={"trainable": "the model's trainable_variables"})
     uses = _uses(model)
     trainable = {id(v) for v in model.trainable_variables}
     weights = {id(v) for v in model.weights}

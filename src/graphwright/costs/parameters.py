@@ -13,7 +13,7 @@ from graphwright.analyze.lookup_tables import find_tables
 from graphwright.analyze.parameters import Parameter
 from graphwright.analyze.update_checks import Finding, check_step, update_ops_of
 from graphwright.analyze.variable_access import Access
-from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE, describe_update
+from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE
 from graphwright.costs.graph_parameters import graph_parameters
 from graphwright.costs.keras_parameters import keras_parameters
 from graphwright.costs.step_variables import StepVariables, choose_step, look_at_step
@@ -29,7 +29,7 @@ from graphwright.source.stored_variables import stored_variables
 from graphwright.train.keras_step import is_keras_model
 from graphwright.train.targets import Feed, Mode, trace
 
-_NO_STEP = "no step was looked at: give feeds, inputs or batch, and the step is traced"
+_NO_STEP = "nothing was traced, so no step was looked at: give feeds, inputs or batch for that"
 _HOW_STEP = {
     "optimizer state": "by dataflow: what the backward pass writes or reads, is not trained, and the forward pass does not compute with",
     "reads, writes": "nodes that the step runs, inside calls, branches and loops too; an op without a rule counts as writing",
@@ -185,7 +185,7 @@ def _with_step(
             reads.setdefault(name, {})[access.path] = None
         if access.writes:
             writes.setdefault(name, {})[access.path] = None
-            effect = describe_update(access)
+            effect = step.effects[access.node]
             if not _is_training(access, parameters[access.key], effect, step):
                 effects[name, effect, access.path] = None
     weights = {key for key, p in parameters.items() if p.kind in ("trainable", "non-trainable")}

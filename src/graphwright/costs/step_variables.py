@@ -10,6 +10,7 @@ from typing import Any
 from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.collections import TRAIN_OPS
 from graphwright.analyze.variable_access import Access, find_accesses
+from graphwright.analyze.variable_updates import describe_update
 from graphwright.errors import ArgumentError, GraphError, UnsupportedError
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Graph, Node, Value
@@ -33,6 +34,7 @@ class StepVariables:
         original: the nodes of the graph that was given that run.
         accesses: of variables, by these.
         backward: the nodes that depend on the gradient of the loss.
+        effects: what each node that writes does to the variable.
     """
 
     description: str
@@ -41,6 +43,7 @@ class StepVariables:
     original: AbstractSet[Node]
     accesses: Sequence[Access]
     backward: AbstractSet[Node]
+    effects: Mapping[Node, str]
 
 
 def choose_step(graph: Graph, outputs: Iterable[Any] | Any = None) -> tuple[str, list[Value], list[Node]]:
@@ -104,13 +107,20 @@ def look_at_step(
             by_name = {value.name: key for value, key in keys.items()}
             flat_keys = _keys_in(flat, by_name, dict(keys))
             run = backward_reachable([*(v.producer for v in flat.outputs), *flat.control_outputs])
-            return StepVariables(description, flat, run, needed, find_accesses(flat, flat_keys, run), backward_nodes(flat))
-    joint = _only(graph, needed, values, nodes) if set(values) != set(graph.outputs) or len(needed) < len(graph) else graph
+            return _look(description, flat, flat_keys, run, needed)
+    joint = _only(graph, needed, values, nodes) if set(values) != set(graph.outputs) else graph
     if joint is graph:
-        return StepVariables(description, graph, needed, needed, find_accesses(graph, keys, needed), backward_nodes(graph))
+        return _look(description, graph, keys, needed, needed)
     joint_keys = _keys_in(joint, {value.name: key for value, key in keys.items()}, {})
-    every = set(joint.nodes)
-    return StepVariables(description, joint, every, needed, find_accesses(joint, joint_keys, every), backward_nodes(joint))
+    return _look(description, joint, joint_keys, set(joint.nodes), needed)
+
+
+def _look(
+    description: str, graph: Graph, keys: Mapping[Value, str], needed: AbstractSet[Node], original: AbstractSet[Node]
+) -> StepVariables:
+    accesses = find_accesses(graph, keys, needed)
+    effects = {access.node: describe_update(access) for access in accesses if access.writes}
+    return StepVariables(description, graph, needed, original, accesses, backward_nodes(graph), effects)
 
 
 def _only(graph: Graph, needed: AbstractSet[Node], values: Sequence[Value], nodes: Sequence[Node]) -> Graph:
@@ -124,7 +134,7 @@ def _only(graph: Graph, needed: AbstractSet[Node], values: Sequence[Value], node
 
 
 def _inlined(graph: Graph, needed: AbstractSet[Node], values: Sequence[Value], nodes: Sequence[Node]) -> Graph:
-    part = graph if len(needed) == len(graph) and list(values) == list(graph.outputs) else _only(graph, needed, values, nodes)
+    part = graph if list(values) == list(graph.outputs) else _only(graph, needed, values, nodes)
     return inline_functions(part, Purity(part, stateful_op_types(part)))
 
 
