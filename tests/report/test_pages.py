@@ -1,0 +1,161 @@
+"""The parts of the pages that are figures: graphs with costs, rooflines, measured times, comparisons, tables."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from graphwright.analyze.profile import OpRun, StepProfile
+from graphwright.analyze.time_model import Roofs
+from graphwright.ir.graph import DTYPES, Graph
+from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
+from graphwright.report.comparison_page import comparison_page
+from graphwright.report.graph_data import inspected_view
+from graphwright.report.html import inspection_page
+from graphwright.report.page_tables import layer_table
+from graphwright.report.profile_data import RUN_LIMIT, profile_data, profile_summary
+from graphwright.report.results import Inspection, LayerCost, NodeCost
+from graphwright.report.roofline import make_roofline
+from tests.report.samples import full_inspection, sample_inspection
+from tests.report.test_html import EVIL, Page
+
+
+def _chain(count: int, scopes: int = 50) -> Inspection:
+    """An inspection of a chain of nodes in scopes, each node with 1 FLOP more than the one before."""
+    graph = Graph("chain")
+    float32 = [(DTYPES["float32"], (4,))]
+    value = graph.add_node("Placeholder", "x", output_types=float32).outputs[0]
+    for k in range(count - 1):
+        value = graph.add_node("Relu", f"scope_{k % scopes}/part_{k % 7}/node_{k}", inputs=[value], output_types=float32).outputs[0]
+    nodes = {node.name: NodeCost(node.name.partition("/")[0], float(k), 32.0, 1e-6) for k, node in enumerate(graph)}
+    return replace(sample_inspection(), graph=graph, nodes=nodes)
+
+
+def _leaves(tree: object) -> list[int]:
+    return [tree] if isinstance(tree, int) else [leaf for child in tree[2] for leaf in _leaves(child)]  # type: ignore[index]
+
+
+def test_a_graph_has_its_costs_on_its_nodes():
+    inspection = _chain(300)
+    view = inspected_view(inspection)
+    assert view is not None
+    names = [node[0] for node in view["nodes"]]
+    assert sorted(names) == sorted(inspection.nodes)
+    assert dict(zip(names, view["costs"]["flops"], strict=True)) == {name: cost.flops for name, cost in inspection.nodes.items()}
+    assert {view["layers"][k] for k in view["layerOf"]} == {cost.layer for cost in inspection.nodes.values()}
+
+
+def test_a_large_graph_is_summed_up_and_loses_no_cost():
+    inspection = _chain(4000)
+    view = inspected_view(inspection, node_limit=400)
+    assert view is not None
+    assert view["nodeCount"] == 4000
+    assert view["boxCount"] == len(view["nodes"]) <= 400
+    assert sum(view["costs"]["flops"]) == sum(cost.flops for cost in inspection.nodes.values())
+    assert sorted(_leaves(view["tree"])) == list(range(len(view["nodes"])))
+    for number, (*_, inputs, controls, _, _) in enumerate(view["nodes"]):
+        assert number not in inputs + controls
+
+
+def test_the_page_of_a_large_graph_stays_small_and_says_what_it_sums_up():
+    inspection = _chain(30_000)
+    text = inspection_page(inspection)
+    assert len(text) < 5_000_000 + 3_500_000
+    assert "of them are summed up in scopes that stay closed" in Page(text).visible
+
+
+def test_names_are_text_on_every_tab():
+    graph = Graph(EVIL)
+    graph.add_node(EVIL, EVIL, output_types=[(DTYPES["float32"], (4,))])
+    base = full_inspection()
+    profile = StepProfile(EVIL, (OpRun(EVIL, EVIL, EVIL, EVIL, 0, 1000),), (), 1e-6)
+    text = inspection_page(
+        replace(
+            base,
+            name=EVIL,
+            graph=graph,
+            nodes={EVIL: NodeCost(EVIL, 1.0, 1.0, 1.0)},
+            layers=tuple(replace(row, layer=EVIL) for row in base.layers[:1]),
+            op_types=tuple(replace(row, op_type=EVIL) for row in base.op_types),
+            roofs=Roofs(1e9, 1e9, EVIL),
+        ).with_profile(profile)
+    )
+    page = Page(text)
+    assert len(page.all("script")) == 3
+    assert not any("window.pwned" in script for script in page.all("script") if not script.startswith("{"))
+    assert "<img" not in text.partition('<script type="text/plain"')[0]
+
+
+def test_a_roofline_stands_where_the_figures_put_it():
+    base = full_inspection()
+    roofs = Roofs(1e12, 1e10, "given")
+    layer = LayerCost("dense", 1, 0, 4e9, 0.0, 0, 0, bytes_moved=1e6, estimated_time_s=0.01)
+    copies = replace(layer, layer="copy", forward_flops=1e6, bytes_moved=1e7)
+    nothing = replace(layer, layer="view", forward_flops=0.0)
+    found = make_roofline(replace(base, layers=(layer, copies, nothing), roofs=roofs))
+    assert found is not None
+    assert not found.measured
+    dense, copy = found.layers
+    assert (dense.intensity, dense.flops_per_s, dense.limit) == (4000.0, 4e11, "arithmetic")
+    assert dense.of_roof == pytest.approx(0.4)
+    assert copy.limit == "memory"
+    assert copy.of_roof == pytest.approx(1e8 / 1e9)
+    assert "Nothing was measured" in found.summary
+    assert make_roofline(replace(base, roofs=None)) is None
+
+
+def test_measured_times_stand_beside_what_was_counted():
+    base = replace(full_inspection(), layers=(LayerCost("net/dense", 2, 0, 1.0, 0.0, 0, 0), LayerCost("net/other", 1, 0, 0.0, 0.0, 0, 0)))
+    runs = (
+        OpRun("net/dense/MatMul", "MatMul", "CPU:0", "", 0, 2_000_000, flops=4e6, bytes_moved=1e3),
+        OpRun("net/dense/Relu", "_Fused", "CPU:0", "", 0, 1_000_000),
+    )
+    measured = base.with_profile(StepProfile("net", runs, (), 3e-3), Roofs(1e12, 1e10, "given"))
+    assert measured.layers[0].measured_time_s == pytest.approx(3e-3)
+    assert math.isnan(measured.layers[1].measured_time_s)
+    assert all(math.isnan(row.measured_time_s) for row in measured.op_types), "no op type of the graph ran under its name"
+    roofline = make_roofline(measured)
+    assert roofline is not None
+    assert roofline.measured
+    assert [point.name for point in roofline.op_types] == ["MatMul"]
+    assert roofline.op_types[0].flops_per_s == pytest.approx(2e9)
+    assert "Nothing was measured" not in roofline.summary
+
+
+def test_a_long_profile_is_thinned_and_says_so():
+    runs = tuple(OpRun(f"n{k}", "Relu", "CPU:0", f"thread {k % 3}", 10 * k, 10 * k + 1 + k % 9) for k in range(RUN_LIMIT + 500))
+    profile = StepProfile("long", runs, (), 1e-3)
+    data = profile_data(profile)
+    assert len(data["runs"]) == RUN_LIMIT
+    assert data["lanes"] == ["CPU:0 thread 0", "CPU:0 thread 1", "CPU:0 thread 2"]
+    assert min(run[2] for run in data["runs"]) >= 0.001
+    assert "The shortest 500 are not drawn." in profile_summary(profile)
+
+
+def test_columns_without_figures_are_left_out():
+    plain = layer_table(sample_inspection().layers, linked=False)
+    full = layer_table(full_inspection().layers, linked=True)
+    assert "moved" not in [column.label for column in plain.columns]
+    assert {"moved", "FLOP/B", "estimated"} <= {column.label for column in full.columns}
+    assert not any(cell.href for row in plain.rows for cell in row)
+    assert all(row[0].href.startswith("#layers/") for row in full.rows)
+
+
+def test_a_comparison_page_shows_both_steps():
+    def costs(name: str, factor: int) -> StepCosts:
+        layers = tuple(LayerFigures(layer, 1, factor, 10.0 * factor, 0.0, 0.0, 0, 0) for layer in ("net/conv", EVIL))
+        return StepCosts(name, {"x": (8, 4)}, dict.fromkeys(FIGURES, 100.0 * factor), layers, (), {"peak": "simulated"})
+
+    a, b = costs("plain", 1), costs("normalized", 2)
+    pairs = (LayerPair(a.layers[0], b.layers[0]), LayerPair(None, b.layers[1]), LayerPair(a.layers[1], None))
+    timeline = sample_inspection().timeline
+    for timelines in (None, (timeline, timeline)):
+        text = comparison_page(Comparison(a, b, pairs), timelines)
+        page = Page(text)
+        assert len(page.ids) == len(set(page.ids))
+        assert "normalized" in page.visible
+        assert "1 changed, 1 added, 1 removed" in page.visible
+        assert "+100.00 %" in page.visible.replace("\xa0", " ")
+        assert ("timeline-a" in page.ids) == (timelines is not None)
