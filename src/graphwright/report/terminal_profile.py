@@ -65,7 +65,8 @@ def _facts(profile: StepProfile) -> list[Fact]:
     facts.append(Fact("operations", format_time(total.time_s), f"{format_count(total.occurrences)} runs on {threads} threads; {split}"))
     if total.flops:
         rate = f"{format_flops(total.flops / profile.step_time_s)}/s" if profile.step_time_s else ""
-        facts.append(Fact("FLOPs", format_flops(total.flops), f"{rate}; {total.arithmetic_intensity:.3g} FLOP per byte moved"))
+        left_out = f"; {format_count(total.unknown)} runs have no rule" if total.unknown else ""
+        facts.append(Fact("FLOPs", format_flops(total.flops), f"{rate}; {total.arithmetic_intensity:.3g} FLOP per byte moved{left_out}"))
     if total.parameters:
         facts.append(Fact("parameters", format_count(total.parameters), "elements of trainable variables"))
     for track in profile.memory:
