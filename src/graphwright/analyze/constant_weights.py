@@ -29,8 +29,9 @@ _SLOTS: Mapping[str, tuple[int, ...]] = {
 }
 _LOOKUPS = frozenset({"Gather", "GatherV2"})
 _HANDS_ON = frozenset(
-    "Identity IdentityN Cast Reshape Transpose Dequantize Squeeze ExpandDims Enter QuantizeV2 Bitcast Split SplitV ConcatV2 Pack Unpack "
-    "StridedSlice Slice Tile BroadcastTo Neg Rsqrt StopGradient RightShift LeftShift BitwiseAnd BitwiseOr BitwiseXor SpaceToBatchND BatchToSpaceND "
+    "Identity IdentityN Cast Reshape Transpose Dequantize Squeeze ExpandDims Enter QuantizeV2 Bitcast Split SplitV ConcatV2 Pack "
+    "Unpack StridedSlice Slice Tile BroadcastTo Neg Rsqrt StopGradient RightShift LeftShift BitwiseAnd BitwiseOr BitwiseXor "
+    "SpaceToBatchND BatchToSpaceND "
     "FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsPerChannel FakeQuantWithMinMaxArgs UniformDequantize".split()
 )
 _PACKED = frozenset({"RightShift", "BitwiseAnd"})
