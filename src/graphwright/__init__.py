@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from graphwright.costs.check import check as check
     from graphwright.costs.compare import compare as compare
     from graphwright.costs.compare import step_costs as step_costs
+    from graphwright.costs.formulas import batch_formulas as batch_formulas
     from graphwright.costs.flops import count_flops as count_flops
     from graphwright.costs.flops import register_flops as register_flops
-    from graphwright.costs.inspection import SweepResult as SweepResult
     from graphwright.costs.inspection import inspect as inspect
-    from graphwright.costs.inspection import sweep as sweep
+    from graphwright.costs.max_batch import max_batch as max_batch
+    from graphwright.costs.sweep import sweep as sweep
     from graphwright.costs.parameters import count_parameters as count_parameters
     from graphwright.costs.peak import predict_peak as predict_peak
     from graphwright.costs.profile import Profile as Profile
@@ -48,6 +49,12 @@ if TYPE_CHECKING:
     from graphwright.report.peak_prediction import PeakPrediction as PeakPrediction
     from graphwright.report.results import Inspection as Inspection
     from graphwright.report.results import MemoryPlan as MemoryPlan
+    from graphwright.report.shape_report import ShapeReport as ShapeReport
+    from graphwright.report.sweep import SweepResult as SweepResult
+    from graphwright.report.batch_results import BatchFormulas as BatchFormulas
+    from graphwright.report.batch_results import MaxBatch as MaxBatch
+    from graphwright.analyze.formula import Formula as Formula
+    from graphwright.costs.shapes import infer_shapes as infer_shapes
     from graphwright.run.measure import measure as measure
     from graphwright.run.measure import measure_many as measure_many
     from graphwright.run.verify import Verification as Verification
@@ -73,31 +80,36 @@ if TYPE_CHECKING:
 
 _HOME = {
     "ArgumentError": "graphwright.errors",
+    "BatchFormulas": "graphwright.report.batch_results",
     "CheckResult": "graphwright.report.comparison",
     "Comparison": "graphwright.report.comparison",
     "FileFormatError": "graphwright.errors",
     "FlopCount": "graphwright.report.flop_count",
+    "Formula": "graphwright.analyze.formula",
     "Graph": "graphwright.ir.graph",
     "GraphError": "graphwright.errors",
     "GraphwrightError": "graphwright.errors",
     "InfeasibleError": "graphwright.errors",
     "Inspection": "graphwright.report.results",
+    "MaxBatch": "graphwright.report.batch_results",
     "Measurement": "graphwright.analyze.measurement",
     "MeasurementError": "graphwright.errors",
     "MemoryPlan": "graphwright.report.results",
     "MissingDependencyError": "graphwright.errors",
     "OptimizedStep": "graphwright.train.optimize_memory",
-    "Profile": "graphwright.costs.profile",
-    "PeakPrediction": "graphwright.report.peak_prediction",
-    "StepCosts": "graphwright.report.comparison",
-    "SweepResult": "graphwright.costs.inspection",
     "ParameterTable": "graphwright.report.parameter_table",
+    "PeakPrediction": "graphwright.report.peak_prediction",
+    "Profile": "graphwright.costs.profile",
+    "ShapeReport": "graphwright.report.shape_report",
+    "StepCosts": "graphwright.report.comparison",
+    "SweepResult": "graphwright.report.sweep",
     "UnknownShapeError": "graphwright.errors",
     "UnsupportedError": "graphwright.errors",
     "Verification": "graphwright.run.verify",
     "VerificationWarning": "graphwright.errors",
     "add_postprocessing": "graphwright.transform.preprocessing",
     "add_preprocessing": "graphwright.transform.preprocessing",
+    "batch_formulas": "graphwright.costs.formulas",
     "change_batch_size": "graphwright.transform.batch_size",
     "check": "graphwright.costs.check",
     "compare": "graphwright.costs.compare",
@@ -109,15 +121,17 @@ _HOME = {
     "extract_submodel": "graphwright.transform.extract_submodel",
     "fold_batch_norms": "graphwright.transform.fold_batch_norms",
     "freeze_variables": "graphwright.transform.freeze_variables",
+    "infer_shapes": "graphwright.costs.shapes",
     "inspect": "graphwright.costs.inspection",
     "load": "graphwright.source.load",
+    "max_batch": "graphwright.costs.max_batch",
     "measure": "graphwright.run.measure",
     "measure_many": "graphwright.run.measure",
     "merge_models": "graphwright.transform.merge_models",
     "optimize_memory": "graphwright.train.optimize_memory",
     "predict_peak": "graphwright.costs.peak",
-    "read_costs": "graphwright.costs.baseline",
     "profile": "graphwright.costs.profile",
+    "read_costs": "graphwright.costs.baseline",
     "register_flops": "graphwright.costs.flops",
     "remove_debug_ops": "graphwright.transform.remove_debug_ops",
     "rename_inputs": "graphwright.transform.rename_interface",
@@ -125,7 +139,7 @@ _HOME = {
     "replace_op_type": "graphwright.transform.replace_op_type",
     "step_costs": "graphwright.costs.compare",
     "strip_training": "graphwright.transform.strip_training",
-    "sweep": "graphwright.costs.inspection",
+    "sweep": "graphwright.costs.sweep",
     "variable_values": "graphwright.source.variable_values",
     "verify": "graphwright.run.verify",
     "write": "graphwright.source.write",

@@ -1,8 +1,8 @@
-"""`inspect`: what a step costs, without changing it; `sweep`: its peak against the batch size."""
+"""`inspect`: what a step costs, without changing it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -10,12 +10,10 @@ from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
 from graphwright.costs.peak import executor_peak, inter_op_threads
 from graphwright.costs.profile import profile as profile_step
-from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnknownShapeError, UnsupportedError
+from graphwright.errors import ArgumentError, GraphError, UnknownShapeError, UnsupportedError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
-from graphwright.plan.budget import parse_budget
 from graphwright.plan.model import Schedule
-from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import lower_bound
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import Inspection
@@ -146,62 +144,3 @@ def _executor_peak(traced: Target, graph: Graph, tasks: TaskMap) -> tuple[PeakPr
     except (GraphError, UnknownShapeError, UnsupportedError) as error:
         return None, f"not simulated: {str(error).splitlines()[0]}"
     return found, "; ".join(found.how.values())
-
-
-def sweep(
-    target: Any,
-    feeds: Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None = None,
-    batches: Iterable[int] = (1, 2, 4, 8, 16, 32),
-    budget: int | float | str | None = None,
-    *,
-    mode: Mode = "train",
-) -> SweepResult:
-    """The predicted peak of a step at several batch sizes, and the largest that fits a budget.
-
-    Args:
-        target: as for `inspect`.
-        feeds: a function from the batch size to feeds, or feeds whose first dimensions are replaced by the batch size;
-            not needed for a Keras model.
-        batches: batch sizes to look at.
-        budget: bytes or text such as "8GiB".
-
-    Raises:
-        ArgumentError: no batch size, or a budget that is a share (there is no one peak that it could be a share of).
-
-    >>> import tensorflow as tf
-    >>> step = tf.function(lambda x: tf.reduce_sum(tf.nn.relu(x)))
-    >>> sweep(step, {"x": (1, 1024, 64)}, batches=(1, 2, 4), budget="1.5MiB").largest_batch
-    2
-    """
-    sizes = sorted(set(batches))
-    if not sizes or sizes[0] < 1:
-        raise ArgumentError(f"batch sizes {sizes} were given", where="argument 'batches'", remedy="give whole numbers from 1 on")
-    budget_bytes = 0 if budget is None else parse_budget(budget, 0)
-    points: list[SweepPoint] = []
-    name = ""
-    for size in sizes:
-        try:
-            traced = trace(target, feeds=_with_batch(feeds, size), mode=mode, batch=size if feeds is None else None)
-            name = traced.name
-            tasks = map_tasks(flatten(traced.function, traced.shapes_by_position))
-        except GraphwrightError as error:
-            error.args = (f"{error}\n  at batch size {size}",)
-            raise
-        peak = simulate(tasks.costs, Schedule(tasks.costs.order)).peak_bytes
-        bound = lower_bound(tasks.costs).nbytes
-        points.append(SweepPoint(size, peak, tasks.costs.resident_bytes, bound, budget_bytes > 0 and peak <= budget_bytes))
-    fitting = [p.batch for p in points if p.fits]
-    return SweepResult(tuple(points), budget_bytes, max(fitting, default=None), _HOW["peak"], name)
-
-
-def _with_batch(feeds: Any, size: int) -> Mapping[str, Feed] | None:
-    if feeds is None:
-        return None
-    if callable(feeds):
-        return feeds(size)  # type: ignore[no-any-return]
-    changed: dict[str, Feed] = {}
-    for name, feed in feeds.items():
-        shape: Any = getattr(feed, "shape", feed)
-        dims = (size, *tuple(shape)[1:]) if len(shape) else ()
-        changed[name] = type(feed)(dims, feed.dtype) if hasattr(feed, "dtype") else dims
-    return changed

@@ -22,7 +22,7 @@ from graphwright.train.flatten import FlatStep, flatten
 from graphwright.train.keras_step import is_keras_model
 from graphwright.train.planning import map_tasks
 from graphwright.train.summary import find_roles
-from graphwright.train.targets import Feed, Mode, Target, trace
+from graphwright.train.targets import Feed, Mode, Target, declared_shape, trace
 
 Feeds = Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None
 TRACED_FIRST = (3, 5, 7)
@@ -211,7 +211,7 @@ class SizedStep:
             end = 4 * first + 8 if len(self._ranges) < _STARTS else None
             span = f"from {first:,} on" if end is None else f"{first:,} to {end:,}"
             return [_Range(first, end, None, f"sizes {span} are traced, as {error.what}")]
-        for size in sizes[:2]:
+        for size in sizes:  # the last one is bound to other sizes from now on
             self._flat.pop(size)
         border = bound.first_border()
         if border is not None and border <= sizes[-1]:
@@ -240,15 +240,17 @@ def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
 
 
 def _shape_of(name: str, feed: Feed) -> tuple[int | None, ...]:
-    shape: Any = getattr(feed, "shape", feed)
     try:
-        return tuple(shape.as_list() if hasattr(shape, "as_list") else shape)
-    except (TypeError, ValueError) as error:
+        shape = declared_shape(feed)
+    except (TypeError, ValueError):
+        shape = None
+    if shape is None:
         raise ArgumentError(
             f"the feed {feed!r} is no shape",
             where=f"feeds[{name!r}]",
             remedy="give a tuple such as (None, 572, 572, 1), or a tf.TensorSpec",
-        ) from error
+        )
+    return shape
 
 
 def at_size(error: GraphwrightError, size: int) -> GraphwrightError:

@@ -206,6 +206,43 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
         ) from error
 
 
+def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[int | None, ...] | None]:
+    """Shape by argument, as feeds and the target itself say; None for a dimension, or a shape, that both leave open.
+
+    Args:
+        target: a `tf.function` or a `ConcreteFunction`.
+
+    Raises:
+        ArgumentError: it cannot be traced, or the feeds do not fit it.
+    """
+    tf = import_tensorflow()
+    given = {key: declared_shape(feed) for key, feed in feeds.items()}
+    has_signature = isinstance(target, tf.types.experimental.ConcreteFunction) or getattr(target, "input_signature", None) is not None
+    if given and not has_signature:
+        return given
+    function = _trace_with_feeds(target, {})
+    shapes = argument_shapes(function)
+    declared = dict(zip(_names(function, len(shapes)), shapes, strict=True))
+    strange = [key for key in given if key not in declared]
+    if strange:
+        raise ArgumentError(
+            f"the step has no argument {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it has {', '.join(declared)}"
+        )
+    return declared | given
+
+
+def declared_shape(feed: Feed) -> tuple[int | None, ...] | None:
+    """The shape of a feed; None where not even the number of dimensions is given.
+
+    Raises:
+        TypeError, ValueError: it is no shape.
+    """
+    shape: Any = getattr(feed, "shape", feed)
+    if getattr(shape, "rank", 0) is None:
+        return None
+    return tuple(shape.as_list() if hasattr(shape, "as_list") else shape)
+
+
 def list_signatures(function: Any) -> list[Any]:
     """The concrete functions that a `tf.function` holds. Private in TensorFlow: `tests/train/test_targets.py` fails when it moves."""
     return list(function._list_all_concrete_functions())

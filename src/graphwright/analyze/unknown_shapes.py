@@ -1,0 +1,74 @@
+"""Which nodes are to blame for shapes that are not known before a step runs."""
+
+from __future__ import annotations
+
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import is_control_flow
+from graphwright.ir.walk import topological_order
+
+_INTEGERS = frozenset({"int32", "int64"})
+_REASONS = {
+    "Where": "as many rows as elements are true",
+    "NonMaxSuppression": "as many as boxes are kept",
+    "CombinedNonMaxSuppression": "as many as boxes are kept",
+    "Unique": "as many as there are different elements",
+    "ListDiff": "as many elements as are left",
+    "SetDiff1D": "as many elements as are left",
+    "DynamicPartition": "as many as fall into each part",
+    "SparseSlice": "as many as the slice holds",
+    "StringSplit": "as many as there are words",
+    "Decode": "known when the data is decoded",
+    "Parse": "known when the data is parsed",
+    "Iterator": "known when the next element comes",
+    "ReadFile": "known when the file is read",
+    "Ragged": "as long as its rows are",
+    "Sparse": "as many as there are entries",
+}
+_HOST = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+
+
+def blame_unknown_shapes(graph: Graph) -> dict[Value, Node]:
+    """By value with an unknown dimension, the node because of which it is not known.
+
+    That node is the first one on the way whose inputs have known shapes; where what it reads is computed from a tensor of unknown
+    shape (`Fill(Shape(Where(x)))`), it is the node behind that tensor.
+
+    >>> from graphwright.ir.graph import DTYPES, Graph
+    >>> f32, i64 = DTYPES["float32"], DTYPES["int64"]
+    >>> g = Graph()
+    >>> x = g.add_node("Placeholder", "x", output_types=[(f32, (8,))]).outputs[0]
+    >>> w = g.add_node("Where", "w", inputs=[x], output_types=[(i64, (None, 1))]).outputs[0]
+    >>> y = g.add_node("Neg", "y", inputs=[w], output_types=[(i64, (None, 1))]).outputs[0]
+    >>> {value.name: node.name for value, node in blame_unknown_shapes(g).items()}
+    {'w:0': 'w', 'y:0': 'w'}
+    """
+    blamed: dict[Value, Node] = {}
+    behind: dict[Node, Node] = {}  # per node that computes whole numbers, the node to blame for what it read
+    for node in topological_order(graph):
+        before = next((blamed[v] for v in node.inputs if v in blamed), None)
+        if before is None:
+            before = next((behind[v.producer] for v in node.inputs if v.producer in behind and v.dtype.name in _INTEGERS), None)
+        if before is not None and any(v.dtype.name in _INTEGERS for v in node.outputs):
+            behind[node] = before
+        for value in node.outputs:
+            if value.dtype.itemsize is not None and _is_unknown(value):
+                blamed[value] = before or node
+    return blamed
+
+
+def reason_of(node: Node) -> str:
+    """Why the shape of what a node makes is not known, in words."""
+    if node.op_type in _HOST:
+        return "a Python function, of which TensorFlow does not know what it returns; tf.ensure_shape says it"
+    if is_control_flow(node):
+        return "another shape in each branch, or from one iteration to the next"
+    for prefix, reason in _REASONS.items():
+        if node.op_type.startswith(prefix):
+            return reason
+    if any(v.dtype.name in _INTEGERS and v.producer.op_type != "Const" for v in node.inputs):
+        return "its size is a number that the step computes"
+    return "TensorFlow's shape inference does not know it"
+
+
+def _is_unknown(value: Value) -> bool:
+    return value.shape is None or None in value.shape

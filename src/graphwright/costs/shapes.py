@@ -1,0 +1,294 @@
+"""`infer_shapes`: the shape of every value, with its dimensions explained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from graphwright.analyze.dimension_fit import Bindings, Dimension, fit_dimension
+from graphwright.analyze.unknown_shapes import blame_unknown_shapes, reason_of
+from graphwright.costs.counted_graph import is_graph
+from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
+from graphwright.ir.dtypes import Shape, format_shape
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.walk import backward_reachable
+from graphwright.report.shape_report import ShapeReport, UnknownCause, ValueShape
+from graphwright.source.concrete_function import from_concrete_function
+from graphwright.source.files import load_callable
+from graphwright.source.graph_def import from_graph_def, to_graph_def
+from graphwright.source.load import load
+from graphwright.train.flatten import flatten_graph
+from graphwright.train.keras_step import is_keras_model
+from graphwright.train.targets import Feed, Mode, declared_shape, declared_shapes, trace
+
+BATCH = "batch"
+_BATCH_SIZES = (3, 5, 8, 7)
+# Of other dimensions: large enough for windows to fit. Odd ones tell how strides round; some models take multiples only.
+_OTHER_SIZES = ((64, 75, 97, 130), (64, 96, 160, 224), (128, 256, 512, 384))
+_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
+_Shapes = Mapping[str, Shape]
+
+
+def infer_shapes(
+    target: Any, feeds: Mapping[str, Feed] | None = None, *, outputs: Iterable[Any] | Any = None, mode: Mode = "train"
+) -> ShapeReport:
+    """The shape of every value of a step: static, an expression of the free dimensions of its inputs, or not known, and why.
+
+    The step is bound to several sizes of each free dimension; what a dimension is then, is written as an expression, which is checked
+    at sizes that differ in all free dimensions.
+
+    Args:
+        target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; or a
+            `tf.Graph`, a `GraphDef`, a `Graph`.
+        feeds: shape, or `tf.TensorSpec`, by argument name; None is a free dimension. Without feeds it is what the target leaves open.
+        outputs: of a graph, what is of interest: names, tensors or operations; everything, without any.
+        mode: for a Keras model, its training step or its inference.
+
+    Returns:
+        A `ShapeReport`, which prints itself. First dimensions are taken for one and the same batch size, others for one
+        dimension each, or where that does not fit, for one per axis.
+
+    Raises:
+        ArgumentError: the feeds do not fit, or the target is nothing that can be read.
+        UnknownShapeError: not even the number of dimensions of an input is known, or no sizes were found that the step takes.
+
+    >>> import tensorflow as tf
+    >>> step = tf.function(lambda x: (tf.reshape(x, [-1, 4]), tf.where(x > 0)))
+    >>> report = infer_shapes(step, {"x": (None, 8)})
+    >>> [str(value) for value in report.outputs], report.causes[0].op_type
+    (['[2*batch, 4]', '[?, 2]'], 'Where')
+    """
+    bound = _Bound(target, feeds or {}, outputs, mode)
+    free = _free(bound.shapes, per_axis=False)
+    failure: GraphwrightError | None = None
+    for per_axis in (False, True):
+        free = _free(bound.shapes, per_axis=per_axis)
+        for sizes in _OTHER_SIZES if any(symbol != BATCH for symbol in free) else _OTHER_SIZES[:1]:
+            bindings = _bindings(tuple(free), sizes)
+            try:
+                graphs = [bound.at(_sized(bound.shapes, free, binding)) for binding in bindings.all()]
+            except GraphwrightError as error:
+                failure = failure or error
+            else:
+                return _report(bound, free, bindings, graphs)
+    assert failure is not None
+    if free:
+        failure.args = (f"{failure}\n  with sizes that were tried for {', '.join(free)}",)
+    raise failure
+
+
+class _Bound:
+    """A target, and the shapes of its inputs with the feeds."""
+
+    def __init__(self, target: Any, feeds: Mapping[str, Feed], outputs: Any, mode: Mode) -> None:
+        self.mode: Mode = mode
+        self.is_graph = is_graph(target) or outputs is not None
+        self.name = ""
+        if self.is_graph:
+            graph = load(target)
+            self.graph_def = to_graph_def(graph)
+            self.name = graph.name or "graph"
+            self.outputs = _outputs_of(graph, outputs)
+            self.shapes: dict[str, Shape] = _placeholders(graph, self.outputs) | _given(feeds, _placeholders(graph, self.outputs))
+        else:
+            self.target = load_callable(Path(target)) if isinstance(target, str | Path) else target
+            self.feeds = feeds
+            self.shapes = _declared(self.target, feeds)
+        for name, shape in self.shapes.items():
+            if shape is None:
+                raise UnknownShapeError(
+                    f"not even the number of dimensions of {name!r} is known",
+                    where=f"argument {name!r}",
+                    remedy=f"give its shape, None for free dimensions: feeds={{{name!r}: (None, ...)}}",
+                )
+            if any(d is not None and (isinstance(d, bool) or not isinstance(d, int) or d < 0) for d in shape):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ArgumentError(
+                    f"the feed {shape} is no shape", where=f"feeds[{name!r}]", remedy="give whole numbers, and None for free dimensions"
+                )
+
+    def at(self, shapes: _Shapes) -> tuple[Graph, dict[str, Shape]]:
+        """The flat graph with these shapes of the inputs, and the shapes of all its inputs."""
+        if self.is_graph:
+            graph = from_graph_def(self.graph_def, name=self.name)
+            graph.outputs = [graph.value(name) for name in self.outputs]
+            graph.inputs = [graph[name].outputs[0] for name in self.shapes]
+            positions = {k: shapes[v.producer.name] for k, v in enumerate(graph.inputs)}
+            flat, _ = flatten_graph(graph, {k: s for k, s in positions.items() if s is not None}, infer=True, fold_floats=False)
+            return flat, dict(shapes)
+        feeds = {name: _like(self.feeds.get(name), shape) for name, shape in shapes.items()}
+        traced = trace(self.target, feeds=feeds or None, mode=self.mode)
+        self.name = traced.name
+        graph, _ = from_concrete_function(traced.function, planned=False)
+        flat, _ = flatten_graph(graph, traced.shapes_by_position, infer=True, fold_floats=False)
+        return flat, dict(traced.feeds)
+
+
+def _like(feed: Feed, shape: Shape) -> Feed:
+    """A feed with another shape and the same dtype."""
+    return type(feed)(shape, feed.dtype) if hasattr(feed, "dtype") and not hasattr(feed, "numpy") else shape
+
+
+def _given(feeds: Mapping[str, Feed], known: _Shapes) -> dict[str, Shape]:
+    given: dict[str, Shape] = {}
+    for key, feed in feeds.items():
+        name = key.removesuffix(":0")
+        if known and name not in known:
+            raise ArgumentError(f"there is no input {key!r}", where=f"feeds[{key!r}]", remedy=f"there are {', '.join(known)}")
+        try:
+            given[name] = declared_shape(feed)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(
+                f"the feed {feed!r} is no shape", where=f"feeds[{key!r}]", remedy="give a tuple such as (None, 224, 224, 3)"
+            ) from error
+        declared = known.get(name)
+        if declared is not None and not _fits(given[name], declared):
+            raise ArgumentError(f"the feed {given[name]} does not fit {format_shape(declared)}", where=f"feeds[{key!r}]")
+    return given
+
+
+def _fits(given: Shape, declared: Shape) -> bool:
+    if given is None or declared is None:
+        return True
+    return len(given) == len(declared) and all(a is None or b is None or a == b for a, b in zip(given, declared, strict=True))
+
+
+def _declared(target: Any, feeds: Mapping[str, Feed]) -> dict[str, Shape]:
+    if not is_keras_model(target):
+        given = _given(feeds, {})
+        declared = declared_shapes(target, feeds)
+        return declared | _given(feeds, declared) if declared.keys() >= given.keys() else declared
+    if not getattr(target, "inputs", None):
+        raise ArgumentError(
+            "the model's inputs are not known",
+            where=f"model {target.name!r}",
+            cause="it was never called",
+            remedy="call it once, or build it",
+        )
+    known: dict[str, Shape] = {str(tensor.name): tuple(tensor.shape) for tensor in target.inputs}
+    if len(known) == 1 and "x" in feeds:
+        feeds = {next(iter(known)) if key == "x" else key: feed for key, feed in feeds.items()}
+    return known | _given(feeds, known | {"y": None})
+
+
+def _outputs_of(graph: Graph, outputs: Any) -> list[str]:
+    if outputs is None:
+        if graph.outputs:
+            return [value.name for value in graph.outputs]
+        return [v.name for node in graph.nodes for v in node.outputs if not v.uses]
+    wanted = cast("Sequence[Any]", outputs) if isinstance(outputs, list | tuple) else (outputs,)
+    names: list[str] = [o if isinstance(o, str) else str(o.name) for o in wanted]
+    values: list[str] = []
+    for name in names:
+        node = graph[name.partition(":")[0]]
+        values += [graph.value(name).name] if ":" in name else [v.name for v in node.outputs]
+    return values
+
+
+def _placeholders(graph: Graph, outputs: Iterable[str]) -> dict[str, Shape]:
+    needed = backward_reachable([graph.value(name).producer for name in outputs])
+    return {
+        node.name: node.outputs[0].shape
+        for node in graph.nodes
+        if node in needed and node.op_type in _PLACEHOLDERS and node.outputs[0].dtype.itemsize is not None
+    }
+
+
+def _free(shapes: _Shapes, *, per_axis: bool) -> dict[str, tuple[str, ...]]:
+    """By symbol, the places that it stands for."""
+    found: dict[str, list[str]] = {}
+    for name, shape in shapes.items():
+        for axis, size in enumerate(shape or ()):
+            if size is None:
+                found.setdefault(_symbol(name, axis, shapes, per_axis=per_axis), []).append(f"{name}[{axis}]")
+    return {symbol: tuple(places) for symbol, places in found.items()}
+
+
+def _symbol(name: str, axis: int, shapes: _Shapes, *, per_axis: bool) -> str:
+    if axis == 0:
+        return BATCH
+    first = next(n for n, shape in shapes.items() if shape and len(shape) > axis and shape[axis] is None)
+    return f"{first if per_axis else name}[{axis}]"
+
+
+def _bindings(symbols: tuple[str, ...], other: tuple[int, int, int, int]) -> Bindings:
+    # Symbols get sizes that differ from each other, so that a product is told from a square.
+    sizes = {symbol: _BATCH_SIZES if symbol == BATCH else tuple(size + 32 * k for size in other) for k, symbol in enumerate(symbols)}
+    return Bindings(symbols, {s: (a, b, c) for s, (a, b, c, _) in sizes.items()}, {s: d for s, (*_, d) in sizes.items()})
+
+
+def _sized(shapes: _Shapes, free: Mapping[str, tuple[str, ...]], binding: Mapping[str, int]) -> dict[str, Shape]:
+    size_of = {place: binding[symbol] for symbol, places in free.items() for place in places}
+    return {
+        name: tuple(size_of.get(f"{name}[{axis}]", size) if size is None else size for axis, size in enumerate(shape or ()))
+        for name, shape in shapes.items()
+    }
+
+
+def _report(
+    bound: _Bound, free: Mapping[str, tuple[str, ...]], bindings: Bindings, graphs: list[tuple[Graph, dict[str, Shape]]]
+) -> ShapeReport:
+    graph = graphs[0][0]
+    others = [{v.name: v for node in flat.nodes for v in node.outputs} for flat, _ in graphs[1:]]
+    values: dict[str, ValueShape] = {}
+    missing = 0
+    for node in graph.nodes:
+        for value in node.outputs:
+            if value.dtype.itemsize is None:
+                continue
+            same = [found[value.name] for found in others if value.name in found]
+            missing += len(same) < len(others)
+            if len(same) == len(others):
+                values[value.name] = _value(value, [value, *same], bindings)
+    how = {"shapes": _how(free, bindings)}
+    if missing:
+        how["left out"] = f"{missing:,} values that the graph has at some sizes only"
+    blamed = {value: node for value, node in blame_unknown_shapes(graph).items() if value.name in values}
+    return ShapeReport(
+        name=bound.name,
+        inputs=_inputs(graphs, values, bindings),
+        free=free,
+        outputs=tuple(values[v.name] for v in graph.outputs if v.name in values),
+        values=tuple(values.values()),
+        causes=_causes(blamed),
+        how=how,
+    )
+
+
+def _value(value: Value, seen: list[Value], bindings: Bindings) -> ValueShape:
+    return ValueShape(value.name, value.producer.op_type, str(value.dtype), _dims([v.shape for v in seen], bindings))
+
+
+def _dims(shapes: list[Shape], bindings: Bindings) -> tuple[Dimension, ...] | None:
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes) or len({len(shape) for shape in known}) > 1:
+        return None
+    return tuple(fit_dimension(dims, bindings) for dims in zip(*known, strict=True))
+
+
+def _inputs(graphs: list[tuple[Graph, dict[str, Shape]]], values: Mapping[str, ValueShape], bindings: Bindings) -> dict[str, ValueShape]:
+    """Inputs by argument, also those that nothing reads."""
+    first = graphs[0][1]
+    dtypes = {v.producer.name: str(v.dtype) for v in graphs[0][0].inputs}
+    return {
+        name: values.get(f"{name}:0")
+        or ValueShape(f"{name}:0", "Placeholder", dtypes.get(name, ""), _dims([shapes[name] for _, shapes in graphs], bindings))
+        for name in first
+    }
+
+
+def _causes(blamed: Mapping[Value, Node]) -> tuple[UnknownCause, ...]:
+    found: dict[Node, list[str]] = {}
+    for value, node in blamed.items():
+        found.setdefault(node, []).append(value.name)
+    causes = [UnknownCause(node.name, node.op_type, reason_of(node), tuple(names)) for node, names in found.items()]
+    return tuple(sorted(causes, key=lambda cause: -len(cause.values)))
+
+
+def _how(free: Mapping[str, tuple[str, ...]], bindings: Bindings) -> str:
+    if not free:
+        return "TensorFlow's shape inference on the graph without calls, its constants folded; no dimension of the inputs is free"
+    tried = ", ".join(f"{symbol} = {', '.join(map(str, bindings.sizes[symbol]))}" for symbol in free)
+    checked = ", ".join(f"{symbol} = {bindings.checked[symbol]}" for symbol in free)
+    text = f"TensorFlow's shape inference on the graph without calls, with {tried}; expressions are checked at {checked}"
+    return f"{text}; first dimensions are taken for one batch size" if len(free.get(BATCH, ())) > 1 else text

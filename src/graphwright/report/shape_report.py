@@ -1,0 +1,127 @@
+"""What `infer_shapes` gives: the shape of every value, its dimensions explained."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphwright.analyze.dimension_fit import Dimension
+from graphwright.errors import ArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class ValueShape:
+    """The shape of a value.
+
+    Attributes:
+        name: of the value, for example "conv1/Conv2D:0".
+        op_type: of the node that makes it.
+        dtype: of its elements.
+        dims: per dimension a size, an expression of free dimensions, or None for what is not known before the step runs;
+            None for a value of which not even the number of dimensions is known.
+    """
+
+    name: str
+    op_type: str
+    dtype: str
+    dims: tuple[Dimension, ...] | None
+
+    @property
+    def kind(self) -> str:
+        """ "static", "dynamic" (it follows from free dimensions), or "unknown"."""
+        if self.dims is None or None in self.dims:
+            return "unknown"
+        return "dynamic" if any(isinstance(d, str) for d in self.dims) else "static"
+
+    def __str__(self) -> str:
+        return "[...]" if self.dims is None else f"[{', '.join('?' if d is None else str(d) for d in self.dims)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownCause:
+    """A node because of which shapes are not known before the step runs.
+
+    Attributes:
+        node: its name.
+        op_type: its type.
+        reason: in words.
+        values: names of the values whose shapes depend on it, its own first.
+    """
+
+    node: str
+    op_type: str
+    reason: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ShapeReport:
+    """The shapes of a step. Returned by `graphwright.infer_shapes`.
+
+    Attributes:
+        name: of the step.
+        inputs: by argument.
+        free: by free dimension ("batch"), the dimensions of inputs that it stands for ("x[0]").
+        outputs: what the step returns.
+        values: all values, in the order of the graph.
+        causes: where unknown dimensions come from; empty where all are known.
+        how: by figure, how it was obtained.
+    """
+
+    name: str
+    inputs: Mapping[str, ValueShape]
+    free: Mapping[str, tuple[str, ...]]
+    outputs: tuple[ValueShape, ...]
+    values: tuple[ValueShape, ...]
+    causes: tuple[UnknownCause, ...]
+    how: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> ValueShape:
+        """The shape of a value ("conv1/Conv2D:0"), or of the first output of a node.
+
+        Raises:
+            ArgumentError: there is none of this name.
+        """
+        wanted = name if ":" in name else f"{name}:0"
+        found = next((value for value in self.values if value.name == wanted), None)
+        if found is None:
+            raise ArgumentError(f"there is no value {name!r}", where=f"shapes of {self.name!r}", remedy="see .values")
+        return found
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of values by kind: static, dynamic, unknown."""
+        found = Counter(value.kind for value in self.values)
+        return {kind: found[kind] for kind in ("static", "dynamic", "unknown")}
+
+    @property
+    def expressions(self) -> dict[str, tuple[ValueShape, ...]]:
+        """By expression of free dimensions, the values that have it as a dimension; the most frequent first."""
+        found: dict[str, list[ValueShape]] = {}
+        for value in self.values:
+            for expression in dict.fromkeys(d for d in value.dims or () if isinstance(d, str)):
+                found.setdefault(expression, []).append(value)
+        return {key: tuple(values) for key, values in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))}
+
+    def __str__(self) -> str:
+        from graphwright.report.terminal_shapes import render_shapes
+
+        return render_shapes(self)
+
+    def to_json(self) -> dict[str, object]:
+        """Text and plain numbers, as docs/json.md lists them; null for an unknown dimension, or shape."""
+        return {
+            "name": self.name,
+            "inputs": {name: _dims(value) for name, value in self.inputs.items()},
+            "free": {symbol: list(places) for symbol, places in self.free.items()},
+            "outputs": {value.name: _dims(value) for value in self.outputs},
+            "counts": self.counts,
+            "values": [{"name": v.name, "op_type": v.op_type, "dtype": v.dtype, "shape": _dims(v), "kind": v.kind} for v in self.values],
+            "causes": [{"node": c.node, "op_type": c.op_type, "reason": c.reason, "values": list(c.values)} for c in self.causes],
+            "how": dict(self.how),
+        }
+
+
+def _dims(value: ValueShape) -> list[Dimension] | None:
+    return None if value.dims is None else list(value.dims)

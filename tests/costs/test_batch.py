@@ -1,0 +1,217 @@
+"""Formulas of the batch size, the largest batch, sweeps: against what tracing at each size gives."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+import tensorflow as tf
+
+import graphwright as gw
+from graphwright.costs.max_batch import largest
+from graphwright.costs.sized_step import SizedStep
+
+FEEDS = {"x": (None, 64), "y": (None, 16)}
+
+
+def perceptron():
+    weights = [tf.Variable(tf.ones(shape) / 64) for shape in ((64, 512), (512, 16))]
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            hidden = tf.nn.relu(x @ weights[0])
+            loss = tf.reduce_mean((hidden @ weights[1] - y) ** 2)
+        for variable, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            variable.assign_sub(0.1 * gradient)
+        return loss
+
+    return step
+
+
+def traced_peak(step, size: int) -> int:
+    return gw.inspect(step, {"x": (size, 64), "y": (size, 16)}).peak_bytes
+
+
+class TestFormulas:
+    def test_they_give_what_tracing_at_a_size_gives(self) -> None:
+        step = perceptron()
+        formulas = gw.batch_formulas(step, FEEDS)
+        for size in (1, 2, 13, 100, 700):
+            report = gw.inspect(step, {"x": (size, 64), "y": (size, 16)})
+            assert formulas.peak_bytes(size) == report.peak_bytes
+            assert formulas.resident_bytes(size) == report.resident_bytes
+            assert formulas.activation_bytes(size) == report.peak_bytes - report.resident_bytes
+            flops = gw.count_flops(step, {"x": (size, 64), "y": (size, 16)})
+            assert formulas.flops_forward(size) == flops.forward
+            assert formulas.flops_backward(size) == flops.backward
+            assert formulas.flops_optimizer(size) == flops.optimizer
+        assert formulas.feeds == {"x": (None, 64), "y": (None, 16)}
+        assert "traced at batch sizes" in formulas.how["shapes"]
+        assert formulas.order == "traced"
+
+    def test_residuals_grow_with_the_batch(self) -> None:
+        formulas = gw.batch_formulas(perceptron(), FEEDS)
+        assert formulas.residual_bytes(256) >= 256 * 512 * 4
+
+    def test_a_keras_model_in_inference(self) -> None:
+        model = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Conv2D(8, 3), keras.layers.Flatten(), keras.layers.Dense(2)])
+        formulas = gw.batch_formulas(model, mode="infer")
+        for size in (1, 6):
+            assert formulas.peak_bytes(size) == gw.inspect(model, mode="infer", batch=size).peak_bytes
+        assert formulas.residual_bytes(8) == 0
+        assert formulas.flops_backward(8) == 0
+
+    def test_constants_that_are_no_longer_folded(self) -> None:
+        """A constant of 512 bytes an example is folded up to a batch of 8; from 9 on the graph is another one."""
+        step = tf.function(lambda x: tf.reduce_sum(x * tf.fill([x.shape[0], 128], 2.0) + tf.sin(x)))
+        sized = SizedStep(step, {"x": (None, 128)}, "train")
+        for size in (2, 8, 9, 20, 300):
+            assert sized.peak_bytes(size) == gw.inspect(step, {"x": (size, 128)}).peak_bytes
+        assert len(sized.traced_sizes) < 10
+
+    def test_another_graph_for_each_size_is_traced_for_each(self) -> None:
+        def step(x):
+            return tf.add_n([tf.reduce_sum(tf.sin(row)) for row in tf.unstack(x)])
+
+        sized = SizedStep(tf.function(step), {"x": (None, 4096)}, "train")
+        assert sized.peak_bytes(6) == gw.inspect(tf.function(step), {"x": (6, 4096)}).peak_bytes
+        assert "are traced, as the graph has" in sized.how
+        assert not sized.is_bound
+
+    def test_a_function_with_an_open_signature_is_traced_once(self) -> None:
+        step = tf.function(lambda x: tf.reduce_sum(tf.sin(x) * x), input_signature=[tf.TensorSpec([None, 2048])])
+        assert str(gw.batch_formulas(step).peak_bytes) == "16 KiB * batch"
+        assert step.experimental_get_tracing_count() == 1
+
+
+class TestRefusals:
+    def test_nothing_is_open(self) -> None:
+        concrete = tf.function(lambda x: x * 2).get_concrete_function(tf.TensorSpec([4, 3]))
+        with pytest.raises(gw.ArgumentError, match="no dimension of the inputs"):
+            gw.batch_formulas(concrete)
+
+    def test_a_hard_coded_batch(self) -> None:
+        with pytest.raises(gw.GraphwrightError, match="at batch size 3"):
+            gw.max_batch(tf.function(lambda x: x + tf.ones([4, 3])), "1MiB", {"x": (None, 3)})
+
+    @pytest.mark.parametrize("budget", [0.5, "50%", 0, "many"])
+    def test_budgets(self, budget) -> None:
+        with pytest.raises(gw.ArgumentError):
+            gw.max_batch(perceptron(), budget, FEEDS)
+
+    def test_an_order_that_is_none(self) -> None:
+        with pytest.raises(gw.ArgumentError, match="order"):
+            gw.max_batch(perceptron(), "1MiB", FEEDS, order="fastest")
+
+    def test_a_feed_that_is_no_shape(self) -> None:
+        with pytest.raises(gw.ArgumentError, match="no shape"):
+            gw.max_batch(perceptron(), "1MiB", {"x": 64, "y": (None, 16)})
+
+
+class TestMaxBatch:
+    @pytest.mark.parametrize("budget", [400_000, "1MiB", "20MiB"])
+    def test_it_fits_and_one_more_does_not(self, budget) -> None:
+        step = perceptron()
+        answer = gw.max_batch(step, budget, FEEDS)
+        assert traced_peak(step, answer.batch) == answer.peak_bytes <= answer.budget_bytes
+        assert traced_peak(step, answer.batch + 1) == answer.next_peak_bytes > answer.budget_bytes
+        assert not answer.is_confirmed
+        assert "not measured" in " ".join(str(answer).split())
+
+    def test_nothing_fits(self) -> None:
+        answer = gw.max_batch(perceptron(), "100KiB", FEEDS)
+        assert (answer.batch, answer.peak_bytes) == (0, 0)
+        assert answer.next_peak_bytes > answer.budget_bytes
+        assert "no batch fits" in str(answer)
+
+    def test_everything_fits(self) -> None:
+        weight = tf.Variable(tf.ones([64, 64]))
+        answer = gw.max_batch(tf.function(lambda x: tf.reduce_sum(weight) + tf.cast(tf.shape(x)[0], tf.float32)), "1MiB", {"x": (None, 0)})
+        assert answer.batch is None
+        assert "every batch size" in " ".join(str(answer).split())
+
+    def test_measured(self) -> None:
+        step = tf.function(lambda x: tf.reduce_sum(tf.exp(tf.sin(x)) * tf.cos(x)))
+        answer = gw.max_batch(step, "50MiB", {"x": (None, 1024, 1024)}, measure=True, order="executor")
+        assert answer.is_confirmed
+        by_size = {m.batch: m for m in answer.measured}
+        assert by_size[answer.batch].peak_bytes <= answer.budget_bytes < by_size[answer.batch + 1].peak_bytes
+        text = " ".join(str(answer).split())
+        assert "as measured" in text
+        assert "executor" in text
+        assert max(map(len, str(answer).splitlines())) <= 80
+
+    def test_a_measurement_that_says_otherwise_corrects_the_answer(self, monkeypatch) -> None:
+        """As if the step needed a third more than predicted, and at one size so much that the process is killed."""
+        module = "graphwright.costs.max_batch.measure_step"
+        step = perceptron()
+        asked: list[int] = []
+
+        def measure(function, inputs, **_):
+            size = int(inputs[0].shape[0]) if isinstance(inputs, tuple) else int(inputs["x"].shape[0])
+            asked.append(size)
+            if size > 700:
+                raise gw.MeasurementError("killed", cause="ran out of memory")
+            return gw.Measurement(traced_peak(step, size) * 4 // 3, 0, 0.0, "made up")
+
+        monkeypatch.setattr(module, measure)
+        answer = gw.max_batch(step, "3MiB", FEEDS, measure=True)
+        assert answer.is_corrected
+        assert answer.is_confirmed
+        assert traced_peak(step, answer.batch) * 4 // 3 <= 3 * 2**20 < traced_peak(step, answer.batch + 1) * 4 // 3
+        assert len(asked) == len(set(asked))
+        assert "predicted were" in " ".join(str(answer).split())
+        assert answer.to_json()["is_corrected"] is True
+
+    @pytest.mark.parametrize("truth", range(12))
+    @pytest.mark.parametrize("start", [0, 1, 5, 11])
+    def test_search_near_a_start(self, truth, start) -> None:
+        asked: list[int] = []
+        assert largest(lambda size: asked.append(size) or size <= truth, start) == truth
+        assert len(asked) == len(set(asked))
+        assert set(asked) >= ({truth, truth + 1} - {0})
+
+
+class TestSweep:
+    def test_many_sizes_are_not_traced_each_and_right(self) -> None:
+        step = perceptron()
+        result = gw.sweep(step, FEEDS, batches=range(1, 21), budget="600KiB")
+        assert [p.peak_bytes for p in result.points if p.batch % 5 == 0] == [traced_peak(step, n) for n in (5, 10, 15, 20)]
+        assert result.largest_batch == gw.max_batch(step, "600KiB", FEEDS).batch or result.largest_batch == 20
+        assert "traced at batch sizes 1, 3, 5, 7, 20;" in result.how
+
+    def test_with_plans(self) -> None:
+        result = gw.sweep(perceptron(), FEEDS, batches=(256, 512), optimized=0.9, time_limit_s=1)
+        (name, planned), *rest = result.others.items()
+        assert not rest
+        assert "90" in name
+        assert [p.batch for p in planned.points] == [256, 512]
+        assert all(a.peak_bytes <= b.peak_bytes for a, b in zip(planned.points, result.points, strict=True))
+
+    def test_a_bad_share_is_refused_before_the_work(self) -> None:
+        with pytest.raises(gw.ArgumentError):
+            gw.sweep(perceptron(), FEEDS, batches=(1,), optimized=1.5)
+
+
+def test_print_and_json() -> None:
+    formulas = gw.batch_formulas(perceptron(), FEEDS)
+    text = str(formulas)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "* batch" in text
+    assert "(batch, 64)" in text
+    answer = formulas.to_json()
+    assert answer["feeds"] == {"x": [None, 64], "y": [None, 16]}
+    assert answer["formulas"]["peak_bytes"]["pieces"][-1]["last"] is None
+    assert answer["formulas"]["flops_forward"]["unit"] is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "budgets"), [("unet", ("24MiB", "48MiB")), ("resnet50", ("20MiB", "60MiB")), ("transformer", ("20MiB", "50MiB"))]
+)
+def test_three_models_and_two_budgets_as_measured(name, budgets) -> None:
+    from bench.max_batch import answers
+
+    for answer in answers(name, "small", budgets):
+        assert answer.is_confirmed, str(answer)
+        assert abs(answer.batch - answer.predicted_batch) <= max(1, answer.batch // 10), str(answer)
