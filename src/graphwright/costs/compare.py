@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -113,8 +114,9 @@ def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, task
     }
     assert figures.keys() == FIGURES.keys()
     rows = {"" if row.layer == "(no scope)" else row.layer: row for row in make_layers(tasks, roles, timeline, None)}
-    order = dict.fromkeys([*(layer_of(node.name) for node in graph.nodes), *rows])
-    layers = [_layer(layer, rows[layer], counted) for layer in order if layer in rows]
+    run = (layer_of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
+    order = dict.fromkeys([*run, *(layer_of(node.name) for node in graph.nodes), *rows])
+    layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])
     return StepCosts(name, feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), _HOW)
 
 
@@ -131,6 +133,25 @@ def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:
         residual_bytes=row.residual_bytes,
         peak_share_bytes=row.peak_share_bytes,
     )
+
+
+def _with_variables(layers: Sequence[LayerFigures]) -> list[LayerFigures]:
+    """Layers that only hold variables join the one that computes with them: Keras numbers the scope of an optimizer anew per trace."""
+    kept = [layer for layer in layers if layer.nodes]
+    place = {_NUMBER.sub("", layer.layer): k for k, layer in reversed(list(enumerate(kept)))}
+    for layer in layers:
+        if layer.nodes:
+            continue
+        k = place.get(_NUMBER.sub("", layer.layer))
+        if k is None:
+            kept.append(layer)
+        else:
+            kept[k] = replace(
+                kept[k],
+                parameters=kept[k].parameters + layer.parameters,
+                peak_share_bytes=kept[k].peak_share_bytes + layer.peak_share_bytes,
+            )
+    return kept
 
 
 def compare(
