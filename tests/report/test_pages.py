@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -45,6 +47,14 @@ def test_a_graph_has_its_costs_on_its_nodes():
     assert sorted(names) == sorted(inspection.nodes)
     assert dict(zip(names, view["costs"]["flops"], strict=True)) == {name: cost.flops for name, cost in inspection.nodes.items()}
     assert {view["layers"][k] for k in view["layerOf"]} == {cost.layer for cost in inspection.nodes.values()}
+
+
+def test_an_inspection_is_pickled_without_its_graph():
+    inspection = _chain(3000)
+    again = pickle.loads(pickle.dumps(inspection))  # noqa: S301 - what was just written
+    assert (again.nodes, again.timeline) == (inspection.nodes, inspection.timeline)
+    assert again.graph is None
+    assert copy.deepcopy(inspection).nodes == inspection.nodes
 
 
 def test_a_large_graph_is_summed_up_and_loses_no_cost():

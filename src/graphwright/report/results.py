@@ -148,7 +148,7 @@ class Inspection:
         op_types: costs by op type, the longest estimated time first.
         nodes: costs by node of `graph`.
         roofs: the limits of the machine that the roofline is drawn with.
-        graph: what was inspected: one flat graph, calls inlined.
+        graph: what was inspected: one flat graph, calls inlined. It stays behind where the inspection is pickled or copied deeply.
         profile: a measured step, see `with_profile`.
     """
 
@@ -175,6 +175,10 @@ class Inspection:
     roofs: Roofs | None = None
     graph: Graph | None = field(default=None, repr=False, compare=False)
     profile: StepProfile | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        # Nodes lead to nodes without end: pickling a graph would go as deep as it is long.
+        return {**self.__dict__, "graph": None}
 
     @property
     def verdict(self) -> str:

@@ -182,7 +182,7 @@ graphwright.drawing = (data) => {
     const figure = view.costs && metric ? figures.find(([key]) => key === metric.value) : undefined;
     if (!figure) return null;
     const amount = part[figure[0]], share = root[figure[0]] ? 100 * amount / root[figure[0]] : 0;
-    return amount ? `${figure[2](amount)} · ${share < 1 ? share.toFixed(2) : share.toFixed(1)} %` : "–";
+    return amount ? `${figure[2](amount)} · ${share < 0.005 ? "<0.01" : share.toFixed(share < 1 ? 2 : 1)} %` : "–";
   }
   const absolute = (part) => { let x = 0, y = 0; for (let p = part; p && p.parent; p = p.parent) { x += p.x; y += p.y; } return { x, y }; };
   const shownFor = (part) => { let shown = part; for (let p = part.parent; p; p = p.parent) if (!p.open && p.parent) shown = p; return shown; };
