@@ -18,6 +18,7 @@ from graphwright.costs.graph_parameters import graph_parameters
 from graphwright.costs.keras_parameters import keras_parameters
 from graphwright.costs.step_variables import StepVariables, choose_step, look_at_step
 from graphwright.errors import ArgumentError
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Value
 from graphwright.report.parameter_table import ParameterTable, SideEffect
 from graphwright.source.concrete_function import Binding, from_concrete_function
@@ -118,6 +119,11 @@ def _of_function(name: str, function: Any, outputs: Any, depth: int | None) -> P
 
 
 def _of_graph(name: str, graph: Graph, outputs: Any, depth: int | None, captured: Iterable[Value]) -> ParameterTable:
+    with garbage_collection_paused():
+        return _read(name, graph, outputs, depth, captured)
+
+
+def _read(name: str, graph: Graph, outputs: Any, depth: int | None, captured: Iterable[Value]) -> ParameterTable:
     stored, keys = stored_variables(graph)
     description, values, nodes = choose_step(graph, outputs)
     step = look_at_step(graph, keys, description, values, nodes) if description and stored else None
