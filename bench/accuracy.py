@@ -1,6 +1,6 @@
 """Predicted peaks next to measured ones, and FLOPs next to what other tools count.
 
-    python -m bench.accuracy                          # every model, training and inference, three batch sizes: half an hour on two cores
+    python -m bench.accuracy                          # every model, training and inference, three batch sizes; takes long
     python -m bench.accuracy --models unet --quick    # small models, one batch size
     python -m bench.accuracy --from-json FILE         # the tables again, as Markdown
 
