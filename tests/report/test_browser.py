@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from graphwright.report.html import inspection_page
+from graphwright.report.page import plotly_script
 from graphwright.report.sweep import SweepPoint, SweepResult
 from graphwright.report.sweep_page import sweep_page
 from tests.report.browser import CHROMIUM, needs_chromium
@@ -18,6 +19,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright, whic
 pytestmark = needs_chromium
 LAYER = "encoder2/conv1"
 HREF = "#layers/encoder2%2Fconv1"
+NO_CHARTS = "window.Plotly = { react: (plot) => { plot.on = () => {}; }, relayout: () => {} };"
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +35,11 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("pages")
-    (made / "full.html").write_text(inspection_page(full_inspection(profiled=True)), encoding="utf-8")
-    (made / "plain.html").write_text(inspection_page(sample_inspection()), encoding="utf-8")
+    full = inspection_page(full_inspection(profiled=True))
+    (made / "full.html").write_text(full, encoding="utf-8")
+    # Where no chart is looked at, its library need not be read.
+    (made / "lean.html").write_text(full.replace(plotly_script(), NO_CHARTS), encoding="utf-8")
+    (made / "plain.html").write_text(inspection_page(sample_inspection()).replace(plotly_script(), NO_CHARTS), encoding="utf-8")
     points = tuple(SweepPoint(b, 100 * b * 2**20, 50 * 2**20, 60 * 2**20, fits=b < 4) for b in (1, 2, 4))
     leaner = SweepResult(tuple(SweepPoint(p.batch, p.peak_bytes // 2, p.resident_bytes, 0, fits=True) for p in points), 0, None, "halved")
     sweep = SweepResult(points, 350 * 2**20, 2, "made up", "<b>step</b>").beside(planned=leaner)
@@ -50,7 +55,7 @@ def page(browser: Any, folder: Path) -> Iterator[Any]:
     opened.on("pageerror", lambda error: problems.append(str(error)))
     opened.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
     opened.on("request", lambda request: problems.append(request.url) if not request.url.startswith(("file:", "data:", "blob:")) else None)
-    show(opened, folder, "full")
+    show(opened, folder, "lean")
     yield opened
     assert problems == []
     opened.close()
@@ -127,11 +132,11 @@ def test_a_layer_leads_to_its_row_its_tensors_and_its_box(page: Any) -> None:
 
 
 def test_an_address_with_a_layer_opens_it(page: Any, folder: Path) -> None:
-    show(page, folder, "full", HREF)
+    show(page, folder, "lean", HREF)
     assert page.locator("#layer-detail h3").inner_text() == LAYER
-    show(page, folder, "full", "#layers/%E0%A4%A")
+    show(page, folder, "lean", "#layers/%E0%A4%A")
     assert chosen_tab(page) == "Layers", "an address that is no name still opens its tab"
-    show(page, folder, "full", "#nowhere")
+    show(page, folder, "lean", "#nowhere")
     assert chosen_tab(page) == "Overview"
 
 
@@ -206,7 +211,8 @@ def test_focus_is_seen(page: Any) -> None:
         assert style[1] >= 1
 
 
-def test_the_roofline_shows_layers_and_leads_to_them(page: Any) -> None:
+def test_the_roofline_shows_layers_and_leads_to_them(page: Any, folder: Path) -> None:
+    show(page, folder, "full")
     page.locator("#tab-roofline").click()
     marks = page.locator("#roofline-chart .scatterlayer .point")
     assert marks.count() > 20
@@ -219,7 +225,8 @@ def test_the_roofline_shows_layers_and_leads_to_them(page: Any) -> None:
     assert page.locator("#layer-detail h3").inner_text() == LAYER
 
 
-def test_the_memory_chart_follows_pointer_and_slider(page: Any) -> None:
+def test_the_memory_chart_follows_pointer_and_slider(page: Any, folder: Path) -> None:
+    show(page, folder, "full")
     page.locator("#tab-memory").click()
     panel = page.locator("#timeline .at-step")
     at_peak = panel.inner_text()
@@ -286,7 +293,7 @@ def test_colors_follow_the_system_and_the_reader(browser: Any, folder: Path) -> 
 
 def test_paper_shows_all_tabs_in_light(browser: Any, folder: Path) -> None:
     page = browser.new_page(color_scheme="dark")
-    show(page, folder, "full")
+    show(page, folder, "lean")
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert all(panel.is_visible() for panel in page.locator('[role="tabpanel"]').all())
@@ -297,12 +304,16 @@ def test_paper_shows_all_tabs_in_light(browser: Any, folder: Path) -> None:
     page.close()
 
 
-@pytest.mark.parametrize("width", [400, 800])
-def test_nothing_scrolls_sideways_on_a_narrow_screen(page: Any, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
+def test_nothing_scrolls_sideways_on_a_narrow_screen(page: Any, folder: Path) -> None:
+    show(page, folder, "full")
     for tab in page.locator('[role="tab"]').all():
         tab.click()
-        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0, tab.inner_text()
+        for width in (800, 400):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0, (
+                tab.inner_text(),
+                width,
+            )
 
 
 def test_a_sweep_shows_both_lines_and_the_budget(page: Any, folder: Path) -> None:
@@ -315,7 +326,7 @@ def test_a_sweep_shows_both_lines_and_the_budget(page: Any, folder: Path) -> Non
 
 def test_without_scripts_everything_is_there(browser: Any, folder: Path) -> None:
     page = browser.new_page(java_script_enabled=False)
-    page.goto((folder / "full.html").as_uri())
+    page.goto((folder / "lean.html").as_uri())
     assert page.locator("#table-layers").is_visible()
     assert page.locator("#table-runs").is_visible()
     page.close()
