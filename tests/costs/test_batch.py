@@ -29,7 +29,7 @@ def perceptron():
 
 
 def traced_peak(step, size: int) -> int:
-    return gw.inspect(step, {"x": (size, 64), "y": (size, 16)}).peak_bytes
+    return gw.predict_peak(step, {"x": (size, 64), "y": (size, 16)}).peak_bytes
 
 
 class TestFormulas:
@@ -37,7 +37,7 @@ class TestFormulas:
         step = perceptron()
         formulas = gw.batch_formulas(step, FEEDS)
         for size in (1, 2, 13, 100, 700):
-            report = gw.inspect(step, {"x": (size, 64), "y": (size, 16)})
+            report = gw.predict_peak(step, {"x": (size, 64), "y": (size, 16)})
             assert formulas.peak_bytes(size) == report.peak_bytes
             assert formulas.resident_bytes(size) == report.resident_bytes
             assert formulas.activation_bytes(size) == report.peak_bytes - report.resident_bytes
@@ -57,7 +57,7 @@ class TestFormulas:
         model = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Conv2D(8, 3), keras.layers.Flatten(), keras.layers.Dense(2)])
         formulas = gw.batch_formulas(model, mode="infer")
         for size in (1, 6):
-            assert formulas.peak_bytes(size) == gw.inspect(model, mode="infer", batch=size).peak_bytes
+            assert formulas.peak_bytes(size) == gw.predict_peak(model, mode="infer", batch=size).peak_bytes
         assert formulas.residual_bytes(8) == 0
         assert formulas.flops_backward(8) == 0
 
@@ -66,7 +66,7 @@ class TestFormulas:
         step = tf.function(lambda x: tf.reduce_sum(x * tf.fill([x.shape[0], 128], 2.0) + tf.sin(x)))
         sized = SizedStep(step, {"x": (None, 128)}, "train")
         for size in (2, 8, 9, 20, 300):
-            assert sized.peak_bytes(size) == gw.inspect(step, {"x": (size, 128)}).peak_bytes
+            assert sized.peak_bytes(size) == gw.predict_peak(step, {"x": (size, 128)}).peak_bytes
         assert len(sized.traced_sizes) < 10
 
     def test_another_graph_for_each_size_is_traced_for_each(self) -> None:
@@ -74,7 +74,7 @@ class TestFormulas:
             return tf.add_n([tf.reduce_sum(tf.sin(row)) for row in tf.unstack(x)])
 
         sized = SizedStep(tf.function(step), {"x": (None, 4096)}, "train")
-        assert sized.peak_bytes(6) == gw.inspect(tf.function(step), {"x": (6, 4096)}).peak_bytes
+        assert sized.peak_bytes(6) == gw.predict_peak(tf.function(step), {"x": (6, 4096)}).peak_bytes
         assert "are traced, as the graph has" in sized.how
         assert not sized.is_bound
 

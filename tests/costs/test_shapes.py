@@ -39,6 +39,8 @@ class TestExpressions:
         assert fit(lambda a, b: a + 2 * b - 1, TWO) == "a + 2*b - 1"
         assert fit(lambda a, b: a + 1 - b + 200, TWO) == "a + 201 - b"
         assert fit(lambda a, b: 7, TWO) == 7
+        assert fit(lambda a, b: 32 * a * -(-b // 2), TWO) == "32*a*ceil(b/2)"
+        assert fit(lambda a, b: a * (b - 2), TWO) == "a*(b - 2)"
 
     def test_what_has_no_expression_names_what_it_depends_on(self) -> None:
         assert fit(lambda n: n.bit_length() * n, ONE) == "f(n)"
@@ -67,6 +69,7 @@ class TestSteps:
         assert str(report["Conv2D"]) == "[batch, ceil(image[1]/2), 16, 8]"
         assert str(report["Conv2D_1"]) == "[batch, floor((image[1] - 3)/2), 14, 4]"
         assert report.outputs[1].dims == ("batch", 10)
+        assert str(report.outputs[0]) == "[28*batch*floor((image[1] - 3)/2), 4]"
         assert not report.causes
         assert report.counts["unknown"] == 0
 

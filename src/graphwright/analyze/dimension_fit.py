@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from math import gcd, prod
 from typing import cast
 
 Dimension = int | str | None
@@ -64,10 +65,15 @@ def fit_dimension(figures: Sequence[int | None], bindings: Bindings) -> Dimensio
     if len(changing) == 1:
         symbol = changing[0]
         points = dict(zip(bindings.sizes[symbol], by_symbol[symbol], strict=True)) | {bindings.checked[symbol]: check}
-        found = _affine(symbol, points) or _power(symbol, points) or _rounded(symbol, points)
+        found = _of_one(symbol, points)
     else:
-        found = _product(changing, by_symbol, bindings, check) or _sum(changing, by_symbol, bindings, check)
+        ways = (_product, _sum, _product_with_one_other)
+        found = next((text for way in ways if (text := way(changing, by_symbol, bindings, check))), "")
     return found or f"f({', '.join(changing or bindings.symbols)})"
+
+
+def _of_one(symbol: str, points: Mapping[int, int]) -> str:
+    return _affine(symbol, points) or _power(symbol, points) or _rounded(symbol, points)
 
 
 def _affine(symbol: str, points: Mapping[int, int]) -> str:
@@ -122,6 +128,23 @@ def _product(changing: Sequence[str], by_symbol: Mapping[str, tuple[int, ...]], 
     if not factors or factor != expected or factor.denominator != 1:
         return ""
     return _written([(int(factor), "*".join(factors))], 0)
+
+
+def _product_with_one_other(changing: Sequence[str], by_symbol: Mapping[str, tuple[int, ...]], bindings: Bindings, check: int) -> str:
+    """A product of symbols and one expression of another symbol: `batch*ceil(x[1]/2)`."""
+    plain = [s for s in changing if all(by_symbol[s][k] * bindings.sizes[s][0] == by_symbol[s][0] * bindings.sizes[s][k] for k in (1, 2))]
+    others = [s for s in changing if s not in plain]
+    if len(others) != 1 or not plain:
+        return ""
+    other, base, checked = others[0], prod(bindings.sizes[s][0] for s in plain), prod(bindings.checked[s] for s in plain)
+    if check % checked or any(figure % base for figure in by_symbol[other]):
+        return ""
+    points = dict(zip(bindings.sizes[other], (figure // base for figure in by_symbol[other]), strict=True))
+    points[bindings.checked[other]] = check // checked
+    common = gcd(*points.values())
+    text = _of_one(other, {size: figure // common for size, figure in points.items()})
+    factors = [str(common)] * (common > 1) + plain + [f"({text})" if " " in text and not text.startswith(("ceil", "floor")) else text]
+    return "*".join(factors) if text else ""
 
 
 def _sum(changing: Sequence[str], by_symbol: Mapping[str, tuple[int, ...]], bindings: Bindings, check: int) -> str:

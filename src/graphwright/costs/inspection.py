@@ -119,7 +119,7 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
         peak_bytes=timeline.peak_bytes,
         resident_bytes=tasks.costs.resident_bytes,
         lower_bound_bytes=bound.nbytes,
-        lower_bound_reason=f"{bound.reason}: {100 * bound.nbytes / timeline.peak_bytes:.0f} % of the peak",
+        lower_bound_reason=f"{bound.reason}: {100 * bound.nbytes / max(timeline.peak_bytes, 1):.0f} % of the peak",
         how=how,
         measured=measured,
         executor=executor,
