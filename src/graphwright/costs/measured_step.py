@@ -42,10 +42,9 @@ def join_records(traced: Target, recorded: RecordedStep) -> StepProfile:
     names = {node.name: written_name(node.name) for node in executed.nodes}
     directions, parameters = _parts(traced, executed, names)
     costs = {node.name: (node.op_type, node_flops(node), bytes_moved(node)) for node in executed.nodes}
-    on_gpu = {run.name for run in runs if run.on_accelerator}
     return StepProfile(
         name=traced.name,
-        runs=tuple(_op_run(run, costs, names, directions, start_ns, run.name in on_gpu) for run in runs),
+        runs=tuple(_op_run(run, costs, names, directions, start_ns) for run in runs),
         memory=read_memory(stats, start_ns),
         step_time_s=(max(run.end_ns for run in runs) - start_ns) * 1e-9,
         step_times_s=recorded.times_s,
@@ -62,11 +61,10 @@ def _op_run(
     names: Mapping[str, str],
     directions: Mapping[str, Direction],
     start_ns: int,
-    has_kernels: bool,
 ) -> OpRun:
     op_type, flops, moved = costs.get(run.name, ("kernel" if run.on_accelerator else "", None, None))
     name = names.get(run.name) or written_name(run.name)
-    # The work is done by the host's run where it has no kernels, and is counted once: by the run that started them, else.
+    # The work of kernels counts once: with the run of the host that started them.
     return OpRun(
         name=name,
         op_type=op_type or "unknown",
@@ -81,8 +79,8 @@ def _op_run(
         residual_bytes=run.residual_bytes,
         output_bytes=run.output_bytes,
         direction=directions.get(name, "forward"),
-        flops=None if run.on_accelerator and has_kernels else flops,
-        bytes_moved=None if run.on_accelerator and has_kernels else moved,
+        flops=None if run.on_accelerator else flops,
+        bytes_moved=None if run.on_accelerator else moved,
     )
 
 

@@ -113,7 +113,7 @@ def open_session(step: Step, options: Mapping[str, Any], request: Mapping[str, A
 
 def record_here(session: StepSession, request: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     """Record in this process, and close the session; the records go into the directory."""
-    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    on_gpu = bool(tf.config.list_logical_devices("GPU"))
     recording = trace_options(devices=on_gpu)
     kept: list[tuple[float, bytes, bytes | None]] = []
     plain: list[float] = []
