@@ -99,6 +99,7 @@ def test_tabs_by_keyboard_and_the_back_button(page: Any) -> None:
     page.keyboard.press("ArrowRight")
     assert chosen_tab(page) == "Overview", "the last is followed by the first"
     page.locator("#tab-memory").click()
+    assert page.evaluate("scrollY") == 0, "the heading stays in sight"
     page.locator("#tab-roofline").click()
     page.go_back()
     assert chosen_tab(page) == "Memory"

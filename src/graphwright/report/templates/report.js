@@ -104,6 +104,8 @@ window.graphwright = (() => {
       history.replaceState(null, "", to.getAttribute("href"));
       route();
     });
+    // The browser would scroll to the panel, and the heading of the page out of sight.
+    for (const tab of tabs) tab.addEventListener("click", (event) => { event.preventDefault(); history.pushState(null, "", tab.getAttribute("href")); route(); });
     addEventListener("hashchange", route);
     route();
   }
