@@ -81,6 +81,10 @@ class OptimizedStep:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step; planned, and proved equal, when the signature is new."""
+        # Called inside a tf.function, AutoGraph would rewrite this package's own code, which is no part of the graph.
+        return import_tensorflow().autograph.experimental.do_not_convert(self._run)(*args, **kwargs)
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
         key = _signature(args, kwargs)
         if key not in self._planned:
             self.prepare(trace(self._step, inputs=_as_inputs(args, kwargs)), key, example=(args, kwargs) if _runs_now() else None)
