@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from graphwright.analyze.polynomials import Polynomial, fit_polynomial
+from graphwright.analyze.formula import Formula
+from graphwright.analyze.formula_search import formula_through
 from graphwright.costs.counted_graph import Countable, CountedGraph
 from graphwright.errors import UnknownShapeError
 from graphwright.report.flop_count import FlopCount, FlopRow
@@ -40,10 +41,10 @@ def count_open(target: Countable, count: Callable[[CountedGraph], FlopCount]) ->
 def _joined(target: Countable, one: FlopCount, results: Mapping[int, FlopCount]) -> FlopCount:
     largest = max(results)
     last = results[largest]
-    formulas = {name: _fitted(name, results, figure) for name, figure in _FIGURES.items()}
+    formulas = {name: _fitted(name, {1: one, **results}, figure) for name, figure in _FIGURES.items()}
     how = f"polynomials through the figures at batch sizes {', '.join(str(s) for s in results if s != largest)}, checked at {largest}"
-    if any(abs(formulas[name](1) - figure(one)) > 0.5 for name, figure in _FIGURES.items()):
-        how += f"; they hold from 2 on: at 1 there are {one.total:,.0f} FLOPs and {one.bytes_moved:,.0f} bytes moved"
+    if any(len(formula.pieces) > 1 for formula in formulas.values()):
+        how += f"; those of rows hold from 2 on: at 1 there are {one.total:,.0f} FLOPs and {one.bytes_moved:,.0f} bytes moved"
     branches = {"branches": f"{last.how['branches']}; their figures are those at batch size {largest}"} if last.branches else {}
     return replace(
         last,
@@ -60,9 +61,9 @@ def _joined(target: Countable, one: FlopCount, results: Mapping[int, FlopCount])
     )
 
 
-def _fitted(name: str, results: Mapping[int, FlopCount], figure: Callable[[FlopCount], float]) -> Polynomial:
+def _fitted(name: str, results: Mapping[int, FlopCount], figure: Callable[[FlopCount], float]) -> Formula:
     figures = {size: figure(result) for size, result in results.items()}
-    found = fit_polynomial(figures)
+    found = formula_through(figures)
     if found is None:
         listed = ", ".join(f"{value:g} at {size}" for size, value in figures.items())
         raise UnknownShapeError(
@@ -96,5 +97,5 @@ def _formula_of(said: list[str], results: Mapping[int, FlopCount]) -> str:
     if not all(words.partition(" ")[2] in ("iteration", "iterations") for words in said):
         return ""
     counts = [float(words.partition(" ")[0].replace(",", "")) for words in said]
-    formula = fit_polynomial(dict(zip(results, counts, strict=True)))
+    formula = formula_through(dict(zip(results, counts, strict=True)))
     return "" if formula is None else f"{formula} iterations"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from graphwright.analyze.polynomials import Polynomial
+from graphwright.analyze.formula import Formula
 
 
 class _Work:
@@ -48,7 +48,7 @@ class FlopRow(_Work):
     optimizer: float
     bytes_moved: float
     unknown: int = 0
-    formula: Polynomial | None = None
+    formula: Formula | None = None
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers; null where a figure is a formula."""
@@ -97,7 +97,7 @@ class FlopCount(_Work):
         bytes_moved: each input of a node read once, each output written once.
         loops: by loop, how often it runs: "10 iterations", "at most 10 iterations", "per iteration: ..." or "... (measured)".
         branches: by conditional, the FLOPs of each branch; the largest is counted.
-        formulas: by figure ("forward", ..., "total", "bytes_moved"), a polynomial of the batch size; empty where it is bound.
+        formulas: by figure ("forward", ..., "total", "bytes_moved"), a `Formula` of the batch size; empty where it is bound.
         how: by figure, how it was obtained.
     """
 
@@ -114,10 +114,10 @@ class FlopCount(_Work):
     how: Mapping[str, str]
     loops: Mapping[str, str] = field(default_factory=dict[str, str])
     branches: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
-    formulas: Mapping[str, Polynomial] = field(default_factory=dict[str, Polynomial])
+    formulas: Mapping[str, Formula] = field(default_factory=dict[str, Formula])
 
     @property
-    def formula(self) -> Polynomial | None:
+    def formula(self) -> Formula | None:
         """All FLOPs as a polynomial of the batch size, where it is open: `str()` writes it, calling it gives the figure."""
         return self.formulas.get("total")
 

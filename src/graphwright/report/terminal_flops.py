@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from graphwright.analyze.polynomials import Polynomial
+from graphwright.analyze.formula import Formula
 from graphwright.report.flop_count import FlopCount, FlopRow
 from graphwright.report.summary import NO_LAYER, Fact
 from graphwright.report.terminal_layout import (
@@ -77,7 +77,7 @@ def _shape(shape: Iterable[int | None]) -> str:
     return "(" + ", ".join("batch" if d is None else str(d) for d in shape) + ")"
 
 
-def _flops(figure: float, formulas: Mapping[str, Polynomial], name: str) -> str:
+def _flops(figure: float, formulas: Mapping[str, Formula], name: str) -> str:
     return format_flops(figure) if math.isfinite(figure) else str(formulas.get(name, "not known"))
 
 
