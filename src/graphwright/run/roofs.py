@@ -29,8 +29,14 @@ def measure_roofs() -> Roofs:
     """
     tf = import_tensorflow()
     square, row = tf.ones((_SIDE, _SIDE)), tf.ones((_ELEMENTS,))
-    product: Any = tf.function(lambda a: tf.linalg.matmul(a, a))
-    shifted: Any = tf.function(lambda a: a + 1.0)
+
+    def multiply(a: Any) -> Any:
+        return tf.linalg.matmul(a, a)
+
+    def shift(a: Any) -> Any:
+        return a + 1.0
+
+    product, shifted = tf.function(multiply), tf.function(shift)
     product_s = _best_s(lambda: float(product(square)[0, 0]))
     moved_s = _best_s(lambda: float(shifted(row)[0]))
     return Roofs(
