@@ -12,22 +12,24 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from graphwright.analyze.formula import Formula as Formula
     from graphwright.analyze.measurement import Measurement as Measurement
     from graphwright.costs.baseline import read_costs as read_costs
     from graphwright.costs.baseline import write_costs as write_costs
     from graphwright.costs.check import check as check
     from graphwright.costs.compare import compare as compare
     from graphwright.costs.compare import step_costs as step_costs
-    from graphwright.costs.formulas import batch_formulas as batch_formulas
     from graphwright.costs.flops import count_flops as count_flops
     from graphwright.costs.flops import register_flops as register_flops
+    from graphwright.costs.formulas import batch_formulas as batch_formulas
     from graphwright.costs.inspection import inspect as inspect
     from graphwright.costs.max_batch import max_batch as max_batch
-    from graphwright.costs.sweep import sweep as sweep
     from graphwright.costs.parameters import count_parameters as count_parameters
     from graphwright.costs.peak import predict_peak as predict_peak
     from graphwright.costs.profile import Profile as Profile
     from graphwright.costs.profile import profile as profile
+    from graphwright.costs.shapes import infer_shapes as infer_shapes
+    from graphwright.costs.sweep import sweep as sweep
     from graphwright.errors import ArgumentError as ArgumentError
     from graphwright.errors import FileFormatError as FileFormatError
     from graphwright.errors import GraphError as GraphError
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from graphwright.errors import UnsupportedError as UnsupportedError
     from graphwright.errors import VerificationWarning as VerificationWarning
     from graphwright.ir.graph import Graph as Graph
+    from graphwright.report.batch_results import BatchFormulas as BatchFormulas
+    from graphwright.report.batch_results import MaxBatch as MaxBatch
     from graphwright.report.comparison import CheckResult as CheckResult
     from graphwright.report.comparison import Comparison as Comparison
     from graphwright.report.comparison import StepCosts as StepCosts
@@ -51,10 +55,6 @@ if TYPE_CHECKING:
     from graphwright.report.results import MemoryPlan as MemoryPlan
     from graphwright.report.shape_report import ShapeReport as ShapeReport
     from graphwright.report.sweep import SweepResult as SweepResult
-    from graphwright.report.batch_results import BatchFormulas as BatchFormulas
-    from graphwright.report.batch_results import MaxBatch as MaxBatch
-    from graphwright.analyze.formula import Formula as Formula
-    from graphwright.costs.shapes import infer_shapes as infer_shapes
     from graphwright.run.measure import measure as measure
     from graphwright.run.measure import measure_many as measure_many
     from graphwright.run.verify import Verification as Verification
