@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from graphwright.analyze.parameters import KINDS, Parameter
 from graphwright.analyze.profile import OpRun, StepProfile
+from graphwright.analyze.update_checks import Finding
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 from graphwright.report.notebook import flop_count_html, profile_html
+from graphwright.report.parameter_table import ParameterTable
 from graphwright.report.sweep import SweepPoint, SweepResult
 from tests.report.samples import full_inspection, sample_inspection, sample_plan
 from tests.report.test_html import EVIL, Page
@@ -20,6 +23,11 @@ def _flops(name: str = "step") -> FlopCount:
     return FlopCount(
         name, {"x": (1, 2)}, 3, 100.0, 200.0, 10.0, 50.0, {name: UnknownOps(1, "no rule", 0.1, math.nan)}, {name: row}, {name: row}, {}
     )
+
+
+def _parameters(name: str = "step") -> ParameterTable:
+    rows = tuple(Parameter(f"{name}/{k}", kind, "float32", (3, 4), 12, 48, name) for k, kind in enumerate(KINDS))
+    return ParameterTable(name, rows, 2, {}, warnings=(Finding("updates left out", name, "run them", (name,)),))
 
 
 def _profile(name: str = "step") -> StepProfile:
@@ -39,6 +47,8 @@ CARDS = {
     "plan, unchanged": lambda: replace(sample_plan(), status="unchanged")._repr_html_(),
     "flops": lambda: flop_count_html(_flops()),
     "flops, evil": lambda: flop_count_html(_flops(EVIL)),
+    "parameters": lambda: _parameters()._repr_html_(),
+    "parameters, evil": lambda: _parameters(EVIL)._repr_html_(),
     "profile": lambda: profile_html(_profile()),
     "profile, evil": lambda: profile_html(_profile(EVIL)),
     "sweep": lambda: _sweep(budget_bytes=3000)._repr_html_(),
