@@ -23,14 +23,14 @@ from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, Lay
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.train.flatten import flatten, stateful_op_types
-from graphwright.train.planning import HOW_PEAK, map_tasks
+from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.train.summary import count_executed, count_parameters, find_roles, layer_of, make_layers, make_timeline
 from graphwright.train.targets import Feed, Mode, trace
 
 _NUMBER = re.compile(r"(?:_\d+)+(?=/|$)")
 _ALIGNED = 3000  # layers: up to here the longest common sequence is looked for, which takes the square of their number
 _HOW = {
-    "peak": HOW_PEAK.replace("a fixed total order of", "the order in which the step was traced, of"),
+    "peak": HOW_PEAK_TRACED,
     "FLOPs": "counted per operation from static shapes, a multiply-add as two; loops as often as they run; what nothing needs is left out",
     "parameters": "elements of the variables that the step reads or writes; optimizer state is what the backward pass writes and the "
     "forward pass never reads",

@@ -22,14 +22,14 @@ from graphwright.report.sweep import SweepResult as SweepResult
 from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
 from graphwright.train.flatten import flatten
-from graphwright.train.planning import HOW_PEAK, map_tasks
+from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.train.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
 from graphwright.train.targets import Feed, Mode, Target, trace
 
 _EXECUTOR_NODES = 20_000
 _EXECUTOR_SIMULATIONS = 3
 _HOW = {
-    "peak": HOW_PEAK.replace("a fixed total order of", "the order in which the step was traced, of"),
+    "peak": HOW_PEAK_TRACED,
     "parameters": "sizes of the variables that the step captures; optimizer state is what the backward pass writes and the forward pass "
     "never reads",
     "FLOPs": "counted per operation from static shapes, a multiply-add as two; what an operation inside a loop takes, as often as it runs",

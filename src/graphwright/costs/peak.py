@@ -27,12 +27,12 @@ from graphwright.source.attributes import constant_array
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.example_inputs import example_inputs
 from graphwright.train.flatten import flatten
-from graphwright.train.planning import HOW_PEAK, map_tasks
+from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.train.summary import Roles, find_roles, layer_of, make_timeline
 from graphwright.train.targets import Feed, Mode, Target, trace
 
 _NUMBERINGS = 5
-_HOW_TRACED = HOW_PEAK.replace("a fixed total order of", "the order in which the step was traced, of")
+_HOW_TRACED = HOW_PEAK_TRACED
 _HOW_EXECUTOR = (
     "TensorFlow's executor simulated on the graph that it runs (after Grappler and oneDNN's rewrites; nothing was run): depth first on "
     "each thread, buffers freed when the last reader is done; tensors rounded as malloc does, whole pages from 32 KiB on; known kernel "
