@@ -28,6 +28,7 @@ from graphwright.train.targets import Feed, Mode, Target, trace
 
 _EXECUTOR_NODES = 20_000
 _EXECUTOR_SIMULATIONS = 3
+_RANGE_NODES = 4_000  # above, one simulation has to do: TensorFlow prepares the graph anew for each
 _HOW = {
     "peak": HOW_PEAK_TRACED,
     "parameters": "sizes of the variables that the step captures; optimizer state is what the backward pass writes and the forward pass "
@@ -139,8 +140,9 @@ def _executor_peak(traced: Target, graph: Graph, tasks: TaskMap) -> tuple[PeakPr
             None,
             f"not simulated, since TensorFlow takes long to prepare a graph of more than {_EXECUTOR_NODES:,} nodes; see predict_peak",
         )
+    simulations = _EXECUTOR_SIMULATIONS if len(graph) <= _RANGE_NODES else 1
     try:
-        found = executor_peak(traced, graph, tasks, threads=inter_op_threads(), simulations=_EXECUTOR_SIMULATIONS)
+        found = executor_peak(traced, graph, tasks, threads=inter_op_threads(), simulations=simulations)
     except (GraphError, UnknownShapeError, UnsupportedError) as error:
         return None, f"not simulated: {str(error).splitlines()[0]}"
     return found, "; ".join(found.how.values())
