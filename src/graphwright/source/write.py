@@ -34,8 +34,8 @@ def write(graph: Graph, path: str | os.PathLike[str], *, overwrite: bool = False
         overwrite: replace what is there.
 
     Raises:
-        ArgumentError: there is something already (or, to be replaced, a folder without a model), the folder or disk takes no file, or a SavedModel is asked for and the
-            graph has no signature.
+        ArgumentError: there is something already (or, to be replaced, a folder without a model), the folder or disk takes
+            no file, or a SavedModel is asked for and the graph has no signature.
         GraphError: the dtypes of an edge do not fit, or a signature needs something that the SavedModel does not hold.
         UnsupportedError: the graph is larger than a protobuf can hold.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.cost import TaskMap
-from graphwright.analyze.directions import find_directions
+from graphwright.analyze.directions import Direction, find_directions
 from graphwright.analyze.flop_execution import Execution, execute
 from graphwright.analyze.flop_tally import Tally, tally
 from graphwright.analyze.flops import node_flops
@@ -174,7 +174,7 @@ def _live_buffer(value: Value, role: Role, nbytes: int) -> LiveBuffer:
 
 def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf | None) -> tuple[LayerCost, ...]:
     """One row per layer, the largest residuals first; without FLOPs where they are counted elsewhere, since their directions take long."""
-    directions = find_directions(tasks.graph) if flops is not None else {}
+    directions: Mapping[Node, Direction] = find_directions(tasks.graph) if flops is not None else {}
     rows: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for node in tasks.graph.nodes:
         if node.op_type in ("Const", "Placeholder", "_Arg", "NoOp"):
