@@ -20,7 +20,7 @@ BUDGETS: dict[str, dict[str, tuple[str, str]]] = {
     "small": {"unet": ("24MiB", "48MiB"), "resnet50": ("20MiB", "60MiB"), "transformer": ("20MiB", "50MiB")},
     "full": {"unet": ("1.5GiB", "3GiB"), "resnet50": ("1GiB", "1.5GiB"), "transformer": ("2GiB", "3GiB")},
 }
-COLUMNS = ("model", "budget", "traced", "executor", "measured", "it needs", "one more", "settled")
+COLUMNS = ("model", "budget", "traced", "executor", "measured", "needs", "one more", "settled")
 
 
 def answers(name: str, size: Any, budgets: Sequence[str]) -> list[Any]:
