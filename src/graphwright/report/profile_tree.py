@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from graphwright.analyze.profile_tree import Column, TreeNode, TreeOptions, column_value
-from graphwright.report.terminal_layout import MAX_WIDTH, figures_table, plain_console, plain_text, print_on
+from graphwright.report.terminal_layout import Page, figures_table, rendered
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, printable
 
 _HEADINGS: dict[Column, str] = {
@@ -41,9 +41,7 @@ class ProfileTree:
     options: TreeOptions
 
     def __str__(self) -> str:
-        console = plain_console()
-        print_tree(self, console)
-        return plain_text(console)
+        return rendered(print_tree, self)
 
     def rows(self) -> Iterator[tuple[int, TreeNode]]:
         """The nodes that are shown, each with its depth, from the top."""
@@ -68,8 +66,7 @@ def print_tree(tree: ProfileTree, console: Console | None = None, *, limit: int 
     Args:
         limit: rows at most; a line says how many more there are.
     """
-    console = console or Console()
-    width = min(console.width, MAX_WIDTH)
+    page = Page(console)
     columns = tree.options.columns
     every = list(tree.rows())
     rows = [
@@ -77,9 +74,9 @@ def print_tree(tree: ProfileTree, console: Console | None = None, *, limit: int 
         for depth, node in every[:limit]
     ]
     heading = {"scope": "scope", "graph": "node", "op": "op type", "code": "line"}[tree.options.by]
-    print_on(console, width, figures_table(width, (heading, *(_HEADINGS.get(c, c) for c in columns)), rows))
+    page.line(figures_table(page.width, (heading, *(_HEADINGS.get(c, c) for c in columns)), rows))
     if len(every) > limit:
-        print_on(console, width, Text(f"{format_count(len(every) - limit)} more rows", style="dim"))
+        page.line(Text(f"{format_count(len(every) - limit)} more rows", style="dim"))
 
 
 def _label(depth: int, node: TreeNode, options: TreeOptions) -> str:

@@ -30,17 +30,7 @@ from graphwright.report.summary import (
     plan_tone,
     plan_verdict,
 )
-from graphwright.report.terminal_layout import (
-    MAX_WIDTH,
-    facts_table,
-    figures_table,
-    origins_table,
-    plain_console,
-    plain_text,
-    print_on,
-    print_section,
-    wrapped,
-)
+from graphwright.report.terminal_layout import Page, figures_table, rendered
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, printable, shorten_middle
 
 __all__ = ["inspection_verdict", "plan_verdict", "print_inspection", "print_plan", "render_inspection", "render_plan"]
@@ -62,46 +52,40 @@ _DECISION_ORDER = ("save", "recompute", "offload")
 
 def render_inspection(inspection: Inspection) -> str:
     """The inspection as plain text, no line longer than 80 columns."""
-    console = plain_console()
-    print_inspection(inspection, console)
-    return plain_text(console)
+    return rendered(print_inspection, inspection)
 
 
 def render_plan(plan: MemoryPlan) -> str:
     """The plan as plain text, no line longer than 80 columns."""
-    console = plain_console()
-    print_plan(plan, console)
-    return plain_text(console)
+    return rendered(print_plan, plan)
 
 
 def print_inspection(inspection: Inspection, console: Console | None = None) -> None:
     """Print the inspection on `console` (standard output by default), in color where it has colors."""
-    console = console or Console()
-    width = min(console.width, MAX_WIDTH)
-    print_on(console, width, Text(wrapped(inspection_verdict(inspection), width), style="bold"))
-    print_on(console, width, facts_table(inspection_facts(inspection), width))
-    print_section(console, width, "Memory over the step", *_chart(inspection.timeline, width, inspection.timeline.peak_bytes, None))
-    print_section(console, width, "Live at the peak", _live(inspection.timeline, width))
-    print_section(console, width, "Per layer", *_layers(inspection.layers, width))
-    print_section(console, width, "Predicted and measured", _comparisons(inspection_comparisons(inspection), width))
-    print_section(console, width, "How each figure was obtained", origins_table(origins(inspection), width))
+    page = Page(console)
+    page.headline(inspection_verdict(inspection))
+    page.facts(inspection_facts(inspection))
+    page.section("Memory over the step", *_chart(inspection.timeline, page.body_width, inspection.timeline.peak_bytes, None))
+    page.section("Live at the peak", _live(inspection.timeline, page.body_width))
+    page.section("Per layer", *_layers(inspection.layers, page.body_width))
+    page.section("Predicted and measured", _comparisons(inspection_comparisons(inspection), page.body_width))
+    page.origins(origins(inspection))
 
 
 def print_plan(plan: MemoryPlan, console: Console | None = None) -> None:
     """Print the plan on `console` (standard output by default), in color where it has colors."""
-    console = console or Console()
-    width = min(console.width, MAX_WIDTH)
+    page = Page(console)
     top = chart_top_bytes(plan)
-    print_on(console, width, Text(wrapped(plan_verdict(plan), width), style=_TONE_STYLES[plan_tone(plan)]))
-    print_on(console, width, facts_table(plan_facts(plan), width))
+    page.headline(plan_verdict(plan), _TONE_STYLES[plan_tone(plan)])
+    page.facts(plan_facts(plan))
     if plan.status != "unchanged":
-        print_section(console, width, "Memory over the step, before", *_chart(plan.timeline_before, width, top, plan.budget_bytes))
-    print_section(console, width, "Memory over the step, planned", *_chart(plan.timeline_after, width, top, plan.budget_bytes))
-    print_section(console, width, "Live at the planned peak", _live(plan.timeline_after, width))
-    print_section(console, width, "What becomes of the residuals", *_decisions(plan, width))
-    print_section(console, width, "Per layer", *_layers(plan.layers, width))
-    print_section(console, width, "Predicted and measured", _comparisons(plan_comparisons(plan), width))
-    print_section(console, width, "How each figure was obtained", origins_table(origins(plan), width))
+        page.section("Memory over the step, before", *_chart(plan.timeline_before, page.body_width, top, plan.budget_bytes))
+    page.section("Memory over the step, planned", *_chart(plan.timeline_after, page.body_width, top, plan.budget_bytes))
+    page.section("Live at the planned peak", _live(plan.timeline_after, page.body_width))
+    page.section("What becomes of the residuals", *_decisions(plan, page.body_width))
+    page.section("Per layer", *_layers(plan.layers, page.body_width))
+    page.section("Predicted and measured", _comparisons(plan_comparisons(plan), page.body_width))
+    page.origins(origins(plan))
 
 
 def _chart(timeline: Timeline, width: int, top_bytes: int, budget_bytes: int | None) -> list[RenderableType]:
@@ -115,7 +99,7 @@ def _chart(timeline: Timeline, width: int, top_bytes: int, budget_bytes: int | N
         budget_row = min(int(budget_bytes / top_bytes * _CHART_ROWS), _CHART_ROWS - 1)
         labels[budget_row] = f"budget {format_bytes(budget_bytes)}"
     margin = max(cell_len(label) for label in labels.values())
-    columns = _columns(timeline, max(width - 2 - margin - 2, 8))
+    columns = _columns(timeline, max(width - margin - 2, 8))
     lines: list[RenderableType] = []
     for row in range(_CHART_ROWS - 1, -1, -1):
         line = Text(no_wrap=True)
@@ -133,7 +117,7 @@ def _chart(timeline: Timeline, width: int, top_bytes: int, budget_bytes: int | N
         strip.append(mark, style=style)
     lines.append(strip)
     lines.append(_peak_mark(timeline, columns, margin + 2))
-    lines.append(_legend(timeline, width - 2))
+    lines.append(_legend(timeline, width))
     return lines
 
 
@@ -221,7 +205,7 @@ def _live(timeline: Timeline, width: int) -> RenderableType:
     missing = timeline.peak_bytes - sum(group.nbytes for group in groups)
     if missing > 0:
         rows.append(["not itemized", "", "", format_bytes(missing), _share(missing, timeline.peak_bytes)])
-    return figures_table(width - 2, ("layer", "role", "buffers", "bytes", "of the peak"), rows, left=(1,))
+    return figures_table(width, ("layer", "role", "buffers", "bytes", "of the peak"), rows, left=(1,))
 
 
 def _layers(layers: Sequence[LayerCost], width: int) -> list[RenderableType]:
@@ -237,7 +221,7 @@ def _layers(layers: Sequence[LayerCost], width: int) -> list[RenderableType]:
         )
         for layer in layers_by_share(layers)[:_TABLE_ROWS]
     ]
-    table = figures_table(width - 2, ("layer", "at the peak", "residuals", "parameters", "FLOPs"), rows)
+    table = figures_table(width, ("layer", "at the peak", "residuals", "parameters", "FLOPs"), rows)
     rest = len(layers) - _TABLE_ROWS
     return [table, Text(f"{format_count(rest)} more in the HTML report", style="dim")] if rest > 0 else [table]
 
@@ -255,9 +239,9 @@ def _decisions(plan: MemoryPlan, width: int) -> list[RenderableType]:
         for row in plan.decisions[:_TABLE_ROWS]
     ]
     return [
-        figures_table(width - 2, ("decision", "residuals", "bytes"), totals),
+        figures_table(width, ("decision", "residuals", "bytes"), totals),
         Text(),
-        figures_table(width - 2, ("the largest", "op type", "bytes", "decision"), largest, left=(1, 3)),
+        figures_table(width, ("the largest", "op type", "bytes", "decision"), largest, left=(1, 3)),
     ]  # fmt: skip
 
 
@@ -266,7 +250,7 @@ def _comparisons(comparisons: Iterable[Comparison], width: int) -> RenderableTyp
     for row in comparisons:
         measured = Text(row.measured, style="dim" if row.measured == NOT_MEASURED else "bold")
         rows.append([row.label, row.predicted, measured, row.difference])
-    return figures_table(width - 2, ("", "predicted", "measured", "difference"), rows)
+    return figures_table(width, ("", "predicted", "measured", "difference"), rows)
 
 
 def _name(name: str) -> Text:

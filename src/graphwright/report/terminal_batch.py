@@ -10,16 +10,7 @@ from rich.text import Text
 from graphwright.analyze.formula import Formula
 from graphwright.ir.dtypes import Shape
 from graphwright.report.batch_results import BatchFormulas, MaxBatch, MeasuredBatch
-from graphwright.report.terminal_layout import (
-    MAX_WIDTH,
-    figures_table,
-    origins_table,
-    plain_console,
-    plain_text,
-    print_on,
-    print_section,
-    wrapped,
-)
+from graphwright.report.terminal_layout import Page, rendered, wrapped
 from graphwright.report.units import format_bytes, format_bytes_apart, printable
 
 _PIECES = 8
@@ -27,24 +18,21 @@ _PIECES = 8
 
 def render_formulas(formulas: BatchFormulas) -> str:
     """The formulas as plain text, no line longer than 80 columns."""
-    console = plain_console()
-    print_formulas(formulas, console)
-    return plain_text(console)
+    return rendered(print_formulas, formulas)
 
 
 def print_formulas(formulas: BatchFormulas, console: Console | None = None) -> None:
     """Print formulas on `console` (standard output by default), in color where it has colors."""
-    console = console or Console()
-    width = min(console.width, MAX_WIDTH)
+    page = Page(console)
     peak = formulas.peak_bytes.pieces[-1]
     text = Formula((peak,), formulas.peak_bytes.variable, "bytes")
     where = f" for {formulas.peak_bytes.where(peak)}" if peak.first > 1 else ""
-    print_on(console, width, Text(wrapped(f"{printable(formulas.name)}: {text} at its peak{where}.", width), style="bold"))
-    print_on(console, width, Text(wrapped(f"Inputs: {_feeds(formulas.feeds)}", width)))
+    page.headline(f"{printable(formulas.name)}: {text} at its peak{where}.")
+    page.paragraph(f"Inputs: {_feeds(formulas.feeds)}")
     for name, formula in formulas.formulas.items():
         label = name.replace("_", " ").replace("flops", "FLOPs").removesuffix(" bytes")
-        print_section(console, width, label, pieces_table(formula, width))
-    print_section(console, width, "How each figure was obtained", origins_table(list(formulas.how.items()), width))
+        page.section(label, pieces_table(formula, page.body_width))
+    page.origins(formulas.how.items())
 
 
 def pieces_table(formula: Formula, width: int) -> RenderableType:
@@ -52,9 +40,7 @@ def pieces_table(formula: Formula, width: int) -> RenderableType:
     lines = formula.lines()
     shown = lines if len(lines) <= _PIECES else (*lines[: _PIECES - 2], ("...", f"{len(lines) - _PIECES + 1} pieces more"), lines[-1])
     return Text(
-        "\n".join(
-            wrapped(f"{where}: {text}" if where not in ("", "...") else f"{where} {text}".strip(), width - 2) for where, text in shown
-        )
+        "\n".join(wrapped(f"{where}: {text}" if where not in ("", "...") else f"{where} {text}".strip(), width) for where, text in shown)
     )
 
 
@@ -64,23 +50,20 @@ def _feeds(feeds: Mapping[str, Shape]) -> str:
 
 def render_max_batch(answer: MaxBatch) -> str:
     """The answer as plain text, no line longer than 80 columns."""
-    console = plain_console()
-    print_max_batch(answer, console)
-    return plain_text(console)
+    return rendered(print_max_batch, answer)
 
 
 def print_max_batch(answer: MaxBatch, console: Console | None = None) -> None:
     """Print the answer on `console` (standard output by default), in color where it has colors."""
-    console = console or Console()
-    width = min(console.width, MAX_WIDTH)
-    print_on(console, width, Text(wrapped(max_batch_verdict(answer), width), style="bold"))
-    print_on(console, width, Text(wrapped(f"Inputs: {_feeds(answer.feeds)}", width)))
+    page = Page(console)
+    page.headline(max_batch_verdict(answer))
+    page.paragraph(f"Inputs: {_feeds(answer.feeds)}")
     rows = _max_batch_rows(answer)
     if rows:
         columns = ("batch", "predicted peak", "measured peak", "budget", "fits")
-        print_section(console, width, "Around the budget", figures_table(width - 2, columns, rows))
-    print_section(console, width, "Predicted peak", pieces_table(answer.formula, width))
-    print_section(console, width, "How each figure was obtained", origins_table(list(answer.how.items()), width))
+        page.table("Around the budget", columns, rows)
+    page.section("Predicted peak", pieces_table(answer.formula, page.body_width))
+    page.origins(answer.how.items())
 
 
 def max_batch_verdict(answer: MaxBatch) -> str:

@@ -10,17 +10,7 @@ from rich.text import Text
 
 from graphwright.report.comparison import FIGURES, CheckResult, Comparison, Finding, LayerPair, StepCosts, model_scope
 from graphwright.report.summary import NO_LAYER, Fact
-from graphwright.report.terminal_layout import (
-    MAX_WIDTH,
-    facts_table,
-    figures_table,
-    origins_table,
-    plain_console,
-    plain_text,
-    print_on,
-    print_section,
-    wrapped,
-)
+from graphwright.report.terminal_layout import Page, figures_table, rendered, wrapped
 from graphwright.report.units import format_bytes, format_bytes_apart, format_count, format_flops, format_percent, printable
 
 _ROWS = 20
@@ -30,36 +20,38 @@ _STYLES = {"added": "green", "removed": "red", "changed": "yellow", "same": ""}
 
 def render_costs(costs: StepCosts) -> str:
     """The figures as plain text, no line longer than 80 columns."""
-    console = plain_console()
-    width = console.width
-    print_on(console, width, Text(wrapped(_title(costs), width), style="bold"))
-    facts = [Fact(figure.label, figure.format(costs.figures[name]), figure.how) for name, figure in FIGURES.items()]
-    print_on(console, width, facts_table(facts, width))
-    return plain_text(console)
+    return rendered(_print_costs, costs)
+
+
+def _print_costs(costs: StepCosts, console: Console) -> None:
+    page = Page(console)
+    page.headline(_title(costs))
+    page.facts(_facts(costs))
+
+
+def _facts(costs: StepCosts) -> list[Fact]:
+    return [Fact(figure.label, figure.format(costs.figures[name]), figure.how) for name, figure in FIGURES.items()]
 
 
 def render_comparison(comparison: Comparison) -> str:
     """The comparison as plain text, no line longer than 80 columns."""
-    console = plain_console()
-    print_comparison(comparison, console)
-    return plain_text(console)
+    return rendered(print_comparison, comparison)
 
 
 def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
     """Print the comparison on `console` (standard output by default), in color where it has colors."""
-    console = console or Console()
-    width = min(console.width, MAX_WIDTH)
-    print_on(console, width, Text(wrapped(comparison_verdict(comparison), width), style="bold"))
-    print_on(console, width, Text())
+    page = Page(console)
+    page.headline(comparison_verdict(comparison))
+    page.line(Text())
     for letter, costs in (("A", comparison.a), ("B", comparison.b)):
-        print_on(console, width, Text(_indented(f"{letter}: {_title(costs)}", width)))
-    print_section(console, width, "Figures", _figures(comparison, width))
-    _print_layers(comparison, console, width)
+        page.line(Text(_indented(f"{letter}: {_title(costs)}", page.body_width)))
+    page.section("Figures", _figures(comparison, page.body_width))
+    _print_layers(comparison, page)
     for letter, costs in (("A", comparison.a), ("B", comparison.b)):
         if costs.unknown_flop_ops:
             names = ", ".join(map(printable, costs.unknown_flop_ops))
-            print_section(console, width, f"Without FLOPs in {letter}", Text(wrapped(names, width - 2)))
-    print_section(console, width, "How each figure was obtained", origins_table(list(comparison.b.how.items()), width))
+            page.section(f"Without FLOPs in {letter}", Text(wrapped(names, page.body_width)))
+    page.origins(comparison.b.how.items())
 
 
 def comparison_verdict(comparison: Comparison) -> str:
@@ -93,26 +85,23 @@ def _figures(comparison: Comparison, width: int) -> RenderableType:
         first, second = format_bytes_apart(a, b) if figure.unit == "bytes" else (figure.format(a), figure.format(b))
         difference = figure.format(b - a, signed=True) if b != a else "same"
         rows.append((figure.label, first, second, difference, "" if b == a else _change_of(comparison.ratio(name))))
-    return figures_table(width - 2, ("", "A", "B", "B - A", "change"), rows)
+    return figures_table(width, ("", "A", "B", "B - A", "change"), rows)
 
 
-def _print_layers(comparison: Comparison, console: Console, width: int, *, rows: int = _ROWS) -> None:
+def _print_layers(comparison: Comparison, page: Page, *, rows: int = _ROWS) -> None:
     differing = [pair for pair in comparison.layers if pair.change != "same"]
     if not differing:
-        print_section(console, width, "Layers", Text(f"all {format_count(len(comparison.layers))} cost the same", style="dim"))
+        page.section("Layers", Text(f"all {format_count(len(comparison.layers))} cost the same", style="dim"))
         return
     shown = sorted(differing, key=_weight, reverse=True)[:rows]
     order = {id(pair): k for k, pair in enumerate(comparison.layers)}
     scopes = model_scope(comparison.a.layers), model_scope(comparison.b.layers)
-    table = figures_table(
-        width - 2,
-        ("", "nodes", "trainable", "FLOPs", "residuals", "at peak"),
-        [_layer_row(pair, *scopes) for pair in sorted(shown, key=lambda pair: order[id(pair)])],
-    )
+    cells = [_layer_row(pair, *scopes) for pair in sorted(shown, key=lambda pair: order[id(pair)])]
+    table = figures_table(page.body_width, ("", "nodes", "trainable", "FLOPs", "residuals", "at peak"), cells)
     title = f"Layers that differ: {format_count(len(differing))} of {format_count(len(comparison.layers))}; + added, - removed, ~ changed"
     rest = len(differing) - len(shown)
     more = [Text(f"{format_count(rest)} more, which differ less", style="dim")] if rest else []
-    print_section(console, width, title, table, *more)
+    page.section(title, table, *more)
 
 
 def _weight(pair: LayerPair) -> tuple[float, float, float]:
@@ -147,34 +136,30 @@ def _signed(amount: float, write: Callable[[float], str]) -> str:
 
 def render_check(result: CheckResult) -> str:
     """The check as plain text, no line longer than 80 columns."""
-    console = plain_console()
-    print_check(result, console)
-    return plain_text(console)
+    return rendered(print_check, result)
 
 
 def print_check(result: CheckResult, console: Console | None = None) -> None:
     """Print the check on `console` (standard output by default), in color where it has colors."""
-    console = console or Console()
-    width = min(console.width, MAX_WIDTH)
+    page = Page(console)
     style = "bold green" if result.passed else "bold red"
-    print_on(console, width, Text(wrapped(check_verdict(result), width), style=style))
-    print_on(console, width, Text(_indented(_title(result.costs), width)))
+    page.headline(check_verdict(result), style)
+    page.line(Text(_indented(_title(result.costs), page.body_width)))
     if result.findings:
         columns: list[tuple[str, Callable[[Finding], Text | str]]]
         columns = [("", _label), ("", _word), ("is", lambda f: _apart(f)[0]), ("at most", lambda f: _apart(f)[1])]
         columns += [("over by", _excess)] if not result.passed else []
         columns += [("was", _before)] if result.comparison is not None else []
         rows = [[write(finding) for _, write in columns] for finding in result.findings]
-        print_section(console, width, "Checked", figures_table(width - 2, [title for title, _ in columns], rows))
+        page.table("Checked", [title for title, _ in columns], rows)
     else:
-        facts = [Fact(figure.label, figure.format(result.costs.figures[name]), figure.how) for name, figure in FIGURES.items()]
-        print_on(console, width, facts_table(facts, width))
+        page.facts(_facts(result.costs))
     if result.comparison is not None:
-        _print_layers(result.comparison, console, width)
+        _print_layers(result.comparison, page)
     for warning in result.warnings:
-        print_section(console, width, "Warning", Text(wrapped(warning, width - 2)))
+        page.section("Warning", Text(wrapped(warning, page.body_width)))
     if result.written is not None:
-        print_on(console, width, Text(f"\nbaseline written to {result.written}"))
+        page.line(Text(f"\nbaseline written to {result.written}"))
 
 
 def check_verdict(result: CheckResult) -> str:
@@ -236,4 +221,4 @@ def _title(costs: StepCosts) -> str:
 
 
 def _indented(text: str, width: int) -> str:
-    return "\n".join(f"  {line}" for line in wrapped(text, width - 2).splitlines())
+    return "\n".join(f"  {line}" for line in wrapped(text, width).splitlines())

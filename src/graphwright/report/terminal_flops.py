@@ -11,17 +11,7 @@ from rich.text import Text
 from graphwright.analyze.formula import Formula
 from graphwright.report.flop_count import FlopCount, FlopRow
 from graphwright.report.summary import NO_LAYER, Fact
-from graphwright.report.terminal_layout import (
-    MAX_WIDTH,
-    facts_table,
-    figures_table,
-    origins_table,
-    plain_console,
-    plain_text,
-    print_on,
-    print_section,
-    wrapped,
-)
+from graphwright.report.terminal_layout import Page, figures_table, rendered
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, printable
 
 _ROWS = 12
@@ -29,26 +19,23 @@ _ROWS = 12
 
 def render_flop_count(count: FlopCount) -> str:
     """The count as plain text, no line longer than 80 columns."""
-    console = plain_console()
-    print_flop_count(count, console)
-    return plain_text(console)
+    return rendered(print_flop_count, count)
 
 
 def print_flop_count(count: FlopCount, console: Console | None = None) -> None:
     """Print the count on `console` (standard output by default), in color where it has colors."""
-    console = console or Console()
-    width = min(console.width, MAX_WIDTH)
-    print_on(console, width, Text(wrapped(flop_verdict(count), width), style="bold"))
-    print_on(console, width, facts_table(_facts(count), width))
+    page = Page(console)
+    page.headline(flop_verdict(count))
+    page.facts(_facts(count))
     if count.unknown:
-        print_section(console, width, "Not counted", _unknown(count, width))
-    print_section(console, width, "Per op type", *_rows(count.per_op_type.values(), width, "op type"))
-    print_section(console, width, "Per layer", *_rows(count.per_layer.values(), width, "layer"))
+        page.section("Not counted", _unknown(count, page.body_width))
+    page.section("Per op type", *_rows(count.per_op_type.values(), page.body_width, "op type"))
+    page.section("Per layer", *_rows(count.per_layer.values(), page.body_width, "layer"))
     if count.loops:
-        print_section(console, width, "Loops", origins_table(list(count.loops.items()), width))
+        page.pairs("Loops", count.loops.items())
     if count.branches:
-        print_section(console, width, "Branches", origins_table([(k, _branches(v)) for k, v in count.branches.items()], width))
-    print_section(console, width, "How each figure was obtained", origins_table(list(count.how.items()), width))
+        page.pairs("Branches", [(k, _branches(v)) for k, v in count.branches.items()])
+    page.origins(count.how.items())
 
 
 def flop_verdict(count: FlopCount) -> str:
@@ -86,7 +73,7 @@ def _unknown(count: FlopCount, width: int) -> RenderableType:
         (printable(op_type), format_count(ops.count), format_percent(ops.node_share), format_percent(ops.bytes_share), ops.reason)
         for op_type, ops in count.unknown.items()
     ]
-    return figures_table(width - 2, ("op type", "ops", "of the ops", "of the bytes", "reason"), rows, left=(4,))
+    return figures_table(width, ("op type", "ops", "of the ops", "of the bytes", "reason"), rows, left=(4,))
 
 
 def _rows(rows: Iterable[FlopRow], width: int, heading: str) -> list[RenderableType]:
@@ -95,7 +82,7 @@ def _rows(rows: Iterable[FlopRow], width: int, heading: str) -> list[RenderableT
         return [Text("none", style="dim")]
     if every[0].formula is not None:
         cells = [(printable(row.name) or NO_LAYER, format_count(row.ops), str(row.formula)) for row in every[:_ROWS]]
-        table = figures_table(width - 2, (heading, "ops", "FLOPs"), cells)
+        table = figures_table(width, (heading, "ops", "FLOPs"), cells)
     else:
         figures = [
             (
@@ -108,7 +95,7 @@ def _rows(rows: Iterable[FlopRow], width: int, heading: str) -> list[RenderableT
             )
             for row in every[:_ROWS]
         ]
-        table = figures_table(width - 2, (heading, "ops", "forward", "back, opt.", "bytes", "FLOP/B"), figures)
+        table = figures_table(width, (heading, "ops", "forward", "back, opt.", "bytes", "FLOP/B"), figures)
     rest = len(every) - _ROWS
     return [table, Text(f"{format_count(rest)} more", style="dim")] if rest > 0 else [table]
 

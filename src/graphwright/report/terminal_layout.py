@@ -1,6 +1,6 @@
-"""Text for a terminal: a console of 80 columns, sections, facts, tables of figures that fit.
+"""Text for a terminal: a page with its headline, facts and sections, and tables of figures that fit.
 
-Every result that prints itself is laid out with these, so that they look alike. Nothing that comes from a graph is read as markup or
+Every result that prints itself is laid out as a `Page`, so that they look alike. Nothing that comes from a graph is read as markup or
 obeyed as a control character, and names that are too long lose their middle.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVarTuple
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
@@ -22,6 +23,79 @@ from graphwright.report.units import glue_units, printable, shorten_middle
 PLAIN_WIDTH = 80
 MAX_WIDTH = 110
 _GAP = 2  # cells between columns
+_INDENT = 2  # cells before what belongs to a section
+_Values = TypeVarTuple("_Values")
+
+
+class Page:
+    """A result on a console: what it comes to, the facts, sections, and how each figure was obtained.
+
+    Args:
+        console: what is printed on; standard output by default.
+
+    Attributes:
+        width: cells that a line may take: what the console has, up to `MAX_WIDTH`.
+        body_width: cells that a line of a section may take.
+
+    Example:
+        >>> def print_step(name: str, console: Console | None = None) -> None:
+        ...     page = Page(console)
+        ...     page.headline(f"{name}: 3.00 GFLOP.")
+        ...     page.table("Per op type", ("op type", "FLOPs"), [("Conv2D", "2.00 G"), ("MatMul", "1.00 G")])
+        >>> print(rendered(print_step, "step"))
+        step: 3.00 GFLOP.
+        <BLANKLINE>
+        Per op type
+          op type   FLOPs
+          Conv2D   2.00 G
+          MatMul   1.00 G
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console()
+        self.width = min(self._console.width, MAX_WIDTH)
+        self.body_width = self.width - _INDENT
+
+    def line(self, renderable: RenderableType) -> None:
+        """Print as it is: no highlighting, no markup."""
+        self._console.print(renderable, width=self.width, highlight=False, markup=False, emoji=False)
+
+    def paragraph(self, text: str, style: str = "") -> None:
+        """Text, broken at spaces."""
+        self.line(Text(wrapped(text, self.width), style=style))
+
+    def headline(self, text: str, style: str = "bold") -> None:
+        """The one sentence that says what the result comes to."""
+        self.paragraph(text, style)
+
+    def facts(self, facts: Sequence[Fact]) -> None:
+        """Label, figure and note of each fact."""
+        self.line(_facts_table(facts, self.width))
+
+    def section(self, title: str, *body: RenderableType) -> None:
+        """A title, and what belongs below it."""
+        self.line(Text(f"\n{title}", style="bold cyan"))
+        for renderable in body:
+            self.line(Padding(renderable, (0, 0, 0, _INDENT)))
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Text | str]], *, left: Sequence[int] = ()) -> None:
+        """A section that is a table of figures; see `figures_table`."""
+        self.section(title, figures_table(self.body_width, columns, rows, left=left))
+
+    def pairs(self, title: str, rows: Iterable[tuple[str, str]]) -> None:
+        """A section of names, each with a text."""
+        self.section(title, _pairs_table(list(rows), self.body_width))
+
+    def origins(self, how: Iterable[tuple[str, str]]) -> None:
+        """The last section: each figure, and how it was obtained."""
+        self.pairs("How each figure was obtained", how)
+
+
+def rendered(print_function: Callable[[*_Values, Console], None], *values: *_Values) -> str:
+    """What `print_function(*values, console)` prints, as plain text of 80 columns."""
+    console = plain_console()
+    print_function(*values, console)
+    return plain_text(console)
 
 
 def plain_console() -> Console:
@@ -35,18 +109,6 @@ def plain_text(console: Console) -> str:
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()).strip("\n")
 
 
-def print_on(console: Console, width: int, renderable: RenderableType) -> None:
-    """Print as it is: no highlighting, no markup."""
-    console.print(renderable, width=width, highlight=False, markup=False, emoji=False)
-
-
-def print_section(console: Console, width: int, title: str, *body: RenderableType) -> None:
-    """A title, and what belongs below it."""
-    print_on(console, width, Text(f"\n{title}", style="bold cyan"))
-    for renderable in body:
-        print_on(console, width, Padding(renderable, (0, 0, 0, 2)))
-
-
 def wrapped(text: str, width: int) -> str:
     """`text` broken at spaces, never between a number and its unit; a name wider than a line loses its middle."""
     glued = glue_units(printable(text))
@@ -56,18 +118,18 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def facts_table(facts: Sequence[Fact], width: int) -> RenderableType:
+def _facts_table(facts: Sequence[Fact], width: int) -> RenderableType:
     """Label, figure and note of each fact."""
     label_width = max(cell_len(fact.label) for fact in facts)
     value_width = max(cell_len(fact.value) for fact in facts)
-    note_width = max(width - 2 - label_width - value_width - 2 * _GAP, 12)
+    note_width = max(width - _INDENT - label_width - value_width - 2 * _GAP, 12)
     table = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True, style="dim")
     table.add_column(no_wrap=True, justify="right", style="bold")
     table.add_column(overflow="fold")
     for fact in facts:
         table.add_row(Text(fact.label), Text(fact.value), Text(wrapped(fact.note, note_width)))
-    return Padding(table, (1, 0, 0, 2))
+    return Padding(table, (1, 0, 0, _INDENT))
 
 
 def figures_table(width: int, columns: Sequence[str], rows: Sequence[Sequence[Text | str]], *, left: Sequence[int] = ()) -> Table:
@@ -90,10 +152,10 @@ def figures_table(width: int, columns: Sequence[str], rows: Sequence[Sequence[Te
     return table
 
 
-def origins_table(rows: Sequence[tuple[str, str]], width: int) -> RenderableType:
-    """Pairs of a figure and how it was obtained."""
+def _pairs_table(rows: Sequence[tuple[str, str]], width: int) -> RenderableType:
+    """Names, each with a text."""
     labels = [shorten_middle(printable(label), 24) for label, _ in rows]
-    text_width = max(width - 2 - max(map(cell_len, labels)) - _GAP, 12)
+    text_width = max(width - max(map(cell_len, labels)) - _GAP, 12)
     table = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")

@@ -13,17 +13,7 @@ from graphwright.analyze.lookup_tables import LookupTable
 from graphwright.analyze.parameters import KINDS, Parameter, ParameterKind, ParameterSums, sum_parameters
 from graphwright.report.parameter_table import ParameterTable
 from graphwright.report.summary import NO_LAYER, Fact
-from graphwright.report.terminal_layout import (
-    MAX_WIDTH,
-    facts_table,
-    figures_table,
-    origins_table,
-    plain_console,
-    plain_text,
-    print_on,
-    print_section,
-    wrapped,
-)
+from graphwright.report.terminal_layout import Page, figures_table, rendered, wrapped
 from graphwright.report.units import format_bytes, format_count, printable
 
 _ROWS = 40
@@ -48,36 +38,31 @@ class _Scope:
 
 def render_parameters(table: ParameterTable) -> str:
     """The table as plain text, no line longer than 80 columns."""
-    console = plain_console()
-    print_parameters(table, console)
-    return plain_text(console)
+    return rendered(print_parameters, table)
 
 
 def print_parameters(table: ParameterTable, console: Console | None = None) -> None:
     """Print the table on `console` (standard output by default), in color where it has colors."""
-    console = console or Console()
-    width = min(console.width, MAX_WIDTH)
-    print_on(console, width, Text(wrapped(parameters_verdict(table), width), style="bold"))
-    print_on(console, width, facts_table(_facts(table), width))
+    page = Page(console)
+    page.headline(parameters_verdict(table))
+    page.facts(_facts(table))
     for warning in table.warnings:
-        print_on(console, width, Text("\n" + wrapped(f"Warning: {warning}.", width), style="bold red"))
+        page.line(Text("\n" + wrapped(f"Warning: {warning}.", page.width), style="bold red"))
     if table.parameters:
-        print_section(console, width, "By scope", *_tree(table, width))
-        print_section(console, width, "By dtype", _sums_table(table.by_dtype, "dtype", width))
+        page.section("By scope", *_tree(table, page.body_width))
+        page.section("By dtype", _sums_table(table.by_dtype, "dtype", page.body_width))
     if table.embeddings:
-        print_section(console, width, "Embeddings", *_listed(table.embeddings, width))
+        page.section("Embeddings", *_listed(table.embeddings, page.body_width))
     if table.quantized:
-        print_section(console, width, "Quantized", *_listed(table.quantized, width))
+        page.section("Quantized", *_listed(table.quantized, page.body_width))
     if table.tables:
         headings = ("table", "op type", "maps", "entries")
-        print_section(
-            console, width, "Lookup tables", figures_table(width - 2, headings, [_table_row(t) for t in table.tables], left=(1, 2))
-        )
+        page.table("Lookup tables", headings, [_table_row(t) for t in table.tables], left=(1, 2))
     if table.collections:
-        print_section(console, width, "Collections", origins_table(_collections(table), width))
+        page.pairs("Collections", _collections(table))
     if table.step:
-        print_section(console, width, "The step", *_step(table, width))
-    print_section(console, width, "How each figure was obtained", origins_table(list(table.how.items()), width))
+        page.section("The step", *_step(table, page.body_width))
+    page.origins(table.how.items())
 
 
 def parameters_verdict(table: ParameterTable) -> str:
@@ -109,7 +94,7 @@ def _tree(table: ParameterTable, width: int) -> list[RenderableType]:
     _add_rows(root, 0, rows)
     shown = rows[:_ROWS]
     cells = [_cells(name, sums) for name, sums in shown]
-    printed: list[RenderableType] = [figures_table(width - 2, _COLUMNS, cells)]
+    printed: list[RenderableType] = [figures_table(width, _COLUMNS, cells)]
     if len(rows) > len(shown):
         printed.append(Text(f"{format_count(len(rows) - len(shown))} more scopes; a smaller depth adds them up", style="dim"))
     return printed
@@ -136,12 +121,12 @@ def _cells(name: str, sums: ParameterSums) -> tuple[str, ...]:
 
 
 def _sums_table(groups: Mapping[str, ParameterSums], heading: str, width: int) -> RenderableType:
-    return figures_table(width - 2, (heading, *_COLUMNS[1:]), [_cells(printable(name), sums) for name, sums in groups.items()])
+    return figures_table(width, (heading, *_COLUMNS[1:]), [_cells(printable(name), sums) for name, sums in groups.items()])
 
 
 def _listed(parameters: Sequence[Parameter], width: int) -> list[RenderableType]:
     rows = [(printable(p.name), _shape(p), p.dtype, p.use, format_bytes(p.nbytes or 0)) for p in parameters[:_FEW]]
-    table = figures_table(width - 2, ("name", "shape", "dtype", "use", "bytes"), rows, left=(1, 2, 3))
+    table = figures_table(width, ("name", "shape", "dtype", "use", "bytes"), rows, left=(1, 2, 3))
     return [table, *_more(len(parameters) - _FEW)]
 
 
@@ -171,11 +156,11 @@ def _step(table: ParameterTable, width: int) -> list[RenderableType]:
     counts = Counter(effect.effect for effect in table.side_effects)
     if counts:
         text += "; by side effect " + ", ".join(f"{format_count(n)} x {effect}" for effect, n in counts.items())
-    parts: list[RenderableType] = [Text(wrapped(text + ".", width - 2))]
+    parts: list[RenderableType] = [Text(wrapped(text + ".", width))]
     if table.side_effects:
         rows = [(printable(s.variable), s.effect, printable(s.node)) for s in table.side_effects[:_FEW]]
-        room = max(24, width - 2 - 18 - 4 - max(len(row[0]) for row in rows))
+        room = max(24, width - 18 - 4 - max(len(row[0]) for row in rows))
         rows = [(name, effect, node if len(node) <= room else "…" + node[-room + 1 :]) for name, effect, node in rows]
         headings = ("side effect on", "effect", "by node")
-        parts += [figures_table(width - 2, headings, rows, left=(1, 2)), *_more(len(table.side_effects) - _FEW)]
+        parts += [figures_table(width, headings, rows, left=(1, 2)), *_more(len(table.side_effects) - _FEW)]
     return parts

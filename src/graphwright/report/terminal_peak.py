@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.text import Text
 
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.summary import NO_LAYER, Fact
-from graphwright.report.terminal_layout import (
-    MAX_WIDTH,
-    facts_table,
-    figures_table,
-    origins_table,
-    plain_console,
-    plain_text,
-    print_on,
-    print_section,
-    wrapped,
-)
+from graphwright.report.terminal_layout import Page, rendered
 from graphwright.report.units import format_bytes, format_percent, printable
 
 _ROWS = 12
@@ -25,26 +14,23 @@ _ROWS = 12
 
 def render_peak(prediction: PeakPrediction) -> str:
     """The prediction as plain text, no line longer than 80 columns."""
-    console = plain_console()
-    print_peak(prediction, console)
-    return plain_text(console)
+    return rendered(print_peak, prediction)
 
 
 def print_peak(prediction: PeakPrediction, console: Console | None = None) -> None:
     """Print the prediction on `console` (standard output by default), in color where it has colors."""
-    console = console or Console()
-    width = min(console.width, MAX_WIDTH)
-    print_on(console, width, Text(wrapped(_verdict(prediction), width), style="bold"))
-    print_on(console, width, facts_table(_facts(prediction), width))
+    page = Page(console)
+    page.headline(_verdict(prediction))
+    page.facts(_facts(prediction))
     peak = prediction.peak_bytes
     roles = [(role, format_bytes(n), format_percent(n / peak)) for role, n in prediction.by_role.items() if n]
-    print_section(console, width, "Live at the peak, by role", figures_table(width - 2, ("role", "bytes", "share"), roles))
+    page.table("Live at the peak, by role", ("role", "bytes", "share"), roles)
     layers = [
         (printable(layer) or NO_LAYER, format_bytes(n), format_percent(n / peak)) for layer, n in list(prediction.by_layer.items())[:_ROWS]
     ]
     if layers:
-        print_section(console, width, "Live at the peak, by layer", figures_table(width - 2, ("layer", "bytes", "share"), layers))
-    print_section(console, width, "How each figure was obtained", origins_table(list(prediction.how.items()), width))
+        page.table("Live at the peak, by layer", ("layer", "bytes", "share"), layers)
+    page.origins(prediction.how.items())
 
 
 def _verdict(prediction: PeakPrediction) -> str:

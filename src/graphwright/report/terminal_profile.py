@@ -11,17 +11,7 @@ from rich.text import Text
 from graphwright.analyze.profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
 from graphwright.report.profile_tree import format_column
 from graphwright.report.summary import NO_LAYER, Fact
-from graphwright.report.terminal_layout import (
-    MAX_WIDTH,
-    facts_table,
-    figures_table,
-    origins_table,
-    plain_console,
-    plain_text,
-    print_on,
-    print_section,
-    wrapped,
-)
+from graphwright.report.terminal_layout import Page, figures_table, rendered
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, printable
 
 _ROWS = 12
@@ -29,21 +19,18 @@ _ROWS = 12
 
 def render_profile(profile: StepProfile, how: Mapping[str, str]) -> str:
     """The profile as plain text, no line longer than 80 columns."""
-    console = plain_console()
-    print_profile(profile, how, console)
-    return plain_text(console)
+    return rendered(print_profile, profile, how)
 
 
 def print_profile(profile: StepProfile, how: Mapping[str, str], console: Console | None = None) -> None:
     """Print the profile on `console` (standard output by default), in color where it has colors."""
-    console = console or Console()
-    width = min(console.width, MAX_WIDTH)
-    print_on(console, width, Text(wrapped(profile_verdict(profile), width), style="bold"))
-    print_on(console, width, facts_table(_facts(profile), width))
-    print_section(console, width, "Per op type", *_op_types(by_op_type(profile).values(), width))
-    print_section(console, width, "Per layer", *_layers(by_layer(profile).values(), width))
+    page = Page(console)
+    page.headline(profile_verdict(profile))
+    page.facts(_facts(profile))
+    page.section("Per op type", *_op_types(by_op_type(profile).values(), page.body_width))
+    page.section("Per layer", *_layers(by_layer(profile).values(), page.body_width))
     if how:
-        print_section(console, width, "How each figure was obtained", origins_table(list(how.items()), width))
+        page.origins(how.items())
 
 
 def profile_verdict(profile: StepProfile) -> str:
@@ -90,7 +77,7 @@ def _op_types(rows: Iterable[ProfileRow], width: int) -> list[RenderableType]:
         )
         for row in every[:_ROWS]
     ]
-    return [figures_table(width - 2, headings, figures), *_rest(len(every))]
+    return [figures_table(width, headings, figures), *_rest(len(every))]
 
 
 def _layers(rows: Iterable[ProfileRow], width: int) -> list[RenderableType]:
@@ -108,7 +95,7 @@ def _layers(rows: Iterable[ProfileRow], width: int) -> list[RenderableType]:
         )
         for row in every[:_ROWS]
     ]
-    return [figures_table(width - 2, headings, figures), *_rest(len(every))]
+    return [figures_table(width, headings, figures), *_rest(len(every))]
 
 
 def _rest(count: int) -> list[RenderableType]:

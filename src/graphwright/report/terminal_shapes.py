@@ -6,16 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from graphwright.report.shape_report import ShapeReport, ValueShape
-from graphwright.report.terminal_layout import (
-    MAX_WIDTH,
-    figures_table,
-    origins_table,
-    plain_console,
-    plain_text,
-    print_on,
-    print_section,
-    wrapped,
-)
+from graphwright.report.terminal_layout import Page, rendered
 from graphwright.report.units import format_count, printable, shorten_middle
 
 _ROWS = 12
@@ -24,43 +15,40 @@ _SHAPE_WIDTH = 34
 
 def render_shapes(report: ShapeReport) -> str:
     """The report as plain text, no line longer than 80 columns."""
-    console = plain_console()
-    print_shapes(report, console)
-    return plain_text(console)
+    return rendered(print_shapes, report)
 
 
 def print_shapes(report: ShapeReport, console: Console | None = None) -> None:
     """Print the report on `console` (standard output by default), in color where it has colors."""
-    console = console or Console()
-    width = min(console.width, MAX_WIDTH)
-    print_on(console, width, Text(wrapped(_verdict(report), width), style="bold"))
+    page = Page(console)
+    page.headline(_verdict(report))
     if report.inputs:
         rows = [(printable(name), value.dtype, _shape(value)) for name, value in report.inputs.items()]
-        print_section(console, width, "Inputs", figures_table(width - 2, ("argument", "dtype", "shape"), rows, left=(1, 2)))
+        page.table("Inputs", ("argument", "dtype", "shape"), rows, left=(1, 2))
     if report.free:
         free = [(symbol, f"the size of {', '.join(places)}") for symbol, places in report.free.items()]
-        print_section(console, width, "Free dimensions", origins_table(free, width))
+        page.pairs("Free dimensions", free)
     found = report.expressions
     if found:
         rows = [
             (values[0].name, values[0].op_type, expression, format_count(len(values))) for expression, values in list(found.items())[:_ROWS]
         ]
         title = "What depends on them"
-        print_section(console, width, title, figures_table(width - 2, ("first value", "op type", "dimension", "values"), rows, left=(1, 2)))
+        page.table(title, ("first value", "op type", "dimension", "values"), rows, left=(1, 2))
         if len(found) > _ROWS:
-            print_on(console, width, Text(f"  and {len(found) - _ROWS} other expressions: see .expressions"))
+            page.line(Text(f"  and {len(found) - _ROWS} other expressions: see .expressions"))
     if report.causes:
         lines = [
             (cause.node, f"{cause.op_type}: {cause.reason}; {format_count(len(cause.values))} value{'' if len(cause.values) == 1 else 's'}")
             for cause in report.causes[:_ROWS]
         ]
-        print_section(console, width, "Not known before the step runs", origins_table(lines, width))
+        page.pairs("Not known before the step runs", lines)
         if len(report.causes) > _ROWS:
-            print_on(console, width, Text(f"  and {len(report.causes) - _ROWS} other nodes: see .causes"))
+            page.line(Text(f"  and {len(report.causes) - _ROWS} other nodes: see .causes"))
     outputs = [(value.name, value.dtype, _shape(value)) for value in report.outputs[:_ROWS]]
     if outputs:
-        print_section(console, width, "Outputs", figures_table(width - 2, ("value", "dtype", "shape"), outputs, left=(1, 2)))
-    print_section(console, width, "How each figure was obtained", origins_table(list(report.how.items()), width))
+        page.table("Outputs", ("value", "dtype", "shape"), outputs, left=(1, 2))
+    page.origins(report.how.items())
 
 
 def _verdict(report: ShapeReport) -> str:
