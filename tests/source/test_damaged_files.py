@@ -233,8 +233,9 @@ def test_writing_refuses_what_is_there_and_leaves_nothing_behind(tmp_path):
         write(graph, tmp_path / "x.pb", overwrite=True)
     (tmp_path / "x.pb").rmdir()
     assert sorted(tmp_path.iterdir()) == before
-    write(graph, tmp_path / "there", overwrite=True)
-    assert not (tmp_path / "there" / "mine").exists()
+    with pytest.raises(ArgumentError, match="holds something else than a SavedModel"):
+        write(graph, tmp_path / "there", overwrite=True)
+    assert (tmp_path / "there" / "mine").read_text() == "keep me"
     write(load(case.path), case.path, overwrite=True)  # in its own place
     assert sorted(tf.saved_model.load(str(case.path)).signatures) == ["decode", "encode", "serving_default"]
     assert sorted(tmp_path.iterdir()) == before

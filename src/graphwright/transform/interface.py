@@ -174,7 +174,7 @@ def described(value: Value) -> str:
 
     >>> from graphwright.ir.graph import DTYPES
     >>> described(Graph().add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (None, 4))]).outputs[0])
-    'x:0 float32[?, 4]'
+    'x:0 float32[?,4]'
     """
     return f"{value.name} {value.dtype}{format_shape(value.shape)}"
 
