@@ -160,19 +160,14 @@ def fixed_order(traced: Any) -> tuple[Any, int]:
     """The step with the traced order held by control edges, and its predicted peak."""
     from graphwright.plan.model import Schedule
     from graphwright.plan.simulate import simulate
-    from graphwright.source.concrete_function import to_concrete_function
     from graphwright.train.flatten import flatten
-    from graphwright.train.planning import map_tasks
-    from graphwright.transform.branch_order import order_branches
-    from graphwright.transform.rematerialize import apply_schedule
+    from graphwright.train.planning import follow_schedule, map_tasks
 
     flat = flatten(traced.function, traced.shapes_by_position)
     tasks = map_tasks(flat)
     order = Schedule(tasks.costs.order)
     peak = simulate(tasks.costs, order).peak_bytes
-    apply_schedule(tasks, order)
-    order_branches(flat.graph)
-    return to_concrete_function(flat.graph, flat.binding), peak
+    return follow_schedule(flat, tasks, order), peak
 
 
 def closed_formula(model: Any, batch: int) -> float:

@@ -112,10 +112,14 @@ def plan_step(
     plan = make_memory_plan(target, tasks, solution, original.peak_bytes, how, flat.loops)
     plan = replace(plan, curve=_curve(costs, solution, original.peak_bytes, curve_points, time_limit_s))
     leaders = tuple(costs.tasks[t].name for t in solution.schedule.steps)
-    apply_schedule(tasks, solution.schedule)
+    return Planned(follow_schedule(flat, tasks, solution.schedule), plan, leaders)
+
+
+def follow_schedule(flat: FlatStep, tasks: TaskMap, schedule: Schedule) -> Any:
+    """The `ConcreteFunction` that runs the tasks in this order. The graph of the flat step, from which `tasks` was made, is rewritten."""
+    apply_schedule(tasks, schedule)
     order_branches(flat.graph)
-    function = to_concrete_function(flat.graph, flat.binding)
-    return Planned(function, plan, leaders)
+    return to_concrete_function(flat.graph, flat.binding)
 
 
 def solve_with_room(costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None) -> Solution:
