@@ -21,7 +21,7 @@ settings.load_profile(os.environ.get("GRAPHWRIGHT_PROFILE", "quick"))
 _ROOT = Path(__file__).parent
 _HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 _TENSORFLOW_FOLDERS = (
-    *(_ROOT / top / part for top in ("src/graphwright", "tests") for part in ("source", "run", "train", "editor")),
+    *(_ROOT / top / part for top in ("src/graphwright", "tests") for part in ("source", "run", "train", "editor", "costs")),
     _ROOT / "tests" / "corpus",
 )
 
