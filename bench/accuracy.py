@@ -2,6 +2,7 @@
 
     python -m bench.accuracy                          # every model, training and inference, three batch sizes; takes long
     python -m bench.accuracy --models unet --quick    # small models, one batch size
+    python -m bench.accuracy --flops                  # only the FLOPs of the file's rows, counted anew; measures nothing
     python -m bench.accuracy --from-json FILE         # the tables again, as Markdown
 
 For each model, mode and batch size the peak is measured in fresh processes: with the order fixed by control edges, and as the
@@ -34,6 +35,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from rich.console import Console
 
 from bench.accuracy_table import AccuracyResults, FlopRow, PeakRow, as_markdown, as_summary, print_tables
+from bench.xla_costs import xla_flops
 
 BATCHES = {
     "unet": (1, 2, 3),
@@ -71,7 +73,6 @@ class Accuracy:
         self.batches = tuple(batches) or (usual[1:2] if quick else usual)
         self.results = AccuracyResults.read(path)
         self.known = {} if again else {row.key: (row.measured_bytes, row.resident_bytes, row.how) for row in self.results.peaks}
-        self.results.drop(name, size, self.batches)
         self.records = Path(tempfile.gettempdir()) / "graphwright-accuracy"
         self.records.mkdir(exist_ok=True)
 
@@ -79,6 +80,7 @@ class Accuracy:
         """All rows of the model."""
         from bench import zoo
 
+        self.results.drop(self.name, self.size, self.batches)
         for batch in self.batches:
             reference = zoo.make(self.name, size=self.size, batch=batch)
             for mode in MODES:
@@ -88,6 +90,18 @@ class Accuracy:
                     self.results.peaks.append(row)
                     self.results.write(self.path)
                 self.results.flops.append(self._flops(step, inputs, mode, batch, reference.model))
+                self.results.write(self.path)
+
+    def count_again(self) -> None:
+        """The FLOPs of every row of the model that the file has."""
+        from bench import zoo
+
+        for batch in sorted({row.batch for row in self.results.peaks if (row.model, row.size) == (self.name, self.size)}):
+            reference = zoo.make(self.name, size=self.size, batch=batch)
+            for mode in MODES:
+                step, inputs = step_of(reference, mode)
+                row = self._flops(step, inputs, mode, batch, reference.model)
+                self.results.flops = [old for old in self.results.flops if old.key != row.key] + [row]
                 self.results.write(self.path)
 
     def _peaks(self, step: Any, inputs: tuple[Any, ...], mode: str, batch: int) -> Iterator[PeakRow]:
@@ -134,7 +148,9 @@ class Accuracy:
         profiler = profiler_flops(step.get_concrete_function(*inputs).graph)
         products = sum(row.total for name, row in counted.per_op_type.items() if name in _PRODUCTS)
         formula = closed_formula(model, batch) if mode == "infer" and self.name in _FORMULAS else None
-        return FlopRow(self.name, self.size, mode, batch, counted.total, profiler, unknown, products if formula else 0.0, formula)
+        of_products = products if formula else 0.0
+        xla = xla_flops(step, inputs)
+        return FlopRow(self.name, self.size, mode, batch, counted.total, profiler, unknown, of_products, formula, xla)
 
 
 def _figures(measured: Any) -> tuple[int, int, str]:
@@ -213,6 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", choices=("full", "small"), default=None, help="of the models; small with --quick, else full")
     parser.add_argument("--batches", nargs="+", type=int, default=[], help="batch sizes instead of the usual three of a model")
     parser.add_argument("--again", action="store_true", help="measure anew what the file has; else only the predictions are made anew")
+    parser.add_argument("--flops", action="store_true", help="count the FLOPs of the file's rows anew and measure nothing")
     parser.add_argument("--from-json", type=Path, default=None, help="print the tables of a file as Markdown and stop")
     parser.add_argument("--summary", action="store_true", help="with --from-json: one line per model and mode")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -228,9 +245,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     path = options.json or Path(__file__).parent / "results" / ("accuracy-quick.json" if options.quick else "accuracy.json")
     if options.child:
-        Accuracy(
+        accuracy = Accuracy(
             options.models[0], path, console, size=options.size, quick=options.quick, again=options.again, batches=options.batches
-        ).run()
+        )
+        if options.flops:
+            accuracy.count_again()
+        else:
+            accuracy.run()
         return 0
     died = _run_models(options, path)
     print_tables(AccuracyResults.read(path), console)

@@ -68,6 +68,7 @@ class FlopRow:
     Attributes:
         products: of convolutions and matrix products in inference, as we count them.
         formula: the same by the closed formula of the layers, where there is one.
+        xla_flops: by XLA's cost analysis of the whole step, where XLA compiles it.
     """
 
     model: str
@@ -79,6 +80,12 @@ class FlopRow:
     unknown_ops: int
     products: float = 0.0
     formula: float | None = None
+    xla_flops: float | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What was counted."""
+        return self.model, self.size, self.mode, self.batch
 
 
 @dataclass
@@ -135,6 +142,7 @@ FLOP_COLUMNS = (
     "GFLOP",
     "tf.compat.v1.profiler",
     "difference",
+    "XLA",
     "uncounted ops",
     "products to formula",
 )
@@ -161,7 +169,10 @@ def peak_cells(row: PeakRow) -> tuple[str, ...]:
 
 def flop_cells(row: FlopRow) -> tuple[str, ...]:
     """The cells of a row."""
-    difference = f"{100 * (row.profiler_flops / row.flops - 1):+.1f} %" if row.flops else ""
+
+    def difference(theirs: float | None) -> str:
+        return f"{100 * (theirs / row.flops - 1):+.1f} %" if row.flops and theirs is not None else ""
+
     return (
         row.model,
         row.size,
@@ -169,7 +180,8 @@ def flop_cells(row: FlopRow) -> tuple[str, ...]:
         str(row.batch),
         f"{row.flops / 1e9:,.3f}",
         f"{row.profiler_flops / 1e9:,.3f}",
-        difference,
+        difference(row.profiler_flops),
+        difference(row.xla_flops),
         str(row.unknown_ops),
         f"{100 * (row.products / row.formula - 1):+.2f} %" if row.formula else "",
     )

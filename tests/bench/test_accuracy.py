@@ -12,6 +12,7 @@ from rich.console import Console
 
 from bench import accuracy
 from bench.accuracy_table import AccuracyResults, FlopRow, PeakRow, as_markdown, as_summary, print_tables, verdict
+from bench.xla_costs import xla_flops
 
 MIB = 2**20
 ORDERED = PeakRow("unet", "full", "train", 2, "ordered", 2, 100 * MIB, MIB, 99 * MIB, 99 * MIB, 99 * MIB, 50 * MIB, "how")
@@ -68,6 +69,18 @@ def test_the_summary_has_one_line_for_the_batch_sizes_of_a_model() -> None:
 def test_tensorflows_profiler_counts_a_product() -> None:
     product = tf.function(lambda a: a @ a).get_concrete_function(tf.zeros([256, 256]))
     assert accuracy.profiler_flops(product.graph) == 33_554_432
+
+
+def test_xla_counts_a_product_and_a_loop_body_once() -> None:
+    pytest.importorskip("jaxlib")
+    product = tf.function(lambda a: a @ a)
+    loop = tf.function(lambda a: tf.while_loop(lambda i, _: i < 10, lambda i, b: (i + 1, b @ a), (0, a))[1])
+    assert xla_flops(product, (tf.zeros([256, 256]),)) == 33_554_432
+    assert xla_flops(loop, (tf.zeros([256, 256]),)) == pytest.approx(33_554_432, abs=100)
+
+
+def test_xla_counts_nothing_where_it_cannot_compile() -> None:
+    assert xla_flops(tf.function(lambda a: tf.py_function(lambda b: b, [a], tf.float32)), (tf.zeros([2]),)) is None
 
 
 def test_every_model_has_three_batch_sizes_in_both_sizes() -> None:
