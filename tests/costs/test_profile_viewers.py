@@ -109,12 +109,13 @@ def test_tensorboard_shows_the_graph_with_its_times(profile, tmp_path):
 
             wait_for(lambda: set(STAGES) <= set(texts()))
             opened.evaluate(f"tag => ({ALL})('paper-item').filter(e => e.textContent.trim() === tag).forEach(e => e.click())", profile.name)
-            button = f"({ALL})('#compute-time-radio-button')[0]"
-            wait_for(lambda: opened.evaluate(f"(() => {{ const b = {button}; return b && !b.disabled; }})()"))
-            opened.evaluate(f"(() => {button}.click())()")
             legend = f"(() => ({ALL})('.domainEnd').map(e => e.textContent).join(' '))()"
-            wait_for(lambda: re.search(r"\d\s*(µs|ms|s)\b", opened.evaluate(legend)))
-            opened.screenshot(path=str(tmp_path / "tensorboard.png"))
+            for coloring, unit in (("compute-time", r"(µs|ms|s)"), ("memory", r"([KMG]?B)")):
+                button = f"({ALL})('#{coloring}-radio-button')[0]"
+                wait_for(lambda button=button: opened.evaluate(f"(() => {{ const b = {button}; return b && !b.disabled; }})()"))
+                opened.evaluate(f"(() => {button}.click())()")
+                wait_for(lambda unit=unit: re.search(rf"\d\s*{unit}\b", opened.evaluate(legend)))
+                opened.screenshot(path=str(tmp_path / f"tensorboard-{coloring}.png"))
 
 
 def test_perfetto_shows_threads_operations_and_memory(profile, tmp_path):
