@@ -65,3 +65,24 @@ def test_the_registry_of_ops():
     assert [a.name for a in op_definition("MatMul").input_arg] == ["a", "b"]
     assert op_definition("NoSuchOp") is None
     assert (is_stateful("RandomUniform"), is_stateful("MatMul"), is_stateful("NoSuchOp")) == (True, False, None)
+
+
+def test_a_tape_does_not_record():
+    x = tf.constant(2.0)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        with private.not_recorded():
+            y = x * x
+    assert tape.gradient(y, x) is None
+
+
+def test_tracing_for_xla_is_noticed_and_the_barrier_compiles():
+    seen = []
+
+    def double(x):
+        seen.append(private.is_traced_for_xla())
+        return private.xla_barrier([x, x + x])[1] if seen[-1] else x + x
+
+    assert [float(tf.function(double, jit_compile=compiled)(tf.constant(2.0))) for compiled in (False, True)] == [4.0, 4.0]
+    assert seen == [False, True]
+    assert not private.is_traced_for_xla()

@@ -69,6 +69,16 @@ def add_capture(func_graph: Any, external: Any, internal: Any) -> None:
     func_graph.inputs.append(internal)
 
 
+def set_input(operation: Any, index: int, tensor: Any) -> None:
+    """Let an operation of a live graph read another tensor of the same graph, dtype and, as far as it is known, shape."""
+    operation._update_input(index, tensor)
+
+
+def add_control_inputs(operation: Any, before: list[Any]) -> None:
+    """Let an operation of a live graph wait for others."""
+    operation._add_control_inputs(before)
+
+
 def is_registered(name: str) -> bool:
     """Whether TensorFlow's table of this process has a function of this name."""
     return bool(_private("eager.context").context().has_function(name))
@@ -128,3 +138,20 @@ def set_keywords(concrete_function: Any, keywords: list[str]) -> None:
     """Name the flat arguments, all of which may be given by position."""
     concrete_function._arg_keywords = keywords
     concrete_function._num_positional_args = len(keywords)
+
+
+def not_recorded() -> Any:
+    """A context in which no gradient tape records; the public one is a method of a single tape."""
+    return _private("eager.record").stop_recording()
+
+
+def is_traced_for_xla() -> bool:
+    """Whether what is traced now is to be compiled by XLA (`jit_compile=True`, or a TPU)."""
+    if import_tensorflow().executing_eagerly():
+        return False
+    return bool(_private("ops.control_flow_util").GraphOrParentsInXlaContext(_private("framework.ops").get_default_graph()))
+
+
+def xla_barrier(tensors: list[Any]) -> list[Any]:
+    """The same tensors, none of which XLA computes anything from before all of them are there. Only for what XLA compiles."""
+    return list(importlib.import_module("tensorflow.compiler.tf2xla.ops.gen_xla_ops").xla_optimization_barrier(tensors))
