@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from graphwright.errors import FileFormatError
+from graphwright.replaced_file import replaced_file
 
 _NUMBER = (int, float)
 
@@ -36,15 +35,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, data: Mapping[str, object], *, indent: int | None = None) -> Path:
     """Write an object; a file that was there is replaced as a whole, or stays as it was."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(data, stream, indent=indent, separators=(",", ":") if indent is None else None)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replaced_file(path) as stream:
+        json.dump(data, stream, indent=indent, separators=(",", ":") if indent is None else None)
     return path
 
 

@@ -10,14 +10,13 @@ The format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from graphwright.analyze.directions import Direction
 from graphwright.analyze.profile import OpRun, StepProfile
 from graphwright.errors import ArgumentError
+from graphwright.replaced_file import replaced_file
 
 _COLORS: Mapping[Direction, str] = {
     "forward": "thread_state_running",
@@ -48,20 +47,13 @@ def write_chrome_trace(profile: StepProfile, path: str | Path, *, flows: bool = 
     if target.is_dir() or not target.parent.is_dir():
         what = "is a folder" if target.is_dir() else "lies in a folder that does not exist"
         raise ArgumentError(f"{str(target)!r} {what}", where="argument 'path'", remedy='give a file, such as "trace.json"')
-    handle, new = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write('{"displayTimeUnit": "ns", "otherData": ')
-            stream.write(json.dumps({"step": profile.name, "writer": "graphwright", "step_time_s": profile.step_time_s}))
-            stream.write(', "traceEvents": [\n')
-            for k, event in enumerate(trace_events(profile, flows=flows)):
-                stream.write((",\n" if k else "") + json.dumps(event, separators=(",", ":")))
-            stream.write("\n]}\n")
-        Path(new).chmod(0o644)
-        Path(new).replace(target)
-    except BaseException:
-        Path(new).unlink(missing_ok=True)
-        raise
+    with replaced_file(target) as stream:
+        stream.write('{"displayTimeUnit": "ns", "otherData": ')
+        stream.write(json.dumps({"step": profile.name, "writer": "graphwright", "step_time_s": profile.step_time_s}))
+        stream.write(', "traceEvents": [\n')
+        for k, event in enumerate(trace_events(profile, flows=flows)):
+            stream.write((",\n" if k else "") + json.dumps(event, separators=(",", ":")))
+        stream.write("\n]}\n")
     return target
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -23,6 +21,7 @@ import jinja2
 from markupsafe import Markup
 
 from graphwright.errors import ArgumentError
+from graphwright.replaced_file import replaced_file
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, glue_units
 
 _STYLES = ("theme.css", "report.css", "tables.css")
@@ -105,20 +104,9 @@ def write_page(path: Path, page: str) -> Path:
         raise ArgumentError(f"{path} is a folder", where="argument 'path'", remedy="name the file to write, for example report.html")
     if not path.parent.is_dir():
         raise ArgumentError(f"there is no folder {path.parent}", where="argument 'path'", remedy="create it, or name another")
-    # Written beside its place and renamed, so that a reader sees the old page or the new, never half of one.
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with replaced_file(path) as stream:  # a reader sees the old page or the new, never half of one
+            stream.write(page)
     except OSError as error:
-        raise ArgumentError(f"{path} cannot be written: {error.strerror}", where="argument 'path'") from error
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-            file.write(page)
-        # `mkstemp` makes files for their owner alone; a report is for showing, with the rights of any new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)
-        Path(temporary).replace(path)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
         raise ArgumentError(f"{path} cannot be written: {error.strerror}", where="argument 'path'") from error
     return path

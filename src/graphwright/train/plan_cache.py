@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 
 from graphwright.ir.graph import Graph
+from graphwright.plan.json_file import write_json
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import known_solution
 
@@ -63,13 +64,6 @@ class PlanCache:
     def write(self, key: str, solution: Solution) -> None:
         """Keep a plan."""
         data = {"status": solution.status, "budget_bytes": solution.budget_bytes, "schedule": list(solution.schedule.steps)}
-        temporary = ""
-        try:
+        with contextlib.suppress(OSError):
             self.directory.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=self.directory, suffix=".tmp", delete=False) as file:
-                temporary = file.name
-                json.dump(data, file)
-            Path(temporary).replace(self.path(key))
-        except OSError:
-            if temporary:
-                Path(temporary).unlink(missing_ok=True)
+            write_json(self.path(key), data)
