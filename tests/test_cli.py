@@ -298,6 +298,18 @@ class TestWithTensorFlow:
         assert peaks == sorted(peaks)
         assert len(set(peaks)) == 3
 
+    def test_sweep_shows_plans_and_another_step_beside_it(self, run, steps, tmp_path):
+        page = tmp_path / "sweep.html"
+        feeds = ("--feed", "x=batch,64", "--feed", "y=batch,64")
+        beside = ("--optimized", "70%", "--beside", f"{steps}:train_step")
+        done = run("sweep", f"{steps}:train_step", *feeds, "--batch", "128,256", *beside, "--html", str(page))
+        assert done.exit_code == 0, done.stderr
+        assert "D  " in done.stdout
+        assert "planned for 70%" in done.stdout
+        assert "peak A, C" in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 110
+        assert "planned for 70%" in page.read_text()
+
     def test_an_unbound_dimension_names_the_input(self, run, steps):
         done = run("inspect", f"{steps}:train_step", "--feed", "x=512,64")
         assert done.exit_code == EXIT_ERROR

@@ -28,13 +28,12 @@ from graphwright.command_inputs import (
     AsJson,
     Batch,
     Feeds,
+    Html,
     Mode,
     Target,
     load_target,
     parse_amount,
-    parse_batches,
     parse_feeds,
-    parse_open_feeds,
 )
 from graphwright.command_output import print_error, print_result, write_html
 from graphwright.errors import GraphwrightError, InfeasibleError
@@ -67,7 +66,6 @@ _EDITING = "Change a model"
 
 _Progress = Callable[[float, str], None]
 
-Html = Annotated[Path | None, typer.Option("--html", help="Write the report to this file.", show_default=False)]
 Budget = Annotated[str, typer.Option("--budget", help='Bytes, text such as "2.5GiB", or a share of the unmodified peak: 0.5 or "50%".')]
 
 
@@ -115,28 +113,6 @@ def inspect(
 
 
 cost_commands.add_to(app, _COSTS)
-
-
-@app.command(rich_help_panel=_COSTS)
-def sweep(
-    target: Target,
-    budget: Annotated[str, typer.Option("--budget", help='Bytes, or text such as "8GiB".')],
-    batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1..32",
-    feed: Annotated[
-        list[str] | None,
-        typer.Option("--feed", help="Shape of one input; the word batch, or else the first dimension, is the batch.", show_default=False),
-    ] = None,
-    html: Html = None,
-    as_json: AsJson = False,
-) -> None:
-    """Peak memory against the batch size, and the largest batch that fits the budget."""
-    batches = parse_batches(batch)
-    feeds = parse_open_feeds(feed)
-    amount = parse_amount(budget)
-    loaded = load_target(target)
-    result = gw.sweep(loaded, feeds=feeds, batches=batches, budget=amount)
-    print_result(result, as_json=as_json)
-    write_html(result, html, quiet=as_json)
 
 
 @app.command(rich_help_panel=_MEMORY)

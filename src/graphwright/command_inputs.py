@@ -35,6 +35,7 @@ class Mode(StrEnum):
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=_TARGET_HELP, show_default=False)]
 Batch = Annotated[int | None, typer.Option(min=1, help="Batch size of a Keras model, instead of feeds.", show_default=False)]
 Feeds = Annotated[list[str] | None, typer.Option("--feed", help=_FEED_HELP, show_default=False)]
+Html = Annotated[Path | None, typer.Option("--html", help="Write the report to this file.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 

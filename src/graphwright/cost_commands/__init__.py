@@ -6,10 +6,10 @@ import typer
 
 from graphwright.cost_commands.guards import check, compare
 from graphwright.cost_commands.measured import profile
-from graphwright.cost_commands.static import flops, formulas, max_batch, params, peak, shapes
+from graphwright.cost_commands.static import flops, formulas, max_batch, params, peak, shapes, sweep
 
 
 def add_to(app: typer.Typer, panel: str) -> None:
     """Put the commands into the command line, listed in this panel of its help."""
-    for command in (flops, params, shapes, peak, formulas, max_batch, profile, compare, check):
+    for command in (flops, params, shapes, peak, formulas, sweep, max_batch, profile, compare, check):
         app.command(command.__name__.replace("_", "-"), rich_help_panel=panel)(command)

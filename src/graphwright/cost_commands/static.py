@@ -1,4 +1,4 @@
-"""`flops`, `params`, `peak`, `formulas`, `max-batch`: what is read from the graph."""
+"""`flops`, `params`, `shapes`, `peak`, `formulas`, `sweep`, `max-batch`: what is read from the graph."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from graphwright.command_inputs import (
     EXIT_INFEASIBLE,
     AsJson,
     Batch,
+    Html,
     Mode,
     Target,
     load_target,
+    parse_amount,
+    parse_batches,
     parse_feeds,
     parse_open_feeds,
 )
-from graphwright.command_output import print_result
+from graphwright.command_output import print_result, write_html
 from graphwright.cost_commands.options import (
     BatchFeeds,
     Feeds,
@@ -106,6 +109,41 @@ def formulas(target: Target, feed: BatchFeeds = None, mode: ModeOption = Mode.TR
     from graphwright.costs.formulas import batch_formulas
 
     print_result(batch_formulas(loaded, feeds, mode=mode.value), as_json=as_json)
+
+
+def sweep(
+    target: Target,
+    batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1..32",
+    budget: Annotated[str | None, typer.Option("--budget", help='Bytes, or text such as "8GiB".', show_default=False)] = None,
+    feed: BatchFeeds = None,
+    mode: ModeOption = Mode.TRAIN,
+    optimized: Annotated[
+        str | None,
+        typer.Option(
+            "--optimized",
+            help='Show the peaks with memory-saving plans too: their budget, in bytes, or as a share of each peak: "50%".',
+            show_default=False,
+        ),
+    ] = None,
+    beside: Annotated[
+        list[str] | None, typer.Option("--beside", help="Another target to show beside it; once per target.", show_default=False)
+    ] = None,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """Peak memory against the batch size, also with memory-saving plans or of another model; the largest batch that fits a budget."""
+    batches, feeds = parse_batches(batch), parse_open_feeds(feed)
+    amount = None if budget is None else parse_amount(budget)
+    plans = None if optimized is None else parse_amount(optimized)
+    targets = [(name, load_target(name)) for name in (target, *(beside or ()))]
+    from graphwright.costs.sweep import sweep as sweep_batches
+
+    found = [(name, sweep_batches(loaded, feeds, batches, amount, mode=mode.value, optimized=plans)) for name, loaded in targets]
+    (_, result), *others = found
+    for name, other in others:
+        result = result.beside(**{other.name if other.name not in result.all else name: other})
+    print_result(result, as_json=as_json)
+    write_html(result, html, quiet=as_json)
 
 
 def max_batch(

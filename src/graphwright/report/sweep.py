@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from graphwright.report.page_tables import Cell, Column, Table, bytes_cell
@@ -44,18 +44,35 @@ class SweepResult:
     def beside(self, **others: SweepResult) -> SweepResult:
         """This sweep with others that its table, charts and pages show beside it: the same model without batch norm, for example.
 
+        What the others have beside them comes along.
+
         >>> plain = SweepResult((SweepPoint(1, 300, 100, 0, False),), 0, None, "")
         >>> leaner = SweepResult((SweepPoint(1, 200, 100, 0, False),), 0, None, "")
         >>> print(plain.beside(without_batch_norm=leaner).summary)
         Peak against batch size. this: 300 B at 1. without batch norm: 200 B at 1.
         """
-        named = {name.replace("_", " "): other for name, other in others.items()}
-        return SweepResult(self.points, self.budget_bytes, self.largest_batch, self.how, self.name, {**self.others, **named})
+        named: dict[str, SweepResult] = {}
+        for given, other in others.items():
+            name = given.replace("_", " ")
+            named[name] = replace(other, others={})
+            named |= {f"{name}, {inner}": further for inner, further in other.others.items()}
+        return replace(self, others={**self.others, **named})
 
     @property
     def all(self) -> Mapping[str, SweepResult]:
         """This sweep and the others, by what they are called."""
         return {self.name or "this": self, **self.others}
+
+    def origins(self, labels: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
+        """Whose peaks, and how they were obtained.
+
+        Args:
+            labels: what the sweeps are called, by name; by default their names.
+        """
+        labelled: dict[str, list[str]] = {}
+        for name, sweep in self.all.items():
+            labelled.setdefault(sweep.how, []).append(labels[name] if labels else name)
+        return [(f"peak {', '.join(names)}" if self.others else "peak", how) for how, names in labelled.items()]
 
     @property
     def series(self) -> Mapping[str, Sequence[tuple[float, float]]]:
@@ -102,14 +119,9 @@ class SweepResult:
         return Table("table-sweep", "Peak against batch size", self.verdict, tuple(columns), tuple(rows), (), len(rows))
 
     def __str__(self) -> str:
-        lines = [f"{'batch':>6}  {'peak':>12}  {'resident':>12}" + ("  fits" if self.budget_bytes else "")]
-        for p in self.points:
-            fits = ("  yes" if p.fits else "  no") if self.budget_bytes else ""
-            lines.append(f"{p.batch:>6}  {format_bytes(p.peak_bytes):>12}  {format_bytes(p.resident_bytes):>12}{fits}")
-        if self.budget_bytes:
-            answer = f"largest batch that fits: {self.largest_batch}" if self.largest_batch else "no batch size fits"
-            lines.append(f"budget {format_bytes(self.budget_bytes)}: {answer}")
-        return "\n".join([*lines, f"peaks: {self.how}"])
+        from graphwright.report.terminal_sweep import render_sweep
+
+        return render_sweep(self)
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""

@@ -32,7 +32,7 @@ def sweep_page(sweep: SweepResult) -> str:
         tone="neutral" if not sweep.budget_bytes else "good" if sweep.largest_batch else "bad",
         summary=sweep.summary,
         table=sweep.table(),
-        origins=[("peaks", sweep.how)],
+        origins=sweep.origins(),
         data={
             "roles": ROLES,
             "noLayer": NO_LAYER,

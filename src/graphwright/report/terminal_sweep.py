@@ -1,0 +1,51 @@
+"""Peaks against the batch size as text for a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from graphwright.report.sweep import SweepPoint, SweepResult
+from graphwright.report.terminal_layout import Page, rendered
+from graphwright.report.units import format_bytes, format_bytes_apart, printable
+
+
+def render_sweep(sweep: SweepResult) -> str:
+    """The sweep as plain text, no line longer than 80 columns."""
+    return rendered(print_sweep, sweep)
+
+
+def print_sweep(sweep: SweepResult, console: Console | None = None) -> None:
+    """Print a sweep on `console` (standard output by default), in color where it has colors."""
+    page = Page(console)
+    page.headline(f"{printable(sweep.name)}: {sweep.verdict}" if sweep.name else sweep.verdict)
+    letters = {name: chr(ord("A") + k) for k, name in enumerate(sweep.all)}
+    heads = [f"peak {letter}" for letter in letters.values()] if sweep.others else ["peak"]
+    columns = ("batch", *heads, "resident", *(["fits"] if sweep.budget_bytes else []))
+    page.table("Peak against batch size", columns, _rows(sweep), left=(len(columns) - 1,) if sweep.budget_bytes else ())
+    if sweep.others:
+        page.pairs("Steps", [(letters[name], _told(name, other)) for name, other in sweep.all.items()])
+    page.origins(sweep.origins(letters))
+
+
+def _rows(sweep: SweepResult) -> list[tuple[str, ...]]:
+    points = [{p.batch: p for p in other.points} for other in sweep.all.values()]
+    rows: list[tuple[str, ...]] = []
+    for batch in sorted({batch for of_one in points for batch in of_one}):
+        found = [of_one.get(batch) for of_one in points]
+        resident = "" if found[0] is None else format_bytes(found[0].resident_bytes)
+        fits = ", ".join("" if p is None else "yes" if p.peak_bytes <= sweep.budget_bytes else "no" for p in found)
+        rows.append((f"{batch:,}", *(_peak(p, sweep.budget_bytes) for p in found), resident, *([fits] if sweep.budget_bytes else [])))
+    return rows
+
+
+def _peak(point: SweepPoint | None, budget_bytes: int) -> str:
+    """With as many digits as it takes to tell it from the budget."""
+    if point is None:
+        return ""
+    return format_bytes_apart(point.peak_bytes, budget_bytes)[0] if budget_bytes else format_bytes(point.peak_bytes)
+
+
+def _told(name: str, sweep: SweepResult) -> str:
+    if not sweep.budget_bytes:
+        return printable(name)
+    return f"{printable(name)}; largest batch that fits: {sweep.largest_batch or 'none'}"
