@@ -13,7 +13,7 @@ from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import lower_bound
 from graphwright.report.sweep import SweepPoint, SweepResult
 from graphwright.report.units import format_percent
-from graphwright.train.planning import HOW_PEAK_TRACED, HOW_TIME, map_tasks, solve_with_room
+from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks, solve_with_room
 from graphwright.train.targets import Mode
 
 _TRACED_EACH = 4  # so few sizes are traced: formulas of the shapes take as many traces
@@ -80,7 +80,7 @@ def sweep(
     if optimized is None:
         return result
     goal = format_percent(optimized) if isinstance(optimized, float) else str(optimized)
-    how = f"{HOW_PEAK_TRACED}; with a plan for {goal} each, or as little as was found; {HOW_TIME}"
+    how = f"{HOW_PEAK_TRACED}; with a plan for {goal} each, or as little as was found"
     return result.beside(**{f"planned for {goal}": _result(planned, budget_bytes, how, sized.name)})
 
 
