@@ -1,0 +1,151 @@
+"""Jacobians of a function of several tensors, and products with them.
+
+A function maps a list of n parameter elements (as tensors) to a vector of m residuals. Its Jacobian, m rows by n columns, is found
+
+- **forward**: n tangents at once, vectorized; the work and memory of n evaluations;
+- **reverse**: m cotangents through `tf.GradientTape.jacobian` at once, vectorized; the work and memory of m evaluations;
+- **per sample**: where sample i of the data alone decides row i, each sample's rows come from its own small backward pass, vectorized
+  over the samples; the work of one evaluation per residual of *one sample*, whatever the number of samples.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+tf: Any = importlib.import_module("tensorflow")
+
+JacobianMode = Literal["auto", "forward", "reverse", "per_sample"]
+LeafFunction = Callable[[list[Any]], Any]
+"""Parameter tensors -> a vector of residuals."""
+
+
+def forward_jacobian(function: LeafFunction, leaves: Sequence[Any]) -> tuple[Any, Any]:
+    """The value (m,) and the Jacobian (m, n), by one tangent per parameter element, all at once.
+
+    A backward pass is linear in its cotangent u, so its derivative with respect to u, applied to a tangent, is the Jacobian times that tangent
+    (J. Townsend: A new trick for calculating Jacobian vector products, 2017). It is traced several times faster than vectorized
+    `ForwardAccumulator`s, which do the same operation by operation, and runs as fast.
+
+    >>> x = tf.constant([1.0, 2.0], tf.float64)
+    >>> forward_jacobian(lambda leaves: tf.stack([leaves[0][0] * leaves[0][1]]), [x])[1].numpy().tolist()
+    [[2.0, 1.0]]
+    """
+    with tf.GradientTape(watch_accessed_variables=False) as inner:
+        inner.watch(list(leaves))
+        residuals = function(list(leaves))
+    with tf.GradientTape(watch_accessed_variables=False, persistent=True) as outer:
+        cotangent = tf.zeros_like(residuals)
+        outer.watch(cotangent)
+        gradients = inner.gradient(residuals, list(leaves), output_gradients=cotangent, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
+    columns = outer.jacobian(joined, cotangent, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    return residuals, tf.transpose(columns)
+
+
+def reverse_jacobian(function: LeafFunction, leaves: Sequence[Any]) -> tuple[Any, Any]:
+    """The value (m,) and the Jacobian (m, n), by one cotangent per residual, all at once.
+
+    >>> x = tf.constant([1.0, 2.0], tf.float64)
+    >>> reverse_jacobian(lambda leaves: tf.stack([leaves[0][0] * leaves[0][1]]), [x])[1].numpy().tolist()
+    [[2.0, 1.0]]
+    """
+    with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
+        tape.watch(list(leaves))
+        residuals = function(list(leaves))
+    parts = tape.jacobian(residuals, list(leaves), unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    return residuals, _side_by_side(parts, residuals.shape[0], leaves)
+
+
+def rows_of_jacobian(function: LeafFunction, leaves: Sequence[Any], first: Any, count: int) -> tuple[Any, Any]:
+    """All residuals (m,), and rows `first` to `first + count - 1` of the Jacobian (count, n), by `count` cotangents at once.
+
+    The forward pass runs anew for each block of rows: memory is that of one evaluation and of a block.
+    """
+    with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
+        tape.watch(list(leaves))
+        residuals = function(list(leaves))
+
+    def row(index: Any) -> list[Any]:
+        cotangent = tf.one_hot(index, residuals.shape[0], dtype=residuals.dtype)
+        return tape.gradient(residuals, list(leaves), output_gradients=cotangent, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+    return residuals, _side_by_side(tf.vectorized_map(row, first + tf.range(count)), count, leaves)
+
+
+def per_sample_jacobian(function: Callable[[list[Any], Any], Any], leaves: Sequence[Any], data: Any) -> tuple[Any, Any]:
+    """The value (m,) and the Jacobian (m, n) of a function whose residuals of a sample depend on that sample alone.
+
+    Args:
+        function: parameter tensors and data of c samples -> a vector of c * k residuals, sample by sample.
+        leaves: the parameter tensors.
+        data: a structure of tensors whose first dimension counts the samples.
+    """
+
+    def of_sample(sample: Any) -> tuple[Any, list[Any]]:
+        batch_of_one = tf.nest.map_structure(lambda part: part[tf.newaxis], sample)
+        with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
+            tape.watch(list(leaves))
+            residuals = function(list(leaves), batch_of_one)
+            each = tf.unstack(residuals)
+        rows = [tape.gradient(one, list(leaves), unconnected_gradients=tf.UnconnectedGradients.ZERO) for one in each]
+        return residuals, [tf.stack(parts) for parts in zip(*rows, strict=True)]
+
+    residuals, parts = tf.vectorized_map(of_sample, data)
+    count = math.prod(residuals.shape)
+    return tf.reshape(residuals, [-1]), _side_by_side(parts, count, leaves)
+
+
+def jvp(function: LeafFunction, leaves: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """The value and the Jacobian times a vector, both (m,), in one forward pass.
+
+    >>> x = tf.constant([1.0, 2.0], tf.float64)
+    >>> jvp(lambda leaves: leaves[0] ** 2, [x], [tf.constant([1.0, 0.5], tf.float64)])[1].numpy().tolist()
+    [2.0, 2.0]
+    """
+    with tf.autodiff.ForwardAccumulator(list(leaves), list(tangents)) as accumulator:
+        residuals = function(list(leaves))
+    return residuals, accumulator.jvp(residuals, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+
+def vjp(function: LeafFunction, leaves: Sequence[Any], cotangent: Callable[[Any], Any]) -> tuple[Any, list[Any]]:
+    """The residuals (m,), and the transposed Jacobian times a vector that may depend on them, as tensors like the parameters.
+
+    Args:
+        function: parameter tensors -> a vector of residuals.
+        leaves: the parameter tensors.
+        cotangent: residuals (m,) -> the vector (m,).
+    """
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(list(leaves))
+        residuals = function(list(leaves))
+    seeds = cotangent(residuals)
+    gradients = tape.gradient(residuals, list(leaves), output_gradients=seeds, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    return residuals, gradients
+
+
+def cheapest_mode(parameters: int, residuals: int, residuals_per_sample: int | None) -> Literal["forward", "reverse", "per_sample"]:
+    """The mode with the smallest number of vectors to push through the function.
+
+    Args:
+        parameters: elements of all parameter tensors.
+        residuals: of all samples that are evaluated at once.
+        residuals_per_sample: None where samples are not known to be independent of each other.
+
+    >>> cheapest_mode(3, 250, None), cheapest_mode(500, 20, None), cheapest_mode(500, 2000, 1)
+    ('forward', 'reverse', 'per_sample')
+    """
+    if residuals_per_sample is not None and residuals_per_sample <= parameters:
+        return "per_sample"
+    return "forward" if parameters <= residuals else "reverse"
+
+
+def _side_by_side(parts: Sequence[Any], rows: int, leaves: Sequence[Any]) -> Any:
+    """Jacobians with respect to each tensor as the columns of one matrix."""
+    return tf.concat([tf.reshape(part, [rows, _size(leaf)]) for part, leaf in zip(parts, leaves, strict=True)], axis=1)
+
+
+def _size(tensor: Any) -> int:
+    return math.prod(tensor.shape)

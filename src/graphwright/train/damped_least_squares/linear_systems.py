@@ -1,0 +1,293 @@
+"""Linearized problems and their damped steps: the h that minimizes `|J h + f|**2 + damping * |S h|**2`.
+
+S is a diagonal scale. Each class is one way to hold what a linearization needs and to solve for h:
+
+| class | holds | solves | for |
+|---|---|---|---|
+| `QrSystem` | triangular factor of [J f] | QR of the augmented matrix [R; sqrt(damping) S] | small and ill-conditioned |
+| `CholeskySystem` | Gram matrix (n, n) | Cholesky of the scaled, damped Gram matrix | many residuals, up to some 10,000 parameters |
+| `DualSystem` | J (m, n) | Cholesky of the damped J J' (m, m) | more parameters than residuals |
+| `CgSystem`, `LsmrSystem` | nothing | products with J and J' | large models |
+
+QR sees the condition number of J, the others its square. The first two are folded over chunks of rows: neither holds the Jacobian.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from graphwright.train.damped_least_squares.krylov import conjugate_gradients, lsmr
+from graphwright.train.damped_least_squares.rows import Rows
+
+tf: Any = importlib.import_module("tensorflow")
+
+MethodName = Literal["qr", "cholesky", "dual", "cg", "lsmr"]
+Solve = Callable[[Any], Any]
+
+
+class Linearization(NamedTuple):
+    """A problem linearized at one point.
+
+    Attributes:
+        gradient: of the cost, (n,).
+        column_norms: of the weighted Jacobian, (n,); an estimate where the Jacobian is never formed.
+        residual_norm: length of the weighted residuals, a scalar.
+        factor: what the system needs besides; a tuple of tensors.
+    """
+
+    gradient: Any
+    column_norms: Any
+    residual_norm: Any
+    factor: tuple[Any, ...]
+
+
+class LinearSystem(Protocol):
+    """One way to linearize and to solve for damped steps."""
+
+    name: MethodName
+    smallest_damping: float
+    """Below it rounding would decide the step."""
+    is_exact: bool
+    """Whether steps solve the linear problem to rounding, so that an undamped one tells how far the minimum is."""
+
+    def linearize(self, x: Any) -> Linearization:
+        """The problem at a point x (n,)."""
+        ...
+
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
+        """The damped step h (n,), zero where `free` (n,) is 0 instead of 1; and a solver of (J'J + damping S'S) a = b, if there is one."""
+        ...
+
+    def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
+        """|J step|**2, a scalar."""
+        ...
+
+
+class QrSystem:
+    """QR of the augmented matrix; the Jacobian is reduced to a triangle chunk by chunk.
+
+    The reduction is the sequential TSQR of J. Demmel, L. Grigori, M. Hoemmen, J. Langou (2012): each chunk's rows are put below the triangle so far.
+    Damping by extra rows is that of J. J. Moré: The Levenberg-Marquardt algorithm (1978).
+    """
+
+    name: MethodName = "qr"
+    is_exact = True
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        epsilon = float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
+        self.smallest_damping = (10.0 * rows.layout.size * epsilon) ** 2
+
+    def linearize(self, x: Any) -> Linearization:
+        """The triangle of [J f]."""
+        size = self._rows.layout.size
+
+        def add(triangle: Any, residuals: Any, matrix: Any) -> Any:
+            return tf.linalg.qr(tf.concat([triangle, tf.concat([matrix, residuals[:, tf.newaxis]], axis=1)], axis=0)).r
+
+        triangle = self._rows.fold(x, add, tf.zeros([size + 1, size + 1], x.dtype))
+        right, rotated = triangle[:size, :size], triangle[:size, size]
+        return Linearization(
+            gradient=tf.linalg.matvec(right, rotated, transpose_a=True),
+            column_norms=tf.norm(right, axis=0),
+            residual_norm=tf.norm(triangle[:, size]),
+            factor=(right, rotated),
+        )
+
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
+        """By the triangle of the augmented matrix."""
+        del x
+        right, rotated = at.factor
+        size = right.shape[0]
+        above = tf.concat([right * free, rotated[:, tf.newaxis]], axis=1)
+        below = tf.concat([tf.linalg.diag(tf.sqrt(damping) * scale), tf.zeros([size, 1], right.dtype)], axis=1)
+        triangle = tf.linalg.qr(tf.concat([above, below], axis=0)).r
+        upper, right_side = triangle[:size, :size], triangle[:size, size:]
+
+        def solve(vector: Any) -> Any:
+            half = tf.linalg.triangular_solve(upper, vector[:, tf.newaxis], lower=False, adjoint=True)
+            return tf.linalg.triangular_solve(upper, half, lower=False)[:, 0]
+
+        return -tf.linalg.triangular_solve(upper, right_side, lower=False)[:, 0], solve
+
+    def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
+        """From the triangle."""
+        del x
+        return tf.reduce_sum(tf.square(tf.linalg.matvec(at.factor[0], step)))
+
+
+class CholeskySystem:
+    """Normal equations: the Gram matrix of the Jacobian, summed over chunks, and its Cholesky factor."""
+
+    name: MethodName = "cholesky"
+    is_exact = True
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self.smallest_damping = 10.0 * rows.layout.size * float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
+
+    def linearize(self, x: Any) -> Linearization:
+        """The Gram matrix and the gradient, a chunk at a time."""
+        gram, gradient, squares = gram_matrix(self._rows, x)
+        return Linearization(gradient, tf.sqrt(tf.linalg.diag_part(gram)), tf.sqrt(squares), (gram,))
+
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
+        """By Cholesky; not finite where the matrix is not positive definite."""
+        del x
+        solve = gram_solver(at.factor[0], scale, damping, free)
+        return -solve(at.gradient), solve
+
+    def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
+        """From the Gram matrix."""
+        del x
+        return tf.tensordot(step, tf.linalg.matvec(at.factor[0], step), 1)
+
+
+class DualSystem:
+    """The m by m system of J J', for more parameters than residuals: h = -S^-2 J' (J S^-2 J' + damping)^-1 f."""
+
+    name: MethodName = "dual"
+    is_exact = True
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self.smallest_damping = 10.0 * rows.count * float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
+
+    def linearize(self, x: Any) -> Linearization:
+        """The Jacobian itself, which has fewer rows than columns."""
+
+        def whole(_: Any, residuals: Any, matrix: Any) -> Any:
+            return residuals, matrix
+
+        residuals, matrix = self._rows.fold(x, whole, None)
+        gradient = tf.linalg.matvec(matrix, residuals, transpose_a=True)
+        return Linearization(gradient, tf.norm(matrix, axis=0), tf.norm(residuals), (matrix, residuals))
+
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
+        """By Cholesky of the damped J J'."""
+        del x
+        matrix, residuals = at.factor
+        scaled = matrix * (free / scale)
+        kernel = tf.matmul(scaled, scaled, transpose_b=True)
+        size = tf.reduce_max(tf.linalg.diag_part(kernel))
+        # Damping is relative to columns of length one; what is added must not vanish beside the kernel's entries.
+        shift = tf.maximum(damping, self.smallest_damping * size)
+        root = tf.linalg.cholesky(tf.linalg.set_diag(kernel, tf.linalg.diag_part(kernel) + shift))
+        weights = tf.linalg.cholesky_solve(root, residuals[:, tf.newaxis])[:, 0]
+        return -tf.linalg.matvec(scaled, weights, transpose_a=True) * (free / scale), None
+
+    def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
+        """From the Jacobian."""
+        del x
+        return tf.reduce_sum(tf.square(tf.linalg.matvec(at.factor[0], step)))
+
+
+class _MatrixFreeSystem:
+    """What the two matrix-free systems share: the gradient by one backward pass, column norms from random probes."""
+
+    is_exact = False
+    smallest_damping: float
+
+    def __init__(self, rows: Rows, *, tolerance: float, max_iterations: int, probes: int = 4) -> None:
+        self._rows = rows
+        self._tolerance = tolerance
+        self._max_iterations = max_iterations
+        self._probes = probes
+        self.smallest_damping = 10.0 * float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
+
+    def linearize(self, x: Any) -> Linearization:
+        """Gradient and estimated column norms; nothing is kept besides."""
+        squares = tf.zeros_like(x)
+        for probe in range(self._probes):
+            squares += tf.square(self._rows.random_column_products(x, (7, probe)))
+        norms = tf.sqrt(squares / self._probes)
+        # A probe may miss a column; none counts as shorter than a thousandth of the root mean square.
+        norms = tf.maximum(norms, 1e-3 * tf.sqrt(tf.reduce_mean(tf.square(norms))))
+        return Linearization(self._rows.gradient(x), norms, self._residual_norm(x), ())
+
+    def _residual_norm(self, x: Any) -> Any:
+        residuals = self._rows.residuals(x)
+        return tf.norm(self._rows.loss.weights(residuals)[1] * residuals)
+
+    def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
+        """By one forward pass."""
+        del at
+        return self._rows.squared_norm_along(x, step)
+
+
+class CgSystem(_MatrixFreeSystem):
+    """Conjugate gradients on the damped normal equations, by products with the Gram matrix, a chunk at a time."""
+
+    name: MethodName = "cg"
+
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
+        """By conjugate gradients in the scaled parameters."""
+        inverse = free / scale
+
+        def product(vector: Any) -> Any:
+            return inverse * self._rows.gram_product(x, inverse * vector) + damping * vector
+
+        found = conjugate_gradients(product, -inverse * at.gradient, tolerance=self._tolerance, max_iterations=self._max_iterations)
+        return inverse * found, None
+
+
+class LsmrSystem(_MatrixFreeSystem):
+    """LSMR on the damped least-squares problem itself, by products with the Jacobian and its transpose."""
+
+    name: MethodName = "lsmr"
+
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
+        """By LSMR in the scaled parameters."""
+        del at
+        inverse = free / scale
+        residuals = self._rows.residuals(x)
+        found = lsmr(
+            lambda vector: self._rows.jvp(x, inverse * vector),
+            lambda vector: inverse * self._rows.vjp(x, vector),
+            -self._rows.loss.weights(residuals)[1] * residuals,
+            damping=tf.sqrt(damping),
+            tolerance=self._tolerance,
+            max_iterations=self._max_iterations,
+        )
+        return inverse * found, None
+
+
+def gram_matrix(rows: Rows, x: Any) -> tuple[Any, Any, Any]:
+    """The Gram matrix J'J (n, n), the gradient J'f (n,) and the squares f'f (a scalar), with one chunk of the Jacobian at a time.
+
+    >>> from graphwright.train.damped_least_squares.parameters import flatten_parameters
+    >>> layout, x = flatten_parameters(tf.constant([2.0, 1.0], tf.float64))
+    >>> rows = Rows(lambda p, t: p[0] * t + p[1], layout, data=(tf.constant([0.0, 1.0, 2.0], tf.float64),), chunk_size=2)
+    >>> gram_matrix(rows, x)[0].numpy().tolist()
+    [[5.0, 3.0], [3.0, 3.0]]
+    """
+    size = rows.layout.size
+
+    def add(so_far: tuple[Any, Any, Any], residuals: Any, matrix: Any) -> tuple[Any, Any, Any]:
+        gram, gradient, squares = so_far
+        return (
+            gram + tf.matmul(matrix, matrix, transpose_a=True),
+            gradient + tf.linalg.matvec(matrix, residuals, transpose_a=True),
+            squares + tf.reduce_sum(tf.square(residuals)),
+        )
+
+    return rows.fold(x, add, (tf.zeros([size, size], x.dtype), tf.zeros([size], x.dtype), tf.zeros([], x.dtype)))
+
+
+def gram_solver(gram: Any, scale: Any, damping: Any, free: Any) -> Solve:
+    """A solver of (J'J + damping S'S) a = b for the Gram matrix J'J (n, n), in the subspace where `free` (n,) is 1.
+
+    The matrix is scaled to columns of length one before it is factorized. Where it is not positive definite, the solutions are not finite.
+    """
+    inverse = free / scale
+    scaled = gram * inverse[:, tf.newaxis] * inverse[tf.newaxis, :]
+    root = tf.linalg.cholesky(tf.linalg.set_diag(scaled, tf.linalg.diag_part(scaled) + damping))
+
+    def solve(vector: Any) -> Any:
+        return inverse * tf.linalg.cholesky_solve(root, (inverse * vector)[:, tf.newaxis])[:, 0]
+
+    return solve

@@ -1,0 +1,249 @@
+"""One damped step, and the loop around it: all TensorFlow, nothing of Python between steps.
+
+Bounds: parameters at a bound that the gradient pushes against are held there, and steps of the others are cut off at theirs (the two-metric
+projection of D. P. Bertsekas: Projected Newton methods for optimization problems with simple constraints, 1982). The more a step is damped,
+the more it is a projected gradient step, which descends; so refusals lead to a step that is taken.
+
+Geodesic acceleration (M. K. Transtrum, J. P. Sethna: Improvements to the Levenberg-Marquardt algorithm, 2012): the second derivative of
+the residuals along the step bends it. A step whose correction is longer than `LARGEST_BEND / 2` times itself is refused: the linear model does
+not hold that far.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphwright.train.damped_least_squares.damping import first_scale, loses_influence, updated_damping, updated_scale
+from graphwright.train.damped_least_squares.linear_systems import Linearization, LinearSystem
+from graphwright.train.damped_least_squares.rows import Rows
+from graphwright.train.damped_least_squares.stopping import LARGEST_DAMPING, LIGHT_DAMPING, Status, Tolerances
+
+tf: Any = importlib.import_module("tensorflow")
+
+LARGEST_BEND = 0.75
+_GUARDED_UNTIL = 64.0
+"""Growth of the damping up to which lost influence refuses a step: six refusals in a row; what then still loses it may."""
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """How steps are made.
+
+    Attributes:
+        tolerances: when to stop.
+        first_damping: relative to squared column norms.
+        geodesic: whether steps are bent.
+        guard_influence: whether steps after which a parameter no longer matters are refused.
+        bounds: lower and upper ones (n,) each, or None.
+    """
+
+    tolerances: Tolerances
+    first_damping: float
+    geodesic: bool
+    guard_influence: bool
+    bounds: tuple[Any, Any] | None
+
+
+class _TracedOnce:
+    """A system whose linearization and step are traced once, though the loop has them in several places."""
+
+    def __init__(self, system: LinearSystem) -> None:
+        self.name = system.name
+        self.smallest_damping = system.smallest_damping
+        self.is_exact = system.is_exact
+        self.squared_length = system.squared_length
+        self.linearize = tf.function(system.linearize, autograph=False)
+        self.step = system.step
+
+
+class State(NamedTuple):
+    """Where the loop is: the point, its linearization, the damping, and counts. All tensors."""
+
+    x: Any
+    cost: Any
+    at: Linearization
+    scale: Any
+    damping: Any
+    growth: Any
+    iterations: Any
+    accepted: Any
+    evaluations: Any
+    status: Any
+
+
+class Trial(NamedTuple):
+    """A step that was tried: where it leads, what it was to bring, and whether it may be taken."""
+
+    step: Any
+    target: Any
+    cost: Any
+    predicted: Any
+    promising: Any
+
+
+def minimize(rows: Rows, system: LinearSystem, start: Any, options: LoopOptions) -> State:
+    """Damped steps from `start` (n,) until a tolerance is met."""
+    tolerances = options.tolerances
+    system = _TracedOnce(system)
+    state = tf.while_loop(
+        lambda state: (state.status == 0) & (state.iterations < tolerances.max_iterations),
+        lambda state: (_iterate(rows, system, options, state),),
+        (_begin(rows, system, start, options),),
+        parallel_iterations=1,
+    )[0]
+    return state._replace(status=tf.where(state.status == 0, Status.MAX_ITERATIONS.code, state.status))
+
+
+def undamped_offset(system: LinearSystem, state: State, options: LoopOptions) -> Any:
+    """The relative offset at the point where the loop ended: a scalar, NaN where the system cannot tell."""
+    if not system.is_exact:
+        return tf.constant(np.nan, state.x.dtype)
+    free = _free(state, options)
+    smallest = tf.constant(system.smallest_damping, state.x.dtype)
+    step, _ = system.step(state.x, state.at, state.scale, smallest, free)
+    return _offset(state, step, free)
+
+
+def _begin(rows: Rows, system: LinearSystem, start: Any, options: LoopOptions) -> State:
+    cost, at = rows.cost(start), system.linearize(start)
+    finite = tf.math.is_finite(cost) & _all_finite(at.gradient) & _all_finite(at.column_norms)
+    status = tf.where(finite, tf.where(cost == 0.0, Status.ZERO.code, 0), Status.NOT_FINITE.code)
+    return State(
+        x=start,
+        cost=cost,
+        at=at,
+        scale=first_scale(at.column_norms),
+        damping=tf.constant(options.first_damping, start.dtype),
+        growth=tf.constant(2.0, start.dtype),
+        iterations=tf.constant(0),
+        accepted=tf.constant(0),
+        evaluations=tf.constant(1),
+        status=status,
+    )
+
+
+def _iterate(rows: Rows, system: LinearSystem, options: LoopOptions, state: State) -> State:
+    free = _free(state, options)
+    step, solve = system.step(state.x, state.at, state.scale, state.damping, free)
+    trial = _try(rows, system, options, state, step, solve, free)
+    reduction = state.cost - trial.cost
+
+    def take() -> tuple[Any, Linearization]:
+        at = system.linearize(trial.target)
+        kept = _all_finite(at.gradient) & _all_finite(at.column_norms)
+        steepness = tf.norm(state.at.gradient * free / state.scale), tf.norm(at.gradient * free / state.scale)
+        kept &= (reduction > 0.0) | (steepness[1] <= 0.9 * steepness[0])
+        if options.guard_influence:
+            lost = loses_influence(state.at.column_norms, state.at.residual_norm, at.column_norms, at.residual_norm)
+            kept &= ~lost | (state.growth > _GUARDED_UNTIL)
+        return kept, at
+
+    accepted, at = tf.cond(trial.promising, take, lambda: (tf.constant(False), state.at))
+    gain = tf.where(reduction > 0.0, tf.math.divide_no_nan(reduction, trial.predicted), tf.ones_like(reduction))
+    damping, growth = updated_damping(state.damping, state.growth, gain, accepted)
+    after = State(
+        x=tf.where(accepted, trial.target, state.x),
+        cost=tf.where(accepted, trial.cost, state.cost),
+        at=tf.nest.map_structure(lambda new, old: tf.where(accepted, new, old), at, state.at),
+        scale=tf.where(accepted, updated_scale(state.scale, at.column_norms), state.scale),
+        damping=tf.clip_by_value(damping, system.smallest_damping, LARGEST_DAMPING),
+        growth=growth,
+        iterations=state.iterations + 1,
+        accepted=state.accepted + tf.cast(accepted, tf.int32),
+        evaluations=state.evaluations + (3 if options.geodesic else 1),
+        status=state.status,
+    )
+    return after._replace(status=_status(system, options, state, after, trial, step, free, accepted))
+
+
+def _try(rows: Rows, system: LinearSystem, options: LoopOptions, state: State, step: Any, solve: Any, free: Any) -> Trial:
+    """Bend the step, keep it within bounds, and evaluate it."""
+    steady = _all_finite(step)
+    moved = step
+    if options.geodesic:
+        bend = -0.5 * free * solve(free * rows.curvature_gradient(state.x, step))
+        known = _all_finite(bend)
+        moved = tf.where(known, step + bend, step)
+        steady &= ~known | (2.0 * tf.norm(state.scale * bend) <= LARGEST_BEND * tf.norm(state.scale * step))
+    target = state.x + moved
+    if options.bounds is None:
+        damped = tf.reduce_sum(tf.square(state.scale * step))
+        predicted = 0.5 * system.squared_length(state.x, state.at, step) + state.damping * damped
+    else:
+        target = tf.clip_by_value(target, *options.bounds)
+        moved = target - state.x
+        predicted = -tf.tensordot(state.at.gradient, moved, 1) - 0.5 * system.squared_length(state.x, state.at, moved)
+    cost = rows.cost(target)
+    # Where the reduction drowns in the rounding of the cost, the gradient, which is better resolved, decides once it is known.
+    rounding = float(np.finfo(cost.dtype.as_numpy_dtype).eps) * state.cost
+    drowned = (predicted <= 32.0 * rounding) & (cost <= state.cost + 4.0 * rounding)
+    promising = steady & tf.math.is_finite(cost) & ((cost < state.cost) | drowned) & (predicted > 0.0)
+    return Trial(target - state.x, target, cost, predicted, promising)
+
+
+def _status(
+    system: LinearSystem, options: LoopOptions, state: State, after: State, trial: Trial, step: Any, free: Any, accepted: Any
+) -> Any:
+    """The code of the status, 0 to go on."""
+    tolerances = options.tolerances
+    dtype = state.x.dtype
+    epsilon = float(np.finfo(dtype.as_numpy_dtype).eps)
+    size = tf.norm(state.scale * state.x)
+    moved = _relative(tf.norm(state.scale * trial.step), size)
+    offset = _offset(state, step, free)
+    small_cost = tolerances.cost * state.cost
+    falls_no_more = accepted & (state.cost - trial.cost <= small_cost) & (trial.predicted <= small_cost)
+    negligible = (tf.abs(trial.predicted) <= 2.0 * epsilon * state.cost) | (moved <= epsilon)
+    stuck = ~accepted & (negligible | (state.damping >= LARGEST_DAMPING))
+
+    def undamped() -> tuple[Any, Any]:
+        if not system.is_exact:
+            light = state.damping <= LIGHT_DAMPING
+            nothing = tf.constant(np.inf, dtype)
+            return tf.where(light, offset, nothing), tf.where(light, moved, nothing)
+        full, _ = system.step(state.x, state.at, state.scale, tf.constant(system.smallest_damping, dtype), free)
+        return _offset(state, full, free), _relative(tf.norm(state.scale * full), size)
+
+    def judged() -> Any:
+        full_offset, full_step = undamped()
+        could_fall = 0.5 * tf.square(full_offset * state.at.residual_norm)
+        near = (full_offset <= tolerances.rounding) | (full_step <= tolerances.rounding)
+        code = tf.where(stuck, tf.where(near, Status.PRECISION.code, Status.STALLED.code), 0)
+        code = tf.where((moved <= tolerances.step) & (full_step <= tolerances.step), Status.STEP.code, code)
+        code = tf.where(falls_no_more & (could_fall <= small_cost), Status.COST.code, code)
+        code = tf.where(full_offset <= tolerances.gradient, Status.GRADIENT.code, code)
+        flat = tf.reduce_any((after.at.column_norms <= epsilon * after.scale) & (free > 0.0))
+        return tf.where((code != 0) & (code != Status.STALLED.code) & flat, Status.FLAT.code, code)
+
+    asked = (offset <= tolerances.gradient) | falls_no_more | (moved <= tolerances.step) | stuck
+    code = tf.cond(asked, judged, lambda: tf.constant(0))
+    return tf.where(after.cost == 0.0, Status.ZERO.code, code)
+
+
+def _free(state: State, options: LoopOptions) -> Any:
+    """1 for parameters that may move, 0 for those that the gradient pushes against their bound: (n,)."""
+    if options.bounds is None:
+        return tf.ones_like(state.x)
+    lower, upper = options.bounds
+    held = ((state.x <= lower) & (state.at.gradient > 0.0)) | ((state.x >= upper) & (state.at.gradient < 0.0))
+    return tf.where(held, tf.zeros_like(state.x), tf.ones_like(state.x))
+
+
+def _offset(state: State, step: Any, free: Any) -> Any:
+    """The share of the residuals' length that a step's directions account for; infinite where it is not known."""
+    decrement = -tf.tensordot(state.at.gradient * free, step, 1)
+    return _relative(tf.sqrt(tf.maximum(decrement, 0.0 * decrement)), state.at.residual_norm)
+
+
+def _relative(length: Any, size: Any) -> Any:
+    """Their quotient, infinite where it is not known."""
+    quotient = length / size
+    return tf.where(tf.math.is_finite(quotient), quotient, tf.constant(np.inf, quotient.dtype))
+
+
+def _all_finite(tensor: Any) -> Any:
+    return tf.reduce_all(tf.math.is_finite(tensor))

@@ -1,0 +1,126 @@
+"""A structure of parameter tensors as one vector, and back; the names of the vector's elements."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphwright.errors import ArgumentError
+
+tf: Any = importlib.import_module("tensorflow")
+
+_WHERE = "argument 'params'"
+
+
+@dataclass(frozen=True)
+class ParameterLayout:
+    """Where each tensor of a structure lies in the vector of all parameters.
+
+    Attributes:
+        structure: what `tf.nest.pack_sequence_as` packs into.
+        shapes: one per tensor, in the order of `tf.nest.flatten`.
+        dtype: that of all tensors.
+        labels: one per tensor, such as `params['rate']`.
+
+    >>> layout, vector = flatten_parameters({"rate": 0.5, "heights": np.array([1.0, 2.0])})
+    >>> layout.size, vector.numpy().tolist(), layout.element_name(2)
+    (3, [1.0, 2.0, 0.5], "params['rate']")
+    >>> layout.pack(layout.split(vector))["rate"].numpy()
+    np.float64(0.5)
+    """
+
+    structure: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: Any
+    labels: tuple[str, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of each tensor."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """Elements of all tensors."""
+        return sum(self.sizes)
+
+    def split(self, vector: Any) -> list[Any]:
+        """The tensors, in order, of a vector of all parameters."""
+        if len(self.shapes) == 1:
+            return [tf.reshape(vector, self.shapes[0])]
+        return [tf.reshape(part, shape) for part, shape in zip(tf.split(vector, self.sizes), self.shapes, strict=True)]
+
+    def pack(self, leaves: Sequence[Any]) -> Any:
+        """The structure with these tensors."""
+        return tf.nest.pack_sequence_as(self.structure, list(leaves))
+
+    def join(self, leaves: Sequence[Any]) -> Any:
+        """One vector of tensors shaped like the parameters."""
+        return tf.concat([tf.reshape(leaf, [-1]) for leaf in leaves], axis=0)
+
+    def element_name(self, index: int) -> str:
+        """What the user calls one element of the vector, such as `params['kernel'][2, 0]`."""
+        for label, shape, size in zip(self.labels, self.shapes, self.sizes, strict=True):
+            if index < size:
+                place = np.unravel_index(index, shape) if shape else ()
+                return label + (f"[{', '.join(str(int(i)) for i in place)}]" if shape else "")
+            index -= size
+        raise IndexError(index)
+
+
+def flatten_parameters(params: Any) -> tuple[ParameterLayout, Any]:
+    """The layout of a structure of parameters, and its values as one vector.
+
+    Args:
+        params: a tensor, array or number, or a structure of them (dict, list, tuple), all float64 or all float32. Python numbers
+            count as float64, except beside float32 tensors.
+
+    Raises:
+        ArgumentError: no parameters, other dtypes than float32 and float64, a mixture of both, or values that are not finite.
+    """
+    leaves = tf.nest.flatten(params)
+    if not leaves:
+        raise ArgumentError("there are no parameters", where=_WHERE, remedy="give a tensor, or a structure of tensors, to start from")
+    given = {tf.as_dtype(leaf.dtype) for leaf in leaves if hasattr(leaf, "dtype")}
+    if any(not dtype.is_floating for dtype in given):
+        names = ", ".join(sorted(dtype.name for dtype in given if not dtype.is_floating))
+        raise ArgumentError(f"parameters of type {names}", where=_WHERE, remedy="give float64 or float32")
+    if len(given) > 1:
+        raise ArgumentError(
+            f"parameters of several types: {', '.join(sorted(dtype.name for dtype in given))}",
+            where=_WHERE,
+            remedy="cast all parameters to one type, best float64",
+        )
+    dtype = given.pop() if given else tf.float64
+    if dtype not in (tf.float32, tf.float64):
+        raise ArgumentError(
+            f"parameters of type {dtype.name}", where=_WHERE, cause="steps are found by factorizations", remedy="give float64 or float32"
+        )
+    tensors = [tf.convert_to_tensor(leaf, dtype) for leaf in leaves]
+    layout = ParameterLayout(
+        structure=tf.nest.map_structure(lambda _: 0, params),
+        shapes=tuple(tuple(tensor.shape) for tensor in tensors),
+        dtype=dtype,
+        labels=tuple(_labels(params, "params")),
+    )
+    if layout.size == 0:
+        raise ArgumentError("the parameters have no elements", where=_WHERE)
+    return layout, layout.join(tensors)
+
+
+def _labels(structure: Any, prefix: str) -> list[str]:
+    """One text per leaf, in the order of `tf.nest.flatten`: mappings by sorted key."""
+    if isinstance(structure, Mapping):
+        entries: Mapping[Any, Any] = structure
+        return [label for key in sorted(entries) for label in _labels(entries[key], f"{prefix}[{key!r}]")]
+    if isinstance(structure, list | tuple):
+        items: Sequence[Any] = structure
+        fields: Sequence[str] | None = getattr(structure, "_fields", None)
+        places = [f".{field}" for field in fields] if fields else [f"[{i}]" for i in range(len(items))]
+        return [label for place, item in zip(places, items, strict=True) for label in _labels(item, prefix + place)]
+    return [prefix]
