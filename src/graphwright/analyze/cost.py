@@ -5,7 +5,8 @@ Terms
 small
     A node that touches less than `SMALL_BYTES` in inputs, outputs and workspace. Small
     nodes run whenever they are ready; they take no part in the plan except as
-    dependencies between tasks.
+    dependencies between tasks. A collective is never small: its place in the order
+    decides which device waits for which.
 view
     A node whose output shares storage with its input (`ir.traits.is_view`). A view is no
     task: whoever reads it reads the buffer behind it, its *root*.
@@ -32,7 +33,7 @@ from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import Purity, in_place_pairs, is_control_flow, is_view, resource_of, written_resources
+from graphwright.ir.traits import Purity, in_place_pairs, is_collective, is_control_flow, is_view, resource_of, written_resources
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Buffer, CostGraph, Task
 
@@ -235,6 +236,7 @@ class _Builder:
                 self._touched_bytes(node) >= SMALL_BYTES
                 or node in leaders
                 or is_control_flow(node)
+                or is_collective(node)
                 or (read_directly and not read_directly.isdisjoint(self._resources_written(node)))
             ):
                 grouped.setdefault(node, []).append(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphwright.ir.dtypes import byte_count, element_count
 from graphwright.ir.graph import Node, Value
+from graphwright.ir.traits import is_collective
 
 _REORDERS_FILTER = frozenset(
     "Conv2D _FusedConv2D PadWithFusedConv2D Conv2DBackpropInput Conv3D _FusedConv3D Conv3DBackpropInputV2 "
@@ -15,7 +16,8 @@ def workspace_bytes(node: Node) -> int:
     """Bytes allocated while the node runs and freed at its end.
 
     Batched matrix products repack one matrix of each operand that is transposed or broadcast. Gradients
-    of convolution filters are computed in a blocked layout and copied.
+    of convolution filters are computed in a blocked layout and copied. A collective takes what the others send
+    in chunks, together at most as large as its input.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -27,6 +29,8 @@ def workspace_bytes(node: Node) -> int:
     """
     if node.op_type in ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"):
         return node.outputs[0].nbytes or 0
+    if is_collective(node):
+        return node.inputs[0].nbytes or 0 if node.inputs else 0
     if node.op_type not in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"):
         return 0
     a, b = node.inputs[0], node.inputs[1]

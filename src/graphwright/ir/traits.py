@@ -57,6 +57,13 @@ _STATEFUL_OPS = frozenset(
     "StatefulUniformFullInt StatefulTruncatedNormal StatefulRandomBinomial NonDeterministicInts RngSkip RngReadAndSkip PyFunc "
     "EagerPyFunc PyFuncStateless FakeParam CollectiveReduceV2 NcclAllReduce".split()
 )
+_COLLECTIVES = ("Collective", "NcclAllReduce", "NcclBroadcast", "NcclReduce", "CrossReplicaSum", "AllToAll")
+_NO_EXCHANGE = frozenset({"CollectiveAssignGroupV2", "CollectiveInitializeCommunicator"})
+
+
+def is_collective(node: Node) -> bool:
+    """Whether the node waits for its like on other devices: an all-reduce, a gather, a broadcast."""
+    return node.op_type.startswith(_COLLECTIVES) and node.op_type not in _NO_EXCHANGE
 
 
 def is_view(node: Node) -> bool:
@@ -116,6 +123,8 @@ def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
     match node.op_type:
         case "SelectV2" | "Select":
             return ((1, 0), (2, 0))
+        case "CollectiveReduce" | "CollectiveReduceV2" | "CollectiveReduceV3":
+            return ((0, 0),)
         case "AddN":
             return tuple((k, 0) for k in range(len(node.inputs)))
         case "SoftmaxCrossEntropyWithLogits" | "SparseSoftmaxCrossEntropyWithLogits":

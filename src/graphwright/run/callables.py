@@ -45,6 +45,12 @@ class Step:
         """Pairs of a captured tensor from outside and the tensor that stands for it in the graph."""
         return list(self.concrete.graph.captures)
 
+    @property
+    def call_time_captures(self) -> list[tuple[Any, Any]]:
+        """Pairs of a closure that each call asks for a tensor (the keys of collectives) and the tensor that stands for it."""
+        graph = self.concrete.graph
+        return list(zip(graph.deferred_external_captures, graph.deferred_internal_captures, strict=True))
+
     def variable_handles(self) -> dict[str, Any]:
         """Handles of the variables that the step captures or is given, each once, by a readable name that is unique."""
         named = {id(variable.handle): str(variable.name) for variable in self.concrete.graph.variables}

@@ -356,7 +356,7 @@ def _rebuilt(step: Step, graph_def: Any) -> Step:
     rebuilt = rebuild_concrete_function(
         graph_def,
         inputs=step.argument_names,
-        captures=[(external, internal.name) for external, internal in step.captures],
+        captures=[(external, internal.name) for external, internal in (*step.captures, *step.call_time_captures)],
         outputs=[tensor.name for tensor in concrete.outputs],
         control_outputs=[operation.name for operation in concrete.graph.control_outputs],
         name=step.name,

@@ -14,6 +14,7 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Value, Variable
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.graph_def import from_graph_def, to_graph_def
+from graphwright.source.private_tensorflow import captures_of
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
 
@@ -27,7 +28,8 @@ class Binding:
     """What is needed to make a callable of a graph again.
 
     Attributes:
-        captures: external tensors (variable handles, constants), in the order of the graph's last inputs.
+        captures: external tensors (variable handles, constants) and closures that give one at each call, in the order of the
+            graph's last inputs.
         argument_count: the graph's first inputs are arguments.
         name: of the function.
         function: the `ConcreteFunction` itself: its signature, its variables.
@@ -54,11 +56,11 @@ def from_concrete_function(function: Any, *, planned: bool = True) -> tuple[Grap
     if planned and is_jit_compiled(function):
         raise _compiled_by_xla("the step", f"step {name!r}")
     graph = from_graph_def(func_graph.as_graph_def(add_shapes=True), name=func_graph.name)
-    _drop_shape_attributes(graph)
+    drop_shape_attributes(graph)
     graph.inputs = [graph.value(t.name) for t in func_graph.inputs]
     graph.outputs = [graph.value(t.name) for t in func_graph.outputs]
     graph.control_outputs = [graph[op.name] for op in func_graph.control_outputs]
-    captures = tuple(function.captured_inputs)
+    captures = tuple(captures_of(function))
     argument_count = len(graph.inputs) - len(captures)
     by_handle = {id(v.handle): v for v in func_graph.variables}
     for k, (value, external) in enumerate(zip(graph.inputs[argument_count:], captures, strict=True)):
@@ -68,19 +70,21 @@ def from_concrete_function(function: Any, *, planned: bool = True) -> tuple[Grap
         behind = variable_behind(external)
         if variable is not None:
             name_of_variable = str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
-            graph.variables[value] = Variable(name_of_variable, *_types_of(variable.shape, variable.dtype), bool(variable.trainable))
+            graph.variables[value] = Variable(name_of_variable, *types_of(variable.shape, variable.dtype), bool(variable.trainable))
         elif behind is not None:
-            graph.variables[value] = Variable(f"resource_{k}", *_types_of(*behind), False)
+            graph.variables[value] = Variable(f"resource_{k}", *types_of(*behind), False)
     if planned:
         _refuse_unsupported(graph)
     return graph, Binding(captures, argument_count, name, function)
 
 
-def _types_of(shape: Any, dtype: Any) -> tuple[DType, Shape]:
+def types_of(shape: Any, dtype: Any) -> tuple[DType, Shape]:
+    """The IR's words for a `tf.DType` and a `tf.TensorShape`."""
     return dtype_from_number(dtype.as_datatype_enum), tuple(shape.as_list()) if shape.rank is not None else None
 
 
-def _drop_shape_attributes(graph: Graph) -> None:
+def drop_shape_attributes(graph: Graph) -> None:
+    """Forget the shapes that TensorFlow wrote as attributes, so that other shapes can be inferred."""
     for body in bodies(graph):
         for node in body.nodes:
             if node.op_type != "_Arg":  # the shapes of arguments are what tracing a call starts from

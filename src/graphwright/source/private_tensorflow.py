@@ -59,11 +59,27 @@ def copy_handle_data(source: Any, target: Any) -> None:
     _private("ops.handle_data_util").copy_handle_data(source, target)
 
 
+def captures_of(function: Any) -> list[Any]:
+    """What a `ConcreteFunction` captures, in order: tensors, and closures that each call asks anew.
+
+    The keys of collectives are such: their workers count the calls.
+    """
+    return list(function._captured_inputs)
+
+
 def add_capture(func_graph: Any, external: Any, internal: Any) -> None:
-    """Append `internal` to the inputs, as the place of a tensor from outside."""
+    """Append `internal` to the inputs, as the place of a tensor from outside, or of what a closure of `captures_of` gives at each call.
+
+    Closures come last, as TensorFlow appends them.
+    """
     # Not `FuncGraph.add_capture`: it keys by the identity of the tensor from outside, so a tensor captured by two
     # placeholders would lose one of them.
     captures = func_graph.function_captures
+    if callable(external):
+        key = ("call time", id(external))
+        captures.add_or_replace(key=key, external=external, internal=internal, tracetype=external.output_spec, is_by_ref=True)
+        func_graph.inputs.append(internal)
+        return
     key = id(external) if id(external) not in captures.by_val_external else (id(external), internal.name)
     captures.add_or_replace(key=key, external=external, internal=internal, is_by_ref=False)
     func_graph.inputs.append(internal)

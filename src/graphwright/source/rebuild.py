@@ -53,6 +53,7 @@ def rebuild_concrete_function(
         inputs: names of the placeholder tensors of the arguments (`"x:0"`), in the order of the flattened arguments.
         captures: pairs of a tensor from outside (an eager tensor, such as `variable.handle`, or a captured constant)
             and the name of the tensor that stands for it inside. Handle data is copied, so that shapes stay known.
+            A closure of TensorFlow's own, which each call asks for the value, may stand for the tensor.
         outputs: names of the output tensors, in the order of the flattened structured outputs.
         control_outputs: names of nodes that run although no output needs them.
         structured_input_signature: `(args, kwargs)` of `tf.TypeSpec`, as `ConcreteFunction.structured_input_signature`.
@@ -107,7 +108,8 @@ def rebuild_concrete_function(
         func_graph.inputs = [tensor_of(tensor_name) for tensor_name in inputs]
         for external, tensor_name in captures:
             internal = tensor_of(tensor_name)
-            private.copy_handle_data(external, internal)
+            if not callable(external):
+                private.copy_handle_data(external, internal)
             private.add_capture(func_graph, external, internal)
         func_graph.outputs = [tensor_of(tensor_name) for tensor_name in outputs]
         func_graph.control_outputs = [func_graph.get_operation_by_name(node_name) for node_name in control_outputs]
@@ -151,7 +153,7 @@ def _state_shapes_of_reads(nodes: Iterable[Any], captures: Sequence[tuple[Any, s
 
     The handle data of a placeholder can only be set when the node exists, and its consumers are inferred in the same import.
     """
-    variables = {_node_of(tensor_name): variable_behind(external) for external, tensor_name in captures}
+    variables = {_node_of(tensor_name): variable_behind(external) for external, tensor_name in captures if not callable(external)}
     for node in nodes:
         if node.op == "ReadVariableOp" and "_output_shapes" not in node.attr:
             variable = variables.get(_node_of(node.input[0]))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from graphwright.analyze.loops import LoopCosts, loop_costs
-from graphwright.ir.graph import Graph
+from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits import Purity, is_control_flow
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function
@@ -34,6 +34,12 @@ class FlatStep:
     binding: Binding
     purity: Purity
     loops: LoopCosts
+
+    def located(self, arguments: Sequence[Any] | None = None) -> dict[Value, str]:
+        """The devices of the graph's inputs, as TensorFlow names them: of captures, and of the arguments of an example call."""
+        tensors = (*(arguments or ()), *([None] * (self.binding.argument_count - len(arguments or ()))), *self.binding.captures)
+        devices = {value: str(getattr(tensor, "device", "")) for value, tensor in zip(self.graph.inputs, tensors, strict=True)}
+        return {value: device for value, device in devices.items() if device}
 
 
 def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = None) -> FlatStep:

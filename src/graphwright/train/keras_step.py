@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, Literal
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
+from graphwright.train.distribution.keras_model import on_replicas, one_replica, strategy_of
 
 
 def is_keras_model(target: Any) -> bool:
@@ -19,7 +21,7 @@ def check_trainable(model: Any) -> None:
 
     Raises:
         ArgumentError: it is not compiled, or not built.
-        UnsupportedError: it is to be compiled by XLA, run eagerly, or distributed.
+        UnsupportedError: it is to be compiled by XLA, run eagerly, or was made under a strategy without one joint graph.
     """
     where = f"model {model.name!r}"
     keras = import_keras()
@@ -32,6 +34,7 @@ def check_trainable(model: Any) -> None:
             cause="its loss and its optimizer are not known",
             remedy="call model.compile(...) first",
         )
+    strategy_of(model)
     if model.run_eagerly:
         raise UnsupportedError("the model runs eagerly", where=where, remedy="compile it with run_eagerly=False: there is no graph to plan")
     if model.jit_compile and not jit_compile_is_automatic(model):
@@ -66,15 +69,23 @@ def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
         return infer
     check_trainable(model)
 
+    step = on_replicas(strategy_of(model), lambda data: model.train_step(data))
+
     @tf.function
     def train(data: Any) -> Any:
-        return model.train_step(data)
+        return step(data)
 
     return train
 
 
 def build_for_training(model: Any, data: Any) -> None:
     """Make all variables of the model, its optimizer and its metrics, so that none is made inside a traced step."""
+    strategy = strategy_of(model)
+    with strategy.scope() if strategy is not None else nullcontext():
+        _build(model, one_replica(strategy, data))
+
+
+def _build(model: Any, data: Any) -> None:
     if not all(layer.built for layer in model._flatten_layers()) or not model.optimizer.built or not metrics_are_built(model):
         model._symbolic_build(data_batch=data)
     if not model.optimizer.built:

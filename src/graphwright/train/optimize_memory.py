@@ -16,6 +16,7 @@ from graphwright.run.call_options import grappler_disabled
 from graphwright.run.callables import split_inputs
 from graphwright.run.verify import verify as verify_steps
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.train.distribution.keras_model import repair_for_workers, spans_workers, steps_of, strategy_of
 from graphwright.train.keras_step import build_for_training, check_trainable, is_keras_model, keras_step
 from graphwright.train.plan_cache import PlanCache, default_directory
 from graphwright.train.planning import Planned, plan_step
@@ -192,7 +193,8 @@ def optimize_memory(
     Args:
         step: a `tf.function`, a `ConcreteFunction`, or a compiled Keras model.
         budget: all that the step may hold on the device at once, resident variables included: bytes (int), a share of the
-            unmodified peak (float below 1), or text such as "2.5GiB" or "60%".
+            unmodified peak (float below 1), or text such as "2.5GiB" or "60%". Where the step runs on several devices, it
+            is what each of them may hold.
         inputs: example arguments of one call; then the plan is made (and verified) now instead of at the first call.
         feeds: shapes by argument name, instead of inputs; then the plan is made now and verified at the first call.
         verify: run the first step of a new plan both ways, compare all outputs and variables, put the variables back,
@@ -263,23 +265,17 @@ def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds
     """Let `fit` and `train_on_batch` of a compiled model run an optimized step."""
     tf = import_tensorflow()
     check_trainable(model)
-    if type(model.distribute_strategy).__name__ not in ("_DefaultDistributionStrategy", "_DefaultDistributionStrategyV1"):
-        raise ArgumentError(
-            f"the model was made under {type(model.distribute_strategy).__name__}",
-            where=f"model {model.name!r}",
-            remedy="use one device: distribution strategies are not supported yet",
-        )
+    strategy = strategy_of(model)
     if model.jit_compile:
         model.jit_compile = False  # it was left to Keras: `check_trainable` refuses an explicit True
     optimized = OptimizedStep(keras_step(model, "train"), budget, **options)
 
+    def train_step(data: Any) -> Any:
+        build_for_training(model, data)
+        return optimized(data)
+
     def train_function(iterator: Any) -> Any:
-        logs: Any = None
-        for _ in range(model.steps_per_execution):
-            data = next(iterator)
-            build_for_training(model, data)
-            logs = optimized(data)
-        return logs
+        return steps_of(model, iterator, train_step)
 
     def make_train_function(force: bool = False) -> Any:
         if model.train_function is None or force:
@@ -289,10 +285,12 @@ def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds
     # `compile` sets `train_function` to None and `fit` asks `make_train_function` for it, so both stay in charge.
     model.make_train_function = make_train_function
     model.train_function = None
+    if spans_workers(strategy):
+        repair_for_workers(model, strategy)
     model.memory_plan = lambda: optimized.plan
     model.optimized_step = optimized
     if inputs is not None:
-        data = tf.nest.map_structure(tf.convert_to_tensor, inputs)
+        data = tf.nest.map_structure(lambda x: x if isinstance(x, tf.distribute.DistributedValues) else tf.convert_to_tensor(x), inputs)
         build_for_training(model, data)
         optimized.prepare(trace(keras_step(model, "train"), inputs=(data,)), _signature((data,), {}), example=((data,), {}))
     elif feeds is not None:
@@ -315,13 +313,18 @@ def _signature(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     tf = import_tensorflow()
     structure = (args, dict(kwargs))
     leaves: list[Any] = []
-    for leaf in tf.nest.flatten(structure):
+    # A value per replica counts by its parts, each with its shape.
+    for leaf in tf.nest.flatten(tf.nest.map_structure(_parts, structure)):
         shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
         if shape is not None and dtype is not None:
             leaves.append((tuple(shape), str(getattr(dtype, "name", dtype))))
         else:
             leaves.append(leaf if isinstance(leaf, int | float | bool | str | bytes | None) else id(leaf))
     return (tuple(kwargs), tuple(leaves))
+
+
+def _parts(leaf: Any) -> Any:
+    return list(leaf.values) if isinstance(leaf, import_tensorflow().distribute.DistributedValues) else leaf
 
 
 def _signature_of_shapes(target: Target) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from graphwright.plan.solve import curve, known_solution, solve
 from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.source.concrete_function import to_concrete_function
+from graphwright.train.distribution.devices import find_placement
+from graphwright.train.distribution.parts import Part, join, lanes, same_work, split
 from graphwright.train.flatten import FlatStep, flatten
 from graphwright.train.plan_cache import PlanCache, fingerprint
 from graphwright.train.summary import (
@@ -86,38 +88,82 @@ def plan_step(
     """
     flat = flatten(target.function, target.shapes_by_position)
     tasks = map_tasks(flat)
-    costs = tasks.costs
-    original = simulate(costs, Schedule(costs.order))
-    budget_bytes = parse_budget(budget, original.peak_bytes)
+    parts = split(tasks, find_placement(flat.graph, flat.located(target.arguments)))
+    originals = [simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes for part in parts]
+    original_bytes = max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted)
+    budget_bytes = parse_budget(budget, original_bytes)
     if earlier is not None and not isinstance(budget, int):
         budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)  # a share is one of the largest batch, not of the last, smaller one
     how = {"peak": HOW_PEAK, "overhead": HOW_TIME}
     if flat.loops.notes:
         how["loops"] = "; ".join(flat.loops.notes)
-    solution = _reuse(tasks, earlier, budget_bytes) if earlier is not None else None
+    key = fingerprint(flat.graph, budget_bytes, time_limit_s) if cache is not None else ""
+    solutions: list[Solution] = []
+    for k, part in enumerate(parts):
+        alike = next((s for p, s in zip(parts, solutions, strict=False) if part.budgeted and same_work(p, part)), None)
+        solution = known_solution(part.tasks.costs, alike.schedule, budget_bytes) if alike is not None else None
+        if solution is not None:
+            pass
+        elif not part.budgeted:
+            unlimited = simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes
+            solution = known_solution(part.tasks.costs, Schedule(part.tasks.costs.order), unlimited)
+            assert solution is not None
+        else:
+            part_key = key if not part.device else f"{key}-{k}"
+            solution = _solve_part(part, len(flat.graph), budget_bytes, time_limit_s / len(parts), progress, cache, part_key, earlier, how)
+        if solution.status == "infeasible":
+            raise infeasible(part.tasks, solution, budget_bytes, originals[k])
+        solutions.append(solution)
+    worst = max((k for k, part in enumerate(parts) if part.budgeted), key=lambda k: (originals[k], -k))
+    part, solution = parts[worst], solutions[worst]
+    if part.device:
+        how["devices"] = "the budget holds for each device; " + ", ".join(
+            f"{p.device} {format_bytes(s.peak_bytes)}" + (" (host, without a budget)" if not p.budgeted else "")
+            for p, s in zip(parts, solutions, strict=True)
+        )
+    plan = make_memory_plan(target, part.tasks, solution, originals[worst], how, flat.loops)
+    plan = replace(plan, curve=_curve(part.tasks.costs, solution, originals[worst], curve_points, time_limit_s))
+    schedule = join(parts, [s.schedule for s in solutions])
+    leaders = tuple(tasks.costs.tasks[t].name for t in schedule.steps)
+    return Planned(follow_schedule(flat, tasks, schedule, lanes(parts)), plan, leaders)
+
+
+def _solve_part(
+    part: Part,
+    node_count: int,
+    budget_bytes: int,
+    time_limit_s: float,
+    progress: Progress | None,
+    cache: PlanCache | None,
+    key: str,
+    earlier: Planned | None,
+    how: dict[str, str],
+) -> Solution:
+    """A plan for one device: an earlier one, one that is kept on disk, or a new one."""
+    costs = part.tasks.costs
+    solution = _reuse(part.tasks, earlier, budget_bytes) if earlier is not None else None
     if solution is not None:
         how["plan"] = "taken over from the step's plan for other shapes"
-    key = fingerprint(flat.graph, budget_bytes, time_limit_s) if cache is not None else ""
-    if solution is None and cache is not None:
+        return solution
+    if cache is not None:
         solution = cache.read(key, costs)
         if solution is not None:
             how["plan"] = f"read from the plan cache ({cache.path(key)})"
-    if solution is None:
-        solution = solve_with_room(costs, len(flat.graph), budget_bytes, time_limit_s, progress)
-        how["plan"] = ", ".join(f"{k} {v}" for k, v in solution.notes.items())
-        if cache is not None and solution.status != "infeasible":
-            cache.write(key, solution)
-    if solution.status == "infeasible":
-        raise infeasible(tasks, solution, budget_bytes, original.peak_bytes)
-    plan = make_memory_plan(target, tasks, solution, original.peak_bytes, how, flat.loops)
-    plan = replace(plan, curve=_curve(costs, solution, original.peak_bytes, curve_points, time_limit_s))
-    leaders = tuple(costs.tasks[t].name for t in solution.schedule.steps)
-    return Planned(follow_schedule(flat, tasks, solution.schedule), plan, leaders)
+            return solution
+    solution = solve_with_room(costs, node_count, budget_bytes, time_limit_s, progress)
+    how["plan"] = ", ".join(f"{k} {v}" for k, v in solution.notes.items())
+    if cache is not None and solution.status != "infeasible":
+        cache.write(key, solution)
+    return solution
 
 
-def follow_schedule(flat: FlatStep, tasks: TaskMap, schedule: Schedule) -> Any:
-    """The `ConcreteFunction` that runs the tasks in this order. The graph of the flat step, from which `tasks` was made, is rewritten."""
-    apply_schedule(tasks, schedule)
+def follow_schedule(flat: FlatStep, tasks: TaskMap, schedule: Schedule, lanes: Sequence[int] | None = None) -> Any:
+    """The `ConcreteFunction` that runs the tasks in this order. The graph of the flat step, from which `tasks` was made, is rewritten.
+
+    Args:
+        lanes: per task, the number of the device that runs it, where there are several: each keeps its own order.
+    """
+    apply_schedule(tasks, schedule, lanes=lanes)
     order_branches(flat.graph)
     return to_concrete_function(flat.graph, flat.binding)
 

@@ -8,7 +8,8 @@ Small nodes and views stay free: they touch next to nothing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.ir.attributes import Attribute
@@ -20,7 +21,16 @@ from graphwright.transform.dead_code import remove_dead_code
 RECOMPUTED_FROM = "_graphwright_recomputed_from"
 
 
-def apply_schedule(tasks: TaskMap, schedule: Schedule, *, fix_order: bool = True) -> dict[int, tuple[Node, ...]]:
+def apply_schedule(
+    tasks: TaskMap,
+    schedule: Schedule,
+    *,
+    fix_order: bool = True,
+    ordered_from: int = 0,
+    behind: Sequence[Node] = (),
+    unordered: AbstractSet[Node] = frozenset(),
+    lanes: Sequence[int] | None = None,
+) -> dict[int, tuple[Node, ...]]:
     """Rewrite `tasks.graph` in place so that it runs `schedule`.
 
     A repeat of a task becomes a clone named `recomputed/<name>` with the attribute
@@ -29,6 +39,10 @@ def apply_schedule(tasks: TaskMap, schedule: Schedule, *, fix_order: bool = True
     Args:
         fix_order: chain the steps by control edges. Without it the executor may run
             recomputations early, and the peak is not the planned one.
+        ordered_from: the position of the first step that is chained; steps before it stay as free as they were.
+        behind: nodes that the first chained step waits for.
+        unordered: nodes that no control edge may lead to or from; their steps are left out of the chain.
+        lanes: per task, the number of the device that runs it: each device's steps are a chain of their own. One chain without it.
 
     Returns:
         The nodes of each step, by its position in the schedule.
@@ -49,7 +63,12 @@ def apply_schedule(tasks: TaskMap, schedule: Schedule, *, fix_order: bool = True
     rewriter.reroute_outputs()
     graph = tasks.graph
     if fix_order:
-        _chain(graph, [steps[k] for k in range(len(schedule.steps))])
+        chains: dict[int, list[tuple[Node, ...]]] = {}
+        for k, t in enumerate(schedule.steps[ordered_from:], start=ordered_from):
+            if unordered.isdisjoint(steps[k]):
+                chains.setdefault(lanes[t] if lanes is not None else 0, [tuple(behind)] if behind else []).append(steps[k])
+        for chain in chains.values():
+            _chain(graph, chain)
     remove_dead_code(graph)  # views that everybody left for a clone's; they would hold the buffer
     graph.sort_nodes(topological_order(graph))
     return steps

@@ -1,0 +1,97 @@
+"""Which device runs a node, as far as the graph and the places of its inputs tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphwright.errors import UnsupportedError
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import called_functions, resource_of
+from graphwright.ir.walk import topological_order
+
+_DEVICE = re.compile(r"(?:^|/|device:)(CPU|GPU|TPU):(\d+)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The devices of a step.
+
+    Attributes:
+        devices: those that keep a budget, as "GPU:1", in order; after them "CPU:0" as a host, where accelerators do the work.
+        budgeted: how many of them keep a budget.
+        of_node: per node, the number of its device.
+        of_input: per input of the graph whose place is known, the number of its device.
+    """
+
+    devices: tuple[str, ...]
+    budgeted: int
+    of_node: Mapping[Node, int]
+    of_input: Mapping[Value, int]
+
+
+def short_name(device: str) -> str:
+    """Type and number of a device; "" for one that is not said in full.
+
+    >>> short_name("/job:localhost/replica:0/task:0/device:CPU:1"), short_name("/gpu:0"), short_name("/job:worker")
+    ('CPU:1', 'GPU:0', '')
+    """
+    found = _DEVICE.search(device)
+    return f"{found[1].upper()}:{found[2]}" if found else ""
+
+
+def find_placement(graph: Graph, located: Mapping[Value, str]) -> Placement | None:
+    """Where the nodes of a flat graph run, or None where one device does all the work.
+
+    A node that names no device follows the resource it uses, then its first input; TensorFlow's placer does much the same.
+
+    Args:
+        located: the device of inputs of the graph (the handles of variables, captured tensors), as TensorFlow names it.
+
+    Raises:
+        UnsupportedError: a loop or a branch holds work for several devices.
+    """
+    names = {value: short_name(device) for value, device in located.items()}
+    named = {short_name(node.device) for node in graph.nodes} | {name for value, name in names.items() if value in graph.variables}
+    named.discard("")
+    accelerators = sorted((name for name in named if not name.startswith("CPU")), key=_by_number)
+    workers = accelerators or sorted(named, key=_by_number)
+    if len(workers) < 2:
+        return None
+    devices = (*workers, "CPU:0") if accelerators else tuple(workers)
+    number = {name: k for k, name in enumerate(devices)}
+    host = len(devices) - 1 if accelerators else 0
+    of_input = {value: number.get(name, host) for value, name in names.items() if name}
+    of_node: dict[Node, int] = {}
+    for node in topological_order(graph):
+        name = short_name(node.device) or _device_inside(graph, node)
+        if name:
+            of_node[node] = number.get(name, host)
+            continue
+        resources = [resource_of(v) for v in node.inputs if v.dtype.name == "resource"]
+        places = [of_input[v] for v in (*resources, *node.outputs) if v in of_input]
+        places += [of_node[v.producer] for v in node.inputs if v.producer in of_node and v.producer.op_type != "Const"]
+        of_node[node] = places[0] if places else 0
+    return Placement(devices, len(workers), of_node, of_input)
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    kind, _, number = name.partition(":")
+    return kind, int(number)
+
+
+def _device_inside(graph: Graph, node: Node) -> str:
+    """The device that the bodies of control flow name; "" where they name none."""
+    bodies = [graph.functions[name].body for name in called_functions(node) if name in graph.functions]
+    found = {short_name(inner.device) for body in bodies for inner in body.nodes} - {""}
+    accelerators = {name for name in found if not name.startswith("CPU")}
+    found = accelerators or found
+    if len(found) > 1:
+        raise UnsupportedError(
+            f"a loop or a branch spans the devices {', '.join(sorted(found, key=_by_number))}",
+            where=f"node {node.name!r} ({node.op_type})",
+            cause="strategy.run is called inside tf.while_loop, tf.cond or a for loop that AutoGraph converts",
+            remedy="optimize the step that the loop repeats, and call it from a Python loop",
+        )
+    return found.pop() if found else ""

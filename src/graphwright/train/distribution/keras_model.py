@@ -1,0 +1,111 @@
+"""What a compiled Keras model needs to be trained under a `tf.distribute` strategy.
+
+Keras 3 trains under `MirroredStrategy`. Under `MultiWorkerMirroredStrategy` its `fit` and `evaluate` fail before the first
+step: the batch from which it would build the model is not taken out of its `PerReplica`, and the metrics, which are
+scalars, are averaged along an axis that they do not have. Here both are done right, for both strategies in one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphwright.errors import UnsupportedError
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_DEFAULT = ("_DefaultDistributionStrategy", "_DefaultDistributionStrategyV1")
+
+
+def strategy_of(model: Any) -> Any:
+    """The strategy under which the model was made, or None for one device.
+
+    Raises:
+        UnsupportedError: its training step is not one graph: parameter servers.
+    """
+    strategy = model.distribute_strategy
+    if type(strategy).__name__ in _DEFAULT:
+        return None
+    tf = import_tensorflow()
+    if isinstance(strategy, tf.distribute.experimental.ParameterServerStrategy):
+        raise UnsupportedError(
+            "the model was made under ParameterServerStrategy",
+            where=f"model {model.name!r}",
+            cause="its variables live on other machines, which run steps of their own",
+            remedy="use MirroredStrategy or MultiWorkerMirroredStrategy",
+        )
+    return strategy
+
+
+def spans_workers(strategy: Any) -> bool:
+    """Whether other processes take part."""
+    return strategy is not None and bool(getattr(strategy.extended, "_in_multi_worker_mode", bool)())
+
+
+def on_replicas(strategy: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of one batch that runs the step on every replica and reduces what it returns, as Keras does."""
+    if strategy is None:
+        return step
+    tf = import_tensorflow()
+
+    def run(data: Any) -> Any:
+        outputs = strategy.run(step, args=(data,))
+        if spans_workers(strategy):
+            return tf.nest.map_structure(lambda value: strategy.reduce("MEAN", value, axis=None), outputs)
+        locally = strategy.experimental_local_results
+        first = isinstance(strategy, tf.distribute.TPUStrategy)
+        return tf.nest.map_structure(lambda value: locally(value)[0] if first else tf.reduce_mean(locally(value), axis=0), outputs)
+
+    return tf.autograph.experimental.do_not_convert(run)
+
+
+def one_replica(strategy: Any, data: Any) -> Any:
+    """The share of a batch that the first local replica gets."""
+    if strategy is None:
+        return data
+    tf = import_tensorflow()
+    return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], data)
+
+
+def repair_for_workers(model: Any, strategy: Any) -> None:
+    """Let `fit`, `train_on_batch` and `evaluate` of a model work where other processes take part."""
+    tf = import_tensorflow()
+
+    def maybe_symbolic_build(iterator: Any = None, data_batch: Any = None) -> None:
+        if iterator is not None:
+            data_batch = next((one_replica(strategy, next(batches)) for _, _, batches in iterator), None)
+        if data_batch is not None:
+            with strategy.scope():
+                model._symbolic_build(data_batch=data_batch)
+
+    test_step = tf.function(on_replicas(strategy, lambda data: model.test_step(data)), reduce_retracing=True)
+
+    def test_function(iterator: Any) -> Any:
+        return steps_of(model, iterator, test_step)
+
+    def make_test_function(force: bool = False) -> Any:
+        if model.test_function is None or force:
+            model.test_function = test_function
+        return model.test_function
+
+    model._maybe_symbolic_build = maybe_symbolic_build
+    model.make_test_function = make_test_function
+    model.test_function = None
+
+
+def steps_of(model: Any, iterator: Any, step: Callable[[Any], Any]) -> Any:
+    """As many steps as the model is to make per call; the logs of the last one.
+
+    Raises:
+        StopIteration: there is no batch left for even one.
+    """
+    tf = import_tensorflow()
+    logs: Any = None
+    for number in range(model.steps_per_execution):
+        try:
+            data = next(iterator)
+        except (StopIteration, tf.errors.OutOfRangeError):
+            if number:
+                break  # the epoch ends within these steps: those that ran count
+            raise
+        logs = step(data)
+    return logs
