@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from graphwright import train as train
     from graphwright.analyze.formula import Formula as Formula
     from graphwright.analyze.measurement import Measurement as Measurement
     from graphwright.costs.baseline import read_costs as read_costs
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from graphwright.costs.shapes import infer_shapes as infer_shapes
     from graphwright.costs.sweep import sweep as sweep
     from graphwright.errors import ArgumentError as ArgumentError
+    from graphwright.errors import AssumedSizeWarning as AssumedSizeWarning
+    from graphwright.errors import CheckpointWarning as CheckpointWarning
     from graphwright.errors import FileFormatError as FileFormatError
     from graphwright.errors import GraphError as GraphError
     from graphwright.errors import GraphwrightError as GraphwrightError
@@ -62,6 +65,10 @@ if TYPE_CHECKING:
     from graphwright.source.load import load as load
     from graphwright.source.variable_values import variable_values as variable_values
     from graphwright.source.write import write as write
+    from graphwright.train.gradients.gradients import gradients as gradients
+    from graphwright.train.gradients.gradients import gradients_collection as gradients_collection
+    from graphwright.train.gradients.gradients import gradients_memory as gradients_memory
+    from graphwright.train.gradients.gradients import gradients_speed as gradients_speed
     from graphwright.train.optimize_memory import OptimizedStep as OptimizedStep
     from graphwright.train.optimize_memory import optimize_memory as optimize_memory
     from graphwright.transform.batch_size import change_batch_size as change_batch_size
@@ -80,6 +87,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     "ArgumentError": "graphwright.errors",
+    "AssumedSizeWarning": "graphwright.errors",
+    "CheckpointWarning": "graphwright.errors",
     "BatchFormulas": "graphwright.report.batch_results",
     "CheckResult": "graphwright.report.comparison",
     "Comparison": "graphwright.report.comparison",
@@ -121,6 +130,10 @@ _HOME = {
     "extract_submodel": "graphwright.transform.extract_submodel",
     "fold_batch_norms": "graphwright.transform.fold_batch_norms",
     "freeze_variables": "graphwright.transform.freeze_variables",
+    "gradients": "graphwright.train.gradients.gradients",
+    "gradients_collection": "graphwright.train.gradients.gradients",
+    "gradients_memory": "graphwright.train.gradients.gradients",
+    "gradients_speed": "graphwright.train.gradients.gradients",
     "infer_shapes": "graphwright.costs.shapes",
     "inspect": "graphwright.costs.inspection",
     "load": "graphwright.source.load",
@@ -148,7 +161,13 @@ _HOME = {
 """Public name -> module that defines it."""
 
 
+_PACKAGES = ("train",)
+"""Packages whose own names are public too: `gw.train.least_squares`."""
+
+
 def __getattr__(name: str) -> object:
+    if name in _PACKAGES:
+        return import_module(f"graphwright.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'graphwright' has no attribute {name!r}")
     try:
@@ -165,4 +184,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOME, "__version__"])
+    return sorted([*_HOME, *_PACKAGES, "__version__"])

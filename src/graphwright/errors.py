@@ -79,3 +79,11 @@ class MeasurementError(GraphwrightError, RuntimeError):
 
 class VerificationWarning(UserWarning):
     """A rewritten step was not proved equal, so the original runs instead."""
+
+
+class AssumedSizeWarning(UserWarning):
+    """A plan rests on sizes that were not known and had to be assumed."""
+
+
+class CheckpointWarning(UserWarning):
+    """A tensor that was named as a checkpoint is of no use to these gradients."""

@@ -13,11 +13,12 @@ from graphwright.errors import ArgumentError, GraphwrightError
 from graphwright.plan.bound import lower_bound
 from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution, Status
 from graphwright.plan.simulate import check_graph, simulate
+from graphwright.plan.solvers.frugal import smallest_within
 from graphwright.plan.solvers.portfolio import Portfolio
 
 Progress = Callable[[float, str], None]
 
-__all__ = ["curve", "known_solution", "lower_bound", "minimum", "solve"]
+__all__ = ["curve", "known_solution", "lower_bound", "minimum", "minimum_within", "solve"]
 
 
 def solve(graph: CostGraph, budget_bytes: int, *, time_limit_s: float = 10.0, progress: Progress | None = None) -> Solution:
@@ -64,6 +65,32 @@ def minimum(graph: CostGraph, *, progress: Progress | None = None) -> Solution:
     steps = portfolio.smallest()
     trace = simulate(graph, Schedule(tuple(steps)))
     return _solution(graph, portfolio, steps, "feasible", trace.peak_bytes, bound, started, portfolio.how)
+
+
+def minimum_within(graph: CostGraph, max_time: float, *, time_limit_s: float = 10.0, progress: Progress | None = None) -> Solution:
+    """The schedule with the smallest peak found among those that take at most `max_time`; its budget is its peak.
+
+    Args:
+        max_time: in the graph's unit of time; running each task once must be within it.
+        time_limit_s: seconds to spend, about; a first answer is always finished.
+
+    Raises:
+        ArgumentError: each task once takes longer already, or the time limit is not positive.
+        GraphError: for a graph whose parts do not fit together.
+    """
+    _check_arguments(1, time_limit_s)
+    started = clock.perf_counter()
+    check_graph(graph)
+    once = sum(task.time for task in graph.tasks)
+    if max_time < once:
+        raise ArgumentError(
+            f"a time of {max_time:g} {graph.time_unit} was given, each task once takes {once:g}", where="argument 'max_time'"
+        )
+    bound = lower_bound(graph)
+    portfolio = Portfolio(graph, bound.nbytes, progress)
+    steps = portfolio.original(smallest_within(portfolio, max_time, started + time_limit_s))
+    trace = simulate(graph, Schedule(tuple(steps)))
+    return _solution(graph, portfolio, steps, "feasible", trace.peak_bytes, bound, started, "descent in the time given")
 
 
 def curve(

@@ -1,0 +1,137 @@
+"""A graph that is being built (a `tf.Graph` of TF1, or that of a `tf.function` while it is traced): read a part of it, and add to it.
+
+The IR's nodes have the names of the operations that they were read from. What was added to the IR becomes new operations, and
+where a node of the IR reads or waits for something else than its operation does, the operation follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
+from typing import Any
+
+from graphwright.ir.graph import Graph, Node, Value, Variable
+from graphwright.source import private_tensorflow as private
+from graphwright.source.concrete_function import drop_shape_attributes, types_of
+from graphwright.source.graph_def import from_graph_def
+from graphwright.source.rebuild import variable_behind
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_FED = frozenset({"Placeholder", "PlaceholderV2", "_Arg"})
+_PLACES = frozenset({"_class", "_output_shapes"})  # of the original alone: its place is told by the device
+
+
+def needed_operations(operations: Iterable[Any]) -> dict[Any, None]:
+    """The operations and everything that they need, through data and control edges."""
+    seen: dict[Any, None] = dict.fromkeys(operations)
+    stack = list(seen)
+    while stack:
+        operation = stack.pop()
+        for before in (*(tensor.op for tensor in operation.inputs), *operation.control_inputs):
+            if before not in seen:
+                seen[before] = None
+                stack.append(before)
+    return seen
+
+
+def read_live_graph(live: Any, operations: Iterable[Any], outputs: Sequence[Any]) -> Graph:
+    """The part of a live graph that these operations and outputs need, in the order in which it was built.
+
+    Args:
+        live: the `tf.Graph`; it is not changed.
+        operations: of it; control outputs of the result.
+        outputs: tensors of it.
+
+    Returns:
+        A graph whose inputs are the placeholders in it (the captures of a `tf.function` too), with what is known of the variables
+        behind handles.
+    """
+    tf = import_tensorflow()
+    operations = list(operations)
+    needed = needed_operations([*operations, *(tensor.op for tensor in outputs)])
+    names = {operation.name for operation in needed}
+    whole = live.as_graph_def(add_shapes=True)
+    part: Any = tf.compat.v1.GraphDef()
+    part.versions.CopyFrom(whole.versions)
+    part.library.CopyFrom(whole.library)
+    part.node.extend(node for node in whole.node if node.name in names)
+    for node in part.node:
+        node.attr.pop("_class", None)  # may name what is not in this part
+    graph = from_graph_def(part, name=getattr(live, "name", "") or "graph", file_order=False)
+    drop_shape_attributes(graph)
+    place = {operation.name: k for k, operation in enumerate(live.get_operations())}
+    graph.sort_nodes(sorted(graph.nodes, key=lambda node: place[node.name]))
+    graph.inputs = [value for node in graph.nodes if node.op_type in _FED for value in node.outputs]
+    graph.outputs = [graph.value(tensor.name) for tensor in {tensor.name: tensor for tensor in outputs}.values()]
+    for operation in needed:
+        for tensor in operation.outputs if not operation.inputs else ():
+            behind = variable_behind(tensor)
+            if behind is not None:
+                graph.variables[graph.value(tensor.name)] = Variable(operation.name, *types_of(*behind), False)
+    return graph
+
+
+def write_live_graph(live: Any, graph: Graph, originals: Mapping[str, str], *, fixed: AbstractSet[str]) -> dict[Value, Any]:
+    """Carry what was added to the IR over to the graph that it was read from.
+
+    Args:
+        live: the `tf.Graph`; operations are added to it and rerouted.
+        graph: in topological order.
+        originals: by the name of a node that is new, the name of the operation whose attributes it takes over.
+        fixed: names of operations that must stay as they are.
+
+    Returns:
+        The tensor of every value of the IR.
+    """
+    tensors: dict[Value, Any] = {}
+    made: dict[Node, Any] = {}
+    known = {node for node in graph.nodes if node.name not in originals}
+    for node in known:
+        operation = made[node] = live.get_operation_by_name(node.name)
+        tensors.update(zip(node.outputs, operation.outputs, strict=True))
+    with ExitStack() as stack:
+        stack.enter_context(live.control_dependencies(None))
+        stack.enter_context(live.device(None))
+        stack.enter_context(live.colocate_with(None, ignore_existing=True))
+        stack.enter_context(live.name_scope(None))
+        for node in graph.nodes:
+            if node not in known:
+                made[node] = _create(live, node, live.get_operation_by_name(originals[node.name]), tensors, made)
+                tensors.update(zip(node.outputs, made[node].outputs, strict=True))
+    for node in graph.nodes:
+        if node in known and node.name not in fixed:
+            _follow(made[node], node, tensors, made)
+    return tensors
+
+
+def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], made: Mapping[Node, Any]) -> Any:
+    """A new operation; its attributes are those of the template as TensorFlow has them, where it is of the same type."""
+    tf = import_tensorflow()
+    attributes: dict[str, Any] = {}
+    if template.type == node.op_type:
+        attributes = {key: value for key, value in template.node_def.attr.items() if key not in _PLACES}
+    else:  # an Identity
+        attributes["T"] = tf.compat.v1.AttrValue(type=node.outputs[0].dtype.number)
+    for key, value in node.attrs.items():
+        if key.startswith("_graphwright"):
+            attributes[key] = tf.compat.v1.AttrValue(s=value)
+    with live.device(node.device), live.control_dependencies([made[before] for before in node.control_inputs]):
+        return live.create_op(
+            node.op_type,
+            [tensors[value] for value in node.inputs],
+            [tensor.dtype for tensor in template.outputs] if template.type == node.op_type else None,
+            name=node.name,
+            attrs=attributes,
+        )
+
+
+def _follow(operation: Any, node: Node, tensors: Mapping[Value, Any], made: Mapping[Node, Any]) -> None:
+    """Let an operation read and wait for what its node does."""
+    for k, (tensor, value) in enumerate(zip(list(operation.inputs), node.inputs, strict=True)):
+        if tensors[value] is not tensor:
+            private.set_input(operation, k, tensors[value])
+    waits = set(operation.control_inputs)
+    missing = [made[before] for before in node.control_inputs if made[before] not in waits]
+    if missing:
+        private.add_control_inputs(operation, missing)

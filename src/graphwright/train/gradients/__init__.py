@@ -1,0 +1,1 @@
+"""Gradients for less memory: `gradients` for graphs, `checkpointed` for functions."""

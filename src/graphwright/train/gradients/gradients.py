@@ -1,0 +1,300 @@
+"""`gradients`: what `tf.gradients` gives, for less memory. A drop-in for graphs of TF1 and inside `tf.function`.
+
+The gradients are taken by `tf.gradients` itself, so every argument of it, sparse gradients, control flow and custom gradients mean
+what they always mean. Then the graph is read back, forward and backward part together, and a schedule says which tensors of the
+forward part are kept and which are computed again, and when. Clones of forward operations are added, the new backward operations
+read them, and control edges fix the order of the backward part. What was in the graph before is not touched.
+
+After Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv:1604.06174), for graphs of any form: a checkpoint need not
+separate the graph in two.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from graphwright.errors import ArgumentError, AssumedSizeWarning, CheckpointWarning, UnsupportedError
+from graphwright.plan.budget import parse_budget
+from graphwright.plan.model import Schedule
+from graphwright.plan.simulate import simulate
+from graphwright.source.live_graph import write_live_graph
+from graphwright.train.gradients import policies
+from graphwright.train.gradients.joint import Joint, read_joint
+from graphwright.transform.rematerialize import RECOMPUTED_FROM, apply_schedule
+
+tf: Any = importlib.import_module("tensorflow")
+
+Checkpoints = str | int | float | Sequence[Any]
+MODES = ("collection", "memory", "speed")
+COLLECTION = "checkpoints"
+PLANS = "graphwright_gradient_plans"
+"""The graph's collection of the plans that were followed, one `GradientPlan` for each call."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def left_alone(function: _Function) -> _Function:
+    """Keep AutoGraph from rewriting this package's own code, which is no part of the graph."""
+    return tf.autograph.experimental.do_not_convert(function)
+
+
+@dataclass(frozen=True)
+class GradientPlan:
+    """What one call of `gradients` planned.
+
+    Attributes:
+        peak_bytes: simulated peak of forward and backward part, variables included.
+        plain_peak_bytes: the same with plain gradients.
+        extra_time: estimated time of what is computed again, as a share of one forward pass.
+        recomputed_count: operations that are computed again and take memory.
+        assumed: sizes that were not known and had to be assumed, in words.
+    """
+
+    peak_bytes: int
+    plain_peak_bytes: int
+    extra_time: float
+    recomputed_count: int
+    assumed: str
+
+
+@left_alone
+def gradients(
+    ys: Any,
+    xs: Any,
+    grad_ys: Any = None,
+    checkpoints: Checkpoints = "collection",
+    *,
+    feeds: Mapping[Any, Sequence[int]] | None = None,
+    time_limit_s: float = 6.0,
+    **kwargs: Any,
+) -> list[Any]:
+    """`tf.gradients`, for less memory: parts of the forward pass are computed again when the backward pass needs them.
+
+    The gradients are equal to those of `tf.gradients`. Nothing random is drawn anew and nothing stateful runs twice (dropout keeps its
+    mask, moving averages are updated once); both are kept instead. Gradients may be taken of the result again.
+
+    Args:
+        ys: tensor or tensors to differentiate, of a graph of TF1 or of the `tf.function` that is being traced.
+        xs: tensors or variables to differentiate by.
+        grad_ys: incoming gradients of the ys; ones by default.
+        checkpoints: which tensors of the forward pass are kept:
+            a list of tensors; "collection", those in the graph's collection named "checkpoints" (`tf.compat.v1.add_to_collection`);
+            "memory", as few as possible for about the time of one forward pass more at most;
+            "speed", the results of convolutions, matrix products and loops, so that only cheap things are computed again;
+            or a budget for the simulated peak of forward and backward pass together, variables included: bytes (int), a share of the
+            peak with plain gradients (float below 1), or text such as "2.5GiB" or "60%".
+        feeds: shapes by placeholder (or its name), where the graph leaves dimensions open. Without them 32 stands for an open
+            dimension, with a warning where the plan depends on it.
+        time_limit_s: seconds for planning, about ("memory" and budgets).
+        **kwargs: what `tf.gradients` takes: name, gate_gradients, aggregation_method, stop_gradients, unconnected_gradients;
+            colocate_gradients_with_ops as `tf.compat.v1.gradients` does.
+
+    Returns:
+        Per x its gradient as `tf.gradients` gives it: a tensor, a `tf.IndexedSlices`, or None.
+
+    Raises:
+        ArgumentError: an argument cannot be used: an unknown mode, an empty collection, a tensor of another graph.
+        InfeasibleError: no plan keeps the budget; the error carries the smallest one that works.
+        UnsupportedError: called eagerly.
+
+    >>> import tensorflow as tf
+    >>> @tf.function
+    ... def slope(x):
+    ...     h = x
+    ...     for _ in range(20):
+    ...         h = tf.sin(h)
+    ...     return gradients(tf.reduce_sum(h), [x], checkpoints="memory")[0]
+    >>> bool(tf.reduce_all(slope(tf.zeros((100, 100))) == 1.0))
+    True
+    """
+    mode = _check_mode(checkpoints)
+    live = _check_graph(ys)
+    take, options = _check_options(kwargs)
+    named = _check_tensors(live, mode) if not isinstance(mode, str | int | float) or mode == "collection" else []
+    shapes = {_name_of(key): tuple(int(d) for d in shape) for key, shape in (feeds or {}).items()}
+    before = len(live.get_operations())
+    result: list[Any] = take(ys, xs, grad_ys, **options)
+    added = {operation.name for operation in live.get_operations()[before:]}
+    tensors = [tensor for gradient in result for tensor in _tensors_of(gradient)]
+    if not any(tensor.op.name in added for tensor in tensors):
+        return result
+    joint = read_joint(live, added, _flat(ys), _flat(grad_ys), tensors, shapes)
+    schedule = _choose(joint, mode, named, time_limit_s)
+    if len(schedule.steps) == len(joint.tasks.costs.tasks) and schedule.steps == joint.tasks.costs.order:
+        return result
+    live.add_to_collection(PLANS, _describe(joint, schedule))
+    followed = _follow(live, joint, schedule, tensors)
+    return [_replaced(gradient, followed) for gradient in result]
+
+
+def gradients_memory(ys: Any, xs: Any, grad_ys: Any = None, **kwargs: Any) -> list[Any]:
+    """`gradients` with `checkpoints="memory"`: the least peak for at most about one forward pass of extra time."""
+    return gradients(ys, xs, grad_ys, checkpoints="memory", **kwargs)
+
+
+def gradients_speed(ys: Any, xs: Any, grad_ys: Any = None, **kwargs: Any) -> list[Any]:
+    """`gradients` with `checkpoints="speed"`: convolutions and matrix products are never computed again."""
+    return gradients(ys, xs, grad_ys, checkpoints="speed", **kwargs)
+
+
+def gradients_collection(ys: Any, xs: Any, grad_ys: Any = None, **kwargs: Any) -> list[Any]:
+    """`gradients` with `checkpoints="collection"`: what is in the graph's collection named "checkpoints" is kept."""
+    return gradients(ys, xs, grad_ys, checkpoints="collection", **kwargs)
+
+
+def _describe(joint: Joint, schedule: Schedule) -> GradientPlan:
+    costs = joint.tasks.costs
+    before, after = simulate(costs, Schedule(costs.order)), simulate(costs, schedule)
+    again = len(schedule.steps) - len(costs.tasks)
+    extra = (after.time - before.time) / joint.forward_time if joint.forward_time else 0.0
+    return GradientPlan(after.peak_bytes, before.peak_bytes, extra, again, joint.assumed)
+
+
+def _follow(live: Any, joint: Joint, schedule: Schedule, tensors: Sequence[Any]) -> dict[str, Any]:
+    """Carry the schedule over to the live graph; returns the tensor that each gradient is now, by its name."""
+    graph = joint.graph
+    outputs = {value.name: k for k, value in enumerate(graph.outputs)}
+    apply_schedule(joint.tasks, schedule, ordered_from=joint.forward, behind=joint.behind, unordered=joint.framed)
+    known = {operation.name for operation in live.get_operations()}
+    originals: dict[str, str] = {}
+    for node in graph.nodes:
+        source = node.attrs.get(RECOMPUTED_FROM)
+        if isinstance(source, bytes):
+            originals.setdefault(node.name, source.decode())
+        elif node.name not in known:  # a gate in front of a convolution
+            originals[node.name] = node.inputs[0].producer.name
+    made = write_live_graph(live, graph, originals, fixed=joint.fixed)
+    return {tensor.name: made[graph.outputs[outputs[tensor.name]]] for tensor in tensors}
+
+
+def _choose(joint: Joint, mode: Checkpoints, named: Sequence[Any], time_limit_s: float) -> Schedule:
+    costs, forward = joint.tasks.costs, joint.forward
+    if not isinstance(mode, str | int | float) or mode == "collection":
+        return policies.keep_only(costs, forward, _named_buffers(joint, named, strict=mode != "collection"))
+    if mode == "speed":
+        return policies.keep_only(costs, forward, policies.slow_buffers(joint.tasks, forward))
+    if joint.assumed:
+        warnings.warn(
+            f"the plan assumes sizes: {joint.assumed}. With other sizes the peak is another one; give feeds={{placeholder: shape}}",
+            AssumedSizeWarning,
+            stacklevel=4,
+        )
+    if mode == "memory":
+        return policies.least_peak(costs, forward, joint.forward_time, time_limit_s)
+    return policies.within_budget(joint.tasks, forward, mode, time_limit_s)
+
+
+def _named_buffers(joint: Joint, named: Sequence[Any], *, strict: bool) -> set[int]:
+    """The buffers of checkpoints; which of them are of no use is said."""
+    kept: set[int] = set()
+    useless: list[str] = []
+    tasks = joint.tasks
+    for tensor in named:
+        if tensor.op.name not in joint.fixed:
+            useless.append(tensor.name)
+            continue
+        root = tasks.root_of[joint.graph.value(tensor.name)]
+        if root in tasks.buffer_of:
+            kept.add(tasks.buffer_of[root])
+    if useless and (strict or len(useless) == len(named)):
+        listed = ", ".join(useless[:5]) + (f" and {len(useless) - 5} more" if len(useless) > 5 else "")
+        warnings.warn(f"no gradient needs these checkpoints: {listed}. They do not lie between xs and ys", CheckpointWarning, stacklevel=5)
+    return kept
+
+
+def _check_mode(given: Any) -> Checkpoints:
+    checkpoints: Any = given
+    remedy = 'give a list of tensors, "collection", "memory", "speed", or a budget: bytes (int), a share (float below 1), or "2.5GiB"'
+    if isinstance(checkpoints, str):
+        if checkpoints in MODES:
+            return checkpoints
+        if not re.match(r"\s*[\d.]", checkpoints):
+            raise ArgumentError(f"unknown way to choose checkpoints: {checkpoints!r}", where="argument 'checkpoints'", remedy=remedy)
+        parse_budget(checkpoints, 1 << 60)
+        return checkpoints
+    if isinstance(checkpoints, int | float) and not isinstance(checkpoints, bool):
+        parse_budget(checkpoints, 1 << 60)
+        return checkpoints
+    if isinstance(checkpoints, list | tuple | set | frozenset) or inspect.isgenerator(checkpoints):
+        tensors: list[Any] = list(given)
+        return tensors
+    raise ArgumentError(f"{type(checkpoints).__name__} is no way to choose checkpoints", where="argument 'checkpoints'", remedy=remedy)
+
+
+def _check_graph(ys: Any) -> Any:
+    """The graph in which the gradients are taken."""
+    if tf.executing_eagerly():
+        raise UnsupportedError(
+            "gradients of a graph were asked for outside of one",
+            where="gradients",
+            cause="this code runs eagerly, where the forward pass has run already and nothing can be planned",
+            remedy="call it inside a tf.function or a tf.Graph; with a GradientTape, wrap the function: gw.checkpointed(fn)",
+        )
+    if not _flat(ys):
+        raise ArgumentError("there is nothing to differentiate", where="argument 'ys'", remedy="give a tensor, or a list of them")
+    return tf.compat.v1.get_default_graph()
+
+
+def _check_options(kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The function that takes the gradients, and its keyword arguments."""
+    take = tf.compat.v1.gradients if "colocate_gradients_with_ops" in kwargs else tf.gradients
+    known = [name for name in inspect.signature(tf.compat.v1.gradients).parameters if name not in ("ys", "xs", "grad_ys")]
+    strange = [name for name in kwargs if name not in known]
+    if strange:
+        raise ArgumentError(f"unknown argument {strange[0]!r}", where="gradients", remedy=f"tf.gradients takes {', '.join(known)}")
+    return take, dict(kwargs)
+
+
+def _check_tensors(live: Any, mode: Checkpoints) -> list[Any]:
+    """The tensors that are kept."""
+    if mode == "collection":
+        named = list(live.get_collection(COLLECTION))
+        if not named:
+            raise ArgumentError(
+                f"the graph's collection {COLLECTION!r} is empty",
+                where="argument 'checkpoints'",
+                remedy=f'add tensors with tf.compat.v1.add_to_collection({COLLECTION!r}, tensor), or use checkpoints="memory"',
+            )
+    else:
+        named = list(mode) if not isinstance(mode, str | int | float) else []
+        if not named:
+            raise ArgumentError("the list of checkpoints is empty", where="argument 'checkpoints'", remedy='give tensors, or use "memory"')
+    for tensor in named:
+        if not isinstance(tensor, tf.Tensor) or not hasattr(tensor, "op"):
+            raise ArgumentError(f"{tensor!r} is no tensor of a graph", where="argument 'checkpoints'", remedy="give tensors of the graph")
+        if tensor.graph is not live:
+            raise ArgumentError(
+                f"the checkpoint {tensor.name!r} belongs to another graph",
+                where="argument 'checkpoints'",
+                remedy="take checkpoints of the graph in which the gradients are taken",
+            )
+    return named
+
+
+def _flat(tensors: Any) -> list[Any]:
+    """The tensors in what `tf.gradients` takes as ys or as their gradients; parts of a sparse one each."""
+    return [t for t in tf.nest.flatten(tensors, expand_composites=True) if isinstance(t, tf.Tensor) and hasattr(t, "op")]
+
+
+def _tensors_of(gradient: Any) -> list[Any]:
+    return [] if gradient is None else _flat([gradient])
+
+
+def _replaced(gradient: Any, followed: Mapping[str, Any]) -> Any:
+    """The gradient as it is now."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        parts = [None if part is None else followed[part.name] for part in (gradient.values, gradient.indices, gradient.dense_shape)]
+        return tf.IndexedSlices(*parts)
+    return followed[gradient.name]
+
+
+def _name_of(placeholder: Any) -> str:
+    return str(getattr(placeholder, "name", placeholder)).split(":")[0]

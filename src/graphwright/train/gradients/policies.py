@@ -1,0 +1,146 @@
+"""What is kept and what is computed again: schedules of a joint graph.
+
+Each policy gives a schedule whose first steps are the forward part as it is, each task once; what is repeated stands among the
+steps of the backward part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.flops import flop_rule
+from graphwright.ir.graph import Node
+from graphwright.ir.traits import called_functions, is_control_flow
+from graphwright.plan.budget import parse_budget
+from graphwright.plan.model import CostGraph, Schedule
+from graphwright.plan.simulate import simulate
+from graphwright.plan.solve import minimum_within, solve
+from graphwright.train.planning import infeasible
+
+EXTRA = 0.9  # of the time of one forward pass; estimates of time are not exact
+_SLOW = frozenset({"convolution", "matrix product", "recurrent", "linear algebra"})
+
+
+def keep_only(costs: CostGraph, forward: int, kept: AbstractSet[int]) -> Schedule:
+    """Keep these buffers of the forward part and what may not be made again; make every other one again, once, where it is first read.
+
+    Args:
+        forward: the first tasks of the order are the forward part.
+        kept: indices of buffers.
+
+    >>> from graphwright.plan.model import Buffer, Task
+    >>> buffers = (Buffer("a", 4, 0), Buffer("b", 4, 1), Buffer("loss", 4, 2))
+    >>> forward = (Task("a", 1, (), (0,), recomputable=False), Task("b", 1, (0,), (1,)), Task("loss", 1, (1,), (2,)))
+    >>> costs = CostGraph((*forward, Task("d", 1, (1, 2), ())), buffers, (0, 1, 2, 3))
+    >>> keep_only(costs, 3, {2}).steps
+    (0, 1, 2, 3)
+    """
+    steps = list(costs.order[:forward])
+    made = set(steps)
+    at_hand = {b for b, buffer in enumerate(costs.buffers) if _stays(costs, b, kept) or buffer.producer not in made}
+    for t in costs.order[forward:]:
+        for again in _missing(costs, costs.tasks[t].inputs, at_hand):
+            steps.append(again)
+            at_hand.update(costs.tasks[again].outputs)
+        steps.append(t)
+        at_hand.update(costs.tasks[t].outputs)
+    return without_first_repeats(costs, forward, Schedule(tuple(steps)))
+
+
+def _stays(costs: CostGraph, number: int, kept: AbstractSet[int]) -> bool:
+    producer = costs.buffers[number].producer
+    return number in kept or producer is None or costs.buffers[number].kept or not costs.tasks[producer].recomputable
+
+
+def _missing(costs: CostGraph, wanted: Iterable[int], at_hand: AbstractSet[int]) -> list[int]:
+    """The tasks to run again, in order, for these buffers to be at hand."""
+    found: dict[int, None] = {}
+    stack = [(number, False) for number in wanted]
+    while stack:
+        number, ready = stack.pop()
+        producer = costs.buffers[number].producer
+        if number in at_hand or producer is None or producer in found:
+            continue
+        if ready:
+            found[producer] = None
+            continue
+        stack.append((number, True))
+        stack += [(before, False) for before in costs.tasks[producer].inputs]
+    return list(found)
+
+
+def forward_first(costs: CostGraph, forward: int, schedule: Schedule) -> Schedule:
+    """The same schedule with the forward part first, without what it repeats there."""
+    early = set(costs.order[:forward])
+    steps: list[int] = list(costs.order[:forward])
+    seen: set[int] = set()
+    waiting = len(early)
+    for t in schedule.steps:
+        if t in early and t not in seen:
+            seen.add(t)
+            waiting -= 1
+            continue
+        if waiting == 0 or t not in early:
+            steps.append(t)
+    return Schedule(tuple(steps))
+
+
+def without_first_repeats(costs: CostGraph, forward: int, schedule: Schedule) -> Schedule:
+    """Keep what the backward part needs first instead of making it again, where that takes no more memory.
+
+    The last segment is still there when the forward part ends.
+    """
+    steps = schedule.steps
+    seen: set[int] = set(steps[:forward])
+    place = forward
+    while place < len(steps) and steps[place] not in seen:
+        place += 1
+    end = place
+    while end < len(steps) and steps[end] in seen:
+        end += 1
+    shorter = Schedule((*steps[:place], *steps[end:]))
+    return shorter if simulate(costs, shorter).peak_bytes <= simulate(costs, schedule).peak_bytes else schedule
+
+
+def slow_buffers(tasks: TaskMap, forward: int) -> set[int]:
+    """Forward buffers that are worth keeping for speed: of convolutions, matrix products, loops and calls."""
+    kept: set[int] = set()
+    for t in tasks.costs.order[:forward]:
+        if any(_is_slow(node) for node in tasks.nodes[t]):
+            kept.update(tasks.costs.tasks[t].outputs)
+    return kept
+
+
+def _is_slow(node: Node) -> bool:
+    rule = flop_rule(node.op_type)
+    return is_control_flow(node) or bool(called_functions(node)) or (rule is not None and rule.family in _SLOW)
+
+
+def least_peak(costs: CostGraph, forward: int, forward_time: float, time_limit_s: float) -> Schedule:
+    """The schedule with the smallest peak found that takes at most about one forward pass longer."""
+    once = sum(task.time for task in costs.tasks)
+    solution = minimum_within(costs, once + EXTRA * forward_time, time_limit_s=time_limit_s)
+    return forward_first(costs, forward, solution.schedule)
+
+
+def within_budget(tasks: TaskMap, forward: int, budget: int | float | str, time_limit_s: float) -> Schedule:
+    """The cheapest schedule found within the budget.
+
+    Raises:
+        InfeasibleError: there is none.
+    """
+    costs = tasks.costs
+    plain = Schedule(costs.order)
+    peak = simulate(costs, plain).peak_bytes
+    budget_bytes = parse_budget(budget, peak)
+    if peak <= budget_bytes:
+        return plain
+    solution = solve(costs, budget_bytes, time_limit_s=time_limit_s)
+    schedule = forward_first(costs, forward, solution.schedule)
+    found = simulate(costs, schedule)
+    if found.peak_bytes > budget_bytes:
+        raise infeasible(tasks, replace(solution, peak_bytes=found.peak_bytes), budget_bytes, peak)
+    return schedule
