@@ -1,0 +1,1 @@
+"""Reversible networks: training in memory that does not grow with depth."""

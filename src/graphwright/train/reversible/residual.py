@@ -1,0 +1,137 @@
+"""Residual functions of reversible blocks, called so that a second call gives the same result and changes nothing.
+
+A *residual function* is a Keras layer (or model), or any other callable of one tensor.
+
+- A Keras layer is called inside a `keras.StatelessScope`: the values of its variables are handed in, and what it would
+  assign (moving statistics, the state of random generators) is handed out. The second call gets the values that the first
+  one got, so a dropout mask is the same, and its updates are dropped, so each is made once.
+- Another callable is called as it is. What it assigns or draws cannot be held, so one that does is refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.source.private_keras import without_autocast
+
+tf: Any = importlib.import_module("tensorflow")
+keras: Any = importlib.import_module("keras")
+
+Values = Mapping[int, Any]
+"""Values of variables, by the `id` of the variable."""
+
+
+class ResidualFunction:
+    """A function of one stream.
+
+    Attributes:
+        function: what the user gave.
+        where: its place in words, for errors.
+    """
+
+    def __init__(self, function: Any, where: str) -> None:
+        if not callable(function):
+            raise ArgumentError(f"{function!r} cannot be called", where=where, remedy="give a Keras layer, or a function of one tensor")
+        self.function = function
+        self.where = where
+        self.is_layer = isinstance(function, keras.layers.Layer)
+        takes = _parameters(function.call if self.is_layer else function)
+        self._takes_training, self._takes_mask = "training" in takes, "mask" in takes
+
+    @property
+    def trainable(self) -> list[Any]:
+        """The variables of the layer that get gradients."""
+        return list(self.function.trainable_variables) if self.is_layer else []
+
+    @property
+    def state(self) -> list[Any]:
+        """The other variables of the layer: moving statistics, states of random generators, frozen weights."""
+        return list(self.function.non_trainable_variables) if self.is_layer else []
+
+    def __call__(self, x: Any, values: Values, states: Values, training: Any, mask: Any) -> tuple[Any, dict[int, Any], list[Any]]:
+        """Call it without side effects.
+
+        Args:
+            x: the stream.
+            values: of the trainable variables.
+            states: of the others.
+            training: as Keras means it.
+            mask: the Keras mask of the stream, or None.
+
+        Returns:
+            The result; the states after the call; what the layer gave to `add_loss`.
+        """
+        named: dict[str, Any] = {}
+        if self._takes_training:
+            named["training"] = training
+        if self._takes_mask:
+            named["mask"] = mask
+        if not self.is_layer:
+            return self.function(x, **named), {}, []
+        state = self.state
+        mapping = [(v, values[id(v)]) for v in self.trainable] + [(v, states[id(v)]) for v in state]
+        with without_autocast(), keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
+            result = self.function(x, **named)
+        return result, {id(v): scope.get_current_value(v) for v in state}, list(scope.losses)
+
+    def build(self, shape: tuple[int | None, ...], dtype: str, wanted: tuple[int | None, ...]) -> None:
+        """Make the variables, and check the shape of the result.
+
+        Args:
+            shape: of the stream that it reads.
+            dtype: of that stream.
+            wanted: the shape that the result must have.
+
+        Raises:
+            ArgumentError: another shape, or not one tensor.
+            UnsupportedError: a callable, not a Keras layer, that assigns to variables or draws random numbers.
+        """
+        if self.is_layer:
+            result = self.function(keras.KerasTensor(shape, dtype))
+        else:
+            spec = tf.TensorSpec(shape, dtype)
+            named = {"training": True} if self._takes_training else {}
+            traced = tf.function(lambda x: self.function(x, **named), autograph=False).get_concrete_function(spec)
+            self._check_pure(traced.graph)
+            result = traced.structured_outputs
+        got = getattr(result, "shape", None)
+        if got is None:
+            raise ArgumentError(f"it gives a {type(result).__name__}", where=self.where, remedy="return one tensor")
+        if not _fits(tuple(got), wanted):
+            raise ArgumentError(
+                f"it turns shape {shape} into {tuple(got)}; {wanted} is needed",
+                where=self.where,
+                cause="its result is merged with the other stream, so it must have that stream's shape "
+                "(with coupling='affine' twice its channels)",
+                remedy="use padding='same' and strides=1, and as many filters or units as needed",
+            )
+
+    def _check_pure(self, graph: Any) -> None:
+        """Raise for what would happen twice, or come out differently the second time."""
+        for operation in graph.get_operations():
+            if operation.op_def.is_stateful and operation.type not in _HARMLESS:
+                raise UnsupportedError(
+                    f"it runs {operation.type}, which has an effect or gives another result the second time",
+                    where=f"{self.where}, node {operation.name!r}",
+                    cause="the backward pass calls the function again, and only for Keras layers can states be held",
+                    remedy="make it a Keras layer: keras.layers.Dropout, or a keras.random function with a keras.random.SeedGenerator",
+                )
+
+
+_HARMLESS = frozenset({"ReadVariableOp", "Placeholder", "VarHandleOp", "ResourceGather", "Assert"})
+"""Stateful by name, yet a second run does nothing and gives the same."""
+
+
+def _parameters(function: Any) -> frozenset[str]:
+    try:
+        return frozenset(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # builtins have no signature
+        return frozenset()
+
+
+def _fits(got: tuple[int | None, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(got) == len(wanted) and all(g is None or w is None or g == w for g, w in zip(got, wanted, strict=True))

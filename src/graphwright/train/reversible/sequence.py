@@ -1,0 +1,106 @@
+"""`ReversibleSequence`: blocks in a row that keep the last output only."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from graphwright.errors import ArgumentError
+from graphwright.train.reversible.block import ReversibleBlock
+from graphwright.train.reversible.stream_layer import StreamLayer
+
+keras: Any = importlib.import_module("keras")
+
+
+@keras.saving.register_keras_serializable(package="graphwright")
+class ReversibleSequence(StreamLayer):
+    """Reversible layers one after the other; in training the memory for activations does not grow with their number.
+
+    The forward pass frees everything but the output. The backward pass rebuilds the inputs of one block after the other and
+    takes the gradients from the same computation.
+
+    Args:
+        layers: `ReversibleBlock`s, `InvertibleDownsampling`s, `RecomputedLayer`s or other sequences.
+        axis: the axis along which one input tensor is split into the two streams. Inside they are not joined.
+        stream_dtype: dtype of the streams inside, which overrides that of the layers; None for the compute dtype, or float32
+            under a mixed policy.
+        kept_blocks: this many of the last blocks keep their inputs, and what their functions pass through
+            `graphwright.train.remember`, and so save a part of the second forward pass. The memory for it does not grow with depth.
+        **kwargs: `name`, `dtype` and what else a Keras layer takes.
+
+    Input: one tensor with an even number of channels, or a pair of tensors. Output: the same form.
+
+    Raises:
+        ArgumentError: no layers, or one that is not reversible.
+
+    >>> import numpy as np
+    >>> def dense():
+    ...     return keras.layers.Dense(2, activation="tanh")
+    >>> sequence = ReversibleSequence([ReversibleBlock(dense(), dense()) for _ in range(10)])
+    >>> x = np.array([[1.0, 2.0, 3.0, 4.0]], np.float32)
+    >>> np.round(sequence.inverse(sequence(x)), 4)
+    array([[1., 2., 3., 4.]], dtype=float32)
+    """
+
+    def __init__(
+        self, layers: Sequence[Any], axis: int = -1, *, stream_dtype: str | None = None, kept_blocks: int = 0, **kwargs: Any
+    ) -> None:
+        super().__init__(axis=axis, stream_dtype=stream_dtype, **kwargs)
+        if kept_blocks < 0:
+            raise ArgumentError(f"kept_blocks={kept_blocks} was given", where="argument 'kept_blocks'", remedy="give 0 or more")
+        self.layers, self.kept_blocks = list(layers), kept_blocks
+        if not self.layers:
+            raise ArgumentError("no layers were given", where="argument 'layers'", remedy="give at least one ReversibleBlock")
+        for number, layer in enumerate(self.layers):
+            if not isinstance(layer, StreamLayer):
+                raise ArgumentError(
+                    f"layer {number} is a {type(layer).__name__}, which is not reversible",
+                    where="argument 'layers'",
+                    remedy="wrap residual functions in a ReversibleBlock, and what changes shapes in a RecomputedLayer",
+                )
+
+    @property
+    def functions(self) -> list[Any]:
+        """The functions of all parts."""
+        return [function for part in self.parts for function in part.functions]
+
+    @property
+    def parts(self) -> list[Any]:
+        """The layers, sequences among them taken apart."""
+        return [part for layer in self.layers for part in layer.parts]
+
+    @property
+    def kept_parts(self) -> frozenset[int]:
+        """The numbers of the last `kept_blocks` blocks, and those that a sequence inside keeps."""
+        kept: set[int] = set()
+        start = 0
+        for layer in self.layers:
+            kept |= {start + number for number in layer.kept_parts}
+            start += len(layer.parts)
+        blocks = [number for number, part in enumerate(self.parts) if isinstance(part, ReversibleBlock)]
+        return frozenset(kept.union(blocks[len(blocks) - min(self.kept_blocks, len(blocks)) :]))
+
+    def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Build the layers, each for the streams that the one before gives."""
+        for layer in self.layers:
+            layer._given_stream_dtype = self.stream_dtype
+            shapes = layer.build_streams(shapes)
+            layer.built = True
+        return shapes
+
+    def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Shapes of the streams behind the last layer."""
+        for layer in self.layers:
+            shapes = layer.output_stream_shapes(shapes)
+        return shapes
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make an equal sequence."""
+        layers = [keras.saving.serialize_keras_object(layer) for layer in self.layers]
+        return super().get_config() | {"layers": layers, "kept_blocks": self.kept_blocks}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> ReversibleSequence:
+        """The sequence of `get_config`."""
+        return cls(**(config | {"layers": [keras.saving.deserialize_keras_object(layer) for layer in config["layers"]]}))
