@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 Matrix = NDArray[Any]
@@ -44,7 +43,7 @@ def inverse_gram(factor: Matrix, *, is_gram: bool, free: NDArray[np.bool_]) -> t
         determined = squares > 10.0 * size * epsilon * squares[-1]
         rows = vectors.T
     else:
-        _, singular, rows = scipy.linalg.svd(factor[:, free] / norms, full_matrices=False)
+        _, singular, rows = np.linalg.svd(factor[:, free] / norms, full_matrices=False)
         squares = singular**2
         determined = singular > 10.0 * size * epsilon * singular[0]
     weighted = rows[determined] / np.sqrt(squares[determined])[:, None]

@@ -25,8 +25,8 @@ LeafFunction = Callable[[list[Any]], Any]
 def forward_jacobian(function: LeafFunction, leaves: Sequence[Any]) -> tuple[Any, Any]:
     """The value (m,) and the Jacobian (m, n), by one tangent per parameter element, all at once.
 
-    A backward pass is linear in its cotangent u, so its derivative with respect to u, applied to a tangent, is the Jacobian times that tangent
-    (J. Townsend: A new trick for calculating Jacobian vector products, 2017). It is traced several times faster than vectorized
+    A backward pass is linear in its cotangent u, so its derivative with respect to u, applied to a tangent, is the Jacobian times that
+    tangent (J. Townsend: A new trick for calculating Jacobian vector products, 2017). It is traced several times faster than vectorized
     `ForwardAccumulator`s, which do the same operation by operation, and runs as fast.
 
     >>> x = tf.constant([1.0, 2.0], tf.float64)
@@ -85,7 +85,7 @@ def per_sample_jacobian(function: Callable[[list[Any], Any], Any], leaves: Seque
     """
 
     def of_sample(sample: Any) -> tuple[Any, list[Any]]:
-        batch_of_one = tf.nest.map_structure(lambda part: part[tf.newaxis], sample)
+        batch_of_one = tf.nest.map_structure(_as_batch, sample)
         with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
             tape.watch(list(leaves))
             residuals = function(list(leaves), batch_of_one)
@@ -145,6 +145,10 @@ def cheapest_mode(parameters: int, residuals: int, residuals_per_sample: int | N
 def _side_by_side(parts: Sequence[Any], rows: int, leaves: Sequence[Any]) -> Any:
     """Jacobians with respect to each tensor as the columns of one matrix."""
     return tf.concat([tf.reshape(part, [rows, _size(leaf)]) for part, leaf in zip(parts, leaves, strict=True)], axis=1)
+
+
+def _as_batch(sample: Any) -> Any:
+    return sample[tf.newaxis]
 
 
 def _size(tensor: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -23,7 +23,9 @@ def conjugate_gradients(product: Product, right_side: Any, *, tolerance: float, 
         max_iterations: products at most.
 
     >>> matrix = tf.constant([[4.0, 1.0], [1.0, 3.0]], tf.float64)
-    >>> conjugate_gradients(lambda v: tf.linalg.matvec(matrix, v), tf.constant([1.0, 2.0], tf.float64), tolerance=1e-12, max_iterations=9).numpy().round(6).tolist()
+    >>> right_side = tf.constant([1.0, 2.0], tf.float64)
+    >>> found = conjugate_gradients(lambda v: tf.linalg.matvec(matrix, v), right_side, tolerance=1e-12, max_iterations=9)
+    >>> found.numpy().round(6).tolist()
     [0.090909, 0.636364]
     """
     squares = tf.tensordot(right_side, right_side, 1)
@@ -57,8 +59,9 @@ def lsmr(product: Product, transposed: Product, right_side: Any, *, damping: Any
         max_iterations: pairs of products at most.
 
     >>> matrix = tf.constant([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]], tf.float64)
-    >>> lsmr(lambda v: tf.linalg.matvec(matrix, v), lambda u: tf.linalg.matvec(matrix, u, True), tf.constant([1.0, 2.0, 2.0], tf.float64),
-    ...     damping=tf.constant(0.0, tf.float64), tolerance=1e-12, max_iterations=9).numpy().round(6).tolist()
+    >>> products = lambda v: tf.linalg.matvec(matrix, v), lambda u: tf.linalg.matvec(matrix, u, transpose_a=True)
+    >>> right_side, damping = tf.constant([1.0, 2.0, 2.0], tf.float64), tf.constant(0.0, tf.float64)
+    >>> lsmr(*products, right_side, damping=damping, tolerance=1e-12, max_iterations=9).numpy().round(6).tolist()
     [0.666667, 0.5]
     """
     left, beta = _normalized(right_side)
@@ -66,36 +69,72 @@ def lsmr(product: Product, transposed: Product, right_side: Any, *, damping: Any
     one, zero = tf.ones_like(beta), tf.zeros_like(beta)
     enough = tolerance * alpha * beta
 
-    def unsolved(state: dict[str, Any]) -> Any:
-        return (state["i"] < max_iterations) & (tf.abs(state["zeta_bar"]) > enough) & (state["alpha"] > 0.0)
+    def unsolved(state: _LsmrState) -> Any:
+        return (state.iteration < max_iterations) & (tf.abs(state.zeta_bar) > enough) & (state.alpha > 0.0)
 
-    def improve(state: dict[str, Any]) -> tuple[dict[str, Any]]:
-        left, beta = _normalized(product(state["right"]) - state["alpha"] * state["left"])
-        right, alpha = _normalized(transposed(left) - beta * state["right"])
+    def improve(state: _LsmrState) -> tuple[_LsmrState]:
+        left, beta = _normalized(product(state.right) - state.alpha * state.left)
+        right, alpha = _normalized(transposed(left) - beta * state.right)
         # The rotation that takes the damping out, then those of the two QR factorizations of the bidiagonal matrix.
-        alpha_hat = tf.sqrt(state["alpha_bar"] ** 2 + damping**2)
+        alpha_hat = tf.sqrt(state.alpha_bar**2 + damping**2)
         rho = tf.sqrt(alpha_hat**2 + beta**2)
         cosine, sine = tf.math.divide_no_nan(alpha_hat, rho), tf.math.divide_no_nan(beta, rho)
-        theta, alpha_bar = sine * alpha, cosine * alpha
-        theta_bar, rho_scaled = state["sine_bar"] * rho, state["cosine_bar"] * rho
+        theta = sine * alpha
+        theta_bar, rho_scaled = state.sine_bar * rho, state.cosine_bar * rho
         rho_bar = tf.sqrt(rho_scaled**2 + theta**2)
         cosine_bar, sine_bar = tf.math.divide_no_nan(rho_scaled, rho_bar), tf.math.divide_no_nan(theta, rho_bar)
-        zeta, zeta_bar = cosine_bar * state["zeta_bar"], -sine_bar * state["zeta_bar"]
-        h_bar = state["h"] - tf.math.divide_no_nan(theta_bar * rho, state["rho"] * state["rho_bar"]) * state["h_bar"]
-        x = state["x"] + tf.math.divide_no_nan(zeta, rho * rho_bar) * h_bar
-        h = right - tf.math.divide_no_nan(theta, rho) * state["h"]
-        return (
-            {
-                **{"i": state["i"] + 1, "x": x, "left": left, "right": right, "alpha": alpha, "alpha_bar": alpha_bar, "rho": rho},
-                **{"rho_bar": rho_bar, "cosine_bar": cosine_bar, "sine_bar": sine_bar, "zeta_bar": zeta_bar, "h": h, "h_bar": h_bar},
-            },
+        h_bar = state.h - tf.math.divide_no_nan(theta_bar * rho, state.rho * state.rho_bar) * state.h_bar
+        following = _LsmrState(
+            iteration=state.iteration + 1,
+            x=state.x + tf.math.divide_no_nan(cosine_bar * state.zeta_bar, rho * rho_bar) * h_bar,
+            left=left,
+            right=right,
+            alpha=alpha,
+            alpha_bar=cosine * alpha,
+            rho=rho,
+            rho_bar=rho_bar,
+            cosine_bar=cosine_bar,
+            sine_bar=sine_bar,
+            zeta_bar=-sine_bar * state.zeta_bar,
+            h=right - tf.math.divide_no_nan(theta, rho) * state.h,
+            h_bar=h_bar,
         )
+        return (following,)
 
-    start = {
-        **{"i": tf.constant(0), "x": tf.zeros_like(right), "left": left, "right": right, "alpha": alpha, "alpha_bar": alpha, "rho": one},
-        **{"rho_bar": one, "cosine_bar": one, "sine_bar": zero, "zeta_bar": alpha * beta, "h": right, "h_bar": tf.zeros_like(right)},
-    }
-    return tf.while_loop(unsolved, improve, (start,), parallel_iterations=1)[0]["x"]
+    start = _LsmrState(
+        iteration=tf.constant(0),
+        x=tf.zeros_like(right),
+        left=left,
+        right=right,
+        alpha=alpha,
+        alpha_bar=alpha,
+        rho=one,
+        rho_bar=one,
+        cosine_bar=one,
+        sine_bar=zero,
+        zeta_bar=alpha * beta,
+        h=right,
+        h_bar=tf.zeros_like(right),
+    )
+    return tf.while_loop(unsolved, improve, (start,), parallel_iterations=1)[0].x
+
+
+class _LsmrState(NamedTuple):
+    """The names of the paper: bidiagonalization (left, right, alpha), rotations (the bars), search directions (h, h_bar)."""
+
+    iteration: Any
+    x: Any
+    left: Any
+    right: Any
+    alpha: Any
+    alpha_bar: Any
+    rho: Any
+    rho_bar: Any
+    cosine_bar: Any
+    sine_bar: Any
+    zeta_bar: Any
+    h: Any
+    h_bar: Any
 
 
 def _normalized(vector: Any) -> tuple[Any, Any]:

@@ -70,7 +70,8 @@ class LinearSystem(Protocol):
 class QrSystem:
     """QR of the augmented matrix; the Jacobian is reduced to a triangle chunk by chunk.
 
-    The reduction is the sequential TSQR of J. Demmel, L. Grigori, M. Hoemmen, J. Langou (2012): each chunk's rows are put below the triangle so far.
+    The reduction is the sequential TSQR of J. Demmel, L. Grigori, M. Hoemmen, J. Langou (2012): each chunk's rows go below the triangle
+    so far.
     Damping by extra rows is that of J. J. Moré: The Levenberg-Marquardt algorithm (1978).
     """
 

@@ -5,14 +5,16 @@ projection of D. P. Bertsekas: Projected Newton methods for optimization problem
 the more it is a projected gradient step, which descends; so refusals lead to a step that is taken.
 
 Geodesic acceleration (M. K. Transtrum, J. P. Sethna: Improvements to the Levenberg-Marquardt algorithm, 2012): the second derivative of
-the residuals along the step bends it. A step whose correction is longer than `LARGEST_BEND / 2` times itself is refused: the linear model does
-not hold that far.
+the residuals along the step bends it. A step whose correction is longer than `LARGEST_BEND / 2` times itself is refused: the linear model
+does not hold that far.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,16 +50,26 @@ class LoopOptions:
     bounds: tuple[Any, Any] | None
 
 
-class _TracedOnce:
-    """A system whose linearization and step are traced once, though the loop has them in several places."""
+@dataclass(frozen=True)
+class Descent:
+    """A problem, and how it is to be minimized.
 
-    def __init__(self, system: LinearSystem) -> None:
-        self.name = system.name
-        self.smallest_damping = system.smallest_damping
-        self.is_exact = system.is_exact
-        self.squared_length = system.squared_length
-        self.linearize = tf.function(system.linearize, autograph=False)
-        self.step = system.step
+    Attributes:
+        rows: residuals and their Jacobian.
+        system: how a linearized problem is solved.
+        options: how steps are made.
+        linearize: the system's, traced once though the loop has it in two places.
+    """
+
+    rows: Rows
+    system: LinearSystem
+    options: LoopOptions
+    linearize: Callable[[Any], Linearization]
+
+
+def descent(rows: Rows, system: LinearSystem, options: LoopOptions) -> Descent:
+    """The parts put together."""
+    return Descent(rows, system, options, tf.function(system.linearize, autograph=False))
 
 
 class State(NamedTuple):
@@ -85,31 +97,32 @@ class Trial(NamedTuple):
     promising: Any
 
 
-def minimize(rows: Rows, system: LinearSystem, start: Any, options: LoopOptions) -> State:
+def minimize(how: Descent, start: Any) -> State:
     """Damped steps from `start` (n,) until a tolerance is met."""
-    tolerances = options.tolerances
-    system = _TracedOnce(system)
-    state = tf.while_loop(
-        lambda state: (state.status == 0) & (state.iterations < tolerances.max_iterations),
-        lambda state: (_iterate(rows, system, options, state),),
-        (_begin(rows, system, start, options),),
-        parallel_iterations=1,
-    )[0]
+
+    def goes_on(state: State) -> Any:
+        return (state.status == 0) & (state.iterations < how.options.tolerances.max_iterations)
+
+    def go_on(state: State) -> tuple[State]:
+        return (iterate(how, state),)
+
+    state: State = tf.while_loop(goes_on, go_on, (begin(how, start),), parallel_iterations=1)[0]
     return state._replace(status=tf.where(state.status == 0, Status.MAX_ITERATIONS.code, state.status))
 
 
-def undamped_offset(system: LinearSystem, state: State, options: LoopOptions) -> Any:
+def undamped_offset(how: Descent, state: State) -> Any:
     """The relative offset at the point where the loop ended: a scalar, NaN where the system cannot tell."""
-    if not system.is_exact:
+    if not how.system.is_exact:
         return tf.constant(np.nan, state.x.dtype)
-    free = _free(state, options)
-    smallest = tf.constant(system.smallest_damping, state.x.dtype)
-    step, _ = system.step(state.x, state.at, state.scale, smallest, free)
+    free = free_parameters(state, how.options)
+    smallest = tf.constant(how.system.smallest_damping, state.x.dtype)
+    step, _ = how.system.step(state.x, state.at, state.scale, smallest, free)
     return _offset(state, step, free)
 
 
-def _begin(rows: Rows, system: LinearSystem, start: Any, options: LoopOptions) -> State:
-    cost, at = rows.cost(start), system.linearize(start)
+def begin(how: Descent, start: Any) -> State:
+    """The state before the first step from `start` (n,)."""
+    cost, at = how.rows.cost(start), how.linearize(start)
     finite = tf.math.is_finite(cost) & _all_finite(at.gradient) & _all_finite(at.column_norms)
     status = tf.where(finite, tf.where(cost == 0.0, Status.ZERO.code, 0), Status.NOT_FINITE.code)
     return State(
@@ -117,7 +130,7 @@ def _begin(rows: Rows, system: LinearSystem, start: Any, options: LoopOptions) -
         cost=cost,
         at=at,
         scale=first_scale(at.column_norms),
-        damping=tf.constant(options.first_damping, start.dtype),
+        damping=tf.constant(how.options.first_damping, start.dtype),
         growth=tf.constant(2.0, start.dtype),
         iterations=tf.constant(0),
         accepted=tf.constant(0),
@@ -126,14 +139,16 @@ def _begin(rows: Rows, system: LinearSystem, start: Any, options: LoopOptions) -
     )
 
 
-def _iterate(rows: Rows, system: LinearSystem, options: LoopOptions, state: State) -> State:
-    free = _free(state, options)
-    step, solve = system.step(state.x, state.at, state.scale, state.damping, free)
-    trial = _try(rows, system, options, state, step, solve, free)
+def iterate(how: Descent, state: State) -> State:
+    """The state after one more step was tried, and taken or refused."""
+    options = how.options
+    free = free_parameters(state, options)
+    step, solve = how.system.step(state.x, state.at, state.scale, state.damping, free)
+    trial = _try(how, state, step, solve, free)
     reduction = state.cost - trial.cost
 
     def take() -> tuple[Any, Linearization]:
-        at = system.linearize(trial.target)
+        at = how.linearize(trial.target)
         kept = _all_finite(at.gradient) & _all_finite(at.column_norms)
         steepness = tf.norm(state.at.gradient * free / state.scale), tf.norm(at.gradient * free / state.scale)
         kept &= (reduction > 0.0) | (steepness[1] <= 0.9 * steepness[0])
@@ -148,20 +163,21 @@ def _iterate(rows: Rows, system: LinearSystem, options: LoopOptions, state: Stat
     after = State(
         x=tf.where(accepted, trial.target, state.x),
         cost=tf.where(accepted, trial.cost, state.cost),
-        at=tf.nest.map_structure(lambda new, old: tf.where(accepted, new, old), at, state.at),
+        at=tf.nest.map_structure(partial(tf.where, accepted), at, state.at),
         scale=tf.where(accepted, updated_scale(state.scale, at.column_norms), state.scale),
-        damping=tf.clip_by_value(damping, system.smallest_damping, LARGEST_DAMPING),
+        damping=tf.clip_by_value(damping, how.system.smallest_damping, LARGEST_DAMPING),
         growth=growth,
         iterations=state.iterations + 1,
         accepted=state.accepted + tf.cast(accepted, tf.int32),
         evaluations=state.evaluations + (3 if options.geodesic else 1),
         status=state.status,
     )
-    return after._replace(status=_status(system, options, state, after, trial, step, free, accepted))
+    return after._replace(status=_status(how, state, after, trial, step, free, accepted))
 
 
-def _try(rows: Rows, system: LinearSystem, options: LoopOptions, state: State, step: Any, solve: Any, free: Any) -> Trial:
+def _try(how: Descent, state: State, step: Any, solve: Any, free: Any) -> Trial:
     """Bend the step, keep it within bounds, and evaluate it."""
+    rows, system, options = how.rows, how.system, how.options
     steady = _all_finite(step)
     moved = step
     if options.geodesic:
@@ -185,11 +201,9 @@ def _try(rows: Rows, system: LinearSystem, options: LoopOptions, state: State, s
     return Trial(target - state.x, target, cost, predicted, promising)
 
 
-def _status(
-    system: LinearSystem, options: LoopOptions, state: State, after: State, trial: Trial, step: Any, free: Any, accepted: Any
-) -> Any:
+def _status(how: Descent, state: State, after: State, trial: Trial, step: Any, free: Any, accepted: Any) -> Any:
     """The code of the status, 0 to go on."""
-    tolerances = options.tolerances
+    system, tolerances = how.system, how.options.tolerances
     dtype = state.x.dtype
     epsilon = float(np.finfo(dtype.as_numpy_dtype).eps)
     size = tf.norm(state.scale * state.x)
@@ -216,7 +230,7 @@ def _status(
         code = tf.where((moved <= tolerances.step) & (full_step <= tolerances.step), Status.STEP.code, code)
         code = tf.where(falls_no_more & (could_fall <= small_cost), Status.COST.code, code)
         code = tf.where(full_offset <= tolerances.gradient, Status.GRADIENT.code, code)
-        flat = tf.reduce_any((after.at.column_norms <= epsilon * after.scale) & (free > 0.0))
+        flat = tf.reduce_any(flat_parameters(after, how.options))
         return tf.where((code != 0) & (code != Status.STALLED.code) & flat, Status.FLAT.code, code)
 
     asked = (offset <= tolerances.gradient) | falls_no_more | (moved <= tolerances.step) | stuck
@@ -224,13 +238,19 @@ def _status(
     return tf.where(after.cost == 0.0, Status.ZERO.code, code)
 
 
-def _free(state: State, options: LoopOptions) -> Any:
+def free_parameters(state: State, options: LoopOptions) -> Any:
     """1 for parameters that may move, 0 for those that the gradient pushes against their bound: (n,)."""
     if options.bounds is None:
         return tf.ones_like(state.x)
     lower, upper = options.bounds
     held = ((state.x <= lower) & (state.at.gradient > 0.0)) | ((state.x >= upper) & (state.at.gradient < 0.0))
     return tf.where(held, tf.zeros_like(state.x), tf.ones_like(state.x))
+
+
+def flat_parameters(state: State, options: LoopOptions) -> Any:
+    """Whether a parameter that may move has no influence on the residuals: (n,) bools."""
+    epsilon = float(np.finfo(state.x.dtype.as_numpy_dtype).eps)
+    return (state.at.column_norms <= epsilon * state.scale) & (free_parameters(state, options) > 0.0)
 
 
 def _offset(state: State, step: Any, free: Any) -> Any:

@@ -6,7 +6,7 @@ import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -103,7 +103,7 @@ def flatten_parameters(params: Any) -> tuple[ParameterLayout, Any]:
         )
     tensors = [tf.convert_to_tensor(leaf, dtype) for leaf in leaves]
     layout = ParameterLayout(
-        structure=tf.nest.map_structure(lambda _: 0, params),
+        structure=tf.nest.pack_sequence_as(params, [0] * len(leaves)),
         shapes=tuple(tuple(tensor.shape) for tensor in tensors),
         dtype=dtype,
         labels=tuple(_labels(params, "params")),
@@ -115,12 +115,15 @@ def flatten_parameters(params: Any) -> tuple[ParameterLayout, Any]:
 
 def _labels(structure: Any, prefix: str) -> list[str]:
     """One text per leaf, in the order of `tf.nest.flatten`: mappings by sorted key."""
+    children: list[tuple[str, Any]]
     if isinstance(structure, Mapping):
-        entries: Mapping[Any, Any] = structure
-        return [label for key in sorted(entries) for label in _labels(entries[key], f"{prefix}[{key!r}]")]
-    if isinstance(structure, list | tuple):
-        items: Sequence[Any] = structure
-        fields: Sequence[str] | None = getattr(structure, "_fields", None)
+        entries = cast("Mapping[Any, Any]", structure)
+        children = [(f"{prefix}[{key!r}]", entries[key]) for key in sorted(entries)]
+    elif isinstance(structure, list | tuple):
+        items = cast("Sequence[Any]", structure)
+        fields: Sequence[str] | None = getattr(items, "_fields", None)
         places = [f".{field}" for field in fields] if fields else [f"[{i}]" for i in range(len(items))]
-        return [label for place, item in zip(places, items, strict=True) for label in _labels(item, prefix + place)]
-    return [prefix]
+        children = [(prefix + place, item) for place, item in zip(places, items, strict=True)]
+    else:
+        return [prefix]
+    return [label for place, item in children for label in _labels(item, place)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +15,8 @@ from graphwright.train.damped_least_squares.covariance import inverse_gram
 from graphwright.train.damped_least_squares.linear_systems import MethodName
 from graphwright.train.damped_least_squares.parameters import ParameterLayout
 from graphwright.train.damped_least_squares.stopping import Status
+
+tf: Any = importlib.import_module("tensorflow")
 
 _LISTED = 20
 """Parameters that the text lists, at most."""
@@ -34,7 +37,8 @@ class LeastSquaresResult:
         evaluations: of the residuals, beside those for Jacobians.
         jacobian_evaluations: Jacobians, or linearizations where none is formed.
         gradient_norm: the largest element of the gradient, of parameters that are not held at a bound.
-        offset: the share of the residuals' length that lies in directions in which the model can move; 0 at a minimum. NaN for `cg`, `lsmr`.
+        offset: the share of the residuals' length that lies in directions in which the model can move, 0 at a minimum; NaN for `cg` and
+            `lsmr`.
         damping: the last one, relative to squared column norms.
         method: the linear solver that ran.
         method_reason: why that one.
@@ -139,7 +143,7 @@ class LeastSquaresResult:
             f"  evaluations   {self.evaluations} of the residuals, {self.jacobian_evaluations} of the Jacobian ({self.jacobian_mode})"
         )
         lines.append(f"  linear solver {self.method}: {self.method_reason}")
-        values = np.concatenate([np.reshape(leaf, -1) for leaf in self._leaves()])
+        values = self.layout.join(tf.nest.flatten(self.params)).numpy()
         if len(values) > _LISTED:
             return "\n".join([*lines, f"  parameters    {len(values):,}"])
         errors = self.standard_errors
@@ -152,16 +156,11 @@ class LeastSquaresResult:
             lines += ["", f"  {self.covariance_note}"]
         return "\n".join(lines)
 
-    def _leaves(self) -> list[Any]:
-        import tensorflow as tf
 
-        return [leaf.numpy() for leaf in tf.nest.flatten(self.params)]
-
-
-def explain(status: Status, *, offset: float, cost: float, iterations: int, flat: list[str]) -> str:
+def explain(status: Status, *, offset: float, iterations: int, flat: list[str]) -> str:
     """The status in a sentence, with its figures.
 
-    >>> explain(Status.GRADIENT, offset=1.2e-12, cost=3.0, iterations=9, flat=[])
+    >>> explain(Status.GRADIENT, offset=1.2e-12, iterations=9, flat=[])
     'the gradient is zero to the tolerance: 1.2e-12 of the residuals lies in directions in which the model can move'
     """
     share = f"{offset:.2g} of the residuals lies in directions in which the model can move"
@@ -172,7 +171,7 @@ def explain(status: Status, *, offset: float, cost: float, iterations: int, flat
         Status.COST: "the cost falls no more, and an undamped step would not lower it either" + (f": {share}" if known else ""),
         Status.STEP: "the undamped step is smaller than the tolerance",
         Status.PRECISION: "the precision of the numbers is reached: the minimum is nearer than rounding lets the cost tell",
-        Status.FLAT: f"the gradient is zero, but {_listed(flat)} no longer influence the residuals at all: perhaps a plateau, not a minimum",
+        Status.FLAT: f"the gradient is zero, but of no influence on the residuals are {_listed(flat)}: perhaps a plateau, not a minimum",
         Status.STALLED: "no step lowers the cost, however short, though the minimum is not reached: perhaps a kink, wrong derivatives, "
         "or too few digits" + (f"; {share}" if known else ""),
         Status.MAX_ITERATIONS: f"stopped after {iterations} steps, while the cost was still falling" + (f"; {share}" if known else ""),

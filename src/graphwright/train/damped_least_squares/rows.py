@@ -1,7 +1,7 @@
 """Residuals and the rows of their Jacobian, chunk by chunk, weighted by a robust loss.
 
-What is a sum over rows (the cost, the gradient, the Gram matrix, a triangular factor) is folded over chunks in a TensorFlow loop, so that no
-more than one chunk of the Jacobian exists at a time. A chunk is
+What is a sum over rows (the cost, the gradient, the Gram matrix, a triangular factor) is folded over chunks in a TensorFlow loop, so that
+no more than one chunk of the Jacobian exists at a time. A chunk is
 
 - with `data`: `chunk_size` samples, whose residuals must not depend on other samples. Activations too are those of a chunk only;
 - without: `chunk_size` rows, found by as many cotangents; the residuals themselves are evaluated as a whole for each chunk.
@@ -49,7 +49,8 @@ class Rows:
         >>> layout, x = flatten_parameters(tf.constant([2.0, 1.0], tf.float64))
         >>> t = tf.constant([0.0, 1.0, 2.0], tf.float64)
         >>> rows = Rows(lambda p, t: p[0] * t + p[1], layout, data=(t,), chunk_size=2)
-        >>> rows.count, float(rows.cost(x)), rows.fold(x, lambda total, f, J: total + tf.linalg.matvec(J, f, True), tf.zeros_like(x)).numpy().tolist()
+        >>> gradient = rows.fold(x, lambda total, f, J: total + tf.linalg.matvec(J, f, transpose_a=True), tf.zeros_like(x))
+        >>> rows.count, float(rows.cost(x)), gradient.numpy().tolist()
         (3, 17.5, [13.0, 9.0])
     """
 
@@ -144,8 +145,11 @@ class Rows:
 
     def vjp(self, x: Any, vector: Any) -> Any:
         """The transposed weighted Jacobian times a vector (m,): (n,), all samples at once."""
-        function = lambda parts: self._evaluate(parts, self._data)  # noqa: E731
-        _, gradients = vjp(function, self.layout.split(x), lambda residuals: self.loss.weights(residuals)[0] * vector)
+        _, gradients = vjp(
+            lambda parts: self._evaluate(parts, self._data),
+            self.layout.split(x),
+            lambda residuals: self.loss.weights(residuals)[0] * vector,
+        )
         return self.layout.join(gradients)
 
     def squared_norm_along(self, x: Any, vector: Any) -> Any:
@@ -243,8 +247,8 @@ class Rows:
     def _count_of(self, data: Sequence[Any]) -> int:
         """Residuals of these samples; the function is traced for their shape."""
         specs = [tf.TensorSpec(shape, self.layout.dtype) for shape in self.layout.shapes]
-        shape_only = tf.function(lambda leaves, data: self._evaluate(leaves, data), autograph=False)
-        data_specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), tuple(data))
+        shape_only = tf.function(self._evaluate, autograph=False)
+        data_specs = tf.nest.map_structure(spec_of, tuple(data))
         output = shape_only.get_concrete_function(specs, data_specs).outputs[0]
         if output.dtype != self.layout.dtype:
             raise ArgumentError(
@@ -275,31 +279,38 @@ class Rows:
         return cheapest_mode(self.layout.size, each * self.chunk_size, each if self.count == each * self.samples else None)
 
 
+def spec_of(tensor: Any) -> Any:
+    """What a function that takes the tensor is traced with."""
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
 def _product(pair: tuple[Any, Any]) -> Any:
     return pair[0] * pair[1]
 
 
 def _samples(data: Sequence[Any]) -> int | None:
     """The size of the data's first dimension."""
-    sizes = {tensor.shape[0] if tensor.shape.rank else None for tensor in tf.nest.flatten(data)}
+    sizes = {int(tensor.shape[0] or 0) if tensor.shape.rank else 0 for tensor in tf.nest.flatten(data)}
     if not sizes:
         return None
-    if len(sizes) > 1 or None in sizes or 0 in sizes:
+    if len(sizes) > 1 or 0 in sizes:
         raise ArgumentError(
-            f"data whose first dimensions are {sorted(map(str, sizes))}",
+            f"data of {' and '.join(map(str, sorted(sizes)))} samples",
             where="argument 'data'",
             remedy="give tensors whose first dimension is the same number of samples",
         )
-    return int(sizes.pop())
+    return sizes.pop()
 
 
 def _over_chunks(body: Callable[[Any, Any, int], Any], initial: Any, count: int, chunk_size: int) -> Any:
     """`body(so_far, first, size)` for each chunk: whole ones in a loop that runs one at a time, then what is left."""
     whole, rest = divmod(count, chunk_size)
-    _, so_far = tf.while_loop(
-        lambda i, _: i < whole,
-        lambda i, so_far: (i + 1, body(so_far, i * chunk_size, chunk_size)),
-        (tf.constant(0), initial),
-        parallel_iterations=1,
-    )
+
+    def is_left(i: Any, _: Any) -> Any:
+        return i < whole
+
+    def fold_one(i: Any, so_far: Any) -> tuple[Any, Any]:
+        return i + 1, body(so_far, i * chunk_size, chunk_size)
+
+    _, so_far = tf.while_loop(is_left, fold_one, (tf.constant(0), initial), parallel_iterations=1)
     return body(so_far, tf.constant(whole * chunk_size), rest) if rest else so_far

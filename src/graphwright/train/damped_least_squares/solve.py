@@ -6,7 +6,8 @@ import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -21,11 +22,11 @@ from graphwright.train.damped_least_squares.linear_systems import (
     MethodName,
     QrSystem,
 )
-from graphwright.train.damped_least_squares.loop import LoopOptions, _free, minimize, undamped_offset
+from graphwright.train.damped_least_squares.loop import LoopOptions, descent, flat_parameters, free_parameters, minimize, undamped_offset
 from graphwright.train.damped_least_squares.parameters import ParameterLayout, flatten_parameters
 from graphwright.train.damped_least_squares.result import LeastSquaresResult, explain
 from graphwright.train.damped_least_squares.robust_losses import LossName, Rho, RobustLoss
-from graphwright.train.damped_least_squares.rows import Rows
+from graphwright.train.damped_least_squares.rows import Rows, spec_of
 from graphwright.train.damped_least_squares.stopping import Status, tolerances_for
 
 tf: Any = importlib.import_module("tensorflow")
@@ -66,14 +67,14 @@ def least_squares(
     The whole fit is one TensorFlow loop. To fit the same residuals many times, make a `LeastSquares` once and call it: it traces once.
 
     Args:
-        residuals: `residuals(params, *data)` -> a tensor of any shape, or a structure of tensors, in TensorFlow operations; no Python control
-            flow that depends on tensors, unless it is a `tf.function` itself. A residual is weighted by multiplying it: with one over its
-            standard deviation, the cost is half of chi squared.
+        residuals: `residuals(params, *data)` -> a tensor of any shape, or a structure of tensors, in TensorFlow operations; no Python
+            control flow that depends on tensors, unless it is a `tf.function` itself. A residual is weighted by multiplying it: with one
+            over its standard deviation, the cost is half of chi squared.
         params: where to start: a tensor, array or number, or a structure (dict, list, tuple) of them, float64 or float32. Python numbers
             count as float64.
         data: tensors whose first dimension counts samples. Giving them says that the residuals of a sample depend on that sample alone.
-        method: the linear solver; `"auto"` chooses by sizes, and the result says what and why. `"qr"` for small and ill-conditioned problems,
-            `"cholesky"` (Gram matrix), `"dual"` (more parameters than residuals), `"cg"` and `"lsmr"` (matrix-free).
+        method: the linear solver; `"auto"` chooses by sizes, and the result says what and why. `"qr"` for small and ill-conditioned
+            problems, `"cholesky"` (Gram matrix), `"dual"` (more parameters than residuals), `"cg"` and `"lsmr"` (matrix-free).
         chunk_size: samples, or without data residuals, whose Jacobian is in memory at a time. None for all.
         bounds: lower and upper bounds, each a number or shaped like the parameters; infinite where there is none.
         loss: `"linear"`, `"huber"`, `"soft_l1"`, `"cauchy"`, `"arctan"` as in SciPy, or a function (see `RobustLoss`).
@@ -90,7 +91,7 @@ def least_squares(
         krylov_iterations: products at most per step for them.
         jit_compile: compile the loop with XLA, where it has kernels for all operations of the residuals.
 
-    `gtol`, `xtol` and `ftol` default to what the type can resolve: eps**(2/3), eps**(2/3) and 4 eps.
+    `gtol`, `xtol` and `ftol` default to what the type can resolve: eps**(2/3), eps**(2/3) and 0.
 
     Raises:
         ArgumentError: arguments that contradict each other, or residuals that are not finite at the start.
@@ -102,7 +103,7 @@ def least_squares(
     >>> seen = tf.constant([5.0, 3.1, 1.8, 1.1], tf.float64)
     >>> fit = least_squares(lambda p: p["height"] * tf.exp(-p["rate"] * t) - seen, {"height": 1.0, "rate": 1.0})
     >>> fit.converged, round(float(fit.params["rate"]), 4)
-    (True, 0.4976)
+    (True, 0.5021)
     """
     solver = LeastSquares(
         residuals,
@@ -132,6 +133,24 @@ class _Compiled:
 
     run: Any
     decided: dict[str, Any]
+
+
+class _Found(NamedTuple):
+    """What the compiled fit returns: tensors, named as in `State` and `LeastSquaresResult`."""
+
+    x: Any
+    cost: Any
+    status: Any
+    iterations: Any
+    accepted: Any
+    evaluations: Any
+    damping: Any
+    free: Any
+    factor: Any
+    gradient_norm: Any
+    offset: Any
+    residuals: Any
+    flat: Any
 
 
 class LeastSquares:
@@ -213,11 +232,10 @@ class LeastSquares:
             ArgumentError: as `least_squares`.
         """
         layout, start = flatten_parameters(params)
-        tensors = tuple(tf.nest.map_structure(lambda part: _as_data(part, layout.dtype), part) for part in data)
+        tensors = tf.nest.map_structure(partial(_as_data, dtype=layout.dtype), data)
         bounds = _bounds(self._bounds, layout)
         _check_start(start, bounds, layout)
-        leaves = tf.nest.flatten(tensors)
-        key = (repr(layout), *((tuple(leaf.shape), leaf.dtype) for leaf in leaves), repr(tf.nest.map_structure(lambda _: 0, tensors)))
+        key = repr(layout), repr(tf.nest.map_structure(spec_of, tensors))
         if key not in self._compiled:
             self._compiled[key] = self._compile(layout, bounds, tensors)
         compiled = self._compiled[key]
@@ -228,7 +246,7 @@ class LeastSquares:
         decided: dict[str, Any] = {}
         tolerances = tolerances_for(layout.dtype, *self._tolerances)
 
-        def fit(start: Any, data: tuple[Any, ...]) -> dict[str, Any]:
+        def fit(start: Any, data: tuple[Any, ...]) -> _Found:
             rows = self._rows(layout, data)
             system, reason = self._system(rows)
             options = LoopOptions(
@@ -239,17 +257,27 @@ class LeastSquares:
                 bounds=bounds,
             )
             decided.update(method=system.name, reason=reason, mode=rows.mode if self._jacobian is None else "given")
-            state = minimize(rows, system, start, options)
-            free = _free(state, options)
+            how = descent(rows, system, options)
+            state = minimize(how, start)
+            free = free_parameters(state, options)
             factor = state.at.factor[0] if system.name in ("qr", "cholesky") else tf.zeros([0, 0], start.dtype)
-            return {
-                **{"x": state.x, "cost": state.cost, "status": state.status, "iterations": state.iterations, "accepted": state.accepted},
-                **{"evaluations": state.evaluations, "damping": state.damping, "free": free, "factor": factor},
-                **{"gradient": tf.reduce_max(tf.abs(free * state.at.gradient)), "offset": undamped_offset(system, state, options)},
-                **{"residuals": rows.residuals(state.x), "flat": state.at.column_norms <= 0.0 * state.scale},
-            }
+            return _Found(
+                x=state.x,
+                cost=state.cost,
+                status=state.status,
+                iterations=state.iterations,
+                accepted=state.accepted,
+                evaluations=state.evaluations,
+                damping=state.damping,
+                free=free,
+                factor=factor,
+                gradient_norm=tf.reduce_max(tf.abs(free * state.at.gradient)),
+                offset=undamped_offset(how, state),
+                residuals=rows.residuals(state.x),
+                flat=flat_parameters(state, options),
+            )
 
-        specs = tf.TensorSpec([layout.size], layout.dtype), tf.nest.map_structure(lambda part: tf.TensorSpec(part.shape, part.dtype), data)
+        specs = tf.TensorSpec([layout.size], layout.dtype), tf.nest.map_structure(spec_of, data)
         return _Compiled(tf.function(fit, autograph=False, jit_compile=self._jit_compile).get_concrete_function(*specs), decided)
 
     def _rows(self, layout: ParameterLayout, data: tuple[Any, ...]) -> Rows:
@@ -278,33 +306,33 @@ class LeastSquares:
         return kind(rows, tolerance=tolerance, max_iterations=iterations), reason
 
     def _result(
-        self, layout: ParameterLayout, decided: dict[str, Any], found: dict[str, Any], start: Any, data: tuple[Any, ...]
+        self, layout: ParameterLayout, decided: dict[str, Any], found: _Found, start: Any, data: tuple[Any, ...]
     ) -> LeastSquaresResult:
-        status = Status.of_code(int(found["status"]))
+        status = Status.of_code(int(found.status))
         if status is Status.NOT_FINITE:
             raise _start_error(layout, self._residuals, start, data)
-        offset, cost, iterations = float(found["offset"]), float(found["cost"]), int(found["iterations"])
-        flat = [layout.element_name(int(i)) for i in np.flatnonzero(found["flat"].numpy())] if status is Status.FLAT else []
+        offset, iterations = float(found.offset), int(found.iterations)
+        flat = [layout.element_name(int(i)) for i in np.flatnonzero(found.flat.numpy())] if status is Status.FLAT else []
         return LeastSquaresResult(
-            params=layout.pack(layout.split(found["x"])),
-            cost=cost,
+            params=layout.pack(layout.split(found.x)),
+            cost=float(found.cost),
             status=status.value,
-            message=explain(status, offset=offset, cost=cost, iterations=iterations, flat=flat),
+            message=explain(status, offset=offset, iterations=iterations, flat=flat),
             converged=status.converged,
             iterations=iterations,
-            accepted_steps=int(found["accepted"]),
-            evaluations=int(found["evaluations"]),
-            jacobian_evaluations=1 + int(found["accepted"]),
-            gradient_norm=float(found["gradient"]),
+            accepted_steps=int(found.accepted),
+            evaluations=int(found.evaluations),
+            jacobian_evaluations=1 + int(found.accepted),
+            gradient_norm=float(found.gradient_norm),
             offset=offset,
-            damping=float(found["damping"]),
+            damping=float(found.damping),
             method=decided["method"],
             method_reason=decided["reason"],
             jacobian_mode=decided["mode"],
-            residuals=found["residuals"],
+            residuals=found.residuals,
             layout=layout,
-            free=found["free"].numpy() > 0.0,
-            factor=found["factor"].numpy() if found["factor"].shape[0] else None,
+            free=found.free.numpy() > 0.0,
+            factor=found.factor.numpy() if found.factor.shape[0] else None,
         )
 
 

@@ -2,9 +2,9 @@
 
 How far a point is from the minimum is judged by the *undamped* step from there, since a strongly damped step is small anywhere:
 
-- **offset**: the share of the residuals' length that lies in the directions in which the model can move, the root of the Gauss-Newton step's
-  relative reduction; zero at a minimum, invariant to units. D. M. Bates, D. G. Watts: A relative offset orthogonality convergence criterion
-  for nonlinear least squares (1981).
+- **offset**: the share of the residuals' length that lies in the directions in which the model can move, the root of the Gauss-Newton
+  step's relative reduction; zero at a minimum, invariant to units. D. M. Bates, D. G. Watts: A relative offset orthogonality convergence
+  criterion for nonlinear least squares (1981).
 - **step**: the length of the undamped step relative to the parameters', both in units of the scale.
 
 Where steps are solved by iteration, no undamped step is to be had; then the damped one counts, if the damping is below `LIGHT_DAMPING`.
