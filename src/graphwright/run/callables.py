@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from graphwright.errors import ArgumentError
+from graphwright.source.private_tensorflow import captures_of
 from graphwright.source.rebuild import variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
@@ -136,7 +137,7 @@ def _flat_arguments(concrete: Any, positional: Sequence[Any], keyword: Mapping[s
     """The tensors of the call. Arguments with a default, and those that were Python values when traced, may be left out."""
     function_type = concrete.function_type
     if not function_type.parameters and not keyword:  # a graph that was wrapped: its inputs are all there is
-        placeholders = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
+        placeholders = concrete.inputs[: len(concrete.inputs) - len(captures_of(concrete))]
         if len(positional) != len(placeholders):
             raise TypeError(f"{len(positional)} given, {len(placeholders)} needed")
         return [tf.convert_to_tensor(value, placeholder.dtype) for value, placeholder in zip(positional, placeholders, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -159,7 +160,13 @@ def to_concrete_function(graph: Graph, binding: Binding, *, name: str = "", noin
     )
 
 
+def meets_other_processes(function: Any) -> bool:
+    """Whether a `ConcreteFunction` takes part in collectives with other processes: they must run it as often as this one does."""
+    jobs = (re.search(r"/job:(\w+)", op.device) for op in function.graph.get_operations() if op.type.startswith("Collective"))
+    return any(job is not None and job[1] != "localhost" for job in jobs)
+
+
 def argument_shapes(function: Any) -> list[Shape]:
     """Shapes of the flat arguments of a `ConcreteFunction`, captures left out."""
-    count = len(function.inputs) - len(function.captured_inputs)
+    count = len(function.inputs) - len(captures_of(function))
     return [None if t.shape.rank is None else tuple(t.shape.as_list()) for t in function.inputs[:count]]

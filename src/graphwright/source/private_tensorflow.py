@@ -77,7 +77,8 @@ def add_capture(func_graph: Any, external: Any, internal: Any) -> None:
     captures = func_graph.function_captures
     if callable(external):
         key = ("call time", id(external))
-        captures.add_or_replace(key=key, external=external, internal=internal, tracetype=external.output_spec, is_by_ref=True)
+        spec = getattr(external, "output_spec", None)
+        captures.add_or_replace(key=key, external=external, internal=internal, tracetype=spec, is_by_ref=True)
         func_graph.inputs.append(internal)
         return
     key = id(external) if id(external) not in captures.by_val_external else (id(external), internal.name)

@@ -69,7 +69,7 @@ def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
         return infer
     check_trainable(model)
 
-    step = on_replicas(strategy_of(model), lambda data: model.train_step(data))
+    step = on_replicas(strategy_of(model), model.train_step)
 
     @tf.function
     def train(data: Any) -> Any:

@@ -15,6 +15,7 @@ from graphwright.report.results import MemoryPlan
 from graphwright.run.call_options import grappler_disabled
 from graphwright.run.callables import split_inputs
 from graphwright.run.verify import verify as verify_steps
+from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.distribution.keras_model import repair_for_workers, spans_workers, steps_of, strategy_of
 from graphwright.train.keras_step import build_for_training, check_trainable, is_keras_model, keras_step
@@ -110,6 +111,9 @@ class OptimizedStep:
     def prepare(self, target: Target, key: Any = None, *, example: tuple[tuple[Any, ...], Mapping[str, Any]] | None) -> None:
         """Plan for one signature; with example arguments, prove the plan on them first.
 
+        Where other processes take part, only the first plan is proved: a later signature may be new to this one alone,
+        and the others would not run the extra steps.
+
         Raises:
             InfeasibleError, UnsupportedError, UnknownShapeError: see `optimize_memory`.
         """
@@ -133,7 +137,7 @@ class OptimizedStep:
                 planned = None
         if key is None:
             key = _signature_of_shapes(target)
-        if planned is not None and self._verify:
+        if planned is not None and self._verify and not (self._planned and meets_other_processes(target.function)):
             if example is not None:
                 planned = self._verified(planned, example)
             else:
@@ -290,7 +294,11 @@ def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds
     model.memory_plan = lambda: optimized.plan
     model.optimized_step = optimized
     if inputs is not None:
-        data = tf.nest.map_structure(lambda x: x if isinstance(x, tf.distribute.DistributedValues) else tf.convert_to_tensor(x), inputs)
+
+        def as_tensor(value: Any) -> Any:
+            return value if isinstance(value, tf.distribute.DistributedValues) else tf.convert_to_tensor(value)
+
+        data = tf.nest.map_structure(as_tensor, inputs)
         build_for_training(model, data)
         optimized.prepare(trace(keras_step(model, "train"), inputs=(data,)), _signature((data,), {}), example=((data,), {}))
     elif feeds is not None:

@@ -17,7 +17,7 @@ from graphwright.plan.solve import curve, known_solution, solve
 from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.source.concrete_function import to_concrete_function
-from graphwright.train.distribution.devices import find_placement
+from graphwright.train.distribution.devices import find_placement, pin
 from graphwright.train.distribution.parts import Part, join, lanes, same_work, split
 from graphwright.train.flatten import FlatStep, flatten
 from graphwright.train.plan_cache import PlanCache, fingerprint
@@ -88,10 +88,12 @@ def plan_step(
     """
     flat = flatten(target.function, target.shapes_by_position)
     tasks = map_tasks(flat)
-    parts = split(tasks, find_placement(flat.graph, flat.located(target.arguments)))
+    placement = find_placement(flat.graph, flat.located(target.arguments))
+    if placement is not None:
+        pin(placement, (node for nodes in tasks.nodes for node in nodes))
+    parts = split(tasks, placement)
     originals = [simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes for part in parts]
-    original_bytes = max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted)
-    budget_bytes = parse_budget(budget, original_bytes)
+    budget_bytes = parse_budget(budget, max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted))
     if earlier is not None and not isinstance(budget, int):
         budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)  # a share is one of the largest batch, not of the last, smaller one
     how = {"peak": HOW_PEAK, "overhead": HOW_TIME}
@@ -100,15 +102,8 @@ def plan_step(
     key = fingerprint(flat.graph, budget_bytes, time_limit_s) if cache is not None else ""
     solutions: list[Solution] = []
     for k, part in enumerate(parts):
-        alike = next((s for p, s in zip(parts, solutions, strict=False) if part.budgeted and same_work(p, part)), None)
-        solution = known_solution(part.tasks.costs, alike.schedule, budget_bytes) if alike is not None else None
-        if solution is not None:
-            pass
-        elif not part.budgeted:
-            unlimited = simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes
-            solution = known_solution(part.tasks.costs, Schedule(part.tasks.costs.order), unlimited)
-            assert solution is not None
-        else:
+        solution = _known(part, originals[k], parts[:k], solutions, budget_bytes)
+        if solution is None:
             part_key = key if not part.device else f"{key}-{k}"
             solution = _solve_part(part, len(flat.graph), budget_bytes, time_limit_s / len(parts), progress, cache, part_key, earlier, how)
         if solution.status == "infeasible":
@@ -126,6 +121,17 @@ def plan_step(
     schedule = join(parts, [s.schedule for s in solutions])
     leaders = tuple(tasks.costs.tasks[t].name for t in schedule.steps)
     return Planned(follow_schedule(flat, tasks, schedule, lanes(parts)), plan, leaders)
+
+
+def _known(part: Part, original_bytes: int, before: Sequence[Part], solutions: Sequence[Solution], budget_bytes: int) -> Solution | None:
+    """The plan of a device that does the same work; for a host that keeps no budget, its original order."""
+    costs = part.tasks.costs
+    if not part.budgeted:
+        return known_solution(costs, Schedule(costs.order), original_bytes)
+    for other, solution in zip(before, solutions, strict=True):
+        if other.budgeted and same_work(other, part):
+            return known_solution(costs, solution.schedule, budget_bytes)
+    return None
 
 
 def _solve_part(

@@ -13,6 +13,7 @@ from graphwright.ir.dtypes import format_shape
 from graphwright.run.callables import resolve, split_inputs
 from graphwright.source.concrete_function import argument_shapes
 from graphwright.source.files import load_callable
+from graphwright.source.private_tensorflow import captures_of
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.keras_step import is_keras_model, keras_specs, keras_step
 
@@ -249,7 +250,7 @@ def list_signatures(function: Any) -> list[Any]:
 
 
 def _arguments(function: Any) -> Sequence[Any]:
-    return function.inputs[: len(function.inputs) - len(function.captured_inputs)]
+    return function.inputs[: len(function.inputs) - len(captures_of(function))]
 
 
 def _names(function: Any, count: int) -> tuple[str, ...]:

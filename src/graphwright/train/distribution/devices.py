@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from graphwright.errors import UnsupportedError
@@ -74,6 +74,13 @@ def find_placement(graph: Graph, located: Mapping[Value, str]) -> Placement | No
         places += [of_node[v.producer] for v in node.inputs if v.producer in of_node and v.producer.op_type != "Const"]
         of_node[node] = places[0] if places else 0
     return Placement(devices, len(workers), of_node, of_input)
+
+
+def pin(placement: Placement, nodes: Iterable[Node]) -> None:
+    """Write on nodes that name no device, and use no resource that decides it, the device that the plan takes them to be on."""
+    for node in nodes:
+        if not node.device and not any(v.dtype.name == "resource" for v in node.inputs):
+            node.device = f"/device:{placement.devices[placement.of_node[node]]}"
 
 
 def _by_number(name: str) -> tuple[str, int]:

@@ -47,13 +47,15 @@ def on_replicas(strategy: Any, step: Callable[[Any], Any]) -> Callable[[Any], An
         return step
     tf = import_tensorflow()
 
+    def reduced(value: Any) -> Any:
+        if spans_workers(strategy):
+            return strategy.reduce("MEAN", value, axis=None)
+        values = strategy.experimental_local_results(value)
+        return values[0] if isinstance(strategy, tf.distribute.TPUStrategy) else tf.reduce_mean(values, axis=0)
+
     def run(data: Any) -> Any:
         outputs = strategy.run(step, args=(data,))
-        if spans_workers(strategy):
-            return tf.nest.map_structure(lambda value: strategy.reduce("MEAN", value, axis=None), outputs)
-        locally = strategy.experimental_local_results
-        first = isinstance(strategy, tf.distribute.TPUStrategy)
-        return tf.nest.map_structure(lambda value: locally(value)[0] if first else tf.reduce_mean(locally(value), axis=0), outputs)
+        return tf.nest.map_structure(reduced, outputs)
 
     return tf.autograph.experimental.do_not_convert(run)
 
@@ -63,7 +65,11 @@ def one_replica(strategy: Any, data: Any) -> Any:
     if strategy is None:
         return data
     tf = import_tensorflow()
-    return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], data)
+
+    def first(value: Any) -> Any:
+        return strategy.experimental_local_results(value)[0]
+
+    return tf.nest.map_structure(first, data)
 
 
 def repair_for_workers(model: Any, strategy: Any) -> None:
@@ -77,7 +83,7 @@ def repair_for_workers(model: Any, strategy: Any) -> None:
             with strategy.scope():
                 model._symbolic_build(data_batch=data_batch)
 
-    test_step = tf.function(on_replicas(strategy, lambda data: model.test_step(data)), reduce_retracing=True)
+    test_step = tf.function(on_replicas(strategy, model.test_step), reduce_retracing=True)
 
     def test_function(iterator: Any) -> Any:
         return steps_of(model, iterator, test_step)

@@ -200,7 +200,9 @@ def _resident(tasks: TaskMap, placement: Placement | None, device: int) -> dict[
     found: dict[Value, int] = {}
     for value, nbytes in tasks.resident.items():
         home = placement.of_input.get(value)
-        places = readers[value] | ({home} if home is not None else set())
+        places = set(readers[value])
+        if home is not None:
+            places.add(home)
         if device in (places or {placement.of_node[value.producer]}):
             found[value] = nbytes
     return found
