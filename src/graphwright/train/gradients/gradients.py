@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from graphwright.errors import ArgumentError, AssumedSizeWarning, CheckpointWarning, UnsupportedError
+from graphwright.ir.graph import Graph, Value
+from graphwright.ir.traits import REFERENCE_VARIABLES, resource_of
 from graphwright.plan.budget import parse_budget
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
@@ -113,24 +115,16 @@ def gradients(
     >>> bool(tf.reduce_all(slope(tf.zeros((100, 100))) == 1.0))
     True
     """
-    mode = _check_mode(checkpoints)
+    mode = check_mode(checkpoints)
     live = _check_graph(ys)
-    take, options = _check_options(kwargs)
-    named = _check_tensors(live, mode) if not isinstance(mode, str | int | float) or mode == "collection" else []
+    _check_options(kwargs)
+    named = named_checkpoints(live, mode) if not isinstance(mode, str | int | float) or mode == "collection" else []
     shapes = {_name_of(key): tuple(int(d) for d in shape) for key, shape in (feeds or {}).items()}
-    before = len(live.get_operations())
-    result: list[Any] = take(ys, xs, grad_ys, **options)
-    added = {operation.name for operation in live.get_operations()[before:]}
-    tensors = [tensor for gradient in result for tensor in _tensors_of(gradient)]
-    if not any(tensor.op.name in added for tensor in tensors):
-        return result
-    joint = read_joint(live, added, _flat(ys), _flat(grad_ys), tensors, shapes)
-    schedule = _choose(joint, mode, named, time_limit_s)
-    if len(schedule.steps) == len(joint.tasks.costs.tasks) and schedule.steps == joint.tasks.costs.order:
-        return result
-    live.add_to_collection(PLANS, _describe(joint, schedule))
-    followed = _follow(live, joint, schedule, tensors)
-    return [_replaced(gradient, followed) for gradient in result]
+    taken = take(ys, xs, grad_ys, kwargs, shapes)
+    if taken.joint is None:
+        return taken.gradients
+    schedule = choose(taken.joint, mode, named, time_limit_s)
+    return follow(taken, schedule, xs)
 
 
 def gradients_memory(ys: Any, xs: Any, grad_ys: Any = None, **kwargs: Any) -> list[Any]:
@@ -148,16 +142,36 @@ def gradients_collection(ys: Any, xs: Any, grad_ys: Any = None, **kwargs: Any) -
     return gradients(ys, xs, grad_ys, checkpoints="collection", **kwargs)
 
 
-def _describe(joint: Joint, schedule: Schedule) -> GradientPlan:
-    costs = joint.tasks.costs
-    before, after = simulate(costs, Schedule(costs.order)), simulate(costs, schedule)
-    again = len(schedule.steps) - len(costs.tasks)
-    extra = (after.time - before.time) / joint.forward_time if joint.forward_time else 0.0
-    return GradientPlan(after.peak_bytes, before.peak_bytes, extra, again, joint.assumed)
+@dataclass(frozen=True)
+class Taken:
+    """Gradients as `tf.gradients` gave them, and the planning problem; None where there is nothing to plan."""
+
+    live: Any
+    gradients: list[Any]
+    joint: Joint | None
 
 
-def _follow(live: Any, joint: Joint, schedule: Schedule, tensors: Sequence[Any]) -> dict[str, Any]:
-    """Carry the schedule over to the live graph; returns the tensor that each gradient is now, by its name."""
+def take(ys: Any, xs: Any, grad_ys: Any, options: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Taken:
+    """Take plain gradients in the current graph, and read it back."""
+    live = tf.compat.v1.get_default_graph()
+    function = tf.compat.v1.gradients if "colocate_gradients_with_ops" in options else tf.gradients
+    before = len(live.get_operations())
+    result: list[Any] = function(ys, xs, grad_ys, **options)
+    added = {operation.name for operation in live.get_operations()[before:]}
+    tensors = [tensor for gradient in result for tensor in _tensors_of(gradient)]
+    if not any(tensor.op.name in added for tensor in tensors):
+        return Taken(live, result, None)
+    return Taken(live, result, read_joint(live, added, _flat(ys), _flat(grad_ys), tensors, shapes))
+
+
+def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
+    """Rewrite the live graph so that it follows the schedule; returns the gradients as they are then."""
+    live, joint = taken.live, taken.joint
+    assert joint is not None
+    if schedule.steps == joint.tasks.costs.order:
+        return taken.gradients
+    live.add_to_collection(PLANS, _describe(joint, schedule))
+    tensors = [tensor for gradient in taken.gradients for tensor in _tensors_of(gradient)]
     graph = joint.graph
     outputs = {value.name: k for k, value in enumerate(graph.outputs)}
     apply_schedule(joint.tasks, schedule, ordered_from=joint.forward, behind=joint.behind, unordered=joint.framed)
@@ -170,13 +184,37 @@ def _follow(live: Any, joint: Joint, schedule: Schedule, tensors: Sequence[Any])
         elif node.name not in known:  # a gate in front of a convolution
             originals[node.name] = node.inputs[0].producer.name
     made = write_live_graph(live, graph, originals, fixed=joint.fixed)
-    return {tensor.name: made[graph.outputs[outputs[tensor.name]]] for tensor in tensors}
+    followed = {tensor.name: made[graph.outputs[outputs[tensor.name]]] for tensor in tensors}
+    readers = _readers_of_references(graph, originals, made)
+    return [_replaced(gradient, followed, readers.get(_name_of(x), [])) for gradient, x in zip(taken.gradients, _listed(xs), strict=True)]
 
 
-def _choose(joint: Joint, mode: Checkpoints, named: Sequence[Any], time_limit_s: float) -> Schedule:
+def _readers_of_references(graph: Graph, originals: Mapping[str, str], made: Mapping[Value, Any]) -> dict[str, list[Any]]:
+    """By variable of TF1 without a handle, the clones that read it: an update of it, in place, must not come before them."""
+    readers: dict[str, list[Any]] = {}
+    for node in graph.nodes:
+        for value in node.inputs if node.name in originals else ():
+            source = resource_of(value).producer
+            if source.op_type in REFERENCE_VARIABLES:
+                readers.setdefault(source.name, []).append(made[node.outputs[0]].op)
+    return readers
+
+
+def _describe(joint: Joint, schedule: Schedule) -> GradientPlan:
+    costs = joint.tasks.costs
+    before, after = simulate(costs, Schedule(costs.order)), simulate(costs, schedule)
+    again = len(schedule.steps) - len(costs.tasks)
+    extra = (after.time - before.time) / joint.forward_time if joint.forward_time else 0.0
+    return GradientPlan(after.peak_bytes, before.peak_bytes, extra, again, joint.assumed)
+
+
+def choose(joint: Joint, mode: Checkpoints, named: Sequence[Any], time_limit_s: float) -> Schedule:
+    """The schedule that the argument `checkpoints` asks for; "inputs" keeps what must be kept and nothing else."""
     costs, forward = joint.tasks.costs, joint.forward
     if not isinstance(mode, str | int | float) or mode == "collection":
         return policies.keep_only(costs, forward, _named_buffers(joint, named, strict=mode != "collection"))
+    if mode == "inputs":
+        return policies.keep_only(costs, forward, set(), last_stays=False)
     if mode == "speed":
         return policies.keep_only(costs, forward, policies.slow_buffers(joint.tasks, forward))
     if joint.assumed:
@@ -208,7 +246,12 @@ def _named_buffers(joint: Joint, named: Sequence[Any], *, strict: bool) -> set[i
     return kept
 
 
-def _check_mode(given: Any) -> Checkpoints:
+def check_mode(given: Any) -> Checkpoints:
+    """What the argument `checkpoints` says, in one form.
+
+    Raises:
+        ArgumentError: it says nothing that is known.
+    """
     checkpoints: Any = given
     remedy = 'give a list of tensors, "collection", "memory", "speed", or a budget: bytes (int), a share (float below 1), or "2.5GiB"'
     if isinstance(checkpoints, str):
@@ -241,18 +284,19 @@ def _check_graph(ys: Any) -> Any:
     return tf.compat.v1.get_default_graph()
 
 
-def _check_options(kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The function that takes the gradients, and its keyword arguments."""
-    take = tf.compat.v1.gradients if "colocate_gradients_with_ops" in kwargs else tf.gradients
+def _check_options(kwargs: Mapping[str, Any]) -> None:
     known = [name for name in inspect.signature(tf.compat.v1.gradients).parameters if name not in ("ys", "xs", "grad_ys")]
     strange = [name for name in kwargs if name not in known]
     if strange:
         raise ArgumentError(f"unknown argument {strange[0]!r}", where="gradients", remedy=f"tf.gradients takes {', '.join(known)}")
-    return take, dict(kwargs)
 
 
-def _check_tensors(live: Any, mode: Checkpoints) -> list[Any]:
-    """The tensors that are kept."""
+def named_checkpoints(live: Any, mode: Checkpoints) -> list[Any]:
+    """The tensors that a list, or the collection, names.
+
+    Raises:
+        ArgumentError: there are none, or they belong to another graph.
+    """
     if mode == "collection":
         named = list(live.get_collection(COLLECTION))
         if not named:
@@ -286,14 +330,26 @@ def _tensors_of(gradient: Any) -> list[Any]:
     return [] if gradient is None else _flat([gradient])
 
 
-def _replaced(gradient: Any, followed: Mapping[str, Any]) -> Any:
-    """The gradient as it is now."""
+def _listed(xs: Any) -> list[Any]:
+    several: Any = xs if isinstance(xs, list | tuple) else [xs]
+    return list(several)
+
+
+def _replaced(gradient: Any, followed: Mapping[str, Any], before: Sequence[Any]) -> Any:
+    """The gradient as it is now, held back until these operations have run."""
     if gradient is None:
         return None
     if isinstance(gradient, tf.IndexedSlices):
         parts = [None if part is None else followed[part.name] for part in (gradient.values, gradient.indices, gradient.dense_shape)]
-        return tf.IndexedSlices(*parts)
-    return followed[gradient.name]
+        return tf.IndexedSlices(_held(parts[0], before), *parts[1:])
+    return _held(followed[gradient.name], before)
+
+
+def _held(tensor: Any, before: Sequence[Any]) -> Any:
+    if not before:
+        return tensor
+    with tf.control_dependencies(before):
+        return tf.identity(tensor)
 
 
 def _name_of(placeholder: Any) -> str:

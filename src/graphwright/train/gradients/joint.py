@@ -25,7 +25,7 @@ from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import Purity, is_back_edge, is_loop_of_tf1, reads_resource
+from graphwright.ir.traits import REFERENCE_VARIABLES, Purity, is_back_edge, is_loop_of_tf1, is_view, reads_resource
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
@@ -153,7 +153,8 @@ def _with_rules(tasks: TaskMap, fixed: AbstractSet[Node], framed: AbstractSet[No
 
 
 def _reads_variable(node: Node) -> bool:
-    return reads_resource(node) or any(v.dtype.name.endswith("_ref") for v in node.inputs)
+    """Whether it reads a variable when it runs, not a value that was read."""
+    return reads_resource(node) or (not is_view(node) and any(v.producer.op_type in REFERENCE_VARIABLES for v in node.inputs))
 
 
 def _framed_nodes(graph: Graph) -> set[Node]:

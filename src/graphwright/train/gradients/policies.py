@@ -24,12 +24,13 @@ EXTRA = 0.9  # of the time of one forward pass; estimates of time are not exact
 _SLOW = frozenset({"convolution", "matrix product", "recurrent", "linear algebra"})
 
 
-def keep_only(costs: CostGraph, forward: int, kept: AbstractSet[int]) -> Schedule:
+def keep_only(costs: CostGraph, forward: int, kept: AbstractSet[int], *, last_stays: bool = True) -> Schedule:
     """Keep these buffers of the forward part and what may not be made again; make every other one again, once, where it is first read.
 
     Args:
         forward: the first tasks of the order are the forward part.
         kept: indices of buffers.
+        last_stays: whether what the backward part needs first is kept too, where that takes no more memory.
 
     >>> from graphwright.plan.model import Buffer, Task
     >>> buffers = (Buffer("a", 4, 0), Buffer("b", 4, 1), Buffer("loss", 4, 2))
@@ -47,7 +48,8 @@ def keep_only(costs: CostGraph, forward: int, kept: AbstractSet[int]) -> Schedul
             at_hand.update(costs.tasks[again].outputs)
         steps.append(t)
         at_hand.update(costs.tasks[t].outputs)
-    return without_first_repeats(costs, forward, Schedule(tuple(steps)))
+    schedule = Schedule(tuple(steps))
+    return _without_first_repeats(costs, forward, schedule) if last_stays else schedule
 
 
 def _stays(costs: CostGraph, number: int, kept: AbstractSet[int]) -> bool:
@@ -88,7 +90,7 @@ def forward_first(costs: CostGraph, forward: int, schedule: Schedule) -> Schedul
     return Schedule(tuple(steps))
 
 
-def without_first_repeats(costs: CostGraph, forward: int, schedule: Schedule) -> Schedule:
+def _without_first_repeats(costs: CostGraph, forward: int, schedule: Schedule) -> Schedule:
     """Keep what the backward part needs first instead of making it again, where that takes no more memory.
 
     The last segment is still there when the forward part ends.

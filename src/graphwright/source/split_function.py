@@ -1,0 +1,129 @@
+"""A function that computes results and their gradients becomes two: one for the results, one for the gradients.
+
+What the second needs of the first, beyond arguments and constants, are the *residuals*: the first returns them behind its results,
+the second takes them as its first arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.walk import backward_reachable, forward_reachable
+from graphwright.source.concrete_function import from_concrete_function
+from graphwright.source.graph_def import to_graph_def
+from graphwright.source.rebuild import rebuild_concrete_function
+
+
+@dataclass(frozen=True)
+class Split:
+    """Two concrete functions.
+
+    Attributes:
+        forward: takes the tensors that `split_function` was told to be inputs; returns the results, then the residuals.
+        backward: takes the residuals, then those of the inputs that it needs, then the incoming gradients; returns the gradients.
+        needed_inputs: positions of the inputs that it needs.
+        residual_bytes: bytes of residuals with static shapes, and how many have none.
+    """
+
+    forward: Any
+    backward: Any
+    needed_inputs: tuple[int, ...]
+    residual_bytes: int
+    residual_count: int
+
+
+def split_function(
+    function: Any, *, inputs: Sequence[str], incoming: Sequence[str], result_count: int, early: AbstractSet[str], name: str
+) -> Split:
+    """Split a concrete function in two.
+
+    Args:
+        function: its first outputs are the results, the others the gradients.
+        inputs: names of the tensors that both functions may take: arguments, and captures that are no handles.
+        incoming: names of the placeholders of the incoming gradients, which are no arguments of the function.
+        early: names of nodes that run with the results though only gradients need them.
+        name: of the new functions.
+    """
+    graph, binding = from_concrete_function(function, planned=False)
+    given = [graph.value(tensor) for tensor in inputs]
+    seeds = [graph.value(tensor) for tensor in incoming]
+    captures = [
+        (external, value)
+        for external, value in zip(binding.captures, graph.inputs[binding.argument_count :], strict=True)
+        if value not in given
+    ]
+    results, gradients = graph.outputs[:result_count], graph.outputs[result_count:]
+    behind = forward_reachable(value.producer for value in seeds)
+    effects = [node for node in graph.control_outputs if node not in behind]
+    roots = [value.producer for value in results] + effects + [graph[n] for n in early if n in graph]
+    first = backward_reachable(root for root in roots if root not in behind) - behind
+    late_effects = [node for node in graph.control_outputs if node in behind]
+    second = backward_reachable([*(value.producer for value in gradients), *late_effects]) - first
+    borders = {value.producer for value in (*given, *(value for _, value in captures))}
+    crossing = _crossing(graph, first - borders, second | {value.producer for value in gradients}, gradients)
+    forward = rebuild_concrete_function(
+        to_graph_def(graph, keep=lambda node: node in first or node in borders),
+        inputs=[value.name for value in given],
+        captures=[(external, value.name) for external, value in captures],
+        outputs=[value.name for value in (*results, *crossing)],
+        control_outputs=[node.name for node in effects],
+        name=f"{name}_forward",
+    )
+    residuals, gradients = _cut(graph, first, second, crossing, gradients)
+    constants = {v.producer for node in second for v in node.inputs if v.producer.op_type == "Const"}
+    constants |= {value.producer for value in gradients if value.producer.op_type == "Const"}
+    for node in constants:
+        for before in node.control_inputs:
+            graph.remove_control_input(node, before)
+    returned = set(gradients)
+    needed = tuple(k for k, value in enumerate(given) if value in returned or any(use.node in second for use in value.uses))
+    taken = [*residuals, *(given[k] for k in needed), *seeds]
+    used = [(e, v) for e, v in captures if v in returned or any(use.node in second for use in v.uses)]
+    kept = second | constants | {value.producer for value in (*taken, *(value for _, value in used))}
+    backward = rebuild_concrete_function(
+        to_graph_def(graph, keep=lambda node: node in kept),
+        inputs=[value.name for value in taken],
+        captures=[(external, value.name) for external, value in used],
+        outputs=[value.name for value in gradients],
+        control_outputs=[node.name for node in late_effects],
+        name=f"{name}_backward",
+    )
+    return Split(forward, backward, needed, sum(value.nbytes or 0 for value in residuals), len(residuals))
+
+
+def _crossing(graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node], gradients: Sequence[Value]) -> list[Value]:
+    """Values that the first part makes and the second reads, or returns."""
+    returned = set(gradients)
+    return [
+        value
+        for node in graph.nodes
+        if node in first and node.op_type != "Const"
+        for value in node.outputs
+        if value in returned or any(use.node in second and use.node not in first for use in value.uses)
+    ]
+
+
+def _cut(
+    graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node], crossing: Sequence[Value], gradients: Sequence[Value]
+) -> tuple[list[Value], list[Value]]:
+    """Let the second part read placeholders, and wait for nothing in the first."""
+    stands_for: dict[Value, Value] = {}
+    for k, value in enumerate(crossing):
+        stands_for[value] = graph.add_node(
+            "Placeholder",
+            graph.unique_name(f"residual_{k}"),
+            attrs={"dtype": value.dtype, "shape": ShapeAttribute(value.shape)},
+            output_types=[(value.dtype, value.shape)],
+        ).outputs[0]
+    for node in second:
+        if any(value in stands_for for value in node.inputs):
+            graph.replace_inputs(node, [stands_for.get(value, value) for value in node.inputs])
+        for before in node.control_inputs:
+            if before in first:
+                graph.remove_control_input(node, before)
+    return list(stands_for.values()), [stands_for.get(value, value) for value in gradients]

@@ -1,0 +1,290 @@
+"""`checkpointed`: a function whose backward pass follows a plan, for `tf.GradientTape`.
+
+The function is traced once for each signature, its gradients are taken and planned by `gradients` in the same graph, and that graph is
+split in two: one function gives the results and the residuals that the plan keeps, the other takes these and the incoming gradients,
+computes again what the plan says, and gives the gradients of the arguments, of the variables that the function reads, and of the
+tensors that it closes over.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.source.split_function import Split, split_function
+from graphwright.train.gradients.gradients import (
+    PLANS,
+    Checkpoints,
+    GradientPlan,
+    check_mode,
+    choose,
+    follow,
+    left_alone,
+    named_checkpoints,
+    take,
+)
+
+tf: Any = importlib.import_module("tensorflow")
+
+
+def checkpointed(fn: Any = None, *, checkpoints: Checkpoints = "memory", time_limit_s: float = 6.0) -> Any:
+    """Wrap a function so that its backward pass takes less memory: parts of it are computed again, as a plan says.
+
+    Results and gradients are those of `fn`. Random numbers are drawn once and variables assigned once (dropout keeps its mask, batch
+    norm updates its statistics once), which `tf.recompute_grad` does not promise. Works eagerly, inside `tf.function` and under Keras'
+    `fit`; use it as a decorator, too.
+
+    Args:
+        fn: takes and returns nested structures of tensors; anything that `tf.function` can trace, such as a Keras layer or model. What
+            is no tensor among its arguments counts as a constant.
+        checkpoints: "memory" for the least peak of forward and backward pass together at about the time of one forward pass more:
+            the choice for a whole model with its loss; "inputs" to keep nothing but the arguments, variables and what may not be
+            repeated: the choice for each of many blocks; "speed", "collection" or a budget as `gradients` takes them.
+        time_limit_s: seconds for planning, about.
+
+    Returns:
+        A callable with the same arguments and results, and `.plans`, one `GradientPlan` for each signature so far.
+
+    Raises:
+        ArgumentError: `fn` cannot be called, or `checkpoints` says nothing that is known.
+        UnsupportedError: (when gradients of gradients are taken) these are not known.
+
+    >>> import tensorflow as tf
+    >>> @checkpointed
+    ... def deep(x):
+    ...     for _ in range(20):
+    ...         x = tf.sin(x)
+    ...     return x
+    >>> x = tf.zeros((100, 100))
+    >>> with tf.GradientTape() as tape:
+    ...     tape.watch(x)
+    ...     y = deep(x)
+    >>> bool(tf.reduce_all(tape.gradient(y, x) == 1.0))
+    True
+    """
+    if fn is None:
+        return functools.partial(checkpointed, checkpoints=checkpoints, time_limit_s=time_limit_s)
+    if not callable(fn):
+        raise ArgumentError(f"{type(fn).__name__} cannot be called", where="argument 'fn'", remedy="give a function of tensors, or a layer")
+    if checkpoints != "inputs":
+        checkpoints = check_mode(checkpoints)
+        if not isinstance(checkpoints, str | int | float):
+            raise ArgumentError(
+                "a list of tensors cannot be given: the function's own are made anew each time it is traced",
+                where="argument 'checkpoints'",
+                remedy='inside the function, tf.compat.v1.add_to_collection("checkpoints", tensor); here, checkpoints="collection"',
+            )
+    return Checkpointed(fn, checkpoints, time_limit_s)
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """What a call with certain shapes runs.
+
+    Attributes:
+        function: a function with a gradient of its own; takes the tensors among the arguments, `closed_over`, the values of `variables`.
+        structure: of the results, with None where a leaf is a tensor.
+        lasting: whether it may serve later calls: it closes over no tensor of a graph that is being traced.
+    """
+
+    function: Any
+    closed_over: tuple[Any, ...]
+    variables: tuple[Any, ...]
+    structure: Any
+    plan: GradientPlan | None
+    lasting: bool
+    arguments: Any  # kept, so that their ids stay theirs
+
+
+class Checkpointed:
+    """A function whose backward pass follows a plan; made by `checkpointed`."""
+
+    def __init__(self, fn: Any, checkpoints: Checkpoints, time_limit_s: float) -> None:
+        self._fn = getattr(fn, "python_function", fn)  # inside a tf.function of its own, nothing could be planned
+        self._checkpoints = checkpoints
+        self._time_limit_s = time_limit_s
+        self._signatures: dict[Any, _Signature] = {}
+        functools.update_wrapper(self, fn, updated=())
+        self.__name__ = str(getattr(fn, "__name__", None) or getattr(fn, "name", None) or "function")
+
+    @property
+    def plans(self) -> tuple[GradientPlan, ...]:
+        """The plans, in the order in which they were made; none for a signature without gradients or with nothing to save."""
+        return tuple(s.plan for s in self._signatures.values() if s.plan is not None)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """As a method: bound to the instance."""
+        return self if instance is None else functools.partial(self, instance)
+
+    @left_alone
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        leaves = tf.nest.flatten((args, kwargs), expand_composites=True)
+        tensors = {k: tf.convert_to_tensor(leaf) for k, leaf in enumerate(leaves) if isinstance(leaf, tf.Tensor | np.ndarray)}
+        key = _key(leaves, tensors, (args, kwargs))
+        signature = self._signatures.get(key)
+        if signature is None or not signature.lasting:
+            signature = self._signatures[key] = self._trace((args, kwargs), leaves, tensors)
+        values = [tf.convert_to_tensor(variable) for variable in signature.variables]
+        flat = signature.function(*tensors.values(), *signature.closed_over, *values)
+        results = iter(flat if isinstance(flat, list | tuple) else [flat])
+        packed = [next(results) if leaf is _TENSOR else leaf for leaf in tf.nest.flatten(signature.structure)]
+        return tf.nest.pack_sequence_as(signature.structure, packed)
+
+    def _trace(self, structure: Any, leaves: Sequence[Any], tensors: dict[int, Any]) -> _Signature:
+        """Trace the function with its gradients, plan, and split."""
+        fn = self._fn
+        traced: list[_Traced] = []
+
+        @left_alone
+        def arguments(given: Sequence[Any]) -> Any:
+            filled = dict(zip(tensors, given, strict=True))
+            return tf.nest.pack_sequence_as(structure, [filled.get(k, leaf) for k, leaf in enumerate(leaves)], expand_composites=True)
+
+        @left_alone
+        def finish(given: Sequence[Any], result: Any, read: Sequence[Any]) -> Any:
+            traced.append(_with_gradients(given, result, read, self._checkpoints, self._time_limit_s))
+            return traced[-1].outputs
+
+        def whole(*given: Any) -> Any:
+            args, kwargs = arguments(given)
+            with tf.GradientTape() as tape:  # it tells which variables are read, and is not asked for gradients
+                result = fn(*args, **kwargs)
+            return finish(given, result, tape.watched_variables())
+
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors.values()]
+        concrete = tf.function(whole).get_concrete_function(*specs)
+        found = traced[-1]
+        split = split_function(
+            concrete,
+            inputs=[t.name for t in concrete.inputs[: len(specs)]] + [inner for _, inner in found.closed_over],
+            incoming=found.incoming,
+            result_count=found.result_count,
+            early=found.early,
+            name=self.__name__,
+        )
+        closed_over = tuple(outer for outer, _ in found.closed_over)
+        lasting = all(tf.is_symbolic_tensor(capture) is False for capture in concrete.captured_inputs)
+        return _Signature(_joined(split, found), closed_over, found.variables, found.structure, found.plan, lasting, structure)
+
+
+_TENSOR = "a tensor stands here"
+
+
+@dataclass(frozen=True)
+class _Traced:
+    outputs: list[Any]  # results, then the parts of the gradients
+    result_count: int
+    structure: Any
+    incoming: tuple[str, ...]
+    differentiable: tuple[int, ...]  # positions of the results that have an incoming gradient
+    gradients: tuple[Any, ...]  # per input, its gradient, or None; a tensor stands for its place among the outputs
+    closed_over: tuple[tuple[Any, str], ...]
+    variables: tuple[Any, ...]
+    early: frozenset[str]
+    plan: GradientPlan | None
+
+
+def _with_gradients(given: Sequence[Any], result: Any, read: Sequence[Any], checkpoints: Any, time_limit_s: float) -> _Traced:
+    """Take the gradients of results in the graph that is being traced, and let them follow a plan."""
+    graph = tf.compat.v1.get_default_graph()
+    leaves = tf.nest.flatten(result, expand_composites=True)
+    ys = [leaf if leaf is None else tf.convert_to_tensor(leaf) for leaf in leaves]
+    results = [y for y in ys if y is not None]
+    structure = tf.nest.pack_sequence_as(result, [None if y is None else _TENSOR for y in ys], expand_composites=True)
+    own = {tensor.name for tensor in given}
+    closed_over = [
+        (outer, inner) for outer, inner in graph.captures if inner.dtype not in (tf.resource, tf.variant) and inner.name not in own
+    ]
+    variables = [variable for variable in read if _is_differentiable(variable)]
+    xs = [*given, *(inner for _, inner in closed_over), *variables]
+    places = [k for k, x in enumerate(xs) if _is_differentiable(x)]
+    differentiable = [k for k, y in enumerate(results) if _is_differentiable(y)]
+    incoming = [tf.compat.v1.placeholder(results[k].dtype, results[k].shape, name=f"incoming_{k}") for k in differentiable]
+    gradients: list[Any] = [None] * len(xs)
+    early: frozenset[str] = frozenset()
+    plan = None
+    if places and differentiable:
+        chosen = [xs[k] for k in places]
+        taken = take([results[k] for k in differentiable], chosen, [tf.identity(dy) for dy in incoming], {}, {})
+        found = taken.gradients
+        if taken.joint is not None:
+            early = frozenset(taken.joint.fixed)
+            named = named_checkpoints(graph, checkpoints) if checkpoints == "collection" else []
+            found = follow(taken, choose(taken.joint, checkpoints, named, time_limit_s), chosen)
+            plans = graph.get_collection(PLANS)
+            plan = plans[-1] if plans else None
+        for k, gradient in zip(places, found, strict=True):
+            gradients[k] = gradient
+    parts = tf.nest.flatten([g for g in gradients if g is not None], expand_composites=True)
+    return _Traced(
+        [*results, *parts],
+        len(results),
+        structure,
+        tuple(dy.name for dy in incoming),
+        tuple(differentiable),
+        tuple(gradients),
+        tuple((outer, inner.name) for outer, inner in closed_over),
+        tuple(variables),
+        early,
+        plan,
+    )
+
+
+def _joined(split: Split, traced: _Traced) -> Callable[..., Any]:
+    """Both functions as one with a gradient of its own."""
+    inputs = len(traced.gradients) - len(traced.variables)
+
+    @tf.custom_gradient
+    def backward(*tensors: Any) -> Any:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise UnsupportedError(
+                "gradients of the gradients of a checkpointed function were asked for",
+                where="gw.checkpointed",
+                cause="its backward pass starts from residuals, of which it is not known how they depend on the arguments",
+                remedy="use the function without gw.checkpointed where you need second derivatives, or gw.gradients inside a tf.function",
+            )
+
+        return list(split.backward(*tensors)), refuse
+
+    @tf.custom_gradient
+    def run(*tensors: Any) -> Any:
+        outputs = list(split.forward(*tensors[:inputs]))
+        results, residuals = outputs[: traced.result_count], outputs[traced.result_count :]
+        needed = [tensors[k] for k in split.needed_inputs]
+
+        def gradient(*incoming: Any) -> Any:
+            parts = backward(*residuals, *needed, *(incoming[k] for k in traced.differentiable))
+            flat = parts if isinstance(parts, list | tuple) else [parts]
+            present = [g for g in traced.gradients if g is not None]
+            packed = iter(tf.nest.pack_sequence_as(present, flat, expand_composites=True))
+            return [None if g is None else next(packed) for g in traced.gradients]
+
+        return results, gradient
+
+    return run
+
+
+def _is_differentiable(tensor: Any) -> bool:
+    dtype = tf.as_dtype(tensor.dtype)
+    return bool(dtype.is_floating or dtype.is_complex)
+
+
+def _key(leaves: Sequence[Any], tensors: dict[int, Any], structure: Any) -> Any:
+    """What makes two calls run the same function."""
+    described: list[Any] = []
+    for k, leaf in enumerate(leaves):
+        if k in tensors:
+            described.append((tensors[k].dtype.name, tuple(tensors[k].shape) if tensors[k].shape.rank is not None else None))
+        else:
+            described.append(leaf if isinstance(leaf, int | float | bool | str | bytes | None) else id(leaf))
+    replica = tf.distribute.get_replica_context()
+    place = replica.replica_id_in_sync_group if replica is not None and tf.distribute.has_strategy() else None
+    nest = tf.nest.map_structure(lambda _: 0, structure)
+    return (tuple(described), repr(nest), place if isinstance(place, int | None) else id(place))
