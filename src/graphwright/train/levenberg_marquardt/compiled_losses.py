@@ -1,0 +1,155 @@
+"""Which loss, weight and target belongs to which output of a model."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphwright.errors import ArgumentError
+from graphwright.train.levenberg_marquardt.output_losses import OutputLoss, output_loss
+
+tf: Any = importlib.import_module("tensorflow")
+
+
+@dataclass(frozen=True)
+class CompiledLosses:
+    """The losses of all outputs and their weights.
+
+    Attributes:
+        names: of the outputs, in the order of `tf.nest.flatten`.
+        losses: one per output; None for an output that is not trained.
+        weights: one per output.
+    """
+
+    names: tuple[str, ...]
+    losses: tuple[OutputLoss | None, ...]
+    weights: tuple[float, ...]
+
+    @staticmethod
+    def of(loss: Any, loss_weights: Any, outputs: Any, output_names: Sequence[str] | None) -> CompiledLosses:
+        """From what `compile` takes.
+
+        Args:
+            loss: a loss for all outputs, a list, or a dict by name; as in Keras.
+            loss_weights: None, a list, or a dict by name.
+            outputs: the structure of the model's outputs.
+            output_names: what Keras calls them, if it does.
+
+        Raises:
+            ArgumentError: losses that do not match the outputs, or weights that are negative.
+            UnsupportedError: a loss without residuals.
+        """
+        names = _names(outputs, output_names)
+        given = _by_output(loss, names, "loss", repeat=True)
+        losses = tuple(None if one is None else output_loss(one) for one in given)
+        if not any(losses):
+            raise ArgumentError("no output has a loss", where="argument 'loss'")
+        weights = [1.0 if one is None else float(one) for one in _by_output(loss_weights, names, "loss_weights", repeat=True)]
+        if min(weights) < 0.0:
+            raise ArgumentError(f"a weight of {min(weights)}", where="argument 'loss_weights'", remedy="give weights of at least 0")
+        return CompiledLosses(names, losses, tuple(weights))
+
+    def targets(self, y: Any) -> list[Any]:
+        """Targets by output."""
+        return _by_output(y, self.names, "y", repeat=False)
+
+    def sample_weights(self, sample_weight: Any) -> list[Any]:
+        """Sample weights by output, None where all count the same."""
+        return _by_output(sample_weight, self.names, "sample_weight", repeat=True)
+
+    def denominators(self, weights: Sequence[Any], samples: int, dtype: Any) -> list[Any]:
+        """By what each output's sum over these samples is to be divided, element counts aside: scalars that add up over replicas."""
+        found: list[Any] = []
+        for loss, weight in zip(self.losses, weights, strict=True):
+            if loss is None or loss.reduction == "sum":
+                found.append(tf.constant(0.0, dtype))  # not divided
+            elif loss.reduction == "mean_with_sample_weight" and weight is not None:
+                found.append(tf.reduce_sum(tf.cast(weight, dtype)))
+            else:
+                found.append(tf.constant(samples, dtype))
+        return found
+
+    def scales(self, weights: Sequence[Any], denominators: Sequence[Any], samples: int, dtype: Any) -> list[Any]:
+        """What each element's loss is multiplied with, but for the number of elements per sample: (samples, ...) per output."""
+        found: list[Any] = []
+        for weight, denominator, factor in zip(weights, denominators, self.weights, strict=True):
+            scale = factor / tf.where(denominator > 0.0, denominator, tf.ones_like(denominator))
+            ones = tf.ones([samples], dtype) if weight is None else tf.cast(weight, dtype)
+            found.append(ones * scale)
+        return found
+
+    def total(self, targets: Sequence[Any], outputs: Sequence[Any], scales: Sequence[Any], dtype: Any) -> Any:
+        """The loss summed over these samples: a scalar."""
+        parts: list[Any] = []
+        for loss, y_true, y_pred, scale in zip(self.losses, targets, outputs, scales, strict=True):
+            if loss is not None:
+                elements = tf.cast(loss.elements(y_true, y_pred), dtype)
+                parts.append(tf.reduce_sum(elements * _spread(scale, elements, loss)))
+        return tf.add_n(parts)
+
+    def roots(self, targets: Sequence[Any], outputs: Sequence[Any], scales: Sequence[Any], dtype: Any) -> Any:
+        """The roots of all losses (samples, r)."""
+        parts: list[Any] = []
+        for loss, y_true, y_pred, scale in zip(self.losses, targets, outputs, scales, strict=True):
+            if loss is not None:
+                root = tf.cast(loss.root(y_true, y_pred), dtype)
+                weighted = root * tf.sqrt(_spread(scale, root[..., 0], loss))[..., tf.newaxis]
+                parts.append(tf.reshape(weighted, [root.shape[0], math.prod(root.shape[1:])]))
+        return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
+
+
+def _spread(scale: Any, elements: Any, loss: OutputLoss) -> Any:
+    """The scale (samples, ...) for elements of this shape, divided by their number per sample where the loss is a mean."""
+    shape = elements.shape
+    if scale.shape.rank == shape.rank + 1 and scale.shape[-1] == 1:
+        scale = tf.squeeze(scale, axis=-1)
+    if scale.shape.rank > shape.rank or any(a not in (1, b) for a, b in zip(scale.shape, shape, strict=False)):
+        raise ArgumentError(
+            f"sample weights of shape {tuple(scale.shape)} for losses of shape {tuple(shape)}",
+            where="argument 'sample_weight'",
+            remedy="give one weight per sample, or one per element of the loss",
+        )
+    missing = shape.rank - scale.shape.rank
+    scale = tf.reshape(scale, [*scale.shape, *[1] * missing])
+    per_sample = math.prod(shape[1:])
+    return scale if loss.reduction == "sum" else scale / per_sample
+
+
+def _names(outputs: Any, output_names: Sequence[str] | None) -> tuple[str, ...]:
+    """Names of the outputs in the order of `tf.nest.flatten`."""
+    if isinstance(outputs, Mapping):
+        entries: Mapping[str, Any] = outputs
+        return tuple(sorted(entries))
+    count = len(tf.nest.flatten(outputs))
+    if output_names is not None and len(output_names) == count:
+        return tuple(output_names)
+    return tuple(f"output_{i}" for i in range(count))
+
+
+def _by_output(value: Any, names: Sequence[str], argument: str, *, repeat: bool) -> list[Any]:
+    """One entry per output of a list, of a dict by name, or of a single value (for each output if `repeat`)."""
+    if isinstance(value, Mapping) and not (argument == "loss" and "class_name" in value):
+        entries: Mapping[str, Any] = value
+        unknown = sorted(set(entries) - set(names))
+        if unknown:
+            raise ArgumentError(
+                f"{argument} for {', '.join(map(repr, unknown))}",
+                where=f"argument {argument!r}",
+                remedy=f"the outputs are {', '.join(names)}",
+            )
+        return [entries.get(name) for name in names]
+    if isinstance(value, list | tuple):
+        items: Sequence[Any] = value
+        if len(items) != len(names):
+            raise ArgumentError(
+                f"{len(items)} entries in {argument} for {len(names)} outputs",
+                where=f"argument {argument!r}",
+                remedy="give one per output",
+            )
+        return list(items)
+    if len(names) > 1 and value is not None and not repeat:
+        raise ArgumentError(f"one {argument} for {len(names)} outputs", where=f"argument {argument!r}", remedy="give one per output")
+    return [value] * len(names)

@@ -1,0 +1,268 @@
+"""`LevenbergMarquardt`: a Keras model, a loss, and compiled steps on batches."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.train.damped_least_squares.damping import first_scale, updated_scale
+from graphwright.train.damped_least_squares.jacobians import JacobianMode
+from graphwright.train.distribution.keras_model import one_replica, strategy_of
+from graphwright.train.levenberg_marquardt.attempts import attempt_steps
+from graphwright.train.levenberg_marquardt.compiled_losses import CompiledLosses
+from graphwright.train.levenberg_marquardt.decisions import Decisions, Method, Problem, check_choice, decide, linear_system
+from graphwright.train.levenberg_marquardt.model_function import ModelFunction
+from graphwright.train.levenberg_marquardt.model_rows import LocalBatch, ReplicatedBatch, batch_of, sample_count
+
+tf: Any = importlib.import_module("tensorflow")
+keras: Any = importlib.import_module("keras")
+
+_ROUNDING = 8.0
+"""Steps that should lower the loss by less than this many units in its last place tell nothing about the damping."""
+
+
+class StepResult(NamedTuple):
+    """What came of a step on a batch. Tensors, all scalars but for the outputs.
+
+    Attributes:
+        loss: of the batch before the step, as Keras defines it.
+        new_loss: of the batch after the step; the same as before where no step was taken.
+        accepted: whether a step was taken.
+        attempts: steps tried.
+        damping: for the next batch, relative to squared column norms of the Jacobian.
+        predicted: by how much the first step tried should have lowered the loss.
+        outputs: of the model before the step, flat, per replica.
+    """
+
+    loss: Any
+    new_loss: Any
+    accepted: Any
+    attempts: Any
+    damping: Any
+    predicted: Any
+    outputs: Any
+
+
+class LevenbergMarquardt(tf.Module):
+    """Trains a Keras model by one damped Gauss-Newton step per batch (K. Levenberg 1944; D. W. Marquardt 1963).
+
+    For each batch the model is linearized, and steps are tried at growing damping until one lowers the loss of that batch; all of it in one
+    compiled function. Damping follows the gain ratio (H. B. Nielsen 1999) and is kept between batches; steps are measured in units of the
+    Jacobian's column norms (Marquardt's scaling). `LMModel` puts it into `fit`.
+
+    Args:
+        model: a built Keras model, its variables float32 or float64. Several inputs and outputs are fine.
+        loss: as `compile` takes it: a name, a Keras loss, or a list or dict of them by output. `MeanSquaredError`, `MeanSquaredLogarithmicError`,
+            `Huber`, `LogCosh`, `CategoricalCrossentropy`, `SparseCategoricalCrossentropy`, `BinaryCrossentropy`, `LeastSquaresLoss` with
+            residuals of your own, `ReducedMeanSquaredError`.
+        loss_weights: as `compile` takes it.
+        method: the linear solver; `"auto"` chooses by sizes, and `decisions` says what and why. `"qr"` for small models, `"dual"` (J J') for
+            more parameters than residuals, `"cholesky"` (Gram matrix, summed over chunks), `"cg"` and `"lsmr"` (matrix-free).
+        chunk_size: samples whose Jacobian is in memory at a time; None for what takes 32 MiB.
+        jacobian_mode: `"per_sample"`, `"reverse"`, `"forward"`, or `"auto"` for what needs fewest passes.
+        first_damping: relative to squared column norms.
+        smallest_damping: below which it is never eased. Larger values suit small batches, which a nearly undamped step would fit too well.
+        largest_damping: above which it is never raised.
+        attempts: steps tried per batch.
+        solve_dtype: `"float64"` to sum and solve with more digits than the model has.
+        krylov_tolerance: how exactly `"cg"` and `"lsmr"` solve for a step.
+        krylov_iterations: theirs per step, at most.
+        jit_compile: let XLA compile the step.
+
+    Raises:
+        ArgumentError: an argument that is out of range, or losses that do not match the outputs.
+        UnsupportedError: a model without trainable variables, of other types, or not built; a loss without known Hessian.
+
+    Example:
+        >>> keras.utils.set_random_seed(1)
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)])
+        >>> trainer = LevenbergMarquardt(model, "mse")
+        >>> x = np.linspace(-1.0, 1.0, 50, dtype=np.float32)[:, np.newaxis]
+        >>> losses = [float(trainer.step(x, np.sin(3.0 * x)).new_loss) for _ in range(30)]
+        >>> losses[-1] < 1e-4
+        True
+        >>> print(trainer.decisions[0])
+        qr: 25 parameters: small enough for the most exact solver; 50 residuals of 50 samples; Jacobian per sample, all at once
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        loss: Any,
+        *,
+        loss_weights: Any = None,
+        method: Method = "auto",
+        chunk_size: int | None = None,
+        jacobian_mode: JacobianMode = "auto",
+        first_damping: float = 1e-3,
+        smallest_damping: float = 0.0,
+        largest_damping: float = 1e10,
+        attempts: int = 10,
+        solve_dtype: str | None = None,
+        krylov_tolerance: float = 1e-2,
+        krylov_iterations: int = 50,
+        jit_compile: bool = False,
+    ) -> None:
+        super().__init__(name="levenberg_marquardt")
+        check_choice("method", method, Method)
+        check_choice("jacobian_mode", jacobian_mode, JacobianMode)
+        positive = {"first_damping": first_damping, "largest_damping": largest_damping, "krylov_tolerance": krylov_tolerance}
+        counts = {"chunk_size": 1 if chunk_size is None else chunk_size, "attempts": attempts, "krylov_iterations": krylov_iterations}
+        for name, value in {**positive, **counts}.items():
+            if not (math.isfinite(value) and value > 0) or (name in counts and value != int(value)):
+                raise ArgumentError(f"{name}={value}", where=f"argument {name!r}", remedy="give a positive number")
+        if not 0.0 <= smallest_damping <= largest_damping:
+            raise ArgumentError(
+                f"smallest_damping={smallest_damping}", where="argument 'smallest_damping'", remedy="give at least 0, at most largest_damping"
+            )
+        if solve_dtype not in (None, "float32", "float64"):
+            raise ArgumentError(f"solve_dtype={solve_dtype!r}", where="argument 'solve_dtype'", remedy='"float32", "float64" or None')
+        self._check_model(model, jit_compile)
+        self._model = model
+        self._given_losses = (loss, loss_weights)
+        self._method: Method = method
+        self._chunk_size = chunk_size
+        self._jacobian_mode: JacobianMode = jacobian_mode
+        self._first_damping = float(first_damping)
+        self._limits = (float(smallest_damping), float(largest_damping))
+        self._attempts = int(attempts)
+        self._krylov = (float(krylov_tolerance), int(krylov_iterations))
+        self._strategy = strategy_of(model)
+        self._replicas = 1 if self._strategy is None else int(self._strategy.num_replicas_in_sync)
+        self._function = ModelFunction(model, solve_dtype)
+        self._losses: CompiledLosses | None = None
+        self._residuals_per_sample = 0
+        self._decided: dict[Decisions, None] = {}
+        self._compiled = tf.function(self.traced_step, autograph=False, jit_compile=jit_compile)
+        with self._scope():
+            dtype = self._function.layout.dtype
+            self.damping = tf.Variable(self._first_damping, trainable=False, dtype=dtype, name="damping")
+            self._growth = tf.Variable(2.0, trainable=False, dtype=dtype, name="growth")
+            self._scale = tf.Variable(tf.zeros([self._function.layout.size], dtype), trainable=False, name="scale")
+
+    @property
+    def decisions(self) -> tuple[Decisions, ...]:
+        """How steps are computed: which solver and why, which Jacobian, which chunks; one entry per shape of batch so far."""
+        return tuple(self._decided)
+
+    def reset(self) -> None:
+        """Start anew with the first damping, forgetting all scales."""
+        self.damping.assign(self._first_damping)
+        self._growth.assign(2.0)
+        self._scale.assign(tf.zeros_like(self._scale))
+
+    def step(self, x: Any, y: Any, sample_weight: Any = None) -> StepResult:
+        """One step on one batch; the model's variables are updated in place.
+
+        Args:
+            x: inputs, as the model takes them, the first dimension counting samples. Under a strategy, values per replica.
+            y: targets: one, or by output a list or dict.
+            sample_weight: per sample, or per element of the loss; one, or by output a list or dict.
+
+        Raises:
+            ArgumentError: data that do not match the model.
+            UnsupportedError: see `prepare`.
+        """
+        data = tuple(None if part is None else tf.nest.map_structure(_as_tensor, part) for part in (x, y, sample_weight))
+        self.prepare(data)
+        return self._compiled(data)
+
+    def prepare(self, data: Any) -> None:
+        """Look at the model once, on a few samples of a first batch (inputs, targets, sample weights).
+
+        Raises:
+            ArgumentError: losses, targets or weights that do not match the outputs.
+            UnsupportedError: the model adds losses of its own, or masks its outputs.
+        """
+        if self._losses is not None:
+            return
+        few = tf.nest.map_structure(lambda tensor: None if tensor is None else tensor[:8], one_replica(self._strategy, data))
+        if not sample_count(few[0]):
+            raise ArgumentError("a batch without samples", where="argument 'x'")
+        outputs = self._function.examine(few[0])
+        names = getattr(self._model, "output_names", None)
+        losses = CompiledLosses.of(*self._given_losses, outputs, names)
+        batch = batch_of(losses, few, [tf.constant(1.0, self._function.layout.dtype)] * len(losses.names), self._function.layout.dtype, 0)
+        roots = losses.roots(batch.targets, tf.nest.flatten(outputs), batch.scales, self._function.layout.dtype)
+        self._residuals_per_sample = int(roots.shape[1])
+        self._losses = losses
+
+    def traced_step(self, data: Any) -> StepResult:
+        """One step on a batch of static shape, for use inside a `tf.function` of your own, after `prepare`."""
+        assert self._losses is not None, "prepare first"
+        function = self._function
+        point, state = function.point(), function.state()
+        decided: list[Decisions] = []
+
+        def decide_here(samples: int) -> Decisions:
+            decided.append(self._decide(samples))
+            return decided[-1]
+
+        batch: Any
+        if self._replicas == 1:
+            batch = LocalBatch(function, self._losses, one_replica(self._strategy, data), state, decide_here)
+        else:
+            batch = ReplicatedBatch(self._strategy, function, self._losses, data, state, decide_here)
+            samples = max(sample_count(x) for x in self._strategy.experimental_local_results(data[0]))
+            decide_here(samples)
+        outputs, state_after = batch.forward(point)
+        system = linear_system(decided[0], batch.rows, *self._krylov)
+        cost, at = batch.rows.cost(point), system.linearize(point)
+        known = tf.reduce_any(self._scale > 0.0)
+        scale = tf.where(known, updated_scale(self._scale, at.column_norms), first_scale(at.column_norms))
+        found = attempt_steps(
+            batch.rows, system, point, cost, at, scale, self.damping, self._growth, attempts=self._attempts, limits=self._limits
+        )
+        function.assign(found.point, function.chosen_state(found.accepted, state, state_after))
+        epsilon = float(np.finfo(function.layout.dtype.as_numpy_dtype).eps)
+        telling = found.accepted | (found.predicted > _ROUNDING * epsilon * cost)
+        damping = tf.where(telling, found.damping, self.damping)
+        self.damping.assign(damping)
+        self._growth.assign(tf.where(telling, found.growth, self._growth))
+        self._scale.assign(tf.where(tf.reduce_all(tf.math.is_finite(scale)), scale, self._scale))
+        return StepResult(cost, found.cost, found.accepted, found.attempts, damping, found.predicted, outputs)
+
+    def _decide(self, samples: int) -> Decisions:
+        function = self._function
+        problem = Problem(
+            parameters=function.layout.size,
+            samples=samples,
+            residuals_per_sample=self._residuals_per_sample,
+            itemsize=function.layout.dtype.size,
+            replicas=self._replicas,
+            coupled=function.couples_samples,
+            random=function.is_random,
+        )
+        decisions = decide(problem, self._method, self._chunk_size, self._jacobian_mode)
+        self._decided[decisions] = None
+        return decisions
+
+    def _check_model(self, model: Any, jit_compile: bool) -> None:
+        if not isinstance(model, keras.Model):
+            raise ArgumentError(f"a {type(model).__name__} in place of a Keras model", where="argument 'model'")
+        where = f"model {model.name!r}"
+        if not model.built:
+            raise UnsupportedError("the model is not built", where=where, remedy="call it once on a batch, or model.build(shape)")
+        strategy = strategy_of(model)
+        if jit_compile and strategy is not None and strategy.num_replicas_in_sync > 1:
+            raise UnsupportedError(
+                f"jit_compile=True on {strategy.num_replicas_in_sync} replicas",
+                where=where,
+                cause="XLA cannot compile sums over replicas from outside of them",
+                remedy="jit_compile=False",
+            )
+
+    def _scope(self) -> Any:
+        return tf.distribute.get_strategy().scope() if self._strategy is None else self._strategy.scope()
+
+
+def _as_tensor(value: Any) -> Any:
+    return value if tf.is_tensor(value) or _is_per_replica(value) else tf.convert_to_tensor(value)
+
+
+def _is_per_replica(value: Any) -> bool:
+    return isinstance(value, tf.distribute.DistributedValues)
