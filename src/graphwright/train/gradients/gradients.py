@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import time as clock
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ class GradientPlan:
         extra_time: estimated time of what is computed again, as a share of one forward pass.
         recomputed_count: operations that are computed again and take memory.
         assumed: sizes that were not known and had to be assumed, in words.
+        planning_time_s: seconds from reading the graph to the schedule.
     """
 
     peak_bytes: int
@@ -63,6 +65,7 @@ class GradientPlan:
     extra_time: float
     recomputed_count: int
     assumed: str
+    planning_time_s: float
 
 
 @left_alone
@@ -148,6 +151,7 @@ class Taken:
 
     live: Any
     gradients: list[Any]
+    started: float
     joint: Joint | None
 
 
@@ -160,8 +164,8 @@ def take(ys: Any, xs: Any, grad_ys: Any, options: Mapping[str, Any], shapes: Map
     added = {operation.name for operation in live.get_operations()[before:]}
     tensors = [tensor for gradient in result for tensor in _tensors_of(gradient)]
     if not any(tensor.op.name in added for tensor in tensors):
-        return Taken(live, result, None)
-    return Taken(live, result, read_joint(live, added, _flat(ys), _flat(grad_ys), tensors, shapes))
+        return Taken(live, result, 0.0, None)
+    return Taken(live, result, clock.perf_counter(), read_joint(live, added, _flat(ys), _flat(grad_ys), tensors, shapes))
 
 
 def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
@@ -170,7 +174,7 @@ def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
     assert joint is not None
     if schedule.steps == joint.tasks.costs.order:
         return taken.gradients
-    live.add_to_collection(PLANS, _describe(joint, schedule))
+    live.add_to_collection(PLANS, _describe(joint, schedule, clock.perf_counter() - taken.started))
     tensors = [tensor for gradient in taken.gradients for tensor in _tensors_of(gradient)]
     graph = joint.graph
     outputs = {value.name: k for k, value in enumerate(graph.outputs)}
@@ -200,12 +204,12 @@ def _readers_of_references(graph: Graph, originals: Mapping[str, str], made: Map
     return readers
 
 
-def _describe(joint: Joint, schedule: Schedule) -> GradientPlan:
+def _describe(joint: Joint, schedule: Schedule, time_s: float) -> GradientPlan:
     costs = joint.tasks.costs
     before, after = simulate(costs, Schedule(costs.order)), simulate(costs, schedule)
     again = len(schedule.steps) - len(costs.tasks)
     extra = (after.time - before.time) / joint.forward_time if joint.forward_time else 0.0
-    return GradientPlan(after.peak_bytes, before.peak_bytes, extra, again, joint.assumed)
+    return GradientPlan(after.peak_bytes, before.peak_bytes, extra, again, joint.assumed, time_s)
 
 
 def choose(joint: Joint, mode: Checkpoints, named: Sequence[Any], time_limit_s: float) -> Schedule:
