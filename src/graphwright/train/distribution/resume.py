@@ -1,0 +1,156 @@
+"""`ResumeTraining`: `fit` goes on where a killed process stopped, within an epoch too.
+
+Keras' `BackupAndRestore` starts the interrupted epoch anew, with the weights that the epoch had already changed; it keeps
+one value of a variable that differs per replica, lets all processes write the same file, and a process that is killed while
+it writes leaves half a file. Here the batches that were trained are skipped, everything is put back as it was, metrics
+and history too, and files are complete or not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from graphwright.errors import ArgumentError
+from graphwright.source.tensorflow_import import import_keras
+from graphwright.train.distribution.checkpoints import TrainingCheckpoints
+from graphwright.train.distribution.keras_model import strategy_of
+from graphwright.train.keras_step import build_for_training
+
+keras: Any = import_keras()
+
+
+class ResumeTraining(keras.callbacks.Callback):  # type: ignore[misc]
+    """A callback for `fit`: saves the training now and then, and goes on from there when the program is started again.
+
+    Under a strategy with several processes, give it to `fit` in all of them. The result is that of an uninterrupted
+    training when the data come in the same order again: no shuffling, or one that depends on the epoch alone. Not kept is
+    what other callbacks remember (`EarlyStopping`, `ReduceLROnPlateau`), nor TensorFlow's global random generator;
+    Keras' own seed generators are.
+
+    Args:
+        directory: of the checkpoints; the processes may share it or have one each.
+        every: save after so many batches, and after each epoch; or "epoch", after each epoch alone.
+        keep: how many checkpoints stay on disk.
+        remove: whether the checkpoints go when the training is complete, so that the next one starts anew.
+
+    Attributes:
+        skipping: whether the batch at hand was trained before the interruption and is passed over. Keras calls the
+            callbacks for it all the same, with the logs of the checkpoint.
+
+    Raises:
+        ArgumentError: `every` is no positive number; in `fit`, the model is not built, or a checkpoint does not fit it.
+
+    >>> import tempfile, keras, numpy as np
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     history = model.fit(np.ones((8, 2)), np.ones(8), verbose=0, callbacks=[ResumeTraining(folder, every=100)])
+    >>> len(history.history["loss"])
+    1
+    """
+
+    def __init__(self, directory: str | Path, every: int | Literal["epoch"] = "epoch", *, keep: int = 2, remove: bool = True) -> None:
+        super().__init__()
+        if every != "epoch" and not (isinstance(every, int) and every >= 1):
+            raise ArgumentError(f"every={every!r} was given", where="argument 'every'", remedy='give a number of batches, or "epoch"')
+        self.directory = Path(directory)
+        self.every = every if isinstance(every, int) else None  # batches
+        self.keep = keep
+        self.remove = remove
+        self.skipping = False
+        self._skip = 0  # batches of the epoch at hand that were trained before
+        self._epoch = 0
+        self._steps = 0
+        self._saved_at = 0
+        self._batches = 0  # of the epoch at hand
+        self._logs: list[dict[str, float]] = []  # of each epoch
+        self._last_logs: dict[str, float] = {}
+        self._train_function: Any = None
+        self._checkpoints: Any = None
+
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - as Keras calls it
+        """Put everything back, when there is a checkpoint."""
+        model = self.model
+        if not model.built:
+            raise ArgumentError(
+                "the model is not built", where=f"model {model.name!r}", remedy="give it an Input, or call it on a batch before fit"
+            )
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        strategy = strategy_of(model)
+        self._checkpoints = TrainingCheckpoints(self.directory, self._variables, strategy=strategy, keep=self.keep)
+        self._logs, self._steps, self._skip, self.skipping = [], 0, 0, False
+        step = self._checkpoints.newest()
+        if step is not None:
+            state = [name for name in self._variables() if not name.startswith("metrics/")]
+            notes = self._checkpoints.restore(state, step=step)
+            self._logs, self._steps, self._skip = notes["logs"], step, notes["batches"]
+            self._last_logs = notes["last_logs"]
+            model._initial_epoch = notes["epoch"]
+        self._saved_at = self._steps
+        self.skipping = self._skip > 0
+        self._train_function = model.train_function
+        if self.skipping:
+            model.train_function = self._pass_over
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        """Note the epoch."""
+        self._epoch, self._batches = epoch, 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Save, when it is time."""
+        made = batch + 1 - self._batches
+        self._batches = batch + 1
+        if self.skipping:
+            self.skipping = self._skip > 0
+            return
+        self._steps += made
+        self._last_logs = _numbers(logs)
+        if self.every is not None and self._steps - self._saved_at >= self.every:
+            self._save(self._epoch, self._batches)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Save."""
+        self._logs.append(_numbers(logs))
+        self._save(epoch + 1, 0)
+
+    def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
+        """Give the history of all epochs, those before the interruption too."""
+        model = self.model
+        model.train_function = self._train_function
+        model._initial_epoch = None
+        history = getattr(model, "history", None)
+        if history is not None and self._logs:
+            history.epoch = list(range(len(self._logs)))
+            history.history = {key: [entry[key] for entry in self._logs if key in entry] for key in self._logs[-1]}
+        if self.remove:
+            self._checkpoints.clear()
+
+    def _pass_over(self, iterator: Any) -> dict[str, float]:
+        """Stands for the model's `train_function` until the batches that were trained are taken from the iterator."""
+        data: Any = None
+        for _ in range(min(self.model.steps_per_execution, self._skip)):
+            data = next(iterator)
+            self._skip -= 1
+        if not self._skip:
+            build_for_training(self.model, data)
+            self._checkpoints.restore((name for name in self._variables() if name.startswith("metrics/")), step=self._steps)
+            self.model.train_function = self._train_function
+        return dict(self._last_logs)
+
+    def _save(self, epoch: int, batches: int) -> None:
+        notes = {"epoch": epoch, "batches": batches, "logs": self._logs, "last_logs": self._last_logs}
+        self._checkpoints.save(self._steps, notes)
+        self._saved_at = self._steps
+
+    def _variables(self) -> dict[str, Any]:
+        model = self.model
+        named = {f"model/{k}/{v.path}": v for k, v in enumerate(model.variables)}
+        named |= {f"optimizer/{k}/{v.path}": v for k, v in enumerate(model.optimizer.variables)}
+        return named | {f"metrics/{k}/{v.path}": v for k, v in enumerate(model.metrics_variables)}
+
+
+def _numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
+    return {str(key): float(value) for key, value in (logs or {}).items()}
