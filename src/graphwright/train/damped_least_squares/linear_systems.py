@@ -51,8 +51,6 @@ class LinearSystem(Protocol):
     name: MethodName
     smallest_damping: float
     """Below it rounding would decide the step."""
-    is_exact: bool
-    """Whether steps solve the linear problem to rounding, so that an undamped one tells how far the minimum is."""
 
     def linearize(self, x: Any) -> Linearization:
         """The problem at a point x (n,)."""
@@ -60,6 +58,10 @@ class LinearSystem(Protocol):
 
     def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
         """The damped step h (n,), zero where `free` (n,) is 0 instead of 1; and a solver of (J'J + damping S'S) a = b, if there is one."""
+        ...
+
+    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
+        """The Gauss-Newton step (n,), which tells how far the minimum is; None where steps are not exact enough for that."""
         ...
 
     def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
@@ -76,7 +78,6 @@ class QrSystem:
     """
 
     name: MethodName = "qr"
-    is_exact = True
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -115,6 +116,13 @@ class QrSystem:
 
         return -tf.linalg.triangular_solve(upper, right_side, lower=False)[:, 0], solve
 
+    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
+        """Without the columns that depend on those before them, whose share of the residuals would be rounding."""
+        triangle = tf.linalg.qr(at.factor[0] * free).r
+        resolved = np.sqrt(self.smallest_damping) * tf.norm(triangle, axis=0)
+        independent = tf.cast(tf.abs(tf.linalg.diag_part(triangle)) > resolved, x.dtype)
+        return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free * independent)[0]
+
     def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
         """From the triangle."""
         del x
@@ -125,7 +133,6 @@ class CholeskySystem:
     """Normal equations: the Gram matrix of the Jacobian, summed over chunks, and its Cholesky factor."""
 
     name: MethodName = "cholesky"
-    is_exact = True
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -142,6 +149,10 @@ class CholeskySystem:
         solve = gram_solver(at.factor[0], scale, damping, free)
         return -solve(at.gradient), solve
 
+    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
+        """With the damping that rounding asks for."""
+        return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free)[0]
+
     def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
         """From the Gram matrix."""
         del x
@@ -152,7 +163,6 @@ class DualSystem:
     """The m by m system of J J', for more parameters than residuals: h = -S^-2 J' (J S^-2 J' + damping)^-1 f."""
 
     name: MethodName = "dual"
-    is_exact = True
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -181,6 +191,10 @@ class DualSystem:
         weights = tf.linalg.cholesky_solve(root, residuals[:, tf.newaxis])[:, 0]
         return -tf.linalg.matvec(scaled, weights, transpose_a=True) * (free / scale), None
 
+    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
+        """With the damping that rounding asks for."""
+        return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free)[0]
+
     def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
         """From the Jacobian."""
         del x
@@ -190,7 +204,6 @@ class DualSystem:
 class _MatrixFreeSystem:
     """What the two matrix-free systems share: the gradient by one backward pass, column norms from random probes."""
 
-    is_exact = False
     smallest_damping: float
 
     def __init__(self, rows: Rows, *, tolerance: float, max_iterations: int, probes: int = 4) -> None:
@@ -213,6 +226,11 @@ class _MatrixFreeSystem:
     def _residual_norm(self, x: Any) -> Any:
         residuals = self._rows.residuals(x)
         return tf.norm(self._rows.loss.weights(residuals)[1] * residuals)
+
+    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
+        """Not known."""
+        del x, at, scale, free
+        return None
 
     def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
         """By one forward pass."""

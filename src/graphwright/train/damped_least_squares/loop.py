@@ -112,12 +112,9 @@ def minimize(how: Descent, start: Any) -> State:
 
 def undamped_offset(how: Descent, state: State) -> Any:
     """The relative offset at the point where the loop ended: a scalar, NaN where the system cannot tell."""
-    if not how.system.is_exact:
-        return tf.constant(np.nan, state.x.dtype)
     free = free_parameters(state, how.options)
-    smallest = tf.constant(how.system.smallest_damping, state.x.dtype)
-    step, _ = how.system.step(state.x, state.at, state.scale, smallest, free)
-    return _offset(state, step, free)
+    step = how.system.undamped(state.x, state.at, state.scale, free)
+    return tf.constant(np.nan, state.x.dtype) if step is None else _offset(state, step, free)
 
 
 def begin(how: Descent, start: Any) -> State:
@@ -215,11 +212,11 @@ def _status(how: Descent, state: State, after: State, trial: Trial, step: Any, f
     stuck = ~accepted & (negligible | (state.damping >= LARGEST_DAMPING))
 
     def undamped() -> tuple[Any, Any]:
-        if not system.is_exact:
+        full = system.undamped(state.x, state.at, state.scale, free)
+        if full is None:
             light = state.damping <= LIGHT_DAMPING
             nothing = tf.constant(np.inf, dtype)
             return tf.where(light, offset, nothing), tf.where(light, moved, nothing)
-        full, _ = system.step(state.x, state.at, state.scale, tf.constant(system.smallest_damping, dtype), free)
         return _offset(state, full, free), _relative(tf.norm(state.scale * full), size)
 
     def judged() -> Any:
