@@ -36,7 +36,7 @@ def simulate_executor(
         constant: the array of a constant, or None.
         resident_bytes: bytes of variables, inputs and constants.
         threads: inter-op threads.
-        seed: see `analyze.executor_order.execute`.
+        seed: draws what TensorFlow leaves to chance: tables of readers, what passes for quick, durations. None for no draw.
         numbered: `number_nodes(graph)`, where it is known.
 
     Raises:
@@ -55,9 +55,9 @@ def simulate_executor(
     numbered = numbered or number_nodes(graph)
     memory = Memory(graph, workspace_of, constant, resident_bytes)
     frames = Frames(numbered, memory, time_of, seed)
-    execute(frames, threads=threads, seed=seed)
+    execute(frames, threads=threads)
     if max(frames.runs.values(), default=0) > 1:  # a loop: what its kernels cost is known from the steps before
         earlier = {k: _EARLIER_STEPS * count for k, count in frames.runs.items()}
         memory = Memory(graph, workspace_of, constant, resident_bytes)
-        execute(Frames(numbered, memory, time_of, seed, earlier), threads=threads, seed=seed)
+        execute(Frames(numbered, memory, time_of, seed, earlier), threads=threads)
     return memory.result()

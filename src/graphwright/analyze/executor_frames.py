@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 from graphwright.analyze.executor_buffers import Buffer
 from graphwright.analyze.executor_memory import Memory
-from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, Numbered, shuffled
+from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, Numbered
+from graphwright.analyze.reader_tables import in_table_order
 from graphwright.ir.graph import Node
 
 _ENTER = frozenset({"Enter", "RefEnter"})
@@ -78,11 +79,11 @@ class Frames:
     ) -> None:
         self.chance = None if seed is None else random.Random(seed)
         self.runs = Counter(earlier_runs or {})
-        self.numbered = numbered
+        self.numbered = numbered if self.chance is None else in_table_order(numbered, self.chance)
         self.memory = memory
         self.time_of = time_of
         self.times: dict[int, float] = {}
-        self.edges = numbered.edges if self.chance is None else tuple(shuffled(edges, self.chance) for edges in numbered.edges)
+        self.edges = self.numbered.edges
         self.varied: dict[int, float] = {}
         self.quick: dict[int, bool] = {}
         self.interrupted = 0.0 if self.chance is None else self.chance.random()

@@ -11,7 +11,7 @@ that follows from the first is done. Which order that is depends on the numberin
 the order of one thread is predicted, not guessed; with more threads it depends on the durations too.
 
 One thing is left to chance, also with one thread: a node with more than 8 readers keeps them in a hash table of pointers, and so
-does the node that all nodes without inputs wait for. `seed` shuffles them, and varies the durations.
+does the node that all nodes without inputs wait for (`analyze.reader_tables`).
 
 Sources, TensorFlow 2.21: common_runtime/executor.cc (`ExecutorState::ScheduleReady`), simple_propagator_state.cc,
 propagator_state.cc, graph_constructor.cc (the numbering), graph/edgeset.h; Eigen/CXX11/src/ThreadPool/NonBlockingThreadPool.h.
@@ -22,7 +22,6 @@ Gaps: short kernels outside of loops count as expensive, as they do in the first
 from __future__ import annotations
 
 import heapq
-import random
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -44,7 +43,6 @@ QUICK_S = 5.2e-6
 The time is that of `analyze.time_model`, which adds 3e-6 s to every kernel."""
 TIME_SPREAD = 0.4
 """Standard deviation of the logarithm of measured over estimated time, by which simulations with a seed vary each kernel."""
-_ORDERED_EDGES = 8  # EdgeSet keeps so many edges as they came
 _WAKE_S = 2e-5  # until a thread that waits sees new work
 
 
@@ -125,13 +123,6 @@ def _with_edges(order: Sequence[Node]) -> Numbered:
     return Numbered(tuple(order), edges, counts, tuple(k for k, count in enumerate(counts) if not count))
 
 
-def shuffled(edges: Edges, chance: random.Random) -> Edges:
-    """The edges in an order that TensorFlow may walk them in."""
-    if len(edges.data) + len(edges.control) <= _ORDERED_EDGES:
-        return edges
-    return Edges(tuple(chance.sample(edges.data, len(edges.data))), tuple(chance.sample(edges.control, len(edges.control))))
-
-
 class Propagator(Protocol[Token]):
     """What happens when nodes run."""
 
@@ -160,18 +151,14 @@ class _Thread(Generic[Token]):
     waiting: bool = False
 
 
-def execute(propagator: Propagator[Token], *, threads: int = 1, seed: int | None = None) -> None:
+def execute(propagator: Propagator[Token], *, threads: int = 1) -> None:
     """Run everything, with so many inter-op threads.
 
     Args:
         propagator: is told of each start and finish, in the order of time.
         threads: 1 or more.
-        seed: shuffles what is ready at the start where TensorFlow does not keep its order; None leaves it as numbered.
     """
-    roots = list(propagator.roots())
-    if seed is not None and len(roots) > _ORDERED_EDGES:
-        random.Random(seed).shuffle(roots)
-    _Pool(propagator, threads).run(roots)
+    _Pool(propagator, threads).run(propagator.roots())
 
 
 class _Pool(Generic[Token]):

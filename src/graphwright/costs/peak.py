@@ -32,6 +32,7 @@ from graphwright.train.summary import Roles, find_roles, layer_of, make_timeline
 from graphwright.train.targets import Feed, Mode, Target, trace
 
 _NUMBERINGS = 5
+_TRANSPOSED_BYTES_PER_S = 1.5e9  # read off profiles, as the rates of `analyze.time_model`
 _HOW_TRACED = HOW_PEAK_TRACED
 _HOW_EXECUTOR = (
     "TensorFlow's executor simulated on the graph that it runs (after Grappler and oneDNN's rewrites; nothing was run): depth first on "
@@ -192,7 +193,10 @@ def _simulate(graph: Graph, tasks: TaskMap, threads: int, number: int) -> PeakSt
 
 
 def _time_of(node: Node) -> float:
-    return estimated_time_s((node,))
+    """As planned with, and what it takes to bring a transposed second operand of a product into rows first: more than the product itself
+    where the other operand has few rows, as in the backward pass of a recurrent layer."""
+    transposed = node.op_type in ("MatMul", "_FusedMatMul") and node.attrs.get("transpose_b") is True
+    return estimated_time_s((node,)) + (node.inputs[1].nbytes or 0 if transposed else 0) / _TRANSPOSED_BYTES_PER_S
 
 
 def _live_at(state: PeakState, tasks: TaskMap, roles: Roles) -> tuple[tuple[LiveBuffer, ...], dict[Role, int]]:
