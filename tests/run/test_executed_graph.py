@@ -115,6 +115,20 @@ def test_a_real_call_gives_the_same_nodes(training_step: tuple[Any, tuple[Any, .
     assert {n.name for n in ran.nodes} == {n.name for n in graph_of(step, inputs).nodes}
 
 
+def test_what_other_threads_run_meanwhile_is_left_out() -> None:
+    @tf.function
+    def larger(a: Any, b: Any) -> Any:
+        for _ in range(20):
+            a = tf.tanh(a) + b
+        return a
+
+    step = tf.function(lambda x: tf.nn.relu(x @ x)).get_concrete_function(tf.ones([4, 4]))
+    with collected_graphs() as graphs:
+        larger(tf.ones([3]), tf.ones([3]))
+        step(tf.ones([4, 4]))
+    assert "MatMul" in str(op_types(read_executed_graph(graphs, like=from_concrete_function(step)[0])))
+
+
 def test_no_record_is_an_error() -> None:
     with pytest.raises(UnsupportedError, match="no graph"):
         read_executed_graph([], like=Graph("empty"))

@@ -69,7 +69,8 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
         like, shapes, and what it raises: see `executed_graph`.
     """
     records = [_function_graphs().FromString(data) for data in graphs]
-    records = [record for record in records if record.partition_graphs]
+    # Other threads (an input pipeline's) may have called functions of their own meanwhile.
+    records = [record for record in records if record.partition_graphs and _takes_inputs_of(record.pre_optimization_graph, like)]
     if not records:
         raise UnsupportedError("TensorFlow hands out no graph", where=f"step {like.name!r}", remedy="ask for order='traced'")
     record = max(records, key=lambda r: len(r.pre_optimization_graph.node))
@@ -97,6 +98,12 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
     graph.inputs = [graph[name].outputs[0] for _, name in sorted(names.items())]
     graph.outputs = [node.inputs[0] for node in graph.nodes if node.op_type == "_Retval"]
     return graph
+
+
+def _takes_inputs_of(graph_def: Any, like: Graph) -> bool:
+    """Whether the arguments of a recorded graph are inputs of this one."""
+    arguments = [(node.attr["index"].i, node.attr["T"].type) for node in graph_def.node if node.op == "_Arg"]
+    return all(k < len(like.inputs) and dtype == like.inputs[k].dtype.number for k, dtype in arguments)
 
 
 def plain_op_type(op_type: str) -> str:
