@@ -6,6 +6,8 @@ EXTRAS ?= cpu,demo,dev
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Each worker imports TensorFlow and runs whole files, since fixtures are made per file.
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile
 
 # The first Python from 3.11 to 3.13 that can make an environment; TensorFlow has no wheels for others.
 find_python = for python in $(PYTHON) python3.11 python3.12 python3.13 python3 python; do \
@@ -39,10 +41,10 @@ demo: $(STAMP)
 	$(BIN)/graphwright demo --html report.html
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest $(PARALLEL) -m slow
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.planner
