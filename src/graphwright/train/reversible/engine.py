@@ -120,8 +120,8 @@ class BackwardRun:
         sources = [*streams, *(self._values[id(v)] for v in owned), *self._variables]
         with tf.GradientTape(watch_accessed_variables=False, persistent=bool(record.remembered)) as tape:
             tape.watch(sources)
-            player = Player(record.remembered, tape)
-            with remembering(player):
+            player = Player(self._tied(record.remembered, streams), tape)
+            with remembering(player if record.remembered else None):
                 result, _, losses = function(x, self._values, record.states, self._training, self._mask)
             result = _cast_like(result, x)
 
@@ -138,12 +138,16 @@ class BackwardRun:
         """The tensors, to be had no earlier than `after` and the gradients of the weights since the last gate."""
         waited = [*after, *self._pending]
         self._pending = []
-        if tf.executing_eagerly() or not waited:
+        return tuple(self._tied(tensors, waited))
+
+    def _tied(self, tensors: Sequence[Any], before: Sequence[Any]) -> Sequence[Any]:
+        """The tensors, to be had when all of `before` are there."""
+        if tf.executing_eagerly() or not before or not tensors:
             return tensors
         if self._compiled:
-            return tuple(xla_barrier([*tensors, *waited])[: len(tensors)])
-        with tf.control_dependencies(waited):
-            return tuple(tf.identity(tensor) for tensor in tensors)
+            return xla_barrier([*tensors, *before])[: len(tensors)]
+        with tf.control_dependencies(before):
+            return [tf.identity(tensor) for tensor in tensors]
 
     def _add(self, variable: Any, gradient: Any) -> None:
         if gradient is None:

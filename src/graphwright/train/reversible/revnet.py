@@ -28,8 +28,10 @@ keras: Any = importlib.import_module("keras")
 Shape = tuple[int, int, int]
 Downsampling = Literal["residual", "invertible"]
 
-KEPT_BLOCKS = 6
-"""So many blocks of the last stages fit where the first stage needs its memory later."""
+# In sizes of one stream, for functions of two convolutions and of three: what the backward pass of a unit needs, as
+# measured, and what a unit keeps: its two inputs, and what its functions remember.
+_WORKING_STREAMS = (10, 8)
+_KEPT_STREAMS = (4, 3)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def revnet38(input_shape: Shape = (32, 32, 3), classes: int = 10, **options: Any
         **options: `downsampling`, `kept_blocks`, `name`; see `revnet`.
 
     >>> revnet38().count_params()
-    465418
+    467562
     """
     return _reversible("revnet38", input_shape, classes, options)
 
@@ -116,7 +118,7 @@ def revnet(
     stem: int = 32,
     large_images: bool = False,
     downsampling: Downsampling = "residual",
-    kept_blocks: int = KEPT_BLOCKS,
+    kept_blocks: int | None = None,
     name: str = "revnet",
 ) -> Any:
     """A RevNet of any size, as a functional Keras model from images to logits.
@@ -130,7 +132,8 @@ def revnet(
         stem: channels behind the first convolution.
         large_images: begin with a 7x7 convolution and a pooling that make images four times smaller.
         downsampling: `"residual"` as in the paper, or `"invertible"`.
-        kept_blocks: see `ReversibleSequence`; these are of the last stages, where the first one's memory is free.
+        kept_blocks: see `ReversibleSequence`. None for as many as fit, while the last stages with their small images are at work,
+            into the memory that the first stage needs later, so that the peak stays what it is.
         name: of the model.
 
     Raises:
@@ -162,11 +165,11 @@ def revnet(
                 strides = 2 if stage else 1
                 trunk.append(RecomputedLayer(StageUnit(width, strides=strides, bottleneck=bottleneck, activate_first=not starts)))
                 continue
-            f, g = (
-                Preactivation(channels, inside=inside, bottleneck=bottleneck, activate_first=not (starts and name == "f"))
-                for name in ("f", "g")
-            )
+            f = Preactivation(channels, inside=inside, bottleneck=bottleneck, activate_first=not starts)
+            g = Preactivation(channels, inside=inside, bottleneck=bottleneck)
             trunk.append(ReversibleBlock(f, g))
+    if kept_blocks is None:
+        kept_blocks = 0 if invertible else _units_that_fit(units, [width / 4**stage for stage, width in enumerate(widths)], bottleneck)
     images = keras.Input(input_shape)
     x = _stem(images, stem, large_images)
     x = ReversibleSequence(trunk, kept_blocks=kept_blocks, name="trunk")(x)
@@ -198,6 +201,24 @@ def resnet(
             changes = strides > 1 or x.shape[-1] != width
             x = keras.layers.Add()([Shortcut(width, strides=strides, bottleneck=bottleneck)(x) if changes else x, residual])
     return keras.Model(images, _head(x, classes), name=name)
+
+
+def _units_that_fit(units: Sequence[int], sizes: Sequence[float], bottleneck: bool) -> int:
+    """How many of the last units can keep what they need below the peak that the first stage sets; sizes of a stream by stage.
+
+    >>> _units_that_fit([9, 9, 9], [16, 8, 4], False), _units_that_fit([3, 3, 3], [16, 8, 3.5], False)
+    (7, 5)
+    """
+    working, kept = _WORKING_STREAMS[bottleneck], _KEPT_STREAMS[bottleneck]
+    room = working * (sizes[0] - sizes[-1])
+    count = 0
+    for number, size in reversed(list(zip(units, sizes, strict=True))):
+        # While this stage is at work, what earlier units keep is there, and the later ones are done.
+        fits = min(number, int(min(room, working * (sizes[0] - size)) / (kept * size)))
+        count, room = count + fits, room - fits * kept * size
+        if fits < number:
+            break
+    return count
 
 
 def _reversible(name: str, input_shape: Shape, classes: int, options: dict[str, Any]) -> Any:

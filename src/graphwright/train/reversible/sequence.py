@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError
-from graphwright.train.reversible.block import ReversibleBlock
 from graphwright.train.reversible.stream_layer import StreamLayer
 
 keras: Any = importlib.import_module("keras")
@@ -25,7 +24,7 @@ class ReversibleSequence(StreamLayer):
         axis: the axis along which one input tensor is split into the two streams. Inside they are not joined.
         stream_dtype: dtype of the streams inside, which overrides that of the layers; None for the compute dtype, or float32
             under a mixed policy.
-        kept_blocks: this many of the last blocks keep their inputs, and what their functions pass through
+        kept_blocks: this many of the last layers that hold functions keep their inputs, and what their functions pass through
             `graphwright.train.remember`, and so save a part of the second forward pass. The memory for it does not grow with depth.
         **kwargs: `name`, `dtype` and what else a Keras layer takes.
 
@@ -35,6 +34,7 @@ class ReversibleSequence(StreamLayer):
         ArgumentError: no layers, or one that is not reversible.
 
     >>> import numpy as np
+    >>> from graphwright.train.reversible.block import ReversibleBlock
     >>> def dense():
     ...     return keras.layers.Dense(2, activation="tanh")
     >>> sequence = ReversibleSequence([ReversibleBlock(dense(), dense()) for _ in range(10)])
@@ -72,13 +72,13 @@ class ReversibleSequence(StreamLayer):
 
     @property
     def kept_parts(self) -> frozenset[int]:
-        """The numbers of the last `kept_blocks` blocks, and those that a sequence inside keeps."""
+        """The numbers of the last `kept_blocks` parts with functions, and of those that a sequence inside keeps."""
         kept: set[int] = set()
         start = 0
         for layer in self.layers:
             kept |= {start + number for number in layer.kept_parts}
             start += len(layer.parts)
-        blocks = [number for number, part in enumerate(self.parts) if isinstance(part, ReversibleBlock)]
+        blocks = [number for number, part in enumerate(self.parts) if part.functions]
         return frozenset(kept.union(blocks[len(blocks) - min(self.kept_blocks, len(blocks)) :]))
 
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -167,7 +167,7 @@ class StageUnit(keras.layers.Layer):
     def call(self, streams: Any, training: Any = None) -> Any:
         """The streams behind it."""
         x1, x2 = streams
-        y1 = self.shortcuts[0](x1) + self.f(x2, training=training)
+        y1 = remember(self.shortcuts[0](x1) + self.f(x2, training=training))
         return y1, self.shortcuts[1](x2) + self.g(y1, training=training)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
@@ -181,9 +181,7 @@ class StageUnit(keras.layers.Layer):
 
 def convolution(filters: int, size: int, strides: int, dtype: Any) -> Any:
     """A convolution without bias: a normalization follows."""
-    return keras.layers.Conv2D(
-        filters, size, strides=strides, padding="same", use_bias=False, kernel_initializer="he_normal", dtype=dtype
-    )
+    return keras.layers.Conv2D(filters, size, strides=strides, padding="same", use_bias=False, kernel_initializer="he_normal", dtype=dtype)
 
 
 def normalization(dtype: Any) -> Any:
