@@ -46,6 +46,7 @@ class StepSession:
                 variables[inner.op.name] = outer
             else:
                 self._feeds[inner.name] = outer.numpy()
+        self._feeds |= {inner.name: closure()[0].numpy() for closure, inner in step.call_time_captures}
         values = _become_variables(graph_def, variables)
         self.graph: Any = tf.Graph()
         with self.graph.as_default():
@@ -58,6 +59,7 @@ class StepSession:
             inter_op_parallelism_threads=inter_op_threads,
             intra_op_parallelism_threads=intra_op_threads,
             use_per_session_threads=True,
+            device_count={"CPU": len(tf.config.list_logical_devices("CPU"))},
         )
         config.gpu_options.allow_growth = True
         config.graph_options.rewrite_options.disable_meta_optimizer = not grappler
@@ -126,6 +128,8 @@ def _become_variables(graph_def: Any, handles: Mapping[str, Any]) -> dict[str, A
         if shared == node.name:
             values[node.name] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy()
         node.op = "VarHandleOp"
+        place = tf.DeviceSpec.from_string(handle.device)
+        node.device = f"/device:{place.device_type}:{place.device_index}"
         node.attr.clear()
         node.attr["dtype"].type = dtype.as_datatype_enum
         node.attr["shape"].shape.CopyFrom(shape.as_proto())

@@ -89,7 +89,7 @@ class OptimizedStep:
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         key = _signature(args, kwargs)
         if key not in self._planned:
-            self.prepare(trace(self._step, inputs=_as_inputs(args, kwargs)), key, example=(args, kwargs) if _runs_now() else None)
+            self.prepare(self._traced(args, kwargs), key, example=(args, kwargs) if _runs_now() else None)
         if key in self._unverified and _runs_now():
             self._planned[key] = self._verified(self._unverified.pop(key), (args, kwargs))
         planned = self._planned[key]
@@ -107,6 +107,19 @@ class OptimizedStep:
         if planned is None:
             return trace(self._step, inputs=_as_inputs(args, kwargs)).function
         return planned.function
+
+    def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Target:
+        try:
+            return trace(self._step, inputs=_as_inputs(args, kwargs))
+        except RuntimeError as error:
+            if "merge_call" not in str(error):
+                raise
+            raise ArgumentError(
+                "the step combines what the replicas found, and is called by strategy.run",
+                where=f"step {self.__name__!r}",
+                cause="applying gradients and reducing over replicas cannot be traced as a function of one replica",
+                remedy="optimize the step around it: optimize_memory(tf.function(lambda x: strategy.run(step, args=(x,))), budget)",
+            ) from error
 
     def prepare(self, target: Target, key: Any = None, *, example: tuple[tuple[Any, ...], Mapping[str, Any]] | None) -> None:
         """Plan for one signature; with example arguments, prove the plan on them first.
@@ -328,7 +341,14 @@ def _signature(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             leaves.append((tuple(shape), str(getattr(dtype, "name", dtype))))
         else:
             leaves.append(leaf if isinstance(leaf, int | float | bool | str | bytes | None) else id(leaf))
-    return (tuple(kwargs), tuple(leaves))
+    return (_replica(), tuple(kwargs), tuple(leaves))
+
+
+def _replica() -> int:
+    """Number of the replica in which `strategy.run` calls, each of which has variables of its own; 0 elsewhere."""
+    replica = import_tensorflow().distribute.get_replica_context()
+    number = 0 if replica is None else replica.replica_id_in_sync_group
+    return number if isinstance(number, int) else 0
 
 
 def _parts(leaf: Any) -> Any:
@@ -338,7 +358,7 @@ def _parts(leaf: Any) -> Any:
 def _signature_of_shapes(target: Target) -> Any:
     """The key of a later call with positional tensors of the target's shapes."""
     dtypes = [tensor.dtype.name for tensor in target.function.inputs[: len(target.shapes)]]
-    return ((), tuple(zip(target.shapes, dtypes, strict=True)))
+    return (_replica(), (), tuple(zip(target.shapes, dtypes, strict=True)))
 
 
 def _runs_now() -> bool:

@@ -21,7 +21,7 @@ from graphwright.train.keras_step import build_for_training
 keras: Any = import_keras()
 
 
-class ResumeTraining(keras.callbacks.Callback):  # type: ignore[misc]
+class ResumeTraining(keras.callbacks.Callback):
     """A callback for `fit`: saves the training now and then, and goes on from there when the program is started again.
 
     Under a strategy with several processes, give it to `fit` in all of them. The result is that of an uninterrupted
@@ -53,10 +53,11 @@ class ResumeTraining(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self, directory: str | Path, every: int | Literal["epoch"] = "epoch", *, keep: int = 2, remove: bool = True) -> None:
         super().__init__()
-        if every != "epoch" and not (isinstance(every, int) and every >= 1):
+        batches: Any = None if every == "epoch" else every
+        if batches is not None and (not isinstance(batches, int) or batches < 1):
             raise ArgumentError(f"every={every!r} was given", where="argument 'every'", remedy='give a number of batches, or "epoch"')
         self.directory = Path(directory)
-        self.every = every if isinstance(every, int) else None  # batches
+        self.every: int | None = batches
         self.keep = keep
         self.remove = remove
         self.skipping = False
