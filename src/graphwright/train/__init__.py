@@ -18,6 +18,25 @@ if TYPE_CHECKING:
     from graphwright.train.levenberg_marquardt.output_losses import LeastSquaresLoss as LeastSquaresLoss
     from graphwright.train.levenberg_marquardt.output_losses import ReducedMeanSquaredError as ReducedMeanSquaredError
     from graphwright.train.levenberg_marquardt.trainer import LevenbergMarquardt as LevenbergMarquardt
+    from graphwright.train.reversible.batch_norm import FusedBatchNormalization as FusedBatchNormalization
+    from graphwright.train.reversible.block import ReversibleBlock as ReversibleBlock
+    from graphwright.train.reversible.check import check_inverse as check_inverse
+    from graphwright.train.reversible.couplings import Coupling as Coupling
+    from graphwright.train.reversible.downsampling import InvertibleDownsampling as InvertibleDownsampling
+    from graphwright.train.reversible.recomputed import RecomputedLayer as RecomputedLayer
+    from graphwright.train.reversible.remember import remember as remember
+    from graphwright.train.reversible.revnet import resnet as resnet
+    from graphwright.train.reversible.revnet import resnet101 as resnet101
+    from graphwright.train.reversible.revnet import resnet110 as resnet110
+    from graphwright.train.reversible.revnet import resnet164 as resnet164
+    from graphwright.train.reversible.revnet import resnet32 as resnet32
+    from graphwright.train.reversible.revnet import revnet as revnet
+    from graphwright.train.reversible.revnet import revnet104 as revnet104
+    from graphwright.train.reversible.revnet import revnet110 as revnet110
+    from graphwright.train.reversible.revnet import revnet164 as revnet164
+    from graphwright.train.reversible.revnet import revnet38 as revnet38
+    from graphwright.train.reversible.sequence import ReversibleSequence as ReversibleSequence
+    from graphwright.train.reversible.transformer import reversible_transformer as reversible_transformer
 
 _HOME = {
     "LMModel": "graphwright.train.levenberg_marquardt.lm_model",
@@ -29,6 +48,25 @@ _HOME = {
     "ResumeTraining": "graphwright.train.distribution.resume",
     "TrainingCheckpoints": "graphwright.train.distribution.checkpoints",
     "least_squares": "graphwright.train.damped_least_squares.solve",
+    "Coupling": "graphwright.train.reversible.couplings",
+    "FusedBatchNormalization": "graphwright.train.reversible.batch_norm",
+    "InvertibleDownsampling": "graphwright.train.reversible.downsampling",
+    "RecomputedLayer": "graphwright.train.reversible.recomputed",
+    "ReversibleBlock": "graphwright.train.reversible.block",
+    "ReversibleSequence": "graphwright.train.reversible.sequence",
+    "check_inverse": "graphwright.train.reversible.check",
+    "remember": "graphwright.train.reversible.remember",
+    "resnet": "graphwright.train.reversible.revnet",
+    "resnet32": "graphwright.train.reversible.revnet",
+    "resnet101": "graphwright.train.reversible.revnet",
+    "resnet110": "graphwright.train.reversible.revnet",
+    "resnet164": "graphwright.train.reversible.revnet",
+    "reversible_transformer": "graphwright.train.reversible.transformer",
+    "revnet": "graphwright.train.reversible.revnet",
+    "revnet38": "graphwright.train.reversible.revnet",
+    "revnet104": "graphwright.train.reversible.revnet",
+    "revnet110": "graphwright.train.reversible.revnet",
+    "revnet164": "graphwright.train.reversible.revnet",
 }
 """Public name -> module that defines it."""
 

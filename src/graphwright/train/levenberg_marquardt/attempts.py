@@ -1,4 +1,4 @@
-"""One batch, one step: tried at growing damping until one lowers the loss. All TensorFlow, one loop."""
+"""One batch, one step: tried at growing damping until one lowers the loss; and what the next batch says of it. All TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from graphwright.train.damped_least_squares.linear_systems import Linearization,
 
 tf: Any = importlib.import_module("tensorflow")
 
+_HARM = 2.0
+"""A step that raises the loss of the next batch by more than this factor is taken back."""
+
 
 class Attempted(NamedTuple):
     """What came of a batch. Tensors.
@@ -17,8 +20,9 @@ class Attempted(NamedTuple):
     Attributes:
         point: the parameters after it (n,).
         cost: the loss there.
-        predicted: by how much the first step tried should have lowered it.
-        damping: for the next batch.
+        promised: by how much the first step tried should have lowered it.
+        predicted: by how much the last one should have.
+        damping: of the last step, if it was taken; else for the next one.
         growth: factor of the next refusal.
         attempts: steps tried.
         accepted: whether the last one was taken.
@@ -26,6 +30,7 @@ class Attempted(NamedTuple):
 
     point: Any
     cost: Any
+    promised: Any
     predicted: Any
     damping: Any
     growth: Any
@@ -72,15 +77,15 @@ def attempt_steps(
         target = point + step
         reached = rows.cost(target)
         accepted = tf.math.is_finite(reached) & (reached < cost) & (predicted > 0.0)
-        gain = tf.math.divide_no_nan(cost - reached, predicted)
-        following, growth = updated_damping(state.damping, state.growth, gain, accepted)
+        raised, growth = updated_damping(state.damping, state.growth, tf.zeros_like(cost), False)
         return (
             Attempted(
                 point=tf.where(accepted, target, point),
                 cost=tf.where(accepted, reached, cost),
-                predicted=tf.where(state.attempts == 0, predicted, state.predicted),
-                damping=tf.clip_by_value(following, smallest, largest),
-                growth=growth,
+                promised=tf.where(state.attempts == 0, predicted, state.promised),
+                predicted=predicted,
+                damping=tf.where(accepted, state.damping, tf.clip_by_value(raised, smallest, largest)),
+                growth=tf.where(accepted, 2.0 * tf.ones_like(growth), growth),
                 attempts=state.attempts + 1,
                 accepted=accepted,
             ),
@@ -89,6 +94,7 @@ def attempt_steps(
     start = Attempted(
         point=point,
         cost=cost,
+        promised=tf.zeros_like(cost),
         predicted=tf.zeros_like(cost),
         damping=tf.clip_by_value(damping, smallest, largest),
         growth=tf.convert_to_tensor(growth),
@@ -96,3 +102,46 @@ def attempt_steps(
         accepted=tf.constant(False),
     )
     return tf.while_loop(go_on, attempt, (start,), parallel_iterations=1)[0]
+
+
+class Judged(NamedTuple):
+    """What a batch says of the step taken before it. Tensors.
+
+    Attributes:
+        point: where to go on (n,): where the step led, or where it came from if it did harm.
+        cost: the loss of this batch there.
+        damping: eased or raised.
+        growth: factor of the next refusal.
+    """
+
+    point: Any
+    cost: Any
+    damping: Any
+    growth: Any
+
+
+def judge_step(rows: Any, before: Any, point: Any, predicted: Any, damping: Any, growth: Any) -> Judged:
+    """The gain of a step on a batch that it was not made for, and what follows from it.
+
+    On its own batch every step gains; how much of that holds for other samples, only those can tell. Where batches are all of the data,
+    this is the gain of Nielsen's rule.
+
+    Args:
+        rows: of the new batch.
+        before: where the step came from (n,).
+        point: where it led (n,).
+        predicted: by how much it should have lowered the loss; 0 if there was no step.
+        damping: of the step.
+        growth: what a refusal multiplies it with.
+    """
+    cost = rows.cost(point)
+
+    def judged() -> Judged:
+        earlier = rows.cost(before)
+        gain = (earlier - cost) / predicted
+        harmed = ~(cost <= _HARM * earlier)
+        # Other samples are noise to a step: a loss there raises the damping, but losses in a row do not raise it ever faster.
+        following, _ = updated_damping(damping, 2.0 * tf.ones_like(growth), gain, gain > 0.0)
+        return Judged(tf.where(harmed, before, point), tf.where(harmed, earlier, cost), following, growth)
+
+    return tf.cond(predicted > 0.0, judged, lambda: Judged(point, cost, damping, growth))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from graphwright.train.damped_least_squares.parameters import ParameterLayout
@@ -16,6 +17,7 @@ from graphwright.train.damped_least_squares.rows import Rows
 from graphwright.train.levenberg_marquardt.compiled_losses import CompiledLosses
 from graphwright.train.levenberg_marquardt.decisions import Decisions
 from graphwright.train.levenberg_marquardt.model_function import ModelFunction
+from graphwright.train.levenberg_marquardt.patch_convolutions import convolutions_by_patches
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -62,6 +64,7 @@ class ModelRows(Rows):
         self._losses = losses
         self._batch = batch
         self._state = list(state)
+        self._decisions = decisions
         coupled = function.couples_samples
         super().__init__(
             (lambda leaves: self._roots(leaves, *batch)) if coupled else self._roots,
@@ -79,6 +82,14 @@ class ModelRows(Rows):
             return total + self._total(leaves, *(data or self._batch))
 
         return self._over_samples(add, tf.zeros([], x.dtype))
+
+    def _count_of(self, data: Sequence[Any]) -> int:
+        del data  # known without tracing the model
+        return self._decisions.residuals
+
+    def _linearize(self, leaves: list[Any], data: Sequence[Any]) -> tuple[Any, Any]:
+        with convolutions_by_patches(self._function.model) if self.mode == "per_sample" else nullcontext():
+            return super()._linearize(leaves, data)
 
     def _total(self, leaves: Sequence[Any], x: Any, targets: Any, scales: Any, streams: Any) -> Any:
         outputs, _ = self._function.outputs(leaves, self._state, x, streams[0])

@@ -12,7 +12,7 @@ from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.train.damped_least_squares.damping import first_scale, updated_scale
 from graphwright.train.damped_least_squares.jacobians import JacobianMode
 from graphwright.train.distribution.keras_model import one_replica, strategy_of
-from graphwright.train.levenberg_marquardt.attempts import attempt_steps
+from graphwright.train.levenberg_marquardt.attempts import attempt_steps, judge_step
 from graphwright.train.levenberg_marquardt.compiled_losses import CompiledLosses
 from graphwright.train.levenberg_marquardt.decisions import Decisions, Method, Problem, check_choice, decide, linear_system
 from graphwright.train.levenberg_marquardt.model_function import ModelFunction
@@ -21,6 +21,8 @@ from graphwright.train.levenberg_marquardt.model_rows import LocalBatch, Replica
 tf: Any = importlib.import_module("tensorflow")
 keras: Any = importlib.import_module("keras")
 
+_SMALLEST_SCALE = 1e-3
+"""Relative to the root mean square of column norms."""
 _ROUNDING = 8.0
 """Steps that should lower the loss by less than this many units in its last place tell nothing about the damping."""
 
@@ -34,7 +36,7 @@ class StepResult(NamedTuple):
         accepted: whether a step was taken.
         attempts: steps tried.
         damping: for the next batch, relative to squared column norms of the Jacobian.
-        predicted: by how much the first step tried should have lowered the loss.
+        predicted: by how much the last step tried should have lowered the loss.
         outputs: of the model before the step, flat, per replica.
     """
 
@@ -51,8 +53,9 @@ class LevenbergMarquardt(tf.Module):
     """Trains a Keras model by one damped Gauss-Newton step per batch (K. Levenberg 1944; D. W. Marquardt 1963).
 
     For each batch the model is linearized, and steps are tried at growing damping until one lowers the loss of that batch; all of it in one
-    compiled function. Damping follows the gain ratio (H. B. Nielsen 1999) and is kept between batches; steps are measured in units of the
-    Jacobian's column norms (Marquardt's scaling). `LMModel` puts it into `fit`.
+    compiled function. Damping follows the gain ratio (H. B. Nielsen 1999) and is kept between batches: the next batch judges a step, since
+    on its own batch every step gains; one that does harm there is taken back. Steps are measured in units of the Jacobian's column norms
+    (Marquardt's scaling). `LMModel` puts it into `fit`.
 
     Args:
         model: a built Keras model, its variables float32 or float64. Several inputs and outputs are fine.
@@ -135,6 +138,7 @@ class LevenbergMarquardt(tf.Module):
         self._replicas = 1 if self._strategy is None else int(self._strategy.num_replicas_in_sync)
         self._function = ModelFunction(model, solve_dtype)
         self._losses: CompiledLosses | None = None
+        self._structure: Any = None
         self._residuals_per_sample = 0
         self._decided: dict[Decisions, None] = {}
         self._compiled = tf.function(self.traced_step, autograph=False, jit_compile=jit_compile)
@@ -142,6 +146,8 @@ class LevenbergMarquardt(tf.Module):
             dtype = self._function.layout.dtype
             self.damping = tf.Variable(self._first_damping, trainable=False, dtype=dtype, name="damping")
             self._growth = tf.Variable(2.0, trainable=False, dtype=dtype, name="growth")
+            self._predicted = tf.Variable(0.0, trainable=False, dtype=dtype, name="predicted")
+            self._before = tf.Variable(tf.zeros([self._function.layout.size], dtype), trainable=False, name="before")
             self._scale = tf.Variable(tf.zeros([self._function.layout.size], dtype), trainable=False, name="scale")
 
     @property
@@ -153,6 +159,7 @@ class LevenbergMarquardt(tf.Module):
         """Start anew with the first damping, forgetting all scales."""
         self.damping.assign(self._first_damping)
         self._growth.assign(2.0)
+        self._predicted.assign(0.0)
         self._scale.assign(tf.zeros_like(self._scale))
 
     def step(self, x: Any, y: Any, sample_weight: Any = None) -> StepResult:
@@ -189,7 +196,12 @@ class LevenbergMarquardt(tf.Module):
         batch = batch_of(losses, few, [tf.constant(1.0, self._function.layout.dtype)] * len(losses.names), self._function.layout.dtype, 0)
         roots = losses.roots(batch.targets, tf.nest.flatten(outputs), batch.scales, self._function.layout.dtype)
         self._residuals_per_sample = int(roots.shape[1])
+        self._structure = tf.nest.map_structure(lambda _: 0, outputs)
         self._losses = losses
+
+    def packed(self, outputs: Any) -> Any:
+        """Flat outputs in the structure in which the model returns them."""
+        return tf.nest.pack_sequence_as(self._structure, outputs)
 
     def traced_step(self, data: Any) -> StepResult:
         """One step on a batch of static shape, for use inside a `tf.function` of your own, after `prepare`."""
@@ -209,22 +221,31 @@ class LevenbergMarquardt(tf.Module):
             batch = ReplicatedBatch(self._strategy, function, self._losses, data, state, decide_here)
             samples = max(sample_count(x) for x in self._strategy.experimental_local_results(data[0]))
             decide_here(samples)
-        outputs, state_after = batch.forward(point)
         system = linear_system(decided[0], batch.rows, *self._krylov)
-        cost, at = batch.rows.cost(point), system.linearize(point)
-        known = tf.reduce_any(self._scale > 0.0)
-        scale = tf.where(known, updated_scale(self._scale, at.column_norms), first_scale(at.column_norms))
-        found = attempt_steps(
-            batch.rows, system, point, cost, at, scale, self.damping, self._growth, attempts=self._attempts, limits=self._limits
-        )
+        judged = judge_step(batch.rows, self._before, point, self._predicted, self.damping, self._growth)
+        point, cost = judged.point, judged.cost
+        outputs, state_after = batch.forward(point)
+        at = system.linearize(point)
+        scale = self._scale_with(at.column_norms)
+        options: dict[str, Any] = {"attempts": self._attempts, "limits": self._limits}
+        found = attempt_steps(batch.rows, system, point, cost, at, scale, judged.damping, judged.growth, **options)
         function.assign(found.point, function.chosen_state(found.accepted, state, state_after))
         epsilon = float(np.finfo(function.layout.dtype.as_numpy_dtype).eps)
-        telling = found.accepted | (found.predicted > _ROUNDING * epsilon * cost)
-        damping = tf.where(telling, found.damping, self.damping)
+        telling = found.accepted | (found.promised > _ROUNDING * epsilon * cost)
+        damping = tf.where(telling, found.damping, judged.damping)
         self.damping.assign(damping)
-        self._growth.assign(tf.where(telling, found.growth, self._growth))
+        self._growth.assign(tf.where(telling, found.growth, judged.growth))
         self._scale.assign(tf.where(tf.reduce_all(tf.math.is_finite(scale)), scale, self._scale))
+        self._before.assign(point)
+        self._predicted.assign(tf.where(found.accepted, found.predicted, tf.zeros_like(cost)))
         return StepResult(cost, found.cost, found.accepted, found.attempts, damping, found.predicted, outputs)
+
+    def _scale_with(self, column_norms: Any) -> Any:
+        """Units of the parameters (n,), after a Jacobian with these column norms."""
+        known = tf.reduce_any(self._scale > 0.0)
+        scale = tf.where(known, updated_scale(self._scale, column_norms), first_scale(column_norms))
+        # Parameters that do not matter, such as a bias before batch normalization, must not count as free to run away.
+        return tf.maximum(scale, _SMALLEST_SCALE * tf.sqrt(tf.reduce_mean(tf.square(column_norms))))
 
     def _decide(self, samples: int) -> Decisions:
         function = self._function

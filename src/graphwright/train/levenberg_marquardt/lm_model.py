@@ -1,0 +1,229 @@
+"""`LMModel`: a Keras model whose `fit` takes Levenberg-Marquardt steps."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.source.tensorflow_import import import_keras
+from graphwright.train.distribution.keras_model import one_replica, repair_for_workers, steps_of, strategy_of
+from graphwright.train.levenberg_marquardt.model_rows import sample_count
+from graphwright.train.levenberg_marquardt.trainer import LevenbergMarquardt, StepResult
+
+tf: Any = importlib.import_module("tensorflow")
+keras: Any = import_keras()
+
+
+@keras.saving.register_keras_serializable(package="graphwright")
+class LMModel(keras.Model):
+    """A Keras model trained by Levenberg-Marquardt: `compile`, then `fit`, with all that Keras has.
+
+    Callbacks, metrics, validation, history, `steps_per_epoch`, `tf.data`, sample and class weights, several inputs and outputs, and a last batch of
+    another size work as they do elsewhere. Each batch is one step; the larger the batch, the better the step: full batches converge
+    fastest. The inner model holds the variables: save it, or call it, as ever.
+
+    The logs hold the loss and the metrics of the batches before their steps, as everywhere in Keras, and besides
+
+    - `damping`: for the next batch, relative to squared column norms of the Jacobian;
+    - `attempts`: steps tried on the last batch;
+    - `accepted`: 1 if the last batch's step was taken, else 0.
+
+    An epoch in which no step lowers the loss of its batch ends the training; `stopped_because` says so.
+
+    Args:
+        model: the model to train; it need not be compiled.
+
+    Raises:
+        ArgumentError: not a Keras model.
+
+    Example:
+        >>> import numpy as np
+        >>> keras.utils.set_random_seed(1)
+        >>> inner = keras.Sequential([keras.Input((1,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)])
+        >>> model = LMModel(inner)
+        >>> model.compile("mse", metrics=["mae"])
+        >>> x = np.linspace(-1.0, 1.0, 50, dtype=np.float32)[:, np.newaxis]
+        >>> history = model.fit(x, np.sin(3.0 * x), batch_size=50, epochs=30, verbose=0)
+        >>> history.history["loss"][-1] < 1e-4
+        True
+        >>> sorted(history.history)
+        ['accepted', 'attempts', 'damping', 'loss', 'mae']
+    """
+
+    def __init__(self, model: Any, **keywords: Any) -> None:
+        if not isinstance(model, keras.Model):
+            raise ArgumentError(f"a {type(model).__name__} in place of a Keras model", where="argument 'model'")
+        super().__init__(**{"name": f"lm_{model.name}", **keywords})
+        self.model = model
+        self.trainer: LevenbergMarquardt | None = None
+        """What takes the steps: there from the first batch on."""
+        self.stopped_because = ""
+        """Why training ended before its last epoch; empty if it did not."""
+        self._options: dict[str, Any] = {}
+        self._accepted_in_epoch = 0
+        self.built = bool(model.built)
+
+    @property
+    def output_names(self) -> Any:
+        """The inner model's."""
+        return getattr(self.model, "output_names", None)
+
+    @property
+    def decisions(self) -> tuple[Any, ...]:
+        """How steps are computed, and why so; one entry per shape of batch so far."""
+        return () if self.trainer is None else self.trainer.decisions
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        """The inner model's outputs."""
+        return self.model(inputs, training=training)
+
+    def build(self, input_shape: Any) -> None:
+        """Nothing: the inner model builds itself when it is called."""
+        del input_shape
+        self.built = True
+
+    def compute_output_shape(self, *arguments: Any, **keywords: Any) -> Any:
+        """The inner model's."""
+        return self.model.compute_output_shape(*arguments, **keywords)
+
+    def compile(  # noqa: D417 - the options are those of LevenbergMarquardt
+        self,
+        loss: Any,
+        *,
+        metrics: Any = None,
+        loss_weights: Any = None,
+        weighted_metrics: Any = None,
+        steps_per_execution: int = 1,
+        jit_compile: bool = False,
+        **options: Any,
+    ) -> None:
+        """Say what to minimize, and how.
+
+        Args:
+            loss: see `LevenbergMarquardt`.
+            metrics: as of any Keras model.
+            loss_weights: as of any Keras model.
+            weighted_metrics: as of any Keras model.
+            steps_per_execution: batches between callbacks.
+            jit_compile: let XLA compile the step.
+            options: those of `LevenbergMarquardt`: method, chunk_size, first_damping, attempts, ...
+
+        Raises:
+            ArgumentError: an option that does not exist; there is no optimizer.
+        """
+        known = set(LevenbergMarquardt.__init__.__kwdefaults__) - {"loss_weights", "jit_compile"}
+        for name in sorted(set(options) - known):
+            remedy = "leave it out: the step is that of Levenberg-Marquardt" if name == "optimizer" else f"one of {', '.join(sorted(known))}"
+            raise ArgumentError(f"{name}={options[name]!r}", where=f"argument {name!r}", remedy=remedy)
+        if isinstance(loss, keras.optimizers.Optimizer):
+            raise ArgumentError(f"the optimizer {loss.name!r}", where="argument 'loss'", remedy="the first argument is the loss")
+        super().compile(
+            optimizer=None,
+            loss=loss,
+            loss_weights=loss_weights,
+            metrics=metrics,
+            weighted_metrics=weighted_metrics,
+            steps_per_execution=steps_per_execution,
+            jit_compile=False,  # of evaluate and predict
+        )
+        self._options = {"loss_weights": loss_weights, "jit_compile": jit_compile, **options}
+        self.trainer = None
+        self.stopped_because = ""
+        strategy = strategy_of(self)
+        if strategy is not None:  # Keras sums first batches over replicas, which need not be of one size
+            repair_for_workers(self, strategy)
+
+    def fit(self, *arguments: Any, callbacks: Any = None, **keywords: Any) -> Any:
+        """As of any Keras model."""
+        self.stopped_because = ""
+        own = _StopWhenNothingMoves()
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks.append(own)
+        else:
+            callbacks = [*(callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []), own]
+        return super().fit(*arguments, callbacks=callbacks, **keywords)
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """What Keras calls per batch: batches are taken one by one, so that their shapes are known and each is compiled for its own."""
+        if self.train_function is None or force:
+            self._compiled_step = tf.function(self._step, autograph=False, jit_compile=self._options.get("jit_compile", False))
+            self.train_function = lambda iterator: steps_of(self, iterator, self._train_on)
+        return self.train_function
+
+    def train_step(self, data: Any) -> Any:
+        """Closed: a step needs the whole batch at once."""
+        raise UnsupportedError("train_step of an LMModel", where=f"model {self.name!r}", remedy="call fit, train_on_batch, or LevenbergMarquardt.step")
+
+    def get_config(self) -> dict[str, Any]:
+        """The inner model."""
+        return {"name": self.name, "model": keras.saving.serialize_keras_object(self.model)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        """The model of a configuration."""
+        inner = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
+        return cls(inner, name=config["name"])
+
+    def get_compile_config(self) -> None:
+        """Nothing: `compile` again after loading."""
+
+    def _train_on(self, data: Any) -> dict[str, Any]:
+        data = tuple(
+            None if part is None else tf.nest.map_structure(_as_tensor, part) for part in keras.utils.unpack_x_y_sample_weight(_without_optionals(data))
+        )
+        if not self.model.built:
+            self(tf.nest.map_structure(lambda tensor: tensor[:1], one_replica(strategy_of(self), data[0])))
+        if self.trainer is None:
+            self.trainer = LevenbergMarquardt(self.model, self.loss, **self._options)
+        self.trainer.prepare(data)
+        logs = self._compiled_step(data)
+        self._accepted_in_epoch += int(logs["accepted"])
+        return logs
+
+    def _step(self, data: Any) -> dict[str, Any]:
+        """One step, and what it says: traced per shape of batch."""
+        trainer = self.trainer
+        assert trainer is not None
+        found: StepResult = trainer.traced_step(data)
+        strategy = strategy_of(self)
+
+        def tell(data: Any, outputs: Any) -> Any:
+            x, y, sample_weight = data
+            samples = sample_count(x)
+            self._loss_tracker.update_state(tf.cast(found.loss, tf.float32), sample_weight=samples)
+            if not samples:
+                return self.get_metrics_result()
+            return self.compute_metrics(x, y, trainer.packed(outputs), sample_weight)
+
+        if strategy is None:
+            logs = tell(data, found.outputs)
+        else:
+            told = strategy.run(tell, args=(data, found.outputs))
+            logs = tf.nest.map_structure(lambda value: strategy.reduce("MEAN", value, axis=None), told)
+        return {**logs, "damping": found.damping, "attempts": found.attempts, "accepted": tf.cast(found.accepted, tf.int32)}
+
+
+class _StopWhenNothingMoves(keras.callbacks.Callback):
+    """Ends training after an epoch in which no step was taken."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Count anew."""
+        del epoch, logs
+        self.model._accepted_in_epoch = 0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Look at the count."""
+        del logs
+        if not self.model._accepted_in_epoch:
+            self.model.stop_training = True
+            self.model.stopped_because = f"no step of epoch {epoch + 1} lowered the loss of its batch, however damped"
+
+
+def _without_optionals(data: Any) -> Any:
+    """`None` in place of what a dataset has in its place."""
+    return tf.nest.map_structure(lambda part: None if isinstance(part, tf.experimental.Optional) else part, data)
+
+
+def _as_tensor(value: Any) -> Any:
+    return value if tf.is_tensor(value) or isinstance(value, tf.distribute.DistributedValues) else tf.convert_to_tensor(value)
