@@ -92,10 +92,10 @@ def deep(units: int, *, quick: bool, downsampling: str = "residual") -> Any:
 
 
 def named(name: str, *, quick: bool) -> Any:
-    from graphwright.train import reversible
+    from graphwright import train
 
     side = 16 if quick else 32
-    return getattr(reversible, name)((side, side, 3))
+    return getattr(train, name)((side, side, 3))
 
 
 def memory(results: dict[str, Any], *, quick: bool, batch: int) -> None:

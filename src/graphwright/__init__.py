@@ -71,6 +71,9 @@ if TYPE_CHECKING:
     from graphwright.train.gradients.gradients import gradients_speed as gradients_speed
     from graphwright.train.optimize_memory import OptimizedStep as OptimizedStep
     from graphwright.train.optimize_memory import optimize_memory as optimize_memory
+    from graphwright.train.reversible.block import ReversibleBlock as ReversibleBlock
+    from graphwright.train.reversible.check import check_inverse as check_inverse
+    from graphwright.train.reversible.sequence import ReversibleSequence as ReversibleSequence
     from graphwright.transform.batch_size import change_batch_size as change_batch_size
     from graphwright.transform.convert_dtype import convert_weights as convert_weights
     from graphwright.transform.extract_submodel import extract_submodel as extract_submodel
@@ -109,6 +112,8 @@ _HOME = {
     "ParameterTable": "graphwright.report.parameter_table",
     "PeakPrediction": "graphwright.report.peak_prediction",
     "Profile": "graphwright.costs.profile",
+    "ReversibleBlock": "graphwright.train.reversible.block",
+    "ReversibleSequence": "graphwright.train.reversible.sequence",
     "ShapeReport": "graphwright.report.shape_report",
     "StepCosts": "graphwright.report.comparison",
     "SweepResult": "graphwright.report.sweep",
@@ -121,6 +126,7 @@ _HOME = {
     "batch_formulas": "graphwright.costs.formulas",
     "change_batch_size": "graphwright.transform.batch_size",
     "check": "graphwright.costs.check",
+    "check_inverse": "graphwright.train.reversible.check",
     "compare": "graphwright.costs.compare",
     "convert_weights": "graphwright.transform.convert_dtype",
     "count_flops": "graphwright.costs.flops",

@@ -71,7 +71,9 @@ def test_a_tape_does_not_record():
     x = tf.constant(2.0)
     with tf.GradientTape() as tape:
         tape.watch(x)
+        assert private.is_recorded()
         with private.not_recorded():
+            assert not private.is_recorded()
             y = x * x
     assert tape.gradient(y, x) is None
 

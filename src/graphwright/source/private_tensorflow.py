@@ -162,6 +162,11 @@ def not_recorded() -> Any:
     return _private("eager.record").stop_recording()
 
 
+def is_recorded() -> bool:
+    """Whether some gradient tape records what is done now."""
+    return bool(_private("eager.record").could_possibly_record())
+
+
 def is_traced_for_xla() -> bool:
     """Whether what is traced now is to be compiled by XLA (`jit_compile=True`, or a TPU)."""
     if import_tensorflow().executing_eagerly():

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from graphwright.errors import UnsupportedError
 from graphwright.source.private_keras import without_autocast
-from graphwright.source.private_tensorflow import is_traced_for_xla, not_recorded, xla_barrier
+from graphwright.source.private_tensorflow import is_recorded, is_traced_for_xla, not_recorded, xla_barrier
 from graphwright.train.reversible.remember import Player, Recorder, remembering
 from graphwright.train.reversible.residual import ResidualFunction
 
@@ -134,6 +135,18 @@ class BackwardRun:
 
         return result, pull
 
+    def once_only(self, inputs: dict[int, Streams], known: Sequence[Any]) -> None:
+        """Let a second derivative through what was kept raise: no tape knows how that came about, so it would be wrong."""
+
+        @tf.custom_gradient
+        def guarded(kept: Any, *_: Any) -> Any:
+            return tf.identity(kept), _refuse_second_derivative
+
+        for number, streams in inputs.items():
+            inputs[number] = (guarded(streams[0], *known), guarded(streams[1], *known))
+        for number, record in enumerate(self._records):
+            self._records[number] = replace(record, remembered=[guarded(tensor, *known) for tensor in record.remembered])
+
     def gate(self, *tensors: Any, after: Iterable[Any] = ()) -> tuple[Any, ...]:
         """The tensors, to be had no earlier than `after` and the gradients of the weights since the last gate."""
         waited = [*after, *self._pending]
@@ -175,6 +188,7 @@ def run_reversible(parts: Sequence[Part], x: Streams, training: Any, mask: Any, 
     before = read(state)
     given = list(read(trainable).values())
     after: dict[int, Any] = {}
+    outputs: list[Any] = []  # the streams as tapes know them
 
     @tf.custom_gradient
     def run(x1: Any, x2: Any, *values: Any) -> Any:
@@ -192,7 +206,9 @@ def run_reversible(parts: Sequence[Part], x: Streams, training: Any, mask: Any, 
         def backward(dy1: Any, dy2: Any, *loss_gradients: Any, variables: Sequence[Any] = ()) -> Any:
             backward_run = BackwardRun(forward, loss_gradients, variables)
             dx: Streams = (dy1, dy2)
-            rebuilt: Streams = y
+            rebuilt: Streams = (outputs[0], outputs[1])
+            if is_recorded():
+                backward_run.once_only(inputs, outputs)
             for number, part in reversed(list(enumerate(parts))):
                 known = inputs.get(number)
                 gated = backward_run.gate(*rebuilt, *(known or ()), after=dx)
@@ -205,6 +221,7 @@ def run_reversible(parts: Sequence[Part], x: Streams, training: Any, mask: Any, 
         return (*y, *forward.losses), backward
 
     y1, y2, *losses = run(*x, *given)
+    outputs += [y1, y2]
     for variable in state:
         if after[id(variable)] is not before[id(variable)]:
             variable.assign(after[id(variable)])
@@ -245,6 +262,14 @@ def read(variables: Iterable[Any]) -> dict[int, Any]:
     """The present values, by the id of the variable, each in its own dtype."""
     with without_autocast():
         return {id(v): tf.convert_to_tensor(v.value) for v in variables}
+
+
+def _refuse_second_derivative(*_: Any) -> Any:
+    raise UnsupportedError(
+        "a second derivative was asked for through streams that a reversible sequence kept",
+        cause="kept_blocks is not 0, or the sequence holds a RecomputedLayer",
+        remedy="use kept_blocks=0 and InvertibleDownsampling, or set the attribute `reconstructs` of the sequence to False",
+    )
 
 
 def _cast_like(result: Any, x: Any) -> Any:

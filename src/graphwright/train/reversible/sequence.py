@@ -84,7 +84,7 @@ class ReversibleSequence(StreamLayer):
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
         """Build the layers, each for the streams that the one before gives."""
         for layer in self.layers:
-            layer._given_stream_dtype = self.stream_dtype
+            layer.stream_dtype_given = self.stream_dtype
             shapes = layer.build_streams(shapes)
             layer.built = True
         return shapes

@@ -29,15 +29,15 @@ class StreamLayer(keras.layers.Layer):
             raise UnsupportedError(f"Keras runs on {keras.backend.backend()!r}", remedy="set KERAS_BACKEND=tensorflow")
         super().__init__(**kwargs)
         self.axis = axis
-        self._given_stream_dtype = stream_dtype
+        self.stream_dtype_given = stream_dtype
         self.supports_masking = True
         self.reconstructs = True
 
     @property
     def stream_dtype(self) -> str:
         """The dtype of the streams inside."""
-        if self._given_stream_dtype is not None:
-            return keras.backend.standardize_dtype(self._given_stream_dtype)
+        if self.stream_dtype_given is not None:
+            return keras.backend.standardize_dtype(self.stream_dtype_given)
         mixed = self.compute_dtype in ("float16", "bfloat16") and self.variable_dtype == "float32"
         return "float32" if mixed else self.compute_dtype
 
@@ -62,7 +62,7 @@ class StreamLayer(keras.layers.Layer):
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """The outputs; see the class for the form of the inputs."""
-        x, mask = self._to_streams(inputs), _one_mask(mask)
+        x, mask = self.to_streams(inputs), _one_mask(mask)
         if self.reconstructs:
             streams, losses = engine.run_reversible(self.parts, x, bool(training), mask, self.kept_parts)
         else:
@@ -88,7 +88,7 @@ class StreamLayer(keras.layers.Layer):
                 "the layer has no weights yet", where=f"layer {self.name!r}", remedy="call it on some input, or call build(shape), first"
             )
         outputs = tf.nest.map_structure(lambda y: tf.cast(y, self.stream_dtype), outputs)
-        return self._from_streams(engine.run_inverse(self.parts, self._to_streams(outputs), training, _one_mask(mask)), outputs)
+        return self._from_streams(engine.run_inverse(self.parts, self.to_streams(outputs), training, _one_mask(mask)), outputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Shapes of the outputs, in the form of the inputs."""
@@ -111,7 +111,7 @@ class StreamLayer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make an equal layer."""
-        return super().get_config() | {"axis": self.axis, "stream_dtype": self._given_stream_dtype}
+        return super().get_config() | {"axis": self.axis, "stream_dtype": self.stream_dtype_given}
 
     def _stream_shapes(self, shape: Any) -> tuple[Any, Any]:
         """Shapes of the two streams, from that of the input."""
@@ -135,7 +135,8 @@ class StreamLayer(keras.layers.Layer):
         half[self.axis] = channels // 2
         return tuple(half), tuple(half)
 
-    def _to_streams(self, inputs: Any) -> engine.Streams:
+    def to_streams(self, inputs: Any) -> engine.Streams:
+        """The two streams of the inputs, in their dtype."""
         pair = tuple(inputs) if isinstance(inputs, list | tuple) else tf.split(inputs, 2, self.axis)
         if len(pair) != 2:
             raise ArgumentError(f"{len(pair)} tensors were given", where=f"layer {self.name!r}", remedy="give one tensor or two")

@@ -1,0 +1,159 @@
+"""Shapes, inverses, errors, and what Keras does with layers: fit, save, load, distribute."""
+
+import importlib.util
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import graphwright as gw
+from graphwright import train
+
+_spec = importlib.util.spec_from_file_location("reversible_cases", Path(__file__).with_name("cases.py"))
+cases = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(cases)
+
+
+def compiled(**options):
+    model = cases.network(**options)
+    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    return model
+
+
+DATA = (np.random.default_rng(3).normal(size=(16, 6, 6, 8)).astype("float32"), np.arange(16) % 3)
+
+
+def test_inverse_of_a_sequence_and_of_a_block(float64):
+    model, x = cases.network("affine", rich=False), cases.images()
+    trunk = model.get_layer("trunk")
+    assert np.allclose(trunk.inverse(trunk(x)), x, atol=1e-12)
+    block = trunk.layers[0]
+    pair = tuple(tf.split(x, 2, -1))
+    back = block.inverse(block(pair))
+    assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(back, pair, strict=True))
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_axis(axis):
+    block = gw.ReversibleBlock(keras.layers.Activation("tanh"), keras.layers.Activation("sin" if False else "sigmoid"), axis=axis)
+    x = np.random.default_rng(0).normal(size=(2, 4, 6)).astype("float32")
+    y = block(x)
+    assert y.shape == x.shape
+    x1, x2 = np.split(x, 2, axis)
+    y1 = x1 + np.tanh(x2)
+    assert np.allclose(y, np.concatenate([y1, x2 + 1 / (1 + np.exp(-y1))], axis), atol=1e-6)
+    assert np.allclose(block.inverse(y), x, atol=1e-5)
+
+
+def test_what_cannot_be_reversed_is_refused():
+    dense = keras.layers.Dense
+    with pytest.raises(gw.ArgumentError, match="turns shape"):
+        gw.ReversibleBlock(dense(3), dense(2))(np.ones((1, 4), "float32"))
+    with pytest.raises(gw.ArgumentError, match="twice its channels"):
+        gw.ReversibleBlock(dense(2), dense(2), coupling="affine")(np.ones((1, 4), "float32"))
+    with pytest.raises(gw.ArgumentError, match="split in two"):
+        gw.ReversibleBlock(dense(2), dense(2))(np.ones((1, 5), "float32"))
+    with pytest.raises(gw.ArgumentError, match="coupling="):
+        gw.ReversibleBlock(dense(2), dense(2), coupling="multiplicative")
+    with pytest.raises(gw.ArgumentError, match="not reversible"):
+        gw.ReversibleSequence([dense(2)])
+    with pytest.raises(gw.UnsupportedError, match="second time"):
+        gw.ReversibleBlock(lambda x: tf.nn.dropout(x, 0.5), dense(2))(np.ones((1, 4), "float32"))
+    with pytest.raises(gw.UnsupportedError, match="no inverse"):
+        model = train.revnet([1, 1], [4, 8], input_shape=(8, 8, 2), stem=8)
+        trunk = model.get_layer("trunk")
+        trunk.inverse(trunk(np.ones((1, 8, 8, 8), "float32")))
+    with pytest.raises(gw.ArgumentError, match="multiples of 2"):
+        train.InvertibleDownsampling()(np.ones((1, 5, 4, 2), "float32"))
+
+
+def test_sizes_of_the_papers_models():
+    assert train.revnet38().count_params() == pytest.approx(train.resnet32().count_params(), rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ours", "plain"), [("revnet110", "resnet110"), ("revnet164", "resnet164"), ("revnet104", "resnet101")])
+def test_sizes_of_the_large_models(ours, plain):
+    millions = {"revnet110": 1.73, "revnet164": 1.75, "revnet104": 45.2}  # table 2 of the paper, trainable
+    model = getattr(train, ours)()
+    assert sum(int(np.prod(v.shape)) for v in model.trainable_variables) / 1e6 == pytest.approx(millions[ours], rel=0.03)
+    assert model.count_params() == pytest.approx(getattr(train, plain)().count_params(), rel=0.03)
+
+
+def test_fit_learns_as_plainly_and_saves(tmp_path):
+    losses = []
+    for reconstructs in (False, True):
+        model = compiled()
+        model.get_layer("trunk").reconstructs = reconstructs
+        losses.append(model.fit(*DATA, batch_size=8, epochs=2, shuffle=False, verbose=0).history["loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    expected = model.predict(DATA[0], verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert np.allclose(loaded.predict(DATA[0], verbose=0), expected, atol=1e-6)
+    assert loaded.fit(*DATA, batch_size=8, verbose=0).history["loss"][0] < losses[1][0]
+    model.export(tmp_path / "served", verbose=False)
+    served = tf.saved_model.load(tmp_path / "served")
+    assert np.allclose(served.serve(DATA[0]), expected, atol=1e-5)
+    tf.saved_model.save(model, tmp_path / "saved")
+    assert np.allclose(tf.saved_model.load(tmp_path / "saved").signatures["serving_default"](tf.constant(DATA[0]))["output_0"], expected, atol=1e-5)
+
+
+def test_fit_compiled_by_xla():
+    model = compiled()
+    model.compile("adam", model.loss, jit_compile=True)
+    history = model.fit(*DATA, batch_size=8, epochs=3, verbose=0).history["loss"]
+    assert history[-1] < history[0]
+
+
+def test_loss_scale():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = compiled(rich=False)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert type(model.optimizer).__name__ == "LossScaleOptimizer"
+    history = model.fit(*DATA, batch_size=8, epochs=3, verbose=0).history["loss"]
+    assert history[-1] < history[0]
+
+
+def test_training_goes_on_from_a_checkpoint(tmp_path):
+    def started():
+        model = compiled()
+        model.optimizer.build(model.trainable_variables)
+        return model, tf.train.Checkpoint(model=model, optimizer=model.optimizer, step=tf.Variable(0))
+
+    model, checkpoint = started()
+    model.fit(*DATA, batch_size=8, shuffle=False, verbose=0)
+    checkpoint.step.assign(2)
+    path = checkpoint.save(tmp_path / "at")
+    after = model.fit(*DATA, batch_size=8, shuffle=False, verbose=0).history["loss"]
+    other, again = started()
+    again.restore(path).assert_consumed()
+    assert int(again.step) == 2
+    assert other.fit(*DATA, batch_size=8, shuffle=False, verbose=0).history["loss"] == pytest.approx(after, rel=1e-5)
+
+
+def test_fused_batch_norm_in_half_precision_and_inference():
+    x = np.random.default_rng(0).normal(2.0, 3.0, (4, 5, 5, 3)).astype("float32")
+    for policy in ("mixed_float16", "float64"):
+        ours, theirs = train.FusedBatchNormalization(dtype=policy), keras.layers.BatchNormalization(dtype=policy)
+        assert np.allclose(ours(x, training=True), theirs(x, training=True), atol=1e-2)
+        assert np.allclose(ours(x), theirs(x), atol=1e-2)
+        assert ours(x, training=True).dtype == theirs(x, training=True).dtype
+
+
+def test_check_inverse_tells_dtypes_apart():
+    model = train.revnet([1, 3], [4, 8], input_shape=(8, 8, 1), stem=8, classes=3)
+    before = [w.numpy() for w in model.weights]
+    check = gw.check_inverse(model, np.random.default_rng(0).normal(size=(4, 8, 8, 1)).astype("float32"), training=True)
+    errors = [check.worst(dtype).relative_error for dtype in ("float64", "float32", "mixed_bfloat16", "bfloat16")]
+    assert errors[0] < 1e-13 < errors[1] < 1e-5
+    assert errors[2] < 1e-5 < errors[3]
+    assert max(row.depth for row in check.rows) == 2
+    assert "blocks back" in str(check)
+    assert all(np.array_equal(a, w.numpy()) for a, w in zip(before, model.weights, strict=True))
+    with pytest.raises(gw.ArgumentError, match="no reversible layer"):
+        gw.check_inverse(keras.Sequential([keras.layers.Dense(1)]), np.ones((1, 1)))
