@@ -12,13 +12,14 @@ from contextlib import ExitStack
 from typing import Any
 
 from graphwright.ir.graph import Graph, Node, Value, Variable
+from graphwright.ir.traits import REFERENCE_VARIABLES
 from graphwright.source import private_tensorflow as private
 from graphwright.source.concrete_function import drop_shape_attributes, types_of
 from graphwright.source.graph_def import from_graph_def
 from graphwright.source.rebuild import variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
 
-_FED = frozenset({"Placeholder", "PlaceholderV2", "_Arg"})
+_GIVEN = frozenset({"Placeholder", "PlaceholderV2", "_Arg", "VarHandleOp"}) | REFERENCE_VARIABLES
 _PLACES = frozenset({"_class", "_output_shapes"})  # of the original alone: its place is told by the device
 
 
@@ -44,8 +45,8 @@ def read_live_graph(live: Any, operations: Iterable[Any], outputs: Sequence[Any]
         outputs: tensors of it.
 
     Returns:
-        A graph whose inputs are the placeholders in it (the captures of a `tf.function` too), with what is known of the variables
-        behind handles.
+        A graph whose inputs are the placeholders in it (the captures of a `tf.function` too) and the variables of TF1, with what is
+        known of the variables behind handles.
     """
     tf = import_tensorflow()
     operations = list(operations)
@@ -56,13 +57,13 @@ def read_live_graph(live: Any, operations: Iterable[Any], outputs: Sequence[Any]
     part.versions.CopyFrom(whole.versions)
     part.library.CopyFrom(whole.library)
     part.node.extend(node for node in whole.node if node.name in names)
-    for node in part.node:
+    for node in (*part.node, *(inner for function in part.library.function for inner in function.node_def)):
         node.attr.pop("_class", None)  # may name what is not in this part
     graph = from_graph_def(part, name=getattr(live, "name", "") or "graph", file_order=False)
     drop_shape_attributes(graph)
     place = {operation.name: k for k, operation in enumerate(live.get_operations())}
     graph.sort_nodes(sorted(graph.nodes, key=lambda node: place[node.name]))
-    graph.inputs = [value for node in graph.nodes if node.op_type in _FED for value in node.outputs]
+    graph.inputs = [value for node in graph.nodes if node.op_type in _GIVEN for value in node.outputs]
     graph.outputs = [graph.value(tensor.name) for tensor in {tensor.name: tensor for tensor in outputs}.values()]
     for operation in needed:
         for tensor in operation.outputs if not operation.inputs else ():

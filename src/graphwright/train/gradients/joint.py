@@ -16,14 +16,16 @@ framed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.analyze.time_model import estimated_time_s
+from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import REFERENCE_VARIABLES, Purity, is_back_edge, is_loop_of_tf1, is_view, reads_resource
 from graphwright.ir.walk import backward_reachable, topological_order
@@ -90,13 +92,38 @@ def read_joint(
     fixed = _forward_nodes(graph, added)
     graph.sort_nodes(_forward_first(graph, fixed))
     purity = Purity(graph, stateful_op_types(graph))
-    loops = LoopCosts() if framed else loop_costs(graph, constant_array, infer_body=infer_body_shapes)
-    tasks = build_cost_graph(graph, purity, estimated_time_s, loops=loops)
+    loops, unknown = _loop_costs(graph)
+    with _loops_cut(graph):
+        tasks = build_cost_graph(graph, purity, estimated_time_s, loops=loops)
     forward = sum(1 for nodes in tasks.nodes if any(node in fixed for node in nodes))
     tasks = _with_rules(tasks, fixed, framed, purity)
     known = [graph[tensor.op.name] for tensor in (*ys, *incoming) if tensor.op.name in graph]
     behind = tuple(dict.fromkeys(node for node in known if node not in framed))
-    return Joint(tasks, forward, behind, framed, {node.name for node in fixed}, assumed)
+    return Joint(tasks, forward, behind, framed, {node.name for node in fixed}, "; ".join(filter(None, (assumed, unknown))))
+
+
+def _loop_costs(graph: Graph) -> tuple[LoopCosts, str]:
+    """What control flow costs, and in words what is not known of it; without sizes inside, only what goes in and comes out counts."""
+    try:
+        return loop_costs(graph, constant_array, infer_body=infer_body_shapes), ""
+    except UnknownShapeError as error:
+        return LoopCosts(), f"nothing for the inside of loops and branches, where {error.what}"
+
+
+@contextmanager
+def _loops_cut(graph: Graph) -> Generator[None]:
+    """Inside the block the loops of TF1 do not go round: what `Merge` reads of the round before is what the loop starts with."""
+    cut: list[tuple[Node, int, Value]] = []
+    for node in graph.nodes:
+        for k, value in enumerate(node.inputs):
+            if is_back_edge(value, node):
+                cut.append((node, k, value))
+                graph.replace_input(node, k, next(v for v in node.inputs if not is_back_edge(v, node)))
+    try:
+        yield
+    finally:
+        for node, k, value in cut:
+            graph.replace_input(node, k, value)
 
 
 def _forward_nodes(graph: Graph, added: AbstractSet[str]) -> set[Node]:
@@ -195,7 +222,9 @@ def _bind_shapes(graph: Graph, feeds: Mapping[str, tuple[int, ...]]) -> str:
     elsewhere = 0
     for node in graph.nodes:
         for value in node.outputs:
-            if value.dtype.itemsize is not None and value.nbytes is None:
+            if node.op_type.startswith("FusedBatchNorm") and value.index == 5 and value.shape is None:
+                value.shape = (0,)  # scratch of the GPU's kernel, which no other one fills
+            elif value.dtype.itemsize is not None and value.nbytes is None:
                 value.shape = (BATCH,) if value.shape is None else tuple(BATCH if d is None else d for d in value.shape)
                 elsewhere += 1
     words = [f"{BATCH} for the unknown dimensions of {', '.join(assumed)}"] if assumed else []
