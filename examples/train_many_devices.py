@@ -37,11 +37,11 @@ def stop_at(epoch: int, batch: int) -> Any:
     """A callback that raises before this batch."""
     at = {"epoch": -1}
 
-    def begin(number: int, _logs: Any) -> None:
+    def begin(number: int, **_: Any) -> None:
         if (at["epoch"], number) == (epoch, batch):
             raise InterruptedTrainingError
 
-    return keras.callbacks.LambdaCallback(on_epoch_begin=lambda number, _logs: at.update(epoch=number), on_train_batch_begin=begin)
+    return keras.callbacks.LambdaCallback(on_epoch_begin=lambda number, *_: at.update(epoch=number), on_train_batch_begin=begin)
 
 
 def train(strategy: Any, folder: str, *callbacks: Any) -> list[float]:

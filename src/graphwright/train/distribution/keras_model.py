@@ -72,9 +72,8 @@ def one_replica(strategy: Any, data: Any) -> Any:
     return tf.nest.map_structure(first, data)
 
 
-def repair_for_workers(model: Any, strategy: Any) -> None:
-    """Let `fit`, `train_on_batch` and `evaluate` of a model work where other processes take part."""
-    tf = import_tensorflow()
+def repair_building(model: Any, strategy: Any) -> None:
+    """Let a model build itself from the share of one replica; Keras takes the mean of all shares, which need not be of one size."""
 
     def maybe_symbolic_build(iterator: Any = None, data_batch: Any = None) -> None:
         if iterator is not None:
@@ -82,6 +81,14 @@ def repair_for_workers(model: Any, strategy: Any) -> None:
         if data_batch is not None:
             with strategy.scope():
                 model._symbolic_build(data_batch=data_batch)
+
+    model._maybe_symbolic_build = maybe_symbolic_build
+
+
+def repair_for_workers(model: Any, strategy: Any) -> None:
+    """Let `fit`, `train_on_batch` and `evaluate` of a model work where other processes take part."""
+    tf = import_tensorflow()
+    repair_building(model, strategy)
 
     test_step = tf.function(on_replicas(strategy, model.test_step), reduce_retracing=True)
 
@@ -93,7 +100,6 @@ def repair_for_workers(model: Any, strategy: Any) -> None:
             model.test_function = test_function
         return model.test_function
 
-    model._maybe_symbolic_build = maybe_symbolic_build
     model.make_test_function = make_test_function
     model.test_function = None
 

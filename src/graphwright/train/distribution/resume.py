@@ -52,7 +52,7 @@ class ResumeTraining(keras.callbacks.Callback):
     """
 
     def __init__(self, directory: str | Path, every: int | Literal["epoch"] = "epoch", *, keep: int = 2, remove: bool = True) -> None:
-        super().__init__()
+        keras.callbacks.Callback.__init__(self)
         batches: Any = None if every == "epoch" else every
         if batches is not None and (not isinstance(batches, int) or batches < 1):
             raise ArgumentError(f"every={every!r} was given", where="argument 'every'", remedy='give a number of batches, or "epoch"')
@@ -148,9 +148,9 @@ class ResumeTraining(keras.callbacks.Callback):
 
     def _variables(self) -> dict[str, Any]:
         model = self.model
-        named = {f"model/{k}/{v.path}": v for k, v in enumerate(model.variables)}
-        named |= {f"optimizer/{k}/{v.path}": v for k, v in enumerate(model.optimizer.variables)}
-        return named | {f"metrics/{k}/{v.path}": v for k, v in enumerate(model.metrics_variables)}
+        # By position: Keras numbers the names of layers through, so a second model of the same kind has others.
+        kinds = {"model": model.variables, "optimizer": model.optimizer.variables, "metrics": model.metrics_variables}
+        return {f"{kind}/{k}": variable for kind, variables in kinds.items() for k, variable in enumerate(variables)}
 
 
 def _numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:

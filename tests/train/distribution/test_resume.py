@@ -1,0 +1,121 @@
+"""Trainings that stop in the middle and go on, in this process and on one device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphwright as gw
+from graphwright.errors import ArgumentError
+
+_X = np.random.default_rng(0).random((40, 6), np.float32)
+_Y = np.random.default_rng(1).integers(0, 3, 40)
+
+
+class _StoppedError(Exception):
+    pass
+
+
+def _train(
+    folder: Path | None, *, stop_at: tuple[int, int] | None = None, every: Any = 2, **fit: Any
+) -> tuple[Any, list[tuple[int, int, float]]]:
+    import keras
+
+    keras.utils.set_random_seed(0)
+    layers = [keras.Input((6,)), keras.layers.Dense(8, "tanh"), keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)]
+    model = keras.Sequential([*layers, keras.layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy"], jit_compile=False)
+    resume = gw.train.ResumeTraining(folder, every=every) if folder is not None else None
+    seen: list[tuple[int, int, float]] = []
+
+    class Watch(keras.callbacks.Callback):
+        epoch = 0
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.epoch = epoch
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if (self.epoch, batch) == stop_at:
+                raise _StoppedError
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if resume is None or not resume.skipping:
+                seen.append((self.epoch, batch, float(logs["loss"])))
+
+    callbacks = [Watch(), *([resume] if resume else [])]
+    options = {"batch_size": 8, "epochs": 3, "shuffle": False, "verbose": 0, "validation_data": (_X, _Y)} | fit
+    try:
+        model.fit(_X, _Y, callbacks=callbacks, **options)
+    except _StoppedError:
+        return model, seen
+    return model, seen
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[Any, list[tuple[int, int, float]]]:
+    return _train(None)
+
+
+@pytest.mark.parametrize(("stop_at", "first"), [((1, 3), (1, 2)), ((2, 0), (2, 0)), ((0, 1), (0, 0))])
+def test_nothing_is_lost(whole: Any, tmp_path: Path, stop_at: tuple[int, int], first: tuple[int, int]) -> None:
+    _, before = _train(tmp_path, stop_at=stop_at)
+    model, after = _train(tmp_path)
+    assert after[0][:2] == first
+    assert {entry[:2]: entry[2] for entry in (*before, *after)} == {entry[:2]: entry[2] for entry in whole[1]}
+    assert model.history.history == whole[0].history.history
+    assert model.history.epoch == [0, 1, 2]
+    for ours, theirs in zip(model.get_weights(), whole[0].get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert not list(tmp_path.iterdir())
+
+
+def test_epochs_alone(whole: Any, tmp_path: Path) -> None:
+    _train(tmp_path, stop_at=(1, 3), every="epoch")
+    model, after = _train(tmp_path, every="epoch")
+    assert after[0][:2] == (1, 0)
+    assert model.history.history == whole[0].history.history
+
+
+def test_a_model_that_changed_is_refused(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    gw.train.TrainingCheckpoints(tmp_path, lambda: {"w": tf.Variable([1.0, 2.0])}).save(1)
+    checkpoints = gw.train.TrainingCheckpoints(tmp_path, lambda: {"w": tf.Variable([1.0, 2.0, 3.0])})
+    with pytest.raises(ArgumentError, match="does not fit variable 'w'"):
+        checkpoints.restore()
+
+
+def test_half_a_file_is_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow as tf
+
+    weight = tf.Variable(tf.constant([1.5, 2.5], tf.bfloat16))
+    checkpoints = gw.train.TrainingCheckpoints(tmp_path, lambda: {"w": weight})
+    for step in range(1, 5):
+        checkpoints.save(step, {"step": step})
+
+    def dies(stream: Any, **_: Any) -> None:
+        stream.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez", dies)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save(5)
+    assert sorted(path.name[5:17] for path in tmp_path.iterdir()) == ["000000000003", "000000000004"]
+    weight.assign([0.0, 0.0])
+    assert checkpoints.restore() == {"step": 4}
+    assert weight.numpy().tolist() == [1.5, 2.5]
+
+
+def test_arguments(tmp_path: Path) -> None:
+    for every in (0, -1, "batch", 1.5):
+        with pytest.raises(ArgumentError, match="every="):
+            gw.train.ResumeTraining(tmp_path, every=every)
+    with pytest.raises(ArgumentError, match="keep=1"):
+        gw.train.TrainingCheckpoints(tmp_path, dict, keep=1)
+    (tmp_path / "step-000000000001.process-0-of-2.npz").touch()
+    with pytest.raises(ArgumentError, match="2 processes, this one has 1"):
+        gw.train.TrainingCheckpoints(tmp_path, dict).newest()
