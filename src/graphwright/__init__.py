@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from graphwright.source.load import load as load
     from graphwright.source.variable_values import variable_values as variable_values
     from graphwright.source.write import write as write
+    from graphwright.train.gradients.checkpointed import checkpointed as checkpointed
     from graphwright.train.gradients.gradients import gradients as gradients
     from graphwright.train.gradients.gradients import gradients_collection as gradients_collection
     from graphwright.train.gradients.gradients import gradients_memory as gradients_memory
@@ -91,9 +92,9 @@ if TYPE_CHECKING:
 _HOME = {
     "ArgumentError": "graphwright.errors",
     "AssumedSizeWarning": "graphwright.errors",
-    "CheckpointWarning": "graphwright.errors",
     "BatchFormulas": "graphwright.report.batch_results",
     "CheckResult": "graphwright.report.comparison",
+    "CheckpointWarning": "graphwright.errors",
     "Comparison": "graphwright.report.comparison",
     "FileFormatError": "graphwright.errors",
     "FlopCount": "graphwright.report.flop_count",
@@ -127,6 +128,7 @@ _HOME = {
     "change_batch_size": "graphwright.transform.batch_size",
     "check": "graphwright.costs.check",
     "check_inverse": "graphwright.train.reversible.check",
+    "checkpointed": "graphwright.train.gradients.checkpointed",
     "compare": "graphwright.costs.compare",
     "convert_weights": "graphwright.transform.convert_dtype",
     "count_flops": "graphwright.costs.flops",

@@ -88,3 +88,16 @@ def test_tracing_for_xla_is_noticed_and_the_barrier_compiles():
     assert [float(tf.function(double, jit_compile=compiled)(tf.constant(2.0))) for compiled in (False, True)] == [4.0, 4.0]
     assert seen == [False, True]
     assert not private.is_traced_for_xla()
+
+
+def test_rerouting_operations_of_a_live_graph():
+    graph = tf.Graph()
+    with graph.as_default():
+        one, other = tf.constant(1.0, name="one"), tf.constant(2.0, name="other")
+        doubled = one + one
+        private.set_input(doubled.op, 1, other)
+        private.add_control_inputs(doubled.op, [tf.no_op("before")])
+    assert [tensor.name for tensor in doubled.op.inputs] == ["one:0", "other:0"]
+    assert [operation.name for operation in doubled.op.control_inputs] == ["before"]
+    with tf.compat.v1.Session(graph=graph) as session:
+        assert session.run(doubled) == 3.0

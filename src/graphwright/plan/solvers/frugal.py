@@ -18,7 +18,8 @@ from graphwright.plan.solvers.sequence import Sequence as Plan
 STARTS = 3
 STRIDE, STRIDE_LEAST = 0.12, 0.004  # of what is not resident
 FAILURES = 5
-IMPROVING_S = 0.6
+IMPROVING_S = 0.6  # at most, after a failure, and ...
+IMPROVING_TASK_S = 0.003  # ... for each task
 WORK_STEP = 60_000  # units of work for one step down
 WORK = 900_000  # for all of them
 
@@ -75,5 +76,6 @@ def _fall(portfolio: Portfolio, start: Plan, max_time: float, deadline: float, s
         failures += 1
         stride /= 2
         best.budget = best.peak
-        best = ruin_and_recreate(best, min(deadline, clock.perf_counter() + IMPROVING_S), seed=seed + failures)
+        patience = min(IMPROVING_S, IMPROVING_TASK_S * problem.task_count)
+        best = ruin_and_recreate(best, min(deadline, clock.perf_counter() + patience), seed=seed + failures)
     return best
