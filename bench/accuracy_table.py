@@ -24,6 +24,10 @@ class PeakRow:
         low_bytes: the least that the executor's order may need, over several numberings of the graph.
         high_bytes: the most.
         grappler_bytes: Grappler's estimate.
+        processes: in how many the peak was measured: more than one where the simulations differ by more than the goal. `measured_bytes`
+            is the median over these.
+        least_bytes: the least of them.
+        most_bytes: the most.
     """
 
     model: str
@@ -39,6 +43,9 @@ class PeakRow:
     high_bytes: int
     grappler_bytes: int
     how: str
+    processes: int = 1
+    least_bytes: int = 0
+    most_bytes: int = 0
 
     @property
     def key(self) -> tuple[str, str, str, int, str, int]:
@@ -52,8 +59,9 @@ class PeakRow:
 
     @property
     def in_range(self) -> bool:
-        """Whether the measured peak lies in the predicted range, give or take the goal."""
-        return self.low_bytes * (1 - GOAL) <= self.measured_bytes <= self.high_bytes * (1 + GOAL)
+        """Whether all measured peaks lie in the predicted range, give or take the goal."""
+        least, most = self.least_bytes or self.measured_bytes, self.most_bytes or self.measured_bytes
+        return self.low_bytes * (1 - GOAL) <= least and most <= self.high_bytes * (1 + GOAL)
 
     @property
     def grappler_error(self) -> float:
@@ -150,7 +158,10 @@ FLOP_COLUMNS = (
 
 def peak_cells(row: PeakRow) -> tuple[str, ...]:
     """The cells of a row."""
-    span = f"{row.low_bytes / MIB:,.1f} to {row.high_bytes / MIB:,.1f}" if row.order == "executor" else ""
+    span = f"{row.low_bytes / MIB:,.1f} to {row.high_bytes / MIB:,.1f}" if row.order == "executor" or row.low_bytes < row.high_bytes else ""
+    seen = f"{row.measured_bytes / MIB:,.1f}"
+    if row.processes > 1:
+        seen += f" ({row.least_bytes / MIB:,.1f} to {row.most_bytes / MIB:,.1f})"
     return (
         row.model,
         row.size,
@@ -158,7 +169,7 @@ def peak_cells(row: PeakRow) -> tuple[str, ...]:
         str(row.batch),
         row.order,
         str(row.threads),
-        f"{row.measured_bytes / MIB:,.1f}",
+        seen,
         f"{row.predicted_bytes / MIB:,.1f}",
         f"{100 * row.error:+.1f} %",
         span,

@@ -25,6 +25,9 @@ _ENTER = frozenset({"Enter", "RefEnter"})
 _EXIT = frozenset({"Exit", "RefExit"})
 _NEXT = frozenset({"NextIteration", "RefNextIteration"})
 _MERGE = frozenset({"Merge", "RefMerge"})
+_DEAD_S = 1e-6
+"""To pass over a dead node. After the last round of a loop its whole body is dead, and until that is passed the loop holds its arguments,
+while another thread may be at work on its results already."""
 
 
 @dataclass(eq=False, slots=True)
@@ -118,7 +121,7 @@ class Frames:
         inputs = [entries.pop((k, i), None) for i in range(len(node.inputs))]
         if token.dead:
             self.running[token] = _Running(inputs, [None] * len(node.outputs))
-            return 0.0
+            return _DEAD_S
         if self.types[k] == "LoopCond" and inputs[0] is not None and inputs[0].number is None:
             self.memory.notes[f"how often the loop of {node.name!r} runs is not known; one round is counted"] = None
             inputs[0].number = token.iteration < 1

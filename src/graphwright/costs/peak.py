@@ -6,6 +6,7 @@ import os
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -27,7 +28,7 @@ from graphwright.source.attributes import constant_array
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.example_inputs import example_inputs
 from graphwright.train.flatten import flatten
-from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
+from graphwright.train.planning import HOW_PEAK_TRACED, follow_schedule, map_tasks
 from graphwright.train.summary import Roles, find_roles, layer_of, make_timeline
 from graphwright.train.targets import Feed, Mode, Target, trace
 
@@ -39,6 +40,7 @@ _HOW_EXECUTOR = (
     "each thread, buffers freed when the last reader is done; tensors rounded as malloc does, whole pages from 32 KiB on; known kernel "
     "workspace; for the CPU"
 )
+_HOW_TRACED_LOOPS = "the order in which the step was traced, held by control edges; inside loops the executor's"
 _HOW_RANGE = (
     "the order hangs on numbers that TensorFlow gives the nodes anew each time it prepares a function; {numberings} of them were taken"
 )
@@ -93,6 +95,8 @@ def predict_peak(
     traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
     flat = flatten(traced.function, traced.shapes_by_position)
     tasks = map_tasks(flat)
+    if order == "traced" and flat.loops.trip_counts:
+        return traced_loops_peak(traced, threads=inter_op_threads(threads), simulations=simulations)
     if order == "traced":
         return _traced(traced, tasks, inter_op_threads(threads))
     return executor_peak(traced, flat.graph, tasks, threads=inter_op_threads(threads), simulations=simulations)
@@ -144,6 +148,25 @@ def executor_peak(
     )
 
 
+def traced_loops_peak(traced: Target, *, threads: int, simulations: int) -> PeakPrediction:
+    """The prediction for the traced order of a step with loops: the step is rewritten to hold it, and the executor simulated on that.
+
+    Control edges order whole loops. What runs when inside a loop stays the executor's choice, and how long a loop holds on to its
+    arguments when it is over.
+
+    Args:
+        traced: the step.
+        threads: inter-op threads.
+        simulations: how many graphs TensorFlow is to prepare.
+    """
+    flat = flatten(traced.function, traced.shapes_by_position)
+    tasks = map_tasks(flat)
+    function = follow_schedule(flat, tasks, Schedule(tasks.costs.order))
+    held = replace(traced, function=function, owner=_WithoutGrappler(traced.owner))
+    found = executor_peak(held, flat.graph, tasks, threads=threads, simulations=simulations)
+    return replace(found, order="traced", how=found.how | {"peak": f"{_HOW_TRACED_LOOPS}; {_HOW_EXECUTOR}"})
+
+
 def _traced(traced: Target, tasks: TaskMap, threads: int) -> PeakPrediction:
     roles = find_roles(tasks)
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
@@ -173,10 +196,19 @@ def inter_op_threads(threads: int | None = None) -> int:
     return int(import_tensorflow().config.threading.get_inter_op_parallelism_threads()) or os.cpu_count() or 1
 
 
+@dataclass(frozen=True)
+class _WithoutGrappler:
+    """Says that the step of this owner runs as it was rewritten."""
+
+    owner: Any
+    grappler_disabled: bool = True
+
+
 def _step(traced: Target) -> Step:
+    off = bool(getattr(traced.owner, "grappler_disabled", False))
     if traced.arguments is not None:
-        return Step(traced.name, traced.function, traced.arguments, bool(getattr(traced.owner, "grappler_disabled", False)))
-    return resolve(traced.function, example_inputs(traced))
+        return Step(traced.name, traced.function, traced.arguments, off)
+    return replace(resolve(traced.function, example_inputs(traced)), grappler_disabled=off)
 
 
 def _simulate(graph: Graph, tasks: TaskMap, threads: int, number: int) -> PeakState:
