@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,7 +151,8 @@ def iterate(how: Descent, state: State) -> State:
         if options.guard_influence:
             lost = loses_influence(state.at.column_norms, state.at.residual_norm, at.column_norms, at.residual_norm)
             kept &= ~lost | (state.growth > _GUARDED_UNTIL)
-        return kept, at
+        # A branch rather than `tf.where`: the factor may be the largest thing in memory, and this does not copy it.
+        return tf.cond(kept, lambda: (kept, at), lambda: (kept, state.at))
 
     accepted, at = tf.cond(trial.promising, take, lambda: (tf.constant(False), state.at))
     gain = tf.where(reduction > 0.0, tf.math.divide_no_nan(reduction, trial.predicted), tf.ones_like(reduction))
@@ -160,7 +160,7 @@ def iterate(how: Descent, state: State) -> State:
     after = State(
         x=tf.where(accepted, trial.target, state.x),
         cost=tf.where(accepted, trial.cost, state.cost),
-        at=tf.nest.map_structure(partial(tf.where, accepted), at, state.at),
+        at=at,
         scale=tf.where(accepted, updated_scale(state.scale, at.column_norms), state.scale),
         damping=tf.clip_by_value(damping, how.system.smallest_damping, LARGEST_DAMPING),
         growth=growth,

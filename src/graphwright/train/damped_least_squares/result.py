@@ -113,6 +113,8 @@ class LeastSquaresResult:
     def covariance_note(self) -> str:
         """What there is to say about the covariance; empty if nothing."""
         if self.factor is None:
+            if self.method in ("qr", "cholesky"):
+                return f"{self.layout.size} parameters are too many for a covariance"
             return f"the method {self.method} does not form what the covariance is computed from"
         if self.degrees_of_freedom <= 0:
             return f"{self.residuals.shape[0]} residuals leave no degree of freedom for {int(self.free.sum())} parameters"

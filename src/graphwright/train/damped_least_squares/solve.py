@@ -36,6 +36,8 @@ Bounds = tuple[Any, Any]
 
 QR_PARAMETERS = 200
 """Most parameters that `"auto"` gives to QR."""
+COVARIANCE_PARAMETERS = 5000
+"""Most parameters whose covariance can be asked for."""
 DENSE_BYTES = 2**30
 """Largest matrix that `"auto"` lets a method hold."""
 
@@ -231,6 +233,21 @@ class LeastSquares:
         Raises:
             ArgumentError: as `least_squares`.
         """
+        layout, compiled, (start, tensors) = self._prepare(params, data)
+        found = compiled.run(start, tensors)
+        return self._result(layout, compiled.decided, found, start, tensors)
+
+    def trace(self, params: Any, *data: Any) -> tuple[Any, tuple[Any, tuple[Any, ...]]]:
+        """The whole fit as a `ConcreteFunction`, for `graphwright.measure`, `inspect` and the like, and its arguments.
+
+        Raises:
+            ArgumentError: as `least_squares`.
+        """
+        _, compiled, arguments = self._prepare(params, data)
+        return compiled.run, arguments
+
+    def _prepare(self, params: Any, data: tuple[Any, ...]) -> tuple[ParameterLayout, _Compiled, tuple[Any, tuple[Any, ...]]]:
+        """The fit traced for these shapes, and its arguments: the start as a vector, and the data."""
         layout, start = flatten_parameters(params)
         tensors = tf.nest.map_structure(partial(_as_data, dtype=layout.dtype), data)
         bounds = _bounds(self._bounds, layout)
@@ -238,9 +255,7 @@ class LeastSquares:
         key = repr(layout), repr(tf.nest.map_structure(spec_of, tensors))
         if key not in self._compiled:
             self._compiled[key] = self._compile(layout, bounds, tensors)
-        compiled = self._compiled[key]
-        found = compiled.run(start, tensors)
-        return self._result(layout, compiled.decided, found, start, tensors)
+        return layout, self._compiled[key], (start, tensors)
 
     def _compile(self, layout: ParameterLayout, bounds: tuple[Any, Any] | None, data: tuple[Any, ...]) -> _Compiled:
         decided: dict[str, Any] = {}
@@ -260,7 +275,8 @@ class LeastSquares:
             how = descent(rows, system, options)
             state = minimize(how, start)
             free = free_parameters(state, options)
-            factor = state.at.factor[0] if system.name in ("qr", "cholesky") else tf.zeros([0, 0], start.dtype)
+            has_factor = system.name in ("qr", "cholesky") and layout.size <= COVARIANCE_PARAMETERS
+            factor = state.at.factor[0] if has_factor else tf.zeros([0, 0], start.dtype)
             return _Found(
                 x=state.x,
                 cost=state.cost,
