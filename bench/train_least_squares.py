@@ -1,0 +1,377 @@
+"""Nonlinear least squares: NIST's certified problems, large models, memory.
+
+    python -m bench.train least_squares                     # everything; about ten minutes on two cores
+    python -m bench.train least_squares --parts nist        # the 25 certified problems alone
+    python -m bench.train least_squares --parts memory      # chunks, 10,000 and a million parameters
+    python -m bench.train least_squares --from-json         # the tables again, from the kept results
+
+**NIST**: each problem from both starts, every solver with one configuration for all: ours with its defaults; SciPy's `lm` (MINPACK) and
+`trf` with tolerances of 1e-15, parameters scaled by the Jacobian, and as many evaluations as ours may use, derivatives by complex steps, so as
+exact as ours; tf-levenberg-marquardt, made for Keras models, with the curve as a model of its own and its defaults, in double precision,
+up to 200 steps. Digits are those of the worst parameter against the certified values. *Wrong* counts fits that are said to have converged
+with fewer than 4 digits. Times are of one fit after the first (tracing and compiling is a column of its own), solvers in turns; of
+tf-levenberg-marquardt, which runs eagerly and traces anew for each model, the median step times the number of steps.
+
+That package comes by `pip install --no-deps tf-levenberg-marquardt==1.0.3`: it asks for the distribution `tensorflow`, which pip would
+install over `tensorflow-cpu`. Where it is missing, its rows are.
+
+**Memory**: peaks by `graphwright.measure`, each in a fresh process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import scipy.optimize
+import tensorflow as tf
+
+from bench.nist import Problem, all_problems
+from graphwright.train.damped_least_squares.solve import LeastSquares
+
+RESULTS = Path(__file__).parent / "results" / "train_least_squares.json"
+PARTS = ("nist", "memory")
+GOOD, WRONG = 6.0, 4.0
+MIB = 1 << 20
+ITERATIONS = 1000
+PACKAGE_STEPS = 200
+
+
+@dataclass
+class Fit:
+    """One fit of one problem by one solver.
+
+    Attributes:
+        digits: decimal digits of the worst parameter.
+        converged: whether the solver says so.
+        time_s: of one fit, the median of several.
+        prepare_s: what only the first fit takes beyond that: tracing, compiling.
+    """
+
+    problem: str
+    start: int
+    solver: str
+    digits: float
+    converged: bool
+    status: str
+    iterations: int
+    evaluations: int
+    time_s: float
+    prepare_s: float = 0.0
+
+
+Outcome = tuple[np.ndarray, bool, str, int, int]
+"""Parameters, whether said to have converged, the status, iterations, evaluations of the residuals."""
+
+
+def ours(problem: Problem, *, jit_compile: bool) -> Callable[[np.ndarray], Outcome]:
+    x, y = tf.constant(problem.x), tf.constant(problem.y)
+    solver = LeastSquares(lambda b: problem.residuals(b, x, y, tf), max_iterations=ITERATIONS, jit_compile=jit_compile)
+
+    def fit(start: np.ndarray) -> Outcome:
+        found = solver(start)
+        return found.params.numpy(), found.converged, found.status, found.iterations, found.evaluations
+
+    return fit
+
+
+def scipy_solver(problem: Problem, method: str) -> Callable[[np.ndarray], Outcome]:
+    def residuals(b: np.ndarray) -> np.ndarray:
+        return problem.residuals(b, problem.x, problem.y)
+
+    def jacobian(b: np.ndarray) -> np.ndarray:
+        columns = [residuals(b + 1e-30j * unit).imag / 1e-30 for unit in np.eye(len(b))]
+        return np.stack(columns, axis=1)
+
+    def fit(start: np.ndarray) -> Outcome:
+        try:
+            found = scipy.optimize.least_squares(
+                residuals, start, jacobian, method=method, x_scale="jac", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=3 * ITERATIONS
+            )
+        except ValueError as error:  # residuals that are not finite end it
+            return np.full(len(start), np.nan), False, str(error), 0, 0
+        return found.x, bool(found.success), found.message, int(found.njev or 0), int(found.nfev)
+
+    return fit
+
+
+def tf_levenberg_marquardt(problem: Problem) -> Callable[[np.ndarray], tuple[float, Outcome]] | None:
+    """The PyPI package, with its time without tracing, or None where it is not installed."""
+    try:
+        import tf_levenberg_marquardt as lm
+    except ModuleNotFoundError:
+        return None
+    import keras
+
+    class Curve(keras.Model):
+        def __init__(self) -> None:
+            super().__init__(dtype="float64")
+            self.b = self.add_weight(shape=(len(problem.certified),), dtype="float64", name="b")
+            self.built = True
+
+        def call(self, inputs: Any, training: bool | None = None) -> Any:
+            del training
+            return problem.residuals(self.b, inputs[:, 0], 0.0, tf)[:, tf.newaxis]
+
+    inputs, targets = tf.constant(problem.x[:, np.newaxis]), tf.constant(problem.y[:, np.newaxis])
+
+    def fit(start: np.ndarray) -> tuple[float, Outcome]:
+        model = Curve()
+        model.b.assign(start)
+        trainer = lm.training.Trainer(
+            model, keras.optimizers.SGD(learning_rate=1.0), lm.loss.MeanSquaredError(), jacobian_max_num_rows=10**6
+        )
+        trainer.backup_variables()
+        attempts, before = 0, np.inf
+        times: list[float] = []
+        try:
+            while len(times) < PACKAGE_STEPS:
+                begin = time.perf_counter()
+                loss, _, tried, stop = trainer.train_step(inputs, targets)
+                times.append(time.perf_counter() - begin)
+                attempts += int(tried)
+                if bool(stop) or float(loss) == before:
+                    break
+                before = float(loss)
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            return 0.0, (np.full(len(start), np.nan), False, type(error).__name__, 0, attempts)
+        # It has no notion of convergence: it stops when its damping is at its largest, or is told to.
+        return statistics.median(times) * len(times), (model.b.numpy(), False, "no statement", len(times), attempts)
+
+    return fit
+
+
+def run_nist(repeats: int, *, only: Sequence[str], with_package: bool) -> list[Fit]:
+    """All problems from both starts by all solvers, in turns."""
+    fits: list[Fit] = []
+    for problem in all_problems():
+        if only and problem.name not in only:
+            continue
+        solvers: dict[str, Callable[[np.ndarray], Outcome]] = {
+            "ours": ours(problem, jit_compile=False),
+            "ours, XLA": ours(problem, jit_compile=True),
+            "scipy lm": scipy_solver(problem, "lm"),
+            "scipy trf": scipy_solver(problem, "trf"),
+        }
+        package = tf_levenberg_marquardt(problem) if with_package else None
+        for number, start in enumerate(problem.starts, 1):
+            times: dict[str, list[float]] = {name: [] for name in solvers}
+            first: dict[str, float] = {}
+            outcomes: dict[str, Outcome] = {}
+            for turn in range(repeats + 1):
+                for name, solve in solvers.items():
+                    took, outcomes[name] = timed(solve, start)
+                    if turn:
+                        times[name].append(took)
+                    else:
+                        first[name] = took
+            if package is not None:
+                _, (took, outcomes["tf-levenberg-marquardt"]) = timed(package, start)
+                times["tf-levenberg-marquardt"], first["tf-levenberg-marquardt"] = [took], took
+            for name, (found, converged, status, iterations, evaluations) in outcomes.items():
+                median = statistics.median(times[name])
+                prepare = max(first[name] - median, 0.0) if number == 1 else 0.0
+                digits = max(problem.digits(found), -99.0)
+                fits.append(Fit(problem.name, number, name, digits, converged, status, iterations, evaluations, median, prepare))
+                print(
+                    f"{problem.name:9s} start {number}  {name:23s} {digits:6.1f} digits, {iterations} iterations, {median * 1e3:.1f} ms",
+                    flush=True,
+                )
+    return fits
+
+
+def timed(solve: Callable[[np.ndarray], Any], start: np.ndarray) -> tuple[float, Any]:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        begin = time.perf_counter()
+        outcome = solve(start.copy())
+        return time.perf_counter() - begin, outcome
+
+
+@dataclass
+class Peak:
+    """The memory of one step of one fit.
+
+    Attributes:
+        parameters: n.
+        residuals: m.
+        chunk_size: samples at a time; None for all.
+        jacobian_bytes: what the whole Jacobian would take.
+        square_bytes: what an n by n matrix takes.
+    """
+
+    method: str
+    parameters: int
+    residuals: int
+    chunk_size: int | None
+    jacobian_bytes: int
+    square_bytes: int
+    peak_bytes: int
+    time_s: float
+    cost_before: float
+    cost_after: float
+
+
+def network(inputs: int, hidden: int) -> tuple[Callable[..., Any], dict[str, np.ndarray]]:
+    """A network of two hidden layers as a function of its parameters, and their start."""
+    rng = np.random.default_rng(0)
+
+    def matrix(rows: int, columns: int) -> np.ndarray:
+        return (rng.standard_normal((rows, columns)) / rows**0.5).astype(np.float32)
+
+    params = {"w1": matrix(inputs, hidden), "w2": matrix(hidden, hidden), "w3": matrix(hidden, 1)}
+    params |= {"b1": np.zeros(hidden, np.float32), "b2": np.zeros(hidden, np.float32)}
+
+    def residuals(p: Any, x: Any, y: Any) -> Any:
+        middle = tf.tanh(tf.tanh(x @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"])
+        return middle @ p["w3"] - y
+
+    return residuals, params
+
+
+CASES: tuple[tuple[str, int, int, int | None], ...] = (
+    ("cholesky", 28, 8000, None),
+    ("cholesky", 28, 8000, 1000),
+    ("cholesky", 28, 8000, 100),
+    ("cholesky", 28, 32000, 100),
+    ("cholesky", 90, 8000, 100),
+    ("dual", 300, 500, None),
+    ("cg", 980, 2000, 500),
+    ("lsmr", 980, 2000, None),
+)
+"""Method, hidden units, samples, chunk size."""
+
+
+def measured_fit(method: str, hidden: int, samples: int, chunk_size: int | None) -> Peak:
+    """The peak and time of five steps, in a fresh process each."""
+    import graphwright as gw
+
+    residuals, params = network(16, hidden)
+    x, y = large_data(samples)
+    solver = LeastSquares(residuals, method=method, chunk_size=chunk_size, max_iterations=5, krylov_iterations=20, krylov_tolerance=0.05)
+    start = time.perf_counter()
+    found = solver(params, x, y)
+    took = time.perf_counter() - start
+    step, arguments = solver.trace(params, x, y)
+    measured = gw.measure(step, arguments)
+    count = sum(part.size for part in params.values())
+    before = float(0.5 * tf.reduce_sum(tf.square(residuals(params, x, y))))
+    return Peak(method, count, samples, chunk_size, 4 * count * samples, 4 * count**2, measured.peak_bytes, took, before, found.cost)
+
+
+def large_data(samples: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((samples, 16)).astype(np.float32)
+    return tf.constant(x), tf.constant(np.sin(x.sum(axis=1, keepdims=True)))
+
+
+def nist_table(fits: Sequence[Fit]) -> str:
+    """One line per problem: digits from both starts, and what ours took."""
+    solvers = list(dict.fromkeys(fit.solver for fit in fits))
+    by_key = {(fit.problem, fit.start, fit.solver): fit for fit in fits}
+    names = list(dict.fromkeys(fit.problem for fit in fits))
+    head = ["problem", *(f"{solver}: digits" for solver in solvers), "iterations", "evaluations", "says"]
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 2) + "---|"]
+    for name in names:
+        both = [[by_key[name, start, solver] for start in (1, 2)] for solver in solvers]
+        cells = [" / ".join(_digits(fit) for fit in pair) for pair in both]
+        mine = both[0]
+        cells += [" / ".join(str(getattr(fit, what)) for fit in mine) for what in ("iterations", "evaluations", "status")]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _digits(fit: Fit) -> str:
+    wrong = fit.converged and fit.digits < WRONG
+    text = f"{fit.digits:.1f}" if fit.digits >= 1.0 else "0"
+    return f"**{text}, wrong**" if wrong else text
+
+
+def summary_table(fits: Sequence[Fit]) -> str:
+    """One line per solver."""
+    head = ["solver", "6 digits from start 1", "from start 2", "said to converge, wrong", "iterations, median"]
+    head += ["time per iteration, against ours", "first fit beyond the second, median"]
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    mine = {(fit.problem, fit.start): fit for fit in fits if fit.solver == "ours"}
+    for solver in dict.fromkeys(fit.solver for fit in fits):
+        own = [fit for fit in fits if fit.solver == solver]
+        good = [sum(fit.digits >= GOOD for fit in own if fit.start == start) for start in (1, 2)]
+        counts = [sum(fit.start == start for fit in own) for start in (1, 2)]
+        wrong = sum(fit.converged and fit.digits < WRONG for fit in own)
+        ran = [fit for fit in own if fit.iterations]
+        ratios = [
+            (fit.time_s / fit.iterations) / (mine[fit.problem, fit.start].time_s / mine[fit.problem, fit.start].iterations) for fit in ran
+        ]
+        prepare = statistics.median([fit.prepare_s for fit in own if fit.start == 1])
+        cells = [
+            f"{good[0]} of {counts[0]}",
+            f"{good[1]} of {counts[1]}",
+            str(wrong),
+            f"{statistics.median([f.iterations for f in ran]):.0f}",
+        ]
+        cells += [f"{statistics.median(ratios):.2f}", f"{prepare:.2f} s"]
+        lines.append(f"| {solver} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def memory_table(peaks: Sequence[Peak]) -> str:
+    """One line per case."""
+    lines = [
+        "| method | parameters | residuals | at a time | Jacobian, MiB | n by n matrix, MiB | peak, MiB | cost, after 5 steps |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for peak in peaks:
+        sizes = [f"{size / MIB:,.1f}" for size in (peak.jacobian_bytes, peak.square_bytes, peak.peak_bytes)]
+        cells = [peak.method, f"{peak.parameters:,}", f"{peak.residuals:,}", str(peak.chunk_size or "all"), *sizes]
+        lines.append("| " + " | ".join([*cells, f"{peak.cost_after / peak.cost_before:.3f} of the first"]) + " |")
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the parts, keep the results, print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="bench.train least_squares"
+    )
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--repeats", type=int, default=5, help="timed fits of each problem")
+    parser.add_argument("--problems", nargs="+", default=[], help="only these of NIST's problems")
+    parser.add_argument("--without-package", action="store_true", help="leave out tf-levenberg-marquardt, which runs eagerly and long")
+    parser.add_argument("--from-json", action="store_true", help="print the tables of the kept results")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    chosen = parser.parse_args(argv)
+    kept: dict[str, Any] = json.loads(chosen.output.read_text(encoding="utf-8")) if chosen.output.exists() else {}
+    if not chosen.from_json:
+        if "nist" in chosen.parts:
+            fits = run_nist(chosen.repeats, only=chosen.problems, with_package=not chosen.without_package)
+            kept["nist"] = [asdict(fit) for fit in fits]
+        if "memory" in chosen.parts:
+            peaks: list[Peak] = []
+            for case in CASES:
+                peaks.append(measured_fit(*case))
+                print(peaks[-1], flush=True)
+            kept["memory"] = [asdict(peak) for peak in peaks]
+        kept["machine"] = f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[1]:.1f}, TensorFlow {tf.__version__}"
+        chosen.output.parent.mkdir(exist_ok=True)
+        chosen.output.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    if "nist" in kept:
+        fits = [Fit(**fit) for fit in kept["nist"]]
+        print(f"\n{summary_table(fits)}\n\n{nist_table(fits)}")
+    if "memory" in kept:
+        print(f"\n{memory_table([Peak(**peak) for peak in kept['memory']])}")
+    print(f"\n{kept.get('machine', '')}")
+
+
+if __name__ == "__main__":
+    main()
