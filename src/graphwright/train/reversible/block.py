@@ -58,8 +58,7 @@ class ReversibleBlock(StreamLayer):
         """f and g."""
         return list(self._residuals)
 
-    @property
-    def parts(self) -> list[Any]:
+    def stream_parts(self) -> list[Any]:
         """The block itself."""
         return [self]
 

@@ -124,7 +124,7 @@ def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, t
         )
     rows: list[InverseRow] = []
     for layer in layers:
-        x = inputs if layer is target else keras.Model(target.inputs, layer.input)(inputs, training=False)
+        x = inputs if layer is target else keras.Model(target.input, layer.input)(inputs, training=False)
         if not layer.built:
             layer(x)
         for dtype in dtypes:
@@ -155,7 +155,7 @@ class _Replay(engine.InverseRun):
 
 
 def _drift(layer: Any, x: Any, dtype: str, training: bool) -> list[InverseRow]:
-    parts = layer.parts
+    parts = layer.stream_parts()
     trainable, state = engine.variables_of(parts)
     forward = engine.ForwardRun(engine.read(trainable), engine.read(state), training, None)
     streams = [layer.to_streams(tf.nest.map_structure(lambda tensor: tf.cast(tensor, layer.compute_dtype), x))]

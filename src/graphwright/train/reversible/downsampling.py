@@ -47,8 +47,7 @@ class InvertibleDownsampling(StreamLayer):
         """None."""
         return []
 
-    @property
-    def parts(self) -> list[Any]:
+    def stream_parts(self) -> list[Any]:
         """The layer itself."""
         return [self]
 

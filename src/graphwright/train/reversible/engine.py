@@ -78,10 +78,11 @@ class ForwardRun:
 
     def __call__(self, function: ResidualFunction, x: Any) -> Any:
         """The function's result, in the dtype of the stream."""
-        before = {id(v): self.states[id(v)] for v in function.state}
+        before = {id(v): self.states[id(v)] for v in function.state if id(v) in self.states}
         recorder = Recorder() if self.keeps else None
         with remembering(recorder):
             result, after, losses = function(x, self.values, before, self.training, self.mask)
+        before |= read(v for v in function.state if id(v) in after and id(v) not in before)
         self.states.update(after)
         self.records.append(_Record(before, len(losses), recorder.tensors if recorder else []))
         self.losses += losses
@@ -185,7 +186,7 @@ def run_reversible(parts: Sequence[Part], x: Streams, training: Any, mask: Any, 
         The streams, and what the layers inside gave to `add_loss`.
     """
     trainable, state = variables_of(parts)
-    before = read(state)
+    before = _states(state, training)
     given = list(read(trainable).values())
     after: dict[int, Any] = {}
     outputs: list[Any] = []  # the streams as tapes know them
@@ -222,16 +223,14 @@ def run_reversible(parts: Sequence[Part], x: Streams, training: Any, mask: Any, 
 
     y1, y2, *losses = run(*x, *given)
     outputs += [y1, y2]
-    for variable in state:
-        if after[id(variable)] is not before[id(variable)]:
-            variable.assign(after[id(variable)])
+    _assign(state, before, after)
     return (y1, y2), losses
 
 
 def run_inverse(parts: Sequence[Part], y: Streams, training: Any, mask: Any) -> Streams:
     """The streams before the parts, by ordinary operations with ordinary gradients; no state is updated."""
     trainable, state = variables_of(parts)
-    run = InverseRun(read(trainable), read(state), training, mask)
+    run = InverseRun(read(trainable), {}, training, mask)
     for part in reversed(parts):
         y = part.stream_inverse(y, run)
     return y
@@ -240,13 +239,11 @@ def run_inverse(parts: Sequence[Part], y: Streams, training: Any, mask: Any) -> 
 def run_plain(parts: Sequence[Part], x: Streams, training: Any, mask: Any) -> tuple[Streams, list[Any]]:
     """As `run_reversible`, with TensorFlow's own gradient, which keeps every intermediate value."""
     trainable, state = variables_of(parts)
-    before = read(state)
+    before = _states(state, training)
     forward = ForwardRun(read(trainable), dict(before), training, mask)
     for part in parts:
         x = part.stream_forward(x, forward)
-    for variable in state:
-        if forward.states[id(variable)] is not before[id(variable)]:
-            variable.assign(forward.states[id(variable)])
+    _assign(state, before, forward.states)
     return x, forward.losses
 
 
@@ -262,6 +259,17 @@ def read(variables: Iterable[Any]) -> dict[int, Any]:
     """The present values, by the id of the variable, each in its own dtype."""
     with without_autocast():
         return {id(v): tf.convert_to_tensor(v.value) for v in variables}
+
+
+def _states(state: Sequence[Any], training: Any) -> dict[int, Any]:
+    """The states to hold. In inference only those that a layer assigns: an exported graph must not capture unused seeds."""
+    return read(state) if training else {}
+
+
+def _assign(state: Sequence[Any], before: dict[int, Any], after: dict[int, Any]) -> None:
+    for variable in state:
+        if id(variable) in after and after[id(variable)] is not before.get(id(variable)):
+            variable.assign(after[id(variable)])
 
 
 def _refuse_second_derivative(*_: Any) -> Any:

@@ -46,8 +46,7 @@ class RecomputedLayer(StreamLayer):
         """The layer."""
         return [self._function]
 
-    @property
-    def parts(self) -> list[Any]:
+    def stream_parts(self) -> list[Any]:
         """This one."""
         return [self]
 

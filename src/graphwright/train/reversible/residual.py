@@ -58,12 +58,12 @@ class ResidualFunction:
         Args:
             x: the stream.
             values: of the trainable variables.
-            states: of the others.
+            states: of those others that are not to be read from the variable.
             training: as Keras means it.
             mask: the Keras mask of the stream, or None.
 
         Returns:
-            The result; the states after the call; what the layer gave to `add_loss`.
+            The result; the states that were given or assigned, after the call; what the layer gave to `add_loss`.
         """
         named: dict[str, Any] = {}
         if self._takes_training:
@@ -73,10 +73,11 @@ class ResidualFunction:
         if not self.is_layer:
             return self.function(x, **named), {}, []
         state = self.state
-        mapping = [(v, values[id(v)]) for v in self.trainable] + [(v, states[id(v)]) for v in state]
+        mapping = [(v, values[id(v)]) for v in self.trainable] + [(v, states[id(v)]) for v in state if id(v) in states]
         with without_autocast(), keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
             result = self.function(x, **named)
-        return result, {id(v): scope.get_current_value(v) for v in state}, list(scope.losses)
+        after = {id(v): scope.get_current_value(v) for v in state}
+        return result, {key: value for key, value in after.items() if value is not None}, list(scope.losses)
 
     def build(self, shape: tuple[int | None, ...], dtype: str, wanted: tuple[int | None, ...]) -> None:
         """Make the variables, and check the shape of the result.

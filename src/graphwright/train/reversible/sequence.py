@@ -63,22 +63,20 @@ class ReversibleSequence(StreamLayer):
     @property
     def functions(self) -> list[Any]:
         """The functions of all parts."""
-        return [function for part in self.parts for function in part.functions]
+        return [function for part in self.stream_parts() for function in part.functions]
 
-    @property
-    def parts(self) -> list[Any]:
+    def stream_parts(self) -> list[Any]:
         """The layers, sequences among them taken apart."""
-        return [part for layer in self.layers for part in layer.parts]
+        return [part for layer in self.layers for part in layer.stream_parts()]
 
-    @property
     def kept_parts(self) -> frozenset[int]:
         """The numbers of the last `kept_blocks` parts with functions, and of those that a sequence inside keeps."""
         kept: set[int] = set()
         start = 0
         for layer in self.layers:
-            kept |= {start + number for number in layer.kept_parts}
-            start += len(layer.parts)
-        blocks = [number for number, part in enumerate(self.parts) if part.functions]
+            kept |= {start + number for number in layer.kept_parts()}
+            start += len(layer.stream_parts())
+        blocks = [number for number, part in enumerate(self.stream_parts()) if part.functions]
         return frozenset(kept.union(blocks[len(blocks) - min(self.kept_blocks, len(blocks)) :]))
 
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:

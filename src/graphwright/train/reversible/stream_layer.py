@@ -41,12 +41,10 @@ class StreamLayer(keras.layers.Layer):
         mixed = self.compute_dtype in ("float16", "bfloat16") and self.variable_dtype == "float32"
         return "float32" if mixed else self.compute_dtype
 
-    @property
-    def parts(self) -> list[Any]:
+    def stream_parts(self) -> list[Any]:
         """What it is made of, in order."""
         raise NotImplementedError
 
-    @property
     def kept_parts(self) -> frozenset[int]:
         """The numbers of the parts that keep their inputs."""
         return frozenset()
@@ -64,9 +62,9 @@ class StreamLayer(keras.layers.Layer):
         """The outputs; see the class for the form of the inputs."""
         x, mask = self.to_streams(inputs), _one_mask(mask)
         if self.reconstructs:
-            streams, losses = engine.run_reversible(self.parts, x, bool(training), mask, self.kept_parts)
+            streams, losses = engine.run_reversible(self.stream_parts(), x, bool(training), mask, self.kept_parts())
         else:
-            streams, losses = engine.run_plain(self.parts, x, bool(training), mask)
+            streams, losses = engine.run_plain(self.stream_parts(), x, bool(training), mask)
         for loss in losses:
             self.add_loss(loss)
         return self._from_streams(streams, inputs)
@@ -88,12 +86,12 @@ class StreamLayer(keras.layers.Layer):
                 "the layer has no weights yet", where=f"layer {self.name!r}", remedy="call it on some input, or call build(shape), first"
             )
         outputs = tf.nest.map_structure(lambda y: tf.cast(y, self.stream_dtype), outputs)
-        return self._from_streams(engine.run_inverse(self.parts, self.to_streams(outputs), training, _one_mask(mask)), outputs)
+        return self._from_streams(engine.run_inverse(self.stream_parts(), self.to_streams(outputs), training, _one_mask(mask)), outputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Shapes of the outputs, in the form of the inputs."""
         shapes = self._stream_shapes(input_shape)
-        for part in self.parts:
+        for part in self.stream_parts():
             shapes = part.output_stream_shapes(shapes)
         if _is_pair(input_shape):
             return tuple(tuple(shape) for shape in shapes)
@@ -140,7 +138,9 @@ class StreamLayer(keras.layers.Layer):
         pair = tuple(inputs) if isinstance(inputs, list | tuple) else tf.split(inputs, 2, self.axis)
         if len(pair) != 2:
             raise ArgumentError(f"{len(pair)} tensors were given", where=f"layer {self.name!r}", remedy="give one tensor or two")
-        return tf.cast(pair[0], self.stream_dtype), tf.cast(pair[1], self.stream_dtype)
+        # Copies of the tensors, not of their memory: Keras hangs a mask on the object, and what is rebuilt has none.
+        first, second = (tf.identity(tf.cast(stream, self.stream_dtype)) for stream in pair)
+        return first, second
 
     def _from_streams(self, streams: engine.Streams, like: Any) -> Any:
         first, second = (tf.cast(stream, self.compute_dtype) for stream in streams)

@@ -32,6 +32,7 @@ class AttentionFunction(keras.layers.Layer):
 
     def __init__(self, heads: int, *, dropout: float = 0.0, causal: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.supports_masking = True
         self._options = {"heads": heads, "dropout": dropout, "causal": causal}
         self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
@@ -73,6 +74,7 @@ class FeedForwardFunction(keras.layers.Layer):
 
     def __init__(self, inside: int, *, dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.supports_masking = True
         self._options = {"inside": inside, "dropout": dropout}
         self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
         self.wide = keras.layers.Dense(inside, activation="gelu", dtype=self.dtype_policy)
@@ -130,7 +132,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Which tokens are no padding."""
-        return tf.not_equal(inputs, 0) if self._options["mask_zero"] else previous_mask
+        return keras.ops.not_equal(inputs, 0) if self._options["mask_zero"] else previous_mask
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """One more dimension."""
@@ -180,13 +182,13 @@ def reversible_transformer(
     (None, 16, 100)
     """
     if width % heads:
-        raise ArgumentError(f"width={width} is no multiple of heads={heads}", where="argument 'heads'", remedy="give a divisor of the width")
+        raise ArgumentError(
+            f"width={width} is no multiple of heads={heads}", where="argument 'heads'", remedy="give a divisor of the width"
+        )
     ids = keras.Input((length,), dtype="int32")
     x = TokenEmbedding(vocabulary, length, width, mask_zero=mask_zero)(ids)
     blocks = [
-        ReversibleBlock(
-            AttentionFunction(heads, dropout=dropout, causal=causal), FeedForwardFunction(inside or 4 * width, dropout=dropout)
-        )
+        ReversibleBlock(AttentionFunction(heads, dropout=dropout, causal=causal), FeedForwardFunction(inside or 4 * width, dropout=dropout))
         for _ in range(layers)
     ]
     y1, y2 = ReversibleSequence(blocks, kept_blocks=kept_blocks, name="trunk")((x, x))
