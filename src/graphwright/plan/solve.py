@@ -14,11 +14,14 @@ from graphwright.plan.bound import lower_bound
 from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution, Status
 from graphwright.plan.simulate import check_graph, simulate
 from graphwright.plan.solvers.frugal import smallest_within
-from graphwright.plan.solvers.portfolio import Portfolio
+from graphwright.plan.solvers.improve import fill
+from graphwright.plan.solvers.portfolio import Portfolio, canonical
+from graphwright.plan.solvers.problem import Problem
+from graphwright.plan.solvers.sequence import Sequence as Plan
 
 Progress = Callable[[float, str], None]
 
-__all__ = ["curve", "known_solution", "lower_bound", "minimum", "minimum_within", "solve"]
+__all__ = ["curve", "drop_useless_repeats", "known_solution", "lower_bound", "minimum", "minimum_within", "solve"]
 
 
 def solve(graph: CostGraph, budget_bytes: int, *, time_limit_s: float = 10.0, progress: Progress | None = None) -> Solution:
@@ -91,6 +94,24 @@ def minimum_within(graph: CostGraph, max_time: float, *, time_limit_s: float = 1
     steps = portfolio.original(smallest_within(portfolio, max_time, started + time_limit_s))
     trace = simulate(graph, Schedule(tuple(steps)))
     return _solution(graph, portfolio, steps, "feasible", trace.peak_bytes, bound, started, "descent in the time given")
+
+
+def drop_useless_repeats(graph: CostGraph, schedule: Schedule) -> Schedule:
+    """The schedule without the repeats that its peak does not ask for, the slowest ones first.
+
+    Raises:
+        ArgumentError: the schedule is not allowed.
+
+    >>> from graphwright.plan.model import Buffer, Task
+    >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), (1,))), (Buffer("x", 4, 0), Buffer("y", 2, 1)), (0, 1))
+    >>> drop_useless_repeats(graph, Schedule((0, 0, 1))).steps
+    (0, 1)
+    """
+    peak = simulate(graph, schedule).peak_bytes
+    place = {task: k for k, task in enumerate(graph.order)}
+    sequence = Plan(Problem(canonical(graph)), [place[task] for task in schedule.steps], peak)
+    fill(sequence, float("inf"))
+    return Schedule(tuple(graph.order[k] for k in sequence.steps()))
 
 
 def curve(

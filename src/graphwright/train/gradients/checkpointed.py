@@ -26,6 +26,7 @@ from graphwright.train.gradients.gradients import (
     choose,
     follow,
     left_alone,
+    listed,
     named_checkpoints,
     take,
 )
@@ -133,7 +134,7 @@ class Checkpointed:
             signature = self._signatures[key] = self._trace((args, kwargs), leaves, tensors)
         values = [tf.convert_to_tensor(variable) for variable in signature.variables]
         flat = signature.function(*tensors.values(), *signature.closed_over, *values)
-        results = iter(flat if isinstance(flat, list | tuple) else [flat])
+        results = iter(listed(flat))
         packed = [next(results) if leaf is _TENSOR else leaf for leaf in tf.nest.flatten(signature.structure)]
         return tf.nest.pack_sequence_as(signature.structure, packed)
 
@@ -261,9 +262,8 @@ def _joined(split: Split, traced: _Traced) -> Callable[..., Any]:
 
         def gradient(*incoming: Any) -> Any:
             parts = backward(*residuals, *needed, *(incoming[k] for k in traced.differentiable))
-            flat = parts if isinstance(parts, list | tuple) else [parts]
             present = [g for g in traced.gradients if g is not None]
-            packed = iter(tf.nest.pack_sequence_as(present, flat, expand_composites=True))
+            packed = iter(tf.nest.pack_sequence_as(present, listed(parts), expand_composites=True))
             return [None if g is None else next(packed) for g in traced.gradients]
 
         return results, gradient
@@ -286,5 +286,5 @@ def _key(leaves: Sequence[Any], tensors: dict[int, Any], structure: Any) -> Any:
             described.append(leaf if isinstance(leaf, int | float | bool | str | bytes | None) else id(leaf))
     replica = tf.distribute.get_replica_context()
     place = replica.replica_id_in_sync_group if replica is not None and tf.distribute.has_strategy() else None
-    nest = tf.nest.map_structure(lambda _: 0, structure)
+    nest = tf.nest.pack_sequence_as(structure, [0] * len(leaves), expand_composites=True)
     return (tuple(described), repr(nest), place if isinstance(place, int | None) else id(place))

@@ -190,7 +190,7 @@ def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
     made = write_live_graph(live, graph, originals, fixed=joint.fixed)
     followed = {tensor.name: made[graph.outputs[outputs[tensor.name]]] for tensor in tensors}
     readers = _readers_of_references(graph, originals, made)
-    return [_replaced(gradient, followed, readers.get(_name_of(x), [])) for gradient, x in zip(taken.gradients, _listed(xs), strict=True)]
+    return [_replaced(gradient, followed, readers.get(_name_of(x), [])) for gradient, x in zip(taken.gradients, listed(xs), strict=True)]
 
 
 def _readers_of_references(graph: Graph, originals: Mapping[str, str], made: Mapping[Value, Any]) -> dict[str, list[Any]]:
@@ -220,7 +220,7 @@ def choose(joint: Joint, mode: Checkpoints, named: Sequence[Any], time_limit_s: 
     if mode == "inputs":
         return policies.keep_only(costs, forward, set(), last_stays=False)
     if mode == "speed":
-        return policies.keep_only(costs, forward, policies.slow_buffers(joint.tasks, forward))
+        return policies.fast(joint.tasks, forward)
     if joint.assumed:
         warnings.warn(
             f"the plan assumes sizes: {joint.assumed}. With other sizes the peak is another one; give feeds={{placeholder: shape}}",
@@ -334,9 +334,9 @@ def _tensors_of(gradient: Any) -> list[Any]:
     return [] if gradient is None else _flat([gradient])
 
 
-def _listed(xs: Any) -> list[Any]:
-    several: Any = xs if isinstance(xs, list | tuple) else [xs]
-    return list(several)
+def listed(given: Any) -> list[Any]:
+    """A list of what may be one thing or several."""
+    return [*given] if isinstance(given, list | tuple) else [given]  # pyright: ignore[reportUnknownVariableType]
 
 
 def _replaced(gradient: Any, followed: Mapping[str, Any], before: Sequence[Any]) -> Any:

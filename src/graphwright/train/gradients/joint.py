@@ -224,6 +224,8 @@ def _bind_shapes(graph: Graph, feeds: Mapping[str, tuple[int, ...]]) -> str:
         for value in node.outputs:
             if node.op_type.startswith("FusedBatchNorm") and value.index == 5 and value.shape is None:
                 value.shape = (0,)  # scratch of the GPU's kernel, which no other one fills
+            elif node.op_type == "BroadcastGradientArgs" and value.nbytes is None:
+                value.shape = (0,)  # axes: a few numbers
             elif value.dtype.itemsize is not None and value.nbytes is None:
                 value.shape = (BATCH,) if value.shape is None else tuple(BATCH if d is None else d for d in value.shape)
                 elsewhere += 1

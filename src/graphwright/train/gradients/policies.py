@@ -17,7 +17,7 @@ from graphwright.ir.traits import called_functions, is_control_flow
 from graphwright.plan.budget import parse_budget
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
-from graphwright.plan.solve import minimum_within, solve
+from graphwright.plan.solve import drop_useless_repeats, minimum_within, solve
 from graphwright.train.planning import infeasible
 
 EXTRA = 0.9  # of the time of one forward pass; estimates of time are not exact
@@ -41,6 +41,7 @@ def keep_only(costs: CostGraph, forward: int, kept: AbstractSet[int], *, last_st
     """
     steps = list(costs.order[:forward])
     made = set(steps)
+    kept = kept | _small_results_of_what_stays(costs, forward)
     at_hand = {b for b, buffer in enumerate(costs.buffers) if _stays(costs, b, kept) or buffer.producer not in made}
     for t in costs.order[forward:]:
         for again in _missing(costs, costs.tasks[t].inputs, at_hand):
@@ -55,6 +56,28 @@ def keep_only(costs: CostGraph, forward: int, kept: AbstractSet[int], *, last_st
 def _stays(costs: CostGraph, number: int, kept: AbstractSet[int]) -> bool:
     producer = costs.buffers[number].producer
     return number in kept or producer is None or costs.buffers[number].kept or not costs.tasks[producer].recomputable
+
+
+def _small_results_of_what_stays(costs: CostGraph, forward: int) -> set[int]:
+    """What is made of a buffer that cannot be made again, where it is smaller and nothing else reads that buffer: the mask of a dropout."""
+    readers: dict[int, list[int]] = {}
+    for t, task in enumerate(costs.tasks):
+        for number in task.inputs:
+            readers.setdefault(number, []).append(t)
+    forward_tasks = set(costs.order[:forward])
+    found: set[int] = set()
+    for t in costs.order[:forward]:
+        for number in () if costs.tasks[t].recomputable else costs.tasks[t].outputs:
+            best = at = number
+            while len(readers.get(at, ())) == 1:
+                reader = readers[at][0]
+                if reader not in forward_tasks or not costs.tasks[reader].recomputable or len(costs.tasks[reader].outputs) != 1:
+                    break
+                at = costs.tasks[reader].outputs[0]
+                best = at if costs.buffers[at].nbytes < costs.buffers[best].nbytes else best
+            if best != number:
+                found.add(best)
+    return found
 
 
 def _missing(costs: CostGraph, wanted: Iterable[int], at_hand: AbstractSet[int]) -> list[int]:
@@ -107,7 +130,15 @@ def _without_first_repeats(costs: CostGraph, forward: int, schedule: Schedule) -
     return shorter if simulate(costs, shorter).peak_bytes <= simulate(costs, schedule).peak_bytes else schedule
 
 
-def slow_buffers(tasks: TaskMap, forward: int) -> set[int]:
+def fast(tasks: TaskMap, forward: int) -> Schedule:
+    """Repeat only what is cheap, and only where the peak asks for it."""
+    costs = tasks.costs
+    schedule = drop_useless_repeats(costs, keep_only(costs, forward, _slow_buffers(tasks, forward)))
+    plain = Schedule(costs.order)
+    return schedule if simulate(costs, schedule).peak_bytes < simulate(costs, plain).peak_bytes else plain
+
+
+def _slow_buffers(tasks: TaskMap, forward: int) -> set[int]:
     """Forward buffers that are worth keeping for speed: of convolutions, matrix products, loops and calls."""
     kept: set[int] = set()
     for t in tasks.costs.order[:forward]:
