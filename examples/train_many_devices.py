@@ -21,7 +21,7 @@ def build_model(strategy: Any) -> Any:
     keras.utils.set_random_seed(0)
     with strategy.scope():
         hidden = inputs = keras.Input((64,))
-        for _ in range(4):
+        for _ in range(3):
             hidden = keras.layers.Dense(64, activation="relu")(hidden)
             hidden = keras.layers.Dropout(0.1)(keras.layers.BatchNormalization()(hidden))
         model = keras.Model(inputs, keras.layers.Dense(10)(hidden))
@@ -45,12 +45,12 @@ def stop_at(epoch: int, batch: int) -> Any:
 
 
 def train(strategy: Any, folder: str, *callbacks: Any) -> list[float]:
-    """Three epochs in a budget; the loss after each."""
+    """Two epochs in a budget; the loss after each."""
     random = np.random.default_rng(0)
-    x, y = random.random((1200, 64), np.float32), random.integers(0, 10, 1200)
-    model = gw.optimize_memory(build_model(strategy), budget=0.8)  # of each device
+    x, y = random.random((1024, 64), np.float32), random.integers(0, 10, 1024)
+    model = gw.optimize_memory(build_model(strategy), budget=0.9)  # of each device
     resume = gw.train.ResumeTraining(folder, every=2)
-    history = model.fit(x, y, batch_size=512, epochs=3, shuffle=False, verbose=0, callbacks=[*callbacks, resume])
+    history = model.fit(x, y, batch_size=256, epochs=2, shuffle=False, verbose=0, callbacks=[*callbacks, resume])
     print(model.memory_plan().how["devices"])
     return history.history["loss"]
 
@@ -62,9 +62,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         whole = train(strategy, folder)
         try:
-            train(strategy, folder, stop_at(epoch=1, batch=2))
+            train(strategy, folder, stop_at(epoch=1, batch=3))
         except InterruptedTrainingError:
-            print("interrupted in epoch 1, before batch 2")
+            print("interrupted in epoch 1, before batch 3")
         resumed = train(strategy, folder)
     print("loss per epoch, uninterrupted:", *(f"{loss:.6f}" for loss in whole))
     print("loss per epoch, resumed:      ", *(f"{loss:.6f}" for loss in resumed))

@@ -348,9 +348,12 @@ def _signature(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 
 def _replica() -> int:
     """Number of the replica in which `strategy.run` calls, each of which has variables of its own; 0 elsewhere."""
-    replica = import_tensorflow().distribute.get_replica_context()
-    number = 0 if replica is None else replica.replica_id_in_sync_group
-    return number if isinstance(number, int) else 0
+    tf = import_tensorflow()
+    replica = tf.distribute.get_replica_context()
+    if replica is None or not tf.distribute.has_strategy():
+        return 0
+    number = replica.replica_id_in_sync_group
+    return int((tf.get_static_value(number) if tf.is_tensor(number) else number) or 0)
 
 
 def _parts(leaf: Any) -> Any:
