@@ -99,6 +99,15 @@ def test_a_second_thread_takes_the_oldest_task_and_both_hold_their_tensors() -> 
     assert 2 * BLOCK <= two.peak_bytes < 2.01 * BLOCK
 
 
+def test_a_task_that_finds_no_room_runs_at_once() -> None:
+    """Of 1030 readers the last runs where it became ready, the next 1024 wait, newest first; five found no room and ran before all."""
+    graph = Graph()
+    x = make(graph, "_Arg", "x", shape=(1,))
+    for k in range(1030):
+        make(graph, "Exp", f"e{k}", x, shape=(1,))
+    assert run(graph).order[1:8] == ("e1024", "e1025", "e1026", "e1027", "e1028", "e1029", "e1023")
+
+
 def test_a_seed_shuffles_what_tensorflow_keeps_in_a_hash_table() -> None:
     def reads(count: int) -> Graph:
         graph = Graph()

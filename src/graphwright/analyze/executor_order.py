@@ -4,7 +4,8 @@ The executor keeps a count of missing inputs per node. When a kernel is done, it
 before control edges, each in the order in which the readers were added to the graph, and the nodes that miss nothing any
 more are *ready*. Of these, kernels that call themselves cheap join the queue of the thread that is running; so does the last of
 the others when that queue is empty. The rest become tasks at the *front* of that thread's own deque, from which
-it takes when its queue is empty. A thread without work takes from the *back* of another one's deque.
+it takes when its queue is empty. A thread without work takes from the *back* of another one's deque. The deque has room for
+1024 tasks; one more runs where it was to be added, before anything else.
 
 So a single thread runs depth first: of two readers of a gradient, the one added last runs at once, and the other when all
 that follows from the first is done. Which order that is depends on the numbering of the nodes alone, so
@@ -43,6 +44,7 @@ QUICK_S = 5.2e-6
 The time is that of `analyze.time_model`, which adds 3e-6 s to every kernel."""
 TIME_SPREAD = 0.4
 """Standard deviation of the logarithm of measured over estimated time, by which simulations with a seed vary each kernel."""
+_DEQUE_ROOM = 1024  # Eigen's RunQueue
 _WAKE_S = 2e-5  # until a thread that waits sees new work
 
 
@@ -147,6 +149,7 @@ class Propagator(Protocol[Token]):
 class _Thread(Generic[Token]):
     tasks: deque[Token]
     queue: deque[Token]
+    interrupted: list[tuple[deque[Token], Sequence[Token]]]  # queues that wait for a task that found no room, and what was to follow it
     running: Token | None = None
     waiting: bool = False
 
@@ -166,7 +169,7 @@ class _Pool(Generic[Token]):
 
     def __init__(self, propagator: Propagator[Token], threads: int) -> None:
         self.propagator = propagator
-        self.threads = [_Thread[Token](deque(), deque()) for _ in range(threads)]
+        self.threads = [_Thread[Token](deque(), deque(), []) for _ in range(threads)]
         self.events: list[tuple[float, int, int]] = []
         self.count = 0
 
@@ -193,7 +196,15 @@ class _Pool(Generic[Token]):
                 expensive.append(token)
         if expensive and not thread.queue:
             thread.queue.append(expensive.pop())
-        for token in expensive:
+        self._push(thread, expensive, now)
+
+    def _push(self, thread: _Thread[Token], tokens: Sequence[Token], now: float) -> None:
+        """`ThreadPoolTempl::Schedule`: a task that finds no room in the deque runs at once, with all that follows inline."""
+        for k, token in enumerate(tokens):
+            if len(thread.tasks) >= _DEQUE_ROOM:
+                thread.interrupted.append((thread.queue, tokens[k + 1 :]))
+                thread.queue = deque([token])
+                return
             thread.tasks.appendleft(token)
             self._wake(now)
 
@@ -211,14 +222,17 @@ class _Pool(Generic[Token]):
     def _advance(self, k: int, now: float) -> None:
         """Start the next kernel of a thread that has none."""
         thread = self.threads[k]
-        token = self._next(thread)
+        token = self._next(thread, now)
         if token is None:
             thread.waiting = True
             return
         thread.running = token
         self._at(now + self.propagator.start(token), k)
 
-    def _next(self, thread: _Thread[Token]) -> Token | None:
+    def _next(self, thread: _Thread[Token], now: float) -> Token | None:
+        while not thread.queue and thread.interrupted:
+            thread.queue, tokens = thread.interrupted.pop()
+            self._push(thread, tokens, now)
         if thread.queue:
             return thread.queue.popleft()
         if thread.tasks:
