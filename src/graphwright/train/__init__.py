@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from graphwright.train.levenberg_marquardt.lm_model import LMModel as LMModel
     from graphwright.train.levenberg_marquardt.output_losses import LeastSquaresLoss as LeastSquaresLoss
     from graphwright.train.levenberg_marquardt.output_losses import ReducedMeanSquaredError as ReducedMeanSquaredError
+    from graphwright.train.levenberg_marquardt.output_losses import SquareRootLoss as SquareRootLoss
     from graphwright.train.levenberg_marquardt.trainer import LevenbergMarquardt as LevenbergMarquardt
     from graphwright.train.reversible.batch_norm import FusedBatchNormalization as FusedBatchNormalization
     from graphwright.train.reversible.block import ReversibleBlock as ReversibleBlock
@@ -46,6 +47,7 @@ _HOME = {
     "LevenbergMarquardt": "graphwright.train.levenberg_marquardt.trainer",
     "ReducedMeanSquaredError": "graphwright.train.levenberg_marquardt.output_losses",
     "ResumeTraining": "graphwright.train.distribution.resume",
+    "SquareRootLoss": "graphwright.train.levenberg_marquardt.output_losses",
     "TrainingCheckpoints": "graphwright.train.distribution.checkpoints",
     "least_squares": "graphwright.train.damped_least_squares.solve",
     "Coupling": "graphwright.train.reversible.couplings",

@@ -21,7 +21,7 @@ class Attempted(NamedTuple):
         point: the parameters after it (n,).
         cost: the loss there.
         promised: by how much the first step tried should have lowered it.
-        predicted: by how much the last one should have.
+        gain: actual reduction over the predicted one, of the step taken; 0 if none was.
         damping: of the last step, if it was taken; else for the next one.
         growth: factor of the next refusal.
         attempts: steps tried.
@@ -31,7 +31,7 @@ class Attempted(NamedTuple):
     point: Any
     cost: Any
     promised: Any
-    predicted: Any
+    gain: Any
     damping: Any
     growth: Any
     attempts: Any
@@ -83,7 +83,7 @@ def attempt_steps(
                 point=tf.where(accepted, target, point),
                 cost=tf.where(accepted, reached, cost),
                 promised=tf.where(state.attempts == 0, predicted, state.promised),
-                predicted=predicted,
+                gain=tf.where(accepted, (cost - reached) / predicted, tf.zeros_like(cost)),
                 damping=tf.where(accepted, state.damping, tf.clip_by_value(raised, smallest, largest)),
                 growth=tf.where(accepted, 2.0 * tf.ones_like(growth), growth),
                 attempts=state.attempts + 1,
@@ -95,7 +95,7 @@ def attempt_steps(
         point=point,
         cost=cost,
         promised=tf.zeros_like(cost),
-        predicted=tf.zeros_like(cost),
+        gain=tf.zeros_like(cost),
         damping=tf.clip_by_value(damping, smallest, largest),
         growth=tf.convert_to_tensor(growth),
         attempts=tf.constant(0),
@@ -120,17 +120,17 @@ class Judged(NamedTuple):
     growth: Any
 
 
-def judge_step(rows: Any, before: Any, point: Any, predicted: Any, damping: Any, growth: Any) -> Judged:
-    """The gain of a step on a batch that it was not made for, and what follows from it.
+def judge_step(rows: Any, before: Any, point: Any, gain: Any, damping: Any, growth: Any) -> Judged:
+    """What a batch says of a step that was made for the batch before it.
 
-    On its own batch every step gains; how much of that holds for other samples, only those can tell. Where batches are all of the data,
-    this is the gain of Nielsen's rule.
+    On its own batch every step gains. It eases the damping by Nielsen's rule only if it lowers the loss of the next batch too; otherwise it
+    raises it. Where batches are all of the data, this is Nielsen's rule.
 
     Args:
         rows: of the new batch.
         before: where the step came from (n,).
         point: where it led (n,).
-        predicted: by how much it should have lowered the loss; 0 if there was no step.
+        gain: actual reduction of its own batch's loss over the predicted one; 0 if there was no step.
         damping: of the step.
         growth: what a refusal multiplies it with.
     """
@@ -138,10 +138,9 @@ def judge_step(rows: Any, before: Any, point: Any, predicted: Any, damping: Any,
 
     def judged() -> Judged:
         earlier = rows.cost(before)
-        gain = (earlier - cost) / predicted
         harmed = ~(cost <= _HARM * earlier)
         # Other samples are noise to a step: a loss there raises the damping, but losses in a row do not raise it ever faster.
-        following, _ = updated_damping(damping, 2.0 * tf.ones_like(growth), gain, gain > 0.0)
+        following, _ = updated_damping(damping, 2.0 * tf.ones_like(growth), gain, cost < earlier)
         return Judged(tf.where(harmed, before, point), tf.where(harmed, earlier, cost), following, growth)
 
-    return tf.cond(predicted > 0.0, judged, lambda: Judged(point, cost, damping, growth))
+    return tf.cond(gain > 0.0, judged, lambda: Judged(point, cost, damping, growth))

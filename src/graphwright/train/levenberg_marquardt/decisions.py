@@ -21,7 +21,7 @@ from graphwright.train.damped_least_squares.solve import choose_method
 
 Method = Literal["auto", "qr", "cholesky", "dual", "cg", "lsmr"]
 
-JACOBIAN_BYTES = 2**25
+JACOBIAN_BYTES = 2**23
 """Jacobian that is in memory at a time, where the chunk size is left open."""
 _COTANGENTS = 128
 """Rows at a time where the work of each row is that of the whole chunk."""
@@ -92,7 +92,7 @@ def decide(problem: Problem, method: Method, chunk_size: int | None, mode: Jacob
     >>> print(decide(Problem(10_000, 2000, 1, 4, 1, False, False), "auto", None, "auto"))
     dual: 10000 parameters, but only 2000 residuals; 2000 residuals of 2000 samples; Jacobian per sample, all at once
     >>> print(decide(Problem(10_000, 2000, 10, 4, 1, False, False), "auto", None, "auto"))
-    cholesky: the Gram matrix of 10000 parameters fits into memory; 20000 residuals of 2000 samples; Jacobian per sample, 83 at a time
+    cholesky: the Gram matrix of 10000 parameters fits into memory; 20000 residuals of 2000 samples; Jacobian per sample, 20 at a time
     >>> decide(Problem(1_000_000, 512, 10, 4, 1, False, False), "auto", None, "auto").method
     'cg'
     """

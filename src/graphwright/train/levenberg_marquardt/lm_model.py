@@ -114,7 +114,9 @@ class LMModel(keras.Model):
         """
         known = set(LevenbergMarquardt.__init__.__kwdefaults__) - {"loss_weights", "jit_compile"}
         for name in sorted(set(options) - known):
-            remedy = "leave it out: the step is that of Levenberg-Marquardt" if name == "optimizer" else f"one of {', '.join(sorted(known))}"
+            remedy = (
+                "leave it out: the step is that of Levenberg-Marquardt" if name == "optimizer" else f"one of {', '.join(sorted(known))}"
+            )
             raise ArgumentError(f"{name}={options[name]!r}", where=f"argument {name!r}", remedy=remedy)
         if isinstance(loss, keras.optimizers.Optimizer):
             raise ArgumentError(f"the optimizer {loss.name!r}", where="argument 'loss'", remedy="the first argument is the loss")
@@ -153,7 +155,9 @@ class LMModel(keras.Model):
 
     def train_step(self, data: Any) -> Any:
         """Closed: a step needs the whole batch at once."""
-        raise UnsupportedError("train_step of an LMModel", where=f"model {self.name!r}", remedy="call fit, train_on_batch, or LevenbergMarquardt.step")
+        raise UnsupportedError(
+            "train_step of an LMModel", where=f"model {self.name!r}", remedy="call fit, train_on_batch, or LevenbergMarquardt.step"
+        )
 
     def get_config(self) -> dict[str, Any]:
         """The inner model."""
@@ -170,7 +174,8 @@ class LMModel(keras.Model):
 
     def _train_on(self, data: Any) -> dict[str, Any]:
         data = tuple(
-            None if part is None else tf.nest.map_structure(_as_tensor, part) for part in keras.utils.unpack_x_y_sample_weight(_without_optionals(data))
+            None if part is None else tf.nest.map_structure(_as_tensor, part)
+            for part in keras.utils.unpack_x_y_sample_weight(_without_optionals(data))
         )
         if not self.model.built:
             self(tf.nest.map_structure(lambda tensor: tensor[:1], one_replica(strategy_of(self), data[0])))

@@ -62,6 +62,7 @@ class LeastSquaresLoss(keras.losses.Loss):
         name: as of any Keras loss.
 
     Example:
+        >>> import tensorflow as tf
         >>> loss = LeastSquaresLoss(lambda y_true, y_pred: (y_pred - y_true) / (1.0 + tf.abs(y_true)))
         >>> float(loss(tf.constant([[1.0], [3.0]]), tf.constant([[2.0], [3.0]])))
         0.125
@@ -77,7 +78,8 @@ class LeastSquaresLoss(keras.losses.Loss):
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The mean square of each sample's residuals (batch,)."""
-        return _mean_squares(self.residuals(y_true, y_pred))
+        found = self.residuals(y_true, y_pred)
+        return _mean_squares(found) if len(found.shape) > 1 else tf.square(found)
 
 
 class ReducedMeanSquaredError(keras.losses.Loss):
@@ -103,6 +105,34 @@ class ReducedMeanSquaredError(keras.losses.Loss):
         """The mean square of each sample (batch,)."""
         y_true, y_pred = _alike(y_true, y_pred)
         return _mean_squares(y_pred - y_true)
+
+
+class SquareRootLoss(keras.losses.Loss):
+    """Any loss that is never negative, with its square root as the one residual of each element.
+
+    The Gauss-Newton matrix of these residuals has rank one per element: a cross-entropy of k classes needs a k-th of the rows that its own
+    Hessian needs (see the module), for steps that are less exact. What tf-levenberg-marquardt makes of cross-entropies.
+
+    Args:
+        loss: a Keras loss, or its name.
+
+    Example:
+        >>> loss = SquareRootLoss("sparse_categorical_crossentropy")
+        >>> round(float(loss(tf.constant([1]), tf.constant([[0.5, 0.5]]))), 6)
+        0.693147
+    """
+
+    def __init__(self, loss: Any, name: str | None = None) -> None:
+        self._loss = _keras_loss(loss)
+        super().__init__(name=name or f"square_root_{self._loss.name}", reduction=self._loss.reduction)
+
+    def residuals(self, y_true: Any, y_pred: Any) -> Any:
+        """The square roots of the loss's elements (batch, ...)."""
+        return tf.sqrt(tf.maximum(self._loss.call(y_true, y_pred), 1e-10))  # a root has no derivative at zero
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """The loss's elements."""
+        return self._loss.call(y_true, y_pred)
 
 
 def output_loss(given: Any) -> OutputLoss:
@@ -136,7 +166,7 @@ def output_loss(given: Any) -> OutputLoss:
             f"the loss {getattr(loss, 'name', None) or getattr(loss, '__name__', None) or loss!r}",
             where="argument 'loss'",
             cause="Levenberg-Marquardt needs residuals, or the Hessian of the loss in the outputs",
-            remedy=f"use {', '.join(kind.__name__ for kind in kinds)}, or LeastSquaresLoss with residuals of your own",
+            remedy=f"use {', '.join(kind.__name__ for kind in kinds)}, or SquareRootLoss, or LeastSquaresLoss with residuals of your own",
         )
     return make(loss)
 
@@ -166,22 +196,24 @@ class _Squares:
     def __init__(self, loss: Any, residuals: Callable[[Any, Any], Any]) -> None:
         self.name, self.reduction = _name_and_reduction(loss)
         self._residuals = residuals
-        self._whole_samples = residuals is not _difference and residuals is not _logarithmic_difference
+        self._own = residuals is not _difference and residuals is not _logarithmic_difference
+        self._per_sample = self._own and not isinstance(loss, SquareRootLoss)
 
     def elements(self, y_true: Any, y_pred: Any) -> Any:
         """Means over the last axis, or over all but the first for residuals that users define."""
-        found = self._of(y_true, y_pred)
-        return _mean_squares(found) if self._whole_samples else tf.reduce_mean(tf.square(found), axis=-1)
+        return tf.reduce_mean(tf.square(self._residuals_of(y_true, y_pred)), axis=-1)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
         """The residuals themselves, in the right unit."""
-        found = self._of(y_true, y_pred)
-        if self._whole_samples:
-            found = tf.reshape(found, [found.shape[0], -1])
+        found = self._residuals_of(y_true, y_pred)
         return found * math.sqrt(2.0 / found.shape[-1])
 
-    def _of(self, y_true: Any, y_pred: Any) -> Any:
-        return self._residuals(*_alike(y_true, y_pred))
+    def _residuals_of(self, y_true: Any, y_pred: Any) -> Any:
+        """Residuals whose mean square over the last axis is the loss of an element."""
+        if not self._own:
+            return self._residuals(*_alike(y_true, y_pred))
+        found = tf.convert_to_tensor(self._residuals(y_true, y_pred))
+        return tf.reshape(found, [found.shape[0], math.prod(found.shape[1:])]) if self._per_sample else found[..., tf.newaxis]
 
 
 class _Huber:

@@ -36,7 +36,7 @@ class StepResult(NamedTuple):
         accepted: whether a step was taken.
         attempts: steps tried.
         damping: for the next batch, relative to squared column norms of the Jacobian.
-        predicted: by how much the last step tried should have lowered the loss.
+        gain: by how much the step lowered the loss, over what the linear model predicted; 0 where none was taken.
         outputs: of the model before the step, flat, per replica.
     """
 
@@ -45,7 +45,7 @@ class StepResult(NamedTuple):
     accepted: Any
     attempts: Any
     damping: Any
-    predicted: Any
+    gain: Any
     outputs: Any
 
 
@@ -53,8 +53,8 @@ class LevenbergMarquardt(tf.Module):
     """Trains a Keras model by one damped Gauss-Newton step per batch (K. Levenberg 1944; D. W. Marquardt 1963).
 
     For each batch the model is linearized, and steps are tried at growing damping until one lowers the loss of that batch; all of it in one
-    compiled function. Damping follows the gain ratio (H. B. Nielsen 1999) and is kept between batches: the next batch judges a step, since
-    on its own batch every step gains; one that does harm there is taken back. Steps are measured in units of the Jacobian's column norms
+    compiled function. Damping follows the gain ratio (H. B. Nielsen 1999) and is kept between batches. On its own batch every step gains,
+    so the next batch has a say: the damping is eased only if the step lowered its loss too, and a step that doubles it is taken back. Steps are measured in units of the Jacobian's column norms
     (Marquardt's scaling). `LMModel` puts it into `fit`.
 
     Args:
@@ -65,7 +65,7 @@ class LevenbergMarquardt(tf.Module):
         loss_weights: as `compile` takes it.
         method: the linear solver; `"auto"` chooses by sizes, and `decisions` says what and why. `"qr"` for small models, `"dual"` (J J') for
             more parameters than residuals, `"cholesky"` (Gram matrix, summed over chunks), `"cg"` and `"lsmr"` (matrix-free).
-        chunk_size: samples whose Jacobian is in memory at a time; None for what takes 32 MiB.
+        chunk_size: samples whose Jacobian is in memory at a time; None for what takes 8 MiB.
         jacobian_mode: `"per_sample"`, `"reverse"`, `"forward"`, or `"auto"` for what needs fewest passes.
         first_damping: relative to squared column norms.
         smallest_damping: below which it is never eased. Larger values suit small batches, which a nearly undamped step would fit too well.
@@ -120,7 +120,9 @@ class LevenbergMarquardt(tf.Module):
                 raise ArgumentError(f"{name}={value}", where=f"argument {name!r}", remedy="give a positive number")
         if not 0.0 <= smallest_damping <= largest_damping:
             raise ArgumentError(
-                f"smallest_damping={smallest_damping}", where="argument 'smallest_damping'", remedy="give at least 0, at most largest_damping"
+                f"smallest_damping={smallest_damping}",
+                where="argument 'smallest_damping'",
+                remedy="give at least 0, at most largest_damping",
             )
         if solve_dtype not in (None, "float32", "float64"):
             raise ArgumentError(f"solve_dtype={solve_dtype!r}", where="argument 'solve_dtype'", remedy='"float32", "float64" or None')
@@ -146,7 +148,7 @@ class LevenbergMarquardt(tf.Module):
             dtype = self._function.layout.dtype
             self.damping = tf.Variable(self._first_damping, trainable=False, dtype=dtype, name="damping")
             self._growth = tf.Variable(2.0, trainable=False, dtype=dtype, name="growth")
-            self._predicted = tf.Variable(0.0, trainable=False, dtype=dtype, name="predicted")
+            self._gain = tf.Variable(0.0, trainable=False, dtype=dtype, name="gain")
             self._before = tf.Variable(tf.zeros([self._function.layout.size], dtype), trainable=False, name="before")
             self._scale = tf.Variable(tf.zeros([self._function.layout.size], dtype), trainable=False, name="scale")
 
@@ -159,7 +161,7 @@ class LevenbergMarquardt(tf.Module):
         """Start anew with the first damping, forgetting all scales."""
         self.damping.assign(self._first_damping)
         self._growth.assign(2.0)
-        self._predicted.assign(0.0)
+        self._gain.assign(0.0)
         self._scale.assign(tf.zeros_like(self._scale))
 
     def step(self, x: Any, y: Any, sample_weight: Any = None) -> StepResult:
@@ -222,7 +224,7 @@ class LevenbergMarquardt(tf.Module):
             samples = max(sample_count(x) for x in self._strategy.experimental_local_results(data[0]))
             decide_here(samples)
         system = linear_system(decided[0], batch.rows, *self._krylov)
-        judged = judge_step(batch.rows, self._before, point, self._predicted, self.damping, self._growth)
+        judged = judge_step(batch.rows, self._before, point, self._gain, self.damping, self._growth)
         point, cost = judged.point, judged.cost
         outputs, state_after = batch.forward(point)
         at = system.linearize(point)
@@ -237,8 +239,8 @@ class LevenbergMarquardt(tf.Module):
         self._growth.assign(tf.where(telling, found.growth, judged.growth))
         self._scale.assign(tf.where(tf.reduce_all(tf.math.is_finite(scale)), scale, self._scale))
         self._before.assign(point)
-        self._predicted.assign(tf.where(found.accepted, found.predicted, tf.zeros_like(cost)))
-        return StepResult(cost, found.cost, found.accepted, found.attempts, damping, found.predicted, outputs)
+        self._gain.assign(found.gain)
+        return StepResult(cost, found.cost, found.accepted, found.attempts, damping, found.gain, outputs)
 
     def _scale_with(self, column_norms: Any) -> Any:
         """Units of the parameters (n,), after a Jacobian with these column norms."""

@@ -1,0 +1,52 @@
+"""Solvers, Jacobians and chunks are chosen by sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from graphwright.errors import ArgumentError, UnsupportedError
+
+pytest.importorskip("tensorflow")
+from graphwright.train.levenberg_marquardt.decisions import JACOBIAN_BYTES, Problem, decide  # noqa: E402
+
+SMALL = Problem(parameters=61, samples=1000, residuals_per_sample=1, itemsize=4, replicas=1, coupled=False, random=False)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "samples", "each", "replicas", "method"),
+    [
+        (61, 1000, 1, 1, "qr"),
+        (61, 1000, 1, 2, "cholesky"),
+        (5000, 100, 10, 1, "dual"),
+        (5000, 100, 10, 2, "cholesky"),
+        (5000, 1000, 10, 1, "cholesky"),
+        (1_000_000, 512, 10, 1, "cg"),
+        (1_000_000, 512, 10, 2, "cg"),
+    ],
+)
+def test_method_by_sizes(parameters: int, samples: int, each: int, replicas: int, method: str) -> None:
+    problem = replace(SMALL, parameters=parameters, samples=samples, residuals_per_sample=each, replicas=replicas)
+    assert decide(problem, "auto", None, "auto").method == method
+
+
+def test_chunks_keep_the_jacobian_small() -> None:
+    decisions = decide(replace(SMALL, parameters=10_000, samples=60_000, residuals_per_sample=10), "auto", None, "auto")
+    assert decisions.chunk_size is not None
+    assert decisions.chunk_size * 10 * 10_000 * 4 <= JACOBIAN_BYTES
+    assert decisions.jacobian_mode == "per_sample"
+
+
+def test_random_and_coupled_samples_have_no_rows_of_their_own() -> None:
+    for problem in (replace(SMALL, random=True), replace(SMALL, coupled=True)):
+        assert decide(problem, "auto", None, "auto").jacobian_mode in ("forward", "reverse")
+        with pytest.raises(UnsupportedError, match="per-sample"):
+            decide(problem, "auto", None, "per_sample")
+
+
+def test_contradictions_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="2 replicas"):
+        decide(replace(SMALL, replicas=2), "qr", None, "auto")
+    with pytest.raises(ArgumentError, match="chunk_size"):
+        decide(SMALL, "dual", 10, "auto")
