@@ -34,7 +34,13 @@ def check_trainable(model: Any) -> None:
             cause="its loss and its optimizer are not known",
             remedy="call model.compile(...) first",
         )
-    strategy_of(model)
+    if isinstance(strategy_of(model), import_tensorflow().distribute.TPUStrategy):
+        raise UnsupportedError(
+            "the model was made under TPUStrategy",
+            where=where,
+            cause="XLA compiles every step for the TPU, schedules it by its own rules, and undoes the planned order",
+            remedy="use reversible layers, whose memory does not depend on the order",
+        )
     if model.run_eagerly:
         raise UnsupportedError("the model runs eagerly", where=where, remedy="compile it with run_eagerly=False: there is no graph to plan")
     if model.jit_compile and not jit_compile_is_automatic(model):
