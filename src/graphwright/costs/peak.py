@@ -164,7 +164,7 @@ def traced_loops_peak(traced: Target, *, threads: int, simulations: int) -> Peak
     function = follow_schedule(flat, tasks, Schedule(tasks.costs.order))
     held = replace(traced, function=function, owner=_WithoutGrappler(traced.owner))
     found = executor_peak(held, flat.graph, tasks, threads=threads, simulations=simulations)
-    return replace(found, order="traced", how=found.how | {"peak": f"{_HOW_TRACED_LOOPS}; {_HOW_EXECUTOR}"})
+    return replace(found, order="traced", how={**found.how, "peak": f"{_HOW_TRACED_LOOPS}; {_HOW_EXECUTOR}"})
 
 
 def _traced(traced: Target, tasks: TaskMap, threads: int) -> PeakPrediction:
