@@ -206,6 +206,13 @@ def _check_portable(name: str, concrete: Any, arguments: Sequence[Any]) -> None:
                 where=f"node {node.name!r} ({node.op})",
                 remedy="compute this part outside the step and hand it in as an argument",
             )
+    collectives = [node for node in _all_nodes(graph_def) if node.op.startswith("Collective")]
+    if collectives or concrete.graph.deferred_external_captures:
+        raise UnsupportedError(
+            f"the step {name!r} exchanges values between devices (tf.distribute), which another process cannot take part in",
+            where=f"node {collectives[0].name!r} ({collectives[0].op})" if collectives else "what the step asks for at each call",
+            remedy="measure the step of one replica, without the strategy; a plan says the peak of each device: plan.how['devices']",
+        )
     for outer, inner in [*concrete.graph.captures, *zip(arguments, concrete.inputs, strict=False)]:
         if outer.dtype in (tf.resource, tf.variant) and variable_behind(outer) is None:
             users = sorted({consumer.type for consumer in inner.consumers()}) or ["nothing"]

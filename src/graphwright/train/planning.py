@@ -192,7 +192,7 @@ def infeasible(tasks: TaskMap, solution: Solution, budget_bytes: int, original_b
     share = f"{100 * bound.nbytes / original_bytes:.0f} %"
     return InfeasibleError(
         f"no plan fits {format_bytes(budget_bytes)}: the smallest budget known to work is {format_bytes(solution.peak_bytes)}",
-        where=f"step {tasks.graph.name!r}, unmodified {format_bytes(original_bytes)}",
+        where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",
         cause=f"{bound.reason}: {format_bytes(bound.nbytes)}, {share} of the unmodified peak; "
         f"{format_bytes(tasks.costs.resident_bytes)} are weights, optimizer state, inputs and constants",
         remedy=f"give a budget of {solution.peak_bytes} bytes or more, or a smaller batch",

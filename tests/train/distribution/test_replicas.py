@@ -22,6 +22,7 @@ def test_a_custom_step_around_run_keeps_the_budget_on_each_device(run_program: A
     assert found["found"] == found["expected"]
     assert found["weights"]
     _check_plans(found)
+    assert "exchanges values between devices" in found["measure"]
     assert set(found["measured"]) == {"CPU:0", "CPU:1"}
     budget = found["plans"][0]["budget"]
     for device, peak in found["measured"].items():

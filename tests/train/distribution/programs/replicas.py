@@ -151,12 +151,18 @@ def custom_step() -> dict[str, Any]:
     fast = gw.optimize_memory(other, 0.7, cache_dir=None, inputs=batch)
     found = [float(fast(*batch)) for _ in range(3)]
     session_peaks = _measured_peaks(fast.concrete_function(*batch), batch)
+    refused = ""
+    try:
+        gw.measure(fast, batch)
+    except gw.UnsupportedError as error:
+        refused = str(error)
     return {
         "found": found,
         "expected": expected,
         "weights": _same(_weights(strategy, model.variables), _weights(strategy, plain.variables)),
         "plans": [_plan(fast.plan)],
         "measured": session_peaks,
+        "measure": refused,
         "unmodified": _measured_peaks(step.get_concrete_function(*batch), batch),
     }
 
