@@ -23,7 +23,7 @@ TABLE: dict[str, frozenset[str]] = {
     "editor": frozenset({"errors", "ir", "transform", "source", "report"}),
     "run": frozenset({"errors", "ir", "source", "analyze"}),
     "report": frozenset({"errors", "replaced_file", "ir", "analyze", "plan.model"}),
-    "train": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report"}),
+    "train": frozenset({"errors", "replaced_file", "ir", "source", "analyze", "plan", "transform", "run", "report"}),
     "costs": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train"}),
     "edit_commands": frozenset({"errors", "ir", "source", "transform", "report"}),
     "command_inputs": frozenset({"errors", "source"}),
