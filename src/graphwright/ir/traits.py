@@ -35,7 +35,8 @@ _BINARY_IN_PLACE = frozenset(
 )
 
 _WRITE_OPS_PREFIX = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
-_PURE_THOUGH_STATEFUL = frozenset({"ReadVariableOp", "VarIsInitializedOp", "VariableShape", "ResourceGather", "ResourceGatherNd"})
+READS_OF_VARIABLES = frozenset({"ReadVariableOp", "VarIsInitializedOp", "VariableShape", "ResourceGather", "ResourceGatherNd"})
+"""Op types that take a handle and change nothing, though TensorFlow's registry calls them stateful."""
 _CONTROL_FLOW = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 """Op types that call the function named in their attribute `f`."""
@@ -225,7 +226,7 @@ class Purity:
 
     def is_pure(self, node: Node) -> bool:
         """Whether executing the node twice cannot be told from executing it once."""
-        if node.op_type in _PURE_THOUGH_STATEFUL:
+        if node.op_type in READS_OF_VARIABLES:
             return True
         names = called_functions(node)
         if node.op_type in _CONTROL_FLOW or node.op_type in CALL_TYPES:

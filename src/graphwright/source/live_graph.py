@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from graphwright.ir.graph import Graph, Node, Value, Variable
-from graphwright.ir.traits import REFERENCE_VARIABLES
+from graphwright.ir.traits import READS_OF_VARIABLES, REFERENCE_VARIABLES
 from graphwright.source import private_tensorflow as private
 from graphwright.source.concrete_function import drop_shape_attributes, types_of
 from graphwright.source.graph_def import from_graph_def
@@ -71,6 +71,24 @@ def read_live_graph(live: Any, operations: Iterable[Any], outputs: Sequence[Any]
             if behind is not None:
                 graph.variables[graph.value(tensor.name)] = Variable(operation.name, *types_of(*behind), False)
     return graph
+
+
+def handles_touched_elsewhere(live: Any, known: Graph) -> set[str]:
+    """Names of the operations whose handle something may write that is in the live graph and not in the part that was read of it.
+
+    Only inside a `tf.function`, where operations run in the order in which they were built. In a graph of TF1 it is the session's
+    caller who says what runs.
+    """
+    if not live.building_function:
+        return set()
+    tf = import_tensorflow()
+    return {
+        tensor.op.name
+        for operation in live.get_operations()
+        if operation.type not in READS_OF_VARIABLES and operation.name not in known
+        for tensor in operation.inputs
+        if tensor.dtype == tf.resource
+    }
 
 
 def write_live_graph(live: Any, graph: Graph, originals: Mapping[str, str], *, fixed: AbstractSet[str]) -> dict[Value, Any]:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from graphwright.errors import ArgumentError, AssumedSizeWarning, CheckpointWarning, UnsupportedError
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.traits import REFERENCE_VARIABLES, resource_of
+from graphwright.ir.traits import VARIABLES, resource_of
 from graphwright.plan.budget import parse_budget
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
@@ -189,17 +189,24 @@ def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
             originals[node.name] = node.inputs[0].producer.name
     made = write_live_graph(live, graph, originals, fixed=joint.fixed)
     followed = {tensor.name: made[graph.outputs[outputs[tensor.name]]] for tensor in tensors}
-    readers = _readers_of_references(graph, originals, made)
-    return [_replaced(gradient, followed, readers.get(_name_of(x), [])) for gradient, x in zip(taken.gradients, listed(xs), strict=True)]
+    if live.building_function:  # there updates wait for what was built before
+        return [_replaced(gradient, followed, ()) for gradient in taken.gradients]
+    readers = _readers_of_variables(graph, originals, made)
+    before = [readers.get(_variable_of(x), []) for x in listed(xs)]
+    return [_replaced(gradient, followed, waits) for gradient, waits in zip(taken.gradients, before, strict=True)]
 
 
-def _readers_of_references(graph: Graph, originals: Mapping[str, str], made: Mapping[Value, Any]) -> dict[str, list[Any]]:
-    """By variable of TF1 without a handle, the clones that read it: an update of it, in place, must not come before them."""
+def _readers_of_variables(graph: Graph, originals: Mapping[str, str], made: Mapping[Value, Any]) -> dict[str, list[Any]]:
+    """By variable, the clones that read the variable itself, not a value that was read: an update of it must not come before them.
+
+    Inside a `tf.function` TensorFlow sees to that. Variables of TF1 without a handle are updated in place, so that a value that was read
+    before changes too.
+    """
     readers: dict[str, list[Any]] = {}
     for node in graph.nodes:
         for value in node.inputs if node.name in originals else ():
             source = resource_of(value).producer
-            if source.op_type in REFERENCE_VARIABLES:
+            if source.op_type in VARIABLES:
                 readers.setdefault(source.name, []).append(made[node.outputs[0]].op)
     return readers
 
@@ -354,6 +361,11 @@ def _held(tensor: Any, before: Sequence[Any]) -> Any:
         return tensor
     with tf.control_dependencies(before):
         return tf.identity(tensor)
+
+
+def _variable_of(x: Any) -> str:
+    """The name of the operation that makes the variable, or its handle."""
+    return str(getattr(x, "handle", x).op.name)
 
 
 def _name_of(placeholder: Any) -> str:

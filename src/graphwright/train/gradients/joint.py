@@ -27,11 +27,11 @@ from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import REFERENCE_VARIABLES, Purity, is_back_edge, is_loop_of_tf1, is_view, reads_resource
+from graphwright.ir.traits import REFERENCE_VARIABLES, Purity, is_back_edge, is_loop_of_tf1, is_view, reads_resource, resource_of
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
-from graphwright.source.live_graph import read_live_graph
+from graphwright.source.live_graph import handles_touched_elsewhere, read_live_graph
 from graphwright.train.flatten import stateful_op_types
 from graphwright.train.infer_shapes import infer_flat_shapes
 
@@ -96,7 +96,7 @@ def read_joint(
     with _loops_cut(graph):
         tasks = build_cost_graph(graph, purity, estimated_time_s, loops=loops)
     forward = sum(1 for nodes in tasks.nodes if any(node in fixed for node in nodes))
-    tasks = _with_rules(tasks, fixed, framed, purity)
+    tasks = _with_rules(tasks, fixed, framed, purity, _written(graph, purity, handles_touched_elsewhere(live, graph)))
     known = [graph[tensor.op.name] for tensor in (*ys, *incoming) if tensor.op.name in graph]
     behind = tuple(dict.fromkeys(node for node in known if node not in framed))
     return Joint(tasks, forward, behind, framed, {node.name for node in fixed}, "; ".join(filter(None, (assumed, unknown))))
@@ -158,8 +158,23 @@ def _forward_first(graph: Graph, fixed: AbstractSet[Node]) -> list[Node]:
     return topological_order(graph)
 
 
-def _with_rules(tasks: TaskMap, fixed: AbstractSet[Node], framed: AbstractSet[Node], purity: Purity) -> TaskMap:
-    """Forward tasks run first, one after the other; so do tasks with effects. What reads a variable by itself is not repeated."""
+def _written(graph: Graph, purity: Purity, elsewhere: AbstractSet[str]) -> set[Value]:
+    """The resources that something writes."""
+    written = {value for node in graph.nodes for value in node.outputs if node.name in elsewhere}
+    for node in graph.nodes:
+        if reads_resource(node) and not purity.is_pure(node):
+            written.update(resource_of(value) for value in node.inputs if value.dtype.name == "resource")
+    return written
+
+
+def _with_rules(
+    tasks: TaskMap, fixed: AbstractSet[Node], framed: AbstractSet[Node], purity: Purity, written: AbstractSet[Value]
+) -> TaskMap:
+    """Forward tasks run first, one after the other; so do tasks with effects.
+
+    What reads a variable by itself, such as a loop, is repeated only where nothing in the graph writes that variable. What is built
+    later and writes it waits: in a `tf.function` for all that was built before, in a graph of TF1 for the gradient of the variable.
+    """
     costs = tasks.costs
     changed = list(costs.tasks)
     last_forward, last_effect = -1, -1
@@ -170,7 +185,7 @@ def _with_rules(tasks: TaskMap, fixed: AbstractSet[Node], framed: AbstractSet[No
             after.add(last_forward)
         if not all(purity.is_pure(node) for node in nodes) and last_effect >= 0:
             after.add(last_effect)
-        may = task.recomputable and not any(node in framed or _reads_variable(node) for node in nodes)
+        may = task.recomputable and not any(node in framed or _reads_what_changes(node, written) for node in nodes)
         changed[t] = replace(task, after=tuple(sorted(after)), recomputable=may)
         if any(node in fixed for node in nodes):
             last_forward = t
@@ -179,9 +194,12 @@ def _with_rules(tasks: TaskMap, fixed: AbstractSet[Node], framed: AbstractSet[No
     return replace(tasks, costs=replace(costs, tasks=tuple(changed)))
 
 
-def _reads_variable(node: Node) -> bool:
-    """Whether it reads a variable when it runs, not a value that was read."""
-    return reads_resource(node) or (not is_view(node) and any(v.producer.op_type in REFERENCE_VARIABLES for v in node.inputs))
+def _reads_what_changes(node: Node, written: AbstractSet[Value]) -> bool:
+    """Whether it reads, when it runs, a variable that changes in between."""
+    handles = [resource_of(v) for v in node.inputs if v.dtype.name == "resource"]
+    if any(handle in written or handle not in node.graph.variables for handle in handles):
+        return True
+    return not is_view(node) and any(v.producer.op_type in REFERENCE_VARIABLES for v in node.inputs)
 
 
 def _framed_nodes(graph: Graph) -> set[Node]:
