@@ -6,7 +6,7 @@
     python -m bench.train least_squares --from-json         # the tables again, from the kept results
 
 **NIST**: each problem from both starts, every solver with one configuration for all: ours with its defaults; SciPy's `lm` (MINPACK) and
-`trf` with tolerances of 1e-15, parameters scaled by the Jacobian, and as many evaluations as ours may use, derivatives by complex steps, so as
+`trf` with tolerances of 1e-15, parameters scaled by the Jacobian, as many evaluations as ours may use, derivatives by complex steps, so as
 exact as ours; tf-levenberg-marquardt, made for Keras models, with the curve as a model of its own and its defaults, in double precision,
 up to 200 steps. Digits are those of the worst parameter against the certified values. *Wrong* counts fits that are said to have converged
 with fewer than 4 digits. Times are of one fit after the first (tracing and compiling is a column of its own), solvers in turns; of

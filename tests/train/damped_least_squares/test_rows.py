@@ -105,10 +105,11 @@ def test_a_given_jacobian_may_be_a_matrix_or_a_structure():
         (lambda p: tf.cast(p, tf.float32), (), "float32"),
         (lambda p: p[:0], (), "no residuals"),
         (lambda p: tf.boolean_mask(p, p > 0.0), (), "not known"),
+        (lambda p, x: tf.concat([p[0] * x, p], 0), (tf.ones(3, tf.float64),), "5 residuals of 3 samples"),
         (lambda p, x, y: p[0] * x - y, (tf.ones(3, tf.float64), tf.ones(2, tf.float64)), "2 and 3 samples"),
     ],
 )
 def test_residuals_that_make_no_sense_are_refused(function, data, message):
     layout, _ = flatten_parameters(np.ones(2))
     with pytest.raises(ArgumentError, match=message):
-        Rows(function, layout, data=data)
+        Rows(function, layout, data=data, chunk_size=2)

@@ -174,9 +174,9 @@ def explain(status: Status, *, offset: float, iterations: int, flat: list[str]) 
         Status.STEP: "the undamped step is smaller than the tolerance",
         Status.PRECISION: "the precision of the numbers is reached: the minimum is nearer than rounding lets the cost tell",
         Status.FLAT: f"the gradient is zero, but of no influence on the residuals are {_listed(flat)}: perhaps a plateau, not a minimum",
-        Status.STALLED: "no step lowers the cost, however short, though the minimum is not reached: perhaps a kink, wrong derivatives, "
+        Status.STALLED: "no step lowers the cost, however short, but nothing shows a minimum: perhaps a kink, wrong derivatives, "
         "or too few digits" + (f"; {share}" if known else ""),
-        Status.MAX_ITERATIONS: f"stopped after {iterations} steps, while the cost was still falling" + (f"; {share}" if known else ""),
+        Status.MAX_ITERATIONS: f"{iterations} steps were not enough to meet a tolerance" + (f"; {share}" if known else ""),
         Status.NOT_FINITE: "the residuals are not finite at the start",
     }[status]
 

@@ -75,6 +75,13 @@ class Rows:
         whole = self.count if self.samples is None else self.samples
         self.chunk_size = whole if chunk_size is None else min(chunk_size, whole)
         self.is_chunked = self.chunk_size < whole
+        if self.is_chunked and self.samples is not None and self.count % self.samples:
+            raise ArgumentError(
+                f"{self.count} residuals of {self.samples} samples",
+                where="argument 'residuals'",
+                cause="in chunks of samples, each sample must have residuals of its own",
+                remedy="return as many for each sample, or leave out `chunk_size`",
+            )
         self.mode = self._mode(mode)
 
     def residuals(self, x: Any) -> Any:
