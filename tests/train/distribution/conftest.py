@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 _PROGRAMS = Path(__file__).parent / "programs"
-_TIMEOUT_S = 300.0
+_TIMEOUT_S = 600.0
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """`ResumeTraining`: `fit` goes on where a killed process stopped, within an epoch too.
 
-Keras' `BackupAndRestore` starts the interrupted epoch anew, with the weights that the epoch had already changed; it keeps
-one value of a variable that differs per replica, lets all processes write the same file, and a process that is killed while
-it writes leaves half a file. Here the batches that were trained are skipped, everything is put back as it was, metrics
+Keras' `BackupAndRestore`, saving within an epoch, starts that epoch anew with the weights that the epoch had already changed;
+it keeps one value of a variable that differs per replica, processes that share a folder write the same file, and one that
+is killed while it writes leaves half a file. Here the batches that were trained are skipped, everything is put back as it was, metrics
 and history too, and files are complete or not there.
 """
 
