@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from graphwright.train.reversible.recomputed import RecomputedLayer as RecomputedLayer
     from graphwright.train.reversible.remember import remember as remember
     from graphwright.train.reversible.revnet import resnet as resnet
+    from graphwright.train.reversible.revnet import resnet32 as resnet32
     from graphwright.train.reversible.revnet import resnet101 as resnet101
     from graphwright.train.reversible.revnet import resnet110 as resnet110
     from graphwright.train.reversible.revnet import resnet164 as resnet164
-    from graphwright.train.reversible.revnet import resnet32 as resnet32
     from graphwright.train.reversible.revnet import revnet as revnet
+    from graphwright.train.reversible.revnet import revnet38 as revnet38
     from graphwright.train.reversible.revnet import revnet104 as revnet104
     from graphwright.train.reversible.revnet import revnet110 as revnet110
     from graphwright.train.reversible.revnet import revnet164 as revnet164
-    from graphwright.train.reversible.revnet import revnet38 as revnet38
     from graphwright.train.reversible.sequence import ReversibleSequence as ReversibleSequence
     from graphwright.train.reversible.transformer import reversible_transformer as reversible_transformer
 

@@ -1,6 +1,9 @@
 """Shapes, inverses, errors, and what Keras does with layers: fit, save, load, distribute."""
 
 import importlib.util
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
@@ -37,7 +40,7 @@ def test_inverse_of_a_sequence_and_of_a_block(float64):
 
 @pytest.mark.parametrize("axis", [1, -1])
 def test_axis(axis):
-    block = gw.ReversibleBlock(keras.layers.Activation("tanh"), keras.layers.Activation("sin" if False else "sigmoid"), axis=axis)
+    block = gw.ReversibleBlock(keras.layers.Activation("tanh"), keras.layers.Activation("sigmoid"), axis=axis)
     x = np.random.default_rng(0).normal(size=(2, 4, 6)).astype("float32")
     y = block(x)
     assert y.shape == x.shape
@@ -61,9 +64,8 @@ def test_what_cannot_be_reversed_is_refused():
         gw.ReversibleSequence([dense(2)])
     with pytest.raises(gw.UnsupportedError, match="second time"):
         gw.ReversibleBlock(lambda x: tf.nn.dropout(x, 0.5), dense(2))(np.ones((1, 4), "float32"))
+    trunk = train.revnet([1, 1], [4, 8], input_shape=(8, 8, 2), stem=8).get_layer("trunk")
     with pytest.raises(gw.UnsupportedError, match="no inverse"):
-        model = train.revnet([1, 1], [4, 8], input_shape=(8, 8, 2), stem=8)
-        trunk = model.get_layer("trunk")
         trunk.inverse(trunk(np.ones((1, 8, 8, 8), "float32")))
     with pytest.raises(gw.ArgumentError, match="multiples of 2"):
         train.InvertibleDownsampling()(np.ones((1, 5, 4, 2), "float32"))
@@ -82,6 +84,7 @@ def test_sizes_of_the_large_models(ours, plain):
     assert model.count_params() == pytest.approx(getattr(train, plain)().count_params(), rel=0.03)
 
 
+@pytest.mark.slow
 def test_fit_learns_as_plainly_and_saves(tmp_path):
     losses = []
     for reconstructs in (False, True):
@@ -98,9 +101,12 @@ def test_fit_learns_as_plainly_and_saves(tmp_path):
     served = tf.saved_model.load(tmp_path / "served")
     assert np.allclose(served.serve(DATA[0]), expected, atol=1e-5)
     tf.saved_model.save(model, tmp_path / "saved")
-    assert np.allclose(tf.saved_model.load(tmp_path / "saved").signatures["serving_default"](tf.constant(DATA[0]))["output_0"], expected, atol=1e-5)
+    assert np.allclose(
+        tf.saved_model.load(tmp_path / "saved").signatures["serving_default"](tf.constant(DATA[0]))["output_0"], expected, atol=1e-5
+    )
 
 
+@pytest.mark.slow
 def test_fit_compiled_by_xla():
     model = compiled()
     model.compile("adam", model.loss, jit_compile=True)
@@ -108,6 +114,7 @@ def test_fit_compiled_by_xla():
     assert history[-1] < history[0]
 
 
+@pytest.mark.slow
 def test_loss_scale():
     keras.config.set_dtype_policy("mixed_float16")
     try:
@@ -157,3 +164,13 @@ def test_check_inverse_tells_dtypes_apart():
     assert all(np.array_equal(a, w.numpy()) for a, w in zip(before, model.weights, strict=True))
     with pytest.raises(gw.ArgumentError, match="no reversible layer"):
         gw.check_inverse(keras.Sequential([keras.layers.Dense(1)]), np.ones((1, 1)))
+
+
+@pytest.mark.slow
+def test_two_replicas_learn_as_plainly():
+    program = Path(__file__).with_name("two_replicas.py")
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["reversible"] == pytest.approx(found["plain"], rel=1e-4)
+    assert found["weights"] < 1e-4

@@ -68,15 +68,15 @@ class Coupling:
 class AdditiveCoupling(Coupling):
     """`y = x + p`; its gradient needs no tape."""
 
-    def forward(self, x: Any, p: Any, axis: int) -> Any:
+    def forward(self, x: Any, p: Any, axis: int) -> Any:  # noqa: ARG002
         """`x + p`."""
         return x + p
 
-    def inverse(self, y: Any, p: Any, axis: int) -> Any:
+    def inverse(self, y: Any, p: Any, axis: int) -> Any:  # noqa: ARG002
         """`y - p`."""
         return y - p
 
-    def pullback(self, x: Any, p: Any, dy: Any, axis: int) -> tuple[Any, Any]:
+    def pullback(self, x: Any, p: Any, dy: Any, axis: int) -> tuple[Any, Any]:  # noqa: ARG002
         """`dy` for both."""
         return dy, dy
 

@@ -60,15 +60,15 @@ class InvertibleDownsampling(StreamLayer):
         first, second = (self._smaller(shape) for shape in shapes)
         return first, second
 
-    def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:
+    def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:  # noqa: ARG002
         """Space to depth."""
         return tf.nn.space_to_depth(x[0], self.block_size), tf.nn.space_to_depth(x[1], self.block_size)
 
-    def stream_inverse(self, y: Streams, run: InverseRun | BackwardRun) -> Streams:
+    def stream_inverse(self, y: Streams, run: InverseRun | BackwardRun) -> Streams:  # noqa: ARG002
         """Depth to space."""
         return tf.nn.depth_to_space(y[0], self.block_size), tf.nn.depth_to_space(y[1], self.block_size)
 
-    def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:
+    def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:  # noqa: ARG002
         """The gradient of a permutation is its inverse."""
         return self.stream_inverse(y, run), self.stream_inverse(dy, run)
 

@@ -229,7 +229,7 @@ def run_reversible(parts: Sequence[Part], x: Streams, training: Any, mask: Any, 
 
 def run_inverse(parts: Sequence[Part], y: Streams, training: Any, mask: Any) -> Streams:
     """The streams before the parts, by ordinary operations with ordinary gradients; no state is updated."""
-    trainable, state = variables_of(parts)
+    trainable, _ = variables_of(parts)
     run = InverseRun(read(trainable), {}, training, mask)
     for part in reversed(parts):
         y = part.stream_inverse(y, run)

@@ -66,7 +66,7 @@ class RecomputedLayer(StreamLayer):
         """Call it."""
         return tuple(run(self._function, x))  # pyright: ignore[reportReturnType]
 
-    def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:
+    def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:  # noqa: ARG002
         """There is none."""
         raise UnsupportedError(
             f"layer {self.name!r} has no inverse",
@@ -75,7 +75,7 @@ class RecomputedLayer(StreamLayer):
             remedy="use InvertibleDownsampling where images get smaller (the model builders: downsampling='invertible')",
         )
 
-    def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:
+    def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:  # noqa: ARG002
         """Call it again on the inputs that were kept."""
         assert x is not None, "the engine keeps the inputs of what is not invertible"
         _, pull = run(self._function, x)

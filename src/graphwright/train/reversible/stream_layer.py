@@ -103,7 +103,7 @@ class StreamLayer(keras.layers.Layer):
         """Shapes of the streams behind it."""
         return shapes
 
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:  # noqa: ARG002
         """The mask goes through."""
         return previous_mask
 
