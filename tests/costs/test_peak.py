@@ -107,3 +107,20 @@ def test_predictions_are_within_three_percent_of_measured_peaks(name: str) -> No
     assert predicted.peak_bytes == pytest.approx(measured.peak_bytes, rel=0.03)
     ordered = gw.measure(fixed_order(traced), inputs, time=False, grappler=False)
     assert gw.predict_peak(function, inputs=inputs).peak_bytes == pytest.approx(ordered.peak_bytes, rel=0.03)
+
+
+def test_the_traced_order_of_a_step_with_a_loop_is_simulated_on_the_step_that_holds_it() -> None:
+    """The loop saves four tensors of 64 KiB for its gradient; each takes whole pages, 68 KiB."""
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            _, y = tf.while_loop(lambda i, _: i < 4, lambda i, y: (i + 1, tf.sin(y)), (0, x))
+        return tape.gradient(y, x)
+
+    found = gw.predict_peak(step, inputs=tf.ones([128, 128]), threads=1, simulations=2)
+    assert found.order == "traced"
+    assert "inside loops" in found.how["peak"]
+    assert found.low_bytes <= found.peak_bytes <= found.high_bytes
+    assert (64 + 4 * 68) * 1024 < found.peak_bytes < (64 + 9 * 68) * 1024
