@@ -92,8 +92,9 @@ class SaveEpochs(keras.callbacks.Callback):
         self.epoch = tf.Variable(0, dtype=tf.int64)
         checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer, epoch=self.epoch)
         self.manager = tf.train.CheckpointManager(checkpoint, str(folder), max_to_keep=2)
+        folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "curve.json"
-        restored = self.manager.restore_or_initialize()
+        restored = self.manager.restore_or_initialize() is not None and self.log.exists()
         self.curve: list[dict[str, float]] = json.loads(self.log.read_text())[: int(self.epoch)] if restored else []
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
@@ -137,6 +138,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--size", choices=("small", "paper"), default="small")
+    parser.add_argument("--only", choices=("RevNet", "ResNet"), help="one of the two networks")
     parser.add_argument("--curves", type=Path, help="write loss and accuracy of each epoch as JSON")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -145,6 +147,7 @@ def main() -> None:
     curves = {
         name: learn(name, model, paths, options.folder, epochs=options.epochs, batch=options.batch)
         for name, model in networks(options.size).items()
+        if name.startswith(options.only or "")
     }
     for name, curve in curves.items():
         print(f"{name}: test accuracy {curve[-1]['val_accuracy']:.4f}, best {max(row['val_accuracy'] for row in curve):.4f}")
