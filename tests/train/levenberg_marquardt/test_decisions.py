@@ -9,7 +9,7 @@ import pytest
 from graphwright.errors import ArgumentError, UnsupportedError
 
 pytest.importorskip("tensorflow")
-from graphwright.train.levenberg_marquardt.decisions import JACOBIAN_BYTES, Problem, decide  # noqa: E402
+from graphwright.train.levenberg_marquardt.decisions import JACOBIAN_BYTES, Problem, decide
 
 SMALL = Problem(parameters=61, samples=1000, residuals_per_sample=1, itemsize=4, replicas=1, coupled=False, random=False)
 

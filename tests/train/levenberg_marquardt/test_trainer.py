@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -19,29 +20,20 @@ X = RANDOM.normal(size=(23, 3)).astype(np.float32)
 Y = np.sin(X @ np.array([[1.0, 0.5], [0.2, -1.0], [0.3, 0.3]])).astype(np.float32)
 
 
-def network(*hidden: Any, outputs: int = 2, dtype: str = "float32") -> Any:
+def network(*hidden: Any, dtype: str = "float32") -> Any:
     keras.utils.set_random_seed(2)
-    keras.backend.set_floatx(dtype)
-    try:
-        middle = hidden or (keras.layers.Dense(4, "tanh"),)
-        return keras.Sequential([keras.Input((3,)), *middle, keras.layers.Dense(outputs)])
-    finally:
-        keras.backend.set_floatx("float32")
+    middle = hidden or (keras.layers.Dense(4, "tanh", dtype=dtype),)
+    return keras.Sequential([keras.Input((3,), dtype=dtype), *middle, keras.layers.Dense(2, dtype=dtype)])
 
 
 def weights_of(model: Any) -> Any:
     return np.concatenate([np.ravel(variable.numpy()) for variable in model.trainable_variables])
 
 
-def one_step(x: Any = X, y: Any = Y, sample_weight: Any = None, **options: Any) -> Any:
+def one_step(x: Any = X, y: Any = Y, sample_weight: Any = None, loss: Any = "mse", **options: Any) -> Any:
     """The weights after one step in float64."""
-    keras.backend.set_floatx("float64")
-    try:
-        model = network(keras.layers.Dense(4, "tanh"), dtype="float64")
-        trainer = LevenbergMarquardt(model, "mse", **options)
-        found = trainer.step(x.astype(np.float64), y.astype(np.float64), sample_weight)
-    finally:
-        keras.backend.set_floatx("float32")
+    model = network(dtype="float64")
+    found = LevenbergMarquardt(model, loss, **options).step(x.astype(np.float64), y.astype(np.float64), sample_weight)
     assert bool(found.accepted)
     assert float(found.new_loss) < float(found.loss)
     return weights_of(model)
@@ -77,13 +69,7 @@ def test_a_weight_of_two_is_a_sample_twice() -> None:
     weights[3] = 2.0
     loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
     twice = one_step(np.vstack([X, X[3:4]]), np.vstack([Y, Y[3:4]]), method="cholesky")
-    keras.backend.set_floatx("float64")
-    try:
-        model = network(keras.layers.Dense(4, "tanh"), dtype="float64")
-        LevenbergMarquardt(model, loss, method="cholesky").step(X.astype(np.float64), Y.astype(np.float64), weights)
-    finally:
-        keras.backend.set_floatx("float32")
-    assert weights_of(model) == pytest.approx(twice, abs=1e-9)
+    assert one_step(sample_weight=weights, loss=loss, method="cholesky") == pytest.approx(twice, abs=1e-6)
 
 
 def test_dropout_masks_are_one_per_step() -> None:
@@ -93,7 +79,7 @@ def test_dropout_masks_are_one_per_step() -> None:
     found = [trainer.step(X, Y) for _ in range(3)]
     assert all(float(one.new_loss) == pytest.approx(float(one.loss), rel=1e-4) for one in found)
     losses = [float(one.loss) for one in found]
-    assert min(abs(a - b) for a, b in zip(losses, losses[1:], strict=False)) > 1e-4  # the masks of the next step are others
+    assert min(abs(a - b) for a, b in itertools.pairwise(losses)) > 1e-4  # the masks of the next step are others
 
 
 def test_batch_normalization_is_evaluated_as_a_whole_and_updated_once() -> None:

@@ -89,9 +89,11 @@ def per_sample_jacobian(function: Callable[[list[Any], Any], Any], leaves: Seque
         with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
             tape.watch(list(leaves))
             residuals = function(list(leaves), batch_of_one)
-            each = tf.unstack(residuals)
-        rows = [tape.gradient(one, list(leaves), unconnected_gradients=tf.UnconnectedGradients.ZERO) for one in each]
-        return residuals, [tf.stack(parts) for parts in zip(*rows, strict=True)]
+
+        def row(cotangent: Any) -> list[Any]:
+            return tape.gradient(residuals, list(leaves), output_gradients=cotangent, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+        return residuals, tf.vectorized_map(row, tf.eye(residuals.shape[0], dtype=residuals.dtype))
 
     residuals, parts = tf.vectorized_map(of_sample, data)
     count = math.prod(residuals.shape)

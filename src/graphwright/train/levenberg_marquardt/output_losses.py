@@ -6,8 +6,8 @@ A damped Gauss-Newton step needs of a loss l(z) of the outputs z, per element of
 
 `root` gives a tensor whose value is b and whose derivative in z is B. Then J'J of the roots is the generalized Gauss-Newton matrix
 `Jz' H Jz` (N. N. Schraudolph: Fast curvature matrix-vector products for second-order gradient descent, 2002; J. Martens: Deep learning
-via Hessian-free optimization, 2010), J'b the gradient, and everything that solves least-squares problems can be used unchanged. Whether a step
-is taken is decided by the loss itself.
+via Hessian-free optimization, 2010), J'b the gradient, and everything that solves least-squares problems can be used unchanged. Whether
+a step is taken is decided by the loss itself.
 
 | loss | H | b |
 |---|---|---|
@@ -222,7 +222,7 @@ class _Huber:
     def __init__(self, loss: Any) -> None:
         self.name, self.reduction = _name_and_reduction(loss)
         self._loss = loss
-        self._robust = RobustLoss("huber", float(loss.get_config()["delta"]))
+        self._robust = RobustLoss("huber", _delta(loss))
 
     def elements(self, y_true: Any, y_pred: Any) -> Any:
         """As Keras computes them."""
@@ -233,6 +233,12 @@ class _Huber:
         found = _difference(*_alike(y_true, y_pred))
         row, residual = self._robust.weights(found)
         return _linear(residual * found, lambda moved: row * moved, found) / math.sqrt(found.shape[-1])
+
+
+def _delta(loss: Any) -> float:
+    """The residual from which on a Huber loss is linear: its slope there, since Keras does not tell."""
+    near, far = (float(loss.call(tf.constant([[0.0]]), tf.constant([[residual]]))[0]) for residual in (1e6, 2e6))
+    return (far - near) / 1e6
 
 
 class _LogCosh:

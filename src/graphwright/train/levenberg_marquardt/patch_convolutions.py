@@ -1,8 +1,8 @@
 """Convolutions whose kernel gradients are products of patches, so that those of many samples are one product of batches of matrices.
 
 TensorFlow vectorizes the kernel gradient of a convolution over samples by a loop over them. The gradient is also the product of the input's
-patches, transposed, with the output's gradient (K. Chellapilla, S. Puri, P. Simard: High performance convolutional neural networks for document
-processing, 2006), and products vectorize well.
+patches, transposed, with the output's gradient (K. Chellapilla, S. Puri, P. Simard: High performance convolutional neural networks for
+document processing, 2006), and products vectorize well.
 """
 
 from __future__ import annotations
