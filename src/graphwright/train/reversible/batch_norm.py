@@ -1,5 +1,8 @@
 """Batch normalization by TensorFlow's fused kernel, which the model builders use."""
 
+# What a Keras layer inherits has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import importlib

@@ -111,5 +111,5 @@ class ReversibleBlock(StreamLayer):
     def from_config(cls, config: dict[str, Any]) -> ReversibleBlock:
         """The block of `get_config`."""
         read = keras.saving.deserialize_keras_object
-        parsed = {"f": read(config["f"]), "g": read(config["g"]), "coupling": coupling_from_config(config["coupling"])}
+        parsed: dict[str, Any] = {"f": read(config["f"]), "g": read(config["g"]), "coupling": coupling_from_config(config["coupling"])}
         return cls(**(config | parsed))

@@ -158,7 +158,11 @@ def _drift(layer: Any, x: Any, dtype: str, training: bool) -> list[InverseRow]:
     parts = layer.stream_parts()
     trainable, state = engine.variables_of(parts)
     forward = engine.ForwardRun(engine.read(trainable), engine.read(state), training, None)
-    streams = [layer.to_streams(tf.nest.map_structure(lambda tensor: tf.cast(tensor, layer.compute_dtype), x))]
+
+    def cast(tensor: Any) -> Any:
+        return tf.cast(tensor, layer.compute_dtype)
+
+    streams: list[Any] = [layer.to_streams(tf.nest.map_structure(cast, x))]
     for part in parts:
         streams.append(part.stream_forward(streams[-1], forward))
     replay = _Replay(forward)
@@ -185,7 +189,8 @@ def _reversible_layers(target: Any) -> list[Any]:
 
 def _copied(layer: Any, dtype: str, x: Any) -> Any:
     try:
-        copy = type(layer).from_config(layer.get_config())
+        kind: Any = type(layer)
+        copy: Any = kind.from_config(layer.get_config())
     except Exception as error:
         raise ArgumentError(
             f"layer {layer.name!r} cannot be copied: {error}",
@@ -195,8 +200,8 @@ def _copied(layer: Any, dtype: str, x: Any) -> Any:
         ) from error
     for part in copy._flatten_layers():
         part.dtype_policy = keras.dtype_policies.get(dtype)
-    shape = tf.nest.map_structure(lambda tensor: tf.TensorShape(np.shape(tensor)), x)
-    copy.build(tuple(tuple(s) for s in shape) if isinstance(x, list | tuple) else tuple(shape))
+    pair: Any = x
+    copy.build(tuple(np.shape(tensor) for tensor in pair) if isinstance(x, list | tuple) else np.shape(x))
     for own, theirs in zip(copy.weights, layer.weights, strict=True):
         own.assign(keras.ops.cast(theirs.value, own.dtype))
     return copy

@@ -283,4 +283,8 @@ def _refuse_second_derivative(*_: Any) -> Any:
 def _cast_like(result: Any, x: Any) -> Any:
     """The result in the dtype of the stream, or streams, that it was computed from."""
     dtype = tf.nest.flatten(x)[0].dtype
-    return tf.nest.map_structure(lambda tensor: tensor if tensor.dtype == dtype else tf.cast(tensor, dtype), result)
+
+    def cast(tensor: Any) -> Any:
+        return tensor if tensor.dtype == dtype else tf.cast(tensor, dtype)
+
+    return tf.nest.map_structure(cast, result)

@@ -9,7 +9,7 @@ operation itself does not run again. Elsewhere `remember` does nothing.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -79,7 +79,7 @@ class Player:
 
 
 @contextmanager
-def remembering(memory: _Memory | None) -> Iterator[None]:
+def remembering(memory: _Memory | None) -> Generator[None]:
     """What `remember` speaks to inside."""
     token = _memory.set(memory)
     try:

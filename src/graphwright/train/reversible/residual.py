@@ -36,10 +36,10 @@ class ResidualFunction:
     def __init__(self, function: Any, where: str) -> None:
         if not callable(function):
             raise ArgumentError(f"{function!r} cannot be called", where=where, remedy="give a Keras layer, or a function of one tensor")
-        self.function = function
+        self.function: Any = function
         self.where = where
-        self.is_layer = isinstance(function, keras.layers.Layer)
-        takes = _parameters(function.call if self.is_layer else function)
+        self.is_layer: bool = isinstance(function, keras.layers.Layer)
+        takes = _parameters(self.function.call if self.is_layer else self.function)
         self._takes_training, self._takes_mask = "training" in takes, "mask" in takes
 
     @property
@@ -96,7 +96,11 @@ class ResidualFunction:
         else:
             spec = tf.TensorSpec(shape, dtype)
             named = {"training": True} if self._takes_training else {}
-            traced = tf.function(lambda x: self.function(x, **named), autograph=False).get_concrete_function(spec)
+
+            def call(x: Any) -> Any:
+                return self.function(x, **named)
+
+            traced = tf.function(call, autograph=False).get_concrete_function(spec)
             self._check_pure(traced.graph)
             result = traced.structured_outputs
         got = getattr(result, "shape", None)

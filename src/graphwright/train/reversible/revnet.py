@@ -44,6 +44,10 @@ class _Plan:
     bottleneck: bool
     large_images: bool = False
 
+    def arguments(self) -> dict[str, Any]:
+        """What the builders take by name."""
+        return {"bottleneck": self.bottleneck, "stem": self.stem, "large_images": self.large_images}
+
 
 _REVNETS = {
     "revnet38": _Plan((3, 3, 3), 32, (16, 32, 56), bottleneck=False),
@@ -223,36 +227,12 @@ def _units_that_fit(units: Sequence[int], sizes: Sequence[float], bottleneck: bo
 
 def _reversible(name: str, input_shape: Shape, classes: int, options: dict[str, Any]) -> Any:
     plan = _REVNETS[name]
-    return revnet(
-        plan.units,
-        plan.widths,
-        **{
-            "bottleneck": plan.bottleneck,
-            "input_shape": input_shape,
-            "classes": classes,
-            "stem": plan.stem,
-            "large_images": plan.large_images,
-            "name": name,
-        }
-        | options,
-    )
+    return revnet(plan.units, plan.widths, **(plan.arguments() | {"input_shape": input_shape, "classes": classes, "name": name} | options))
 
 
 def _plain(name: str, input_shape: Shape, classes: int, options: dict[str, Any]) -> Any:
     plan = _RESNETS[name]
-    return resnet(
-        plan.units,
-        plan.widths,
-        **{
-            "bottleneck": plan.bottleneck,
-            "input_shape": input_shape,
-            "classes": classes,
-            "stem": plan.stem,
-            "large_images": plan.large_images,
-            "name": name,
-        }
-        | options,
-    )
+    return resnet(plan.units, plan.widths, **(plan.arguments() | {"input_shape": input_shape, "classes": classes, "name": name} | options))
 
 
 def _stem(images: Any, filters: int, large_images: bool) -> Any:

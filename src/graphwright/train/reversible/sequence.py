@@ -101,4 +101,5 @@ class ReversibleSequence(StreamLayer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> ReversibleSequence:
         """The sequence of `get_config`."""
-        return cls(**(config | {"layers": [keras.saving.deserialize_keras_object(layer) for layer in config["layers"]]}))
+        layers: Any = [keras.saving.deserialize_keras_object(layer) for layer in config["layers"]]
+        return cls(**(config | {"layers": layers}))

@@ -1,5 +1,8 @@
 """What reversible layers have in common as Keras layers: the split into streams, the call, the inverse."""
 
+# What a Keras layer inherits has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import importlib
@@ -85,7 +88,11 @@ class StreamLayer(keras.layers.Layer):
             raise ArgumentError(
                 "the layer has no weights yet", where=f"layer {self.name!r}", remedy="call it on some input, or call build(shape), first"
             )
-        outputs = tf.nest.map_structure(lambda y: tf.cast(y, self.stream_dtype), outputs)
+
+        def cast(y: Any) -> Any:
+            return tf.cast(y, self.stream_dtype)
+
+        outputs = tf.nest.map_structure(cast, outputs)
         return self._from_streams(engine.run_inverse(self.stream_parts(), self.to_streams(outputs), training, _one_mask(mask)), outputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
@@ -135,7 +142,8 @@ class StreamLayer(keras.layers.Layer):
 
     def to_streams(self, inputs: Any) -> engine.Streams:
         """The two streams of the inputs, in their dtype."""
-        pair = tuple(inputs) if isinstance(inputs, list | tuple) else tf.split(inputs, 2, self.axis)
+        given: Any = inputs
+        pair: tuple[Any, ...] = tuple(given) if isinstance(inputs, list | tuple) else tf.split(inputs, 2, self.axis)
         if len(pair) != 2:
             raise ArgumentError(f"{len(pair)} tensors were given", where=f"layer {self.name!r}", remedy="give one tensor or two")
         # Copies of the tensors, not of their memory: Keras hangs a mask on the object, and what is rebuilt has none.
@@ -153,4 +161,5 @@ def _is_pair(shape: Any) -> bool:
 
 def _one_mask(mask: Any) -> Any:
     """Of a pair of tensors, the mask of the first: both streams stand for the same examples."""
-    return mask[0] if isinstance(mask, list | tuple) else mask
+    given: Any = mask
+    return given[0] if isinstance(mask, list | tuple) else mask

@@ -6,6 +6,9 @@ Reformer's hashed one, and the feed-forward layer is not cut into chunks of posi
 Source: N. Kitaev, L. Kaiser, A. Levskaya, "Reformer: The Efficient Transformer", ICLR 2020, section 3.
 """
 
+# What a Keras layer inherits has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import importlib
