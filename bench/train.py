@@ -1,11 +1,11 @@
-"""The benchmarks of training: `python -m bench.train gradients|reversible|least_squares [...]`."""
+"""The benchmarks of training: `python -m bench.train gradients|reversible|least_squares|lm_keras [...]`."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-PARTS = ("gradients", "reversible", "least_squares")
+PARTS = ("gradients", "reversible", "least_squares", "lm_keras")
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in PARTS:

@@ -1,6 +1,6 @@
 """Levenberg-Marquardt for Keras models against the PyPI package tf-levenberg-marquardt, on that package's own kinds of example.
 
-    python -m bench.train least_squares keras          # prints a table, writes bench/results/train_lm_keras.json
+    python -m bench.train lm_keras          # prints a table, writes bench/results/train_lm_keras.json
 
 Each pair (a problem, a trainer) runs in a process of its own: time per step after the first two (which compile), the process's peak
 memory above that before training, and the loss of all data at the end, from the same initial weights. Pairs take turns, `--rounds`
@@ -80,11 +80,10 @@ def run_one(name: str, trainer: str) -> dict[str, Any]:
     batch, steps = {**PROBLEMS, **LARGE}[name]
     loss = keras.losses.MeanSquaredError() if kind == "mse" else keras.losses.SparseCategoricalCrossentropy()
     model(x[:2])
-    step, decided = (
-        _ours(model, loss, trainer == "same residuals" and kind != "mse", name.startswith("streamed"))
-        if trainer == "ours"
-        else _theirs(model, kind)
-    )
+    if trainer == "theirs":
+        step, decided = _theirs(model, kind)
+    else:
+        step, decided = _ours(model, loss, trainer == "same residuals" and kind != "mse", name.startswith("streamed"))
     before = _resident()
     _reset_peak()
     times: list[float] = []
@@ -169,7 +168,7 @@ def measure(name: str, trainer: str) -> dict[str, Any]:
 
 def main(argv: list[str]) -> int:
     """Measure all pairs, print a table, write the results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.train least_squares keras", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.train lm_keras", description=__doc__)
     parser.add_argument("--one", nargs=2, metavar=("PROBLEM", "TRAINER"), help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3, help="processes per pair")
     parser.add_argument("--only", default="", help="problems whose name contains this")

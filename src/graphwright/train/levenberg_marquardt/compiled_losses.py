@@ -6,7 +6,7 @@ import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from graphwright.errors import ArgumentError
 from graphwright.train.levenberg_marquardt.output_losses import OutputLoss, output_loss
@@ -121,8 +121,7 @@ def _spread(scale: Any, elements: Any, loss: OutputLoss) -> Any:
 def _names(outputs: Any, output_names: Sequence[str] | None) -> tuple[str, ...]:
     """Names of the outputs in the order of `tf.nest.flatten`."""
     if isinstance(outputs, Mapping):
-        entries: Mapping[str, Any] = outputs
-        return tuple(sorted(entries))
+        return tuple(sorted(cast("Mapping[str, Any]", outputs)))
     count = len(tf.nest.flatten(outputs))
     if output_names is not None and len(output_names) == count:
         return tuple(output_names)
@@ -132,7 +131,7 @@ def _names(outputs: Any, output_names: Sequence[str] | None) -> tuple[str, ...]:
 def _by_output(value: Any, names: Sequence[str], argument: str, *, repeat: bool) -> list[Any]:
     """One entry per output of a list, of a dict by name, or of a single value (for each output if `repeat`)."""
     if isinstance(value, Mapping) and not (argument == "loss" and "class_name" in value):
-        entries: Mapping[str, Any] = value
+        entries = cast("Mapping[str, Any]", value)
         unknown = sorted(set(entries) - set(names))
         if unknown:
             raise ArgumentError(
@@ -142,7 +141,7 @@ def _by_output(value: Any, names: Sequence[str], argument: str, *, repeat: bool)
             )
         return [entries.get(name) for name in names]
     if isinstance(value, list | tuple):
-        items: Sequence[Any] = value
+        items = cast("Sequence[Any]", value)
         if len(items) != len(names):
             raise ArgumentError(
                 f"{len(items)} entries in {argument} for {len(names)} outputs",

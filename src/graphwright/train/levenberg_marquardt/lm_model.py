@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.source.tensorflow_import import import_keras
 from graphwright.train.distribution.keras_model import one_replica, repair_for_workers, steps_of, strategy_of
+from graphwright.train.levenberg_marquardt.model_function import first_samples
 from graphwright.train.levenberg_marquardt.model_rows import sample_count
 from graphwright.train.levenberg_marquardt.trainer import LevenbergMarquardt, StepResult
 
@@ -54,7 +56,7 @@ class LMModel(keras.Model):
     def __init__(self, model: Any, **keywords: Any) -> None:
         if not isinstance(model, keras.Model):
             raise ArgumentError(f"a {type(model).__name__} in place of a Keras model", where="argument 'model'")
-        super().__init__(**{"name": f"lm_{model.name}", **keywords})
+        keras.Model.__init__(self, **{"name": f"lm_{model.name}", **keywords})
         self.model = model
         self.trainer: LevenbergMarquardt | None = None
         """What takes the steps: there from the first batch on."""
@@ -112,7 +114,7 @@ class LMModel(keras.Model):
         Raises:
             ArgumentError: an option that does not exist; there is no optimizer.
         """
-        known = set(LevenbergMarquardt.__init__.__kwdefaults__) - {"loss_weights", "jit_compile"}
+        known = set(inspect.signature(LevenbergMarquardt).parameters) - {"model", "loss"} - {"loss_weights", "jit_compile"}
         for name in sorted(set(options) - known):
             remedy = (
                 "leave it out: the step is that of Levenberg-Marquardt" if name == "optimizer" else f"one of {', '.join(sorted(known))}"
@@ -120,7 +122,8 @@ class LMModel(keras.Model):
             raise ArgumentError(f"{name}={options[name]!r}", where=f"argument {name!r}", remedy=remedy)
         if isinstance(loss, keras.optimizers.Optimizer):
             raise ArgumentError(f"the optimizer {loss.name!r}", where="argument 'loss'", remedy="the first argument is the loss")
-        super().compile(
+        keras.Model.compile(
+            self,
             optimizer=None,
             loss=loss,
             loss_weights=loss_weights,
@@ -144,14 +147,17 @@ class LMModel(keras.Model):
             callbacks.append(own)
         else:
             callbacks = [*(callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []), own]
-        return super().fit(*arguments, callbacks=callbacks, **keywords)
+        return keras.Model.fit(self, *arguments, callbacks=callbacks, **keywords)
 
     def make_train_function(self, force: bool = False) -> Any:
         """What Keras calls per batch: batches are taken one by one, so that their shapes are known and each is compiled for its own."""
         if self.train_function is None or force:
             self._compiled_step = tf.function(self._step, autograph=False, jit_compile=self._options.get("jit_compile", False))
-            self.train_function = lambda iterator: steps_of(self, iterator, self._train_on)
+            self.train_function = self._train_batches
         return self.train_function
+
+    def _train_batches(self, iterator: Any) -> Any:
+        return steps_of(self, iterator, self._train_on)
 
     def train_step(self, data: Any) -> Any:
         """Closed: a step needs the whole batch at once."""
@@ -179,7 +185,7 @@ class LMModel(keras.Model):
             for part in keras.utils.unpack_x_y_sample_weight(_without_optionals(data))
         )
         if not self.model.built:
-            self(tf.nest.map_structure(lambda tensor: tensor[:1], one_replica(strategy_of(self), data[0])))
+            self(tf.nest.map_structure(first_samples(1), one_replica(strategy_of(self), data[0])))
         if self.trainer is None:
             self.trainer = LevenbergMarquardt(self.model, self.loss, **self._options)
         self.trainer.prepare(data)
@@ -206,7 +212,7 @@ class LMModel(keras.Model):
             logs = tell(data, found.outputs)
         else:
             told = strategy.run(tell, args=(data, found.outputs))
-            logs = tf.nest.map_structure(lambda value: strategy.reduce("MEAN", value, axis=None), told)
+            logs = {name: strategy.reduce("MEAN", value, axis=None) for name, value in told.items()}
         return {**logs, "damping": found.damping, "attempts": found.attempts, "accepted": tf.cast(found.accepted, tf.int32)}
 
 
@@ -228,7 +234,11 @@ class _StopWhenNothingMoves(keras.callbacks.Callback):
 
 def _without_optionals(data: Any) -> Any:
     """`None` in place of what a dataset has in its place."""
-    return tf.nest.map_structure(lambda part: None if isinstance(part, tf.experimental.Optional) else part, data)
+
+    def without(part: Any) -> Any:
+        return None if isinstance(part, tf.experimental.Optional) else part
+
+    return tf.nest.map_structure(without, data)
 
 
 def _as_tensor(value: Any) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ class ModelFunction:
         if self.is_random:
             self.couples_samples = self._has_own_layers  # no way to tell for layers that are not known
             return outputs
-        half = tf.nest.map_structure(lambda tensor: tensor[: samples // 2], x)
+        half = tf.nest.map_structure(first_samples(samples // 2), x)
         fewer, _, _ = self._call(values, state, half, return_losses=True)
         for one, other in zip(tf.nest.flatten(outputs), tf.nest.flatten(fewer), strict=True):
             if one.shape[:1] != (samples,):
@@ -147,3 +147,12 @@ class ModelFunction:
     def _of_stream(self, seed: Any, stream: Any) -> Any:
         """A seed (two numbers) of a stream of its own."""
         return tf.stack([seed[0] + tf.cast(stream, seed.dtype), seed[1]])
+
+
+def first_samples(count: int) -> Callable[[Any], Any]:
+    """A function of a tensor: its first samples."""
+
+    def cut(tensor: Any) -> Any:
+        return None if tensor is None else tensor[:count]
+
+    return cut

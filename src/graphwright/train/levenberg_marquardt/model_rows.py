@@ -67,7 +67,7 @@ class ModelRows(Rows):
         self._decisions = decisions
         coupled = function.couples_samples
         super().__init__(
-            (lambda leaves: self._roots(leaves, *batch)) if coupled else self._roots,
+            self._roots_of_all if coupled else self._roots,
             function.layout,
             data=() if coupled else tuple(batch),
             chunk_size=decisions.chunk_size,
@@ -94,6 +94,9 @@ class ModelRows(Rows):
     def _total(self, leaves: Sequence[Any], x: Any, targets: Any, scales: Any, streams: Any) -> Any:
         outputs, _ = self._function.outputs(leaves, self._state, x, streams[0])
         return self._losses.total(targets, outputs, scales, self.layout.dtype)
+
+    def _roots_of_all(self, leaves: Sequence[Any]) -> Any:
+        return self._roots(leaves, *self._batch)
 
     def _roots(self, leaves: Sequence[Any], x: Any, targets: Any, scales: Any, streams: Any) -> Any:
         outputs, _ = self._function.outputs(leaves, self._state, x, streams[0])
@@ -154,7 +157,7 @@ class ReplicatedBatch:
             first = tf.cast(context.replica_id_in_sync_group, tf.int32) * 2**20
             batch = batch_of(losses, data, denominators, dtype, first)
             if sample_count(data[0]) == 0:  # the last batch may leave a replica without samples: one that does not count
-                batch = tf.nest.map_structure(lambda tensor: tf.zeros([1, *tensor.shape[1:]], tensor.dtype), batch)
+                batch = tf.nest.map_structure(_one_of_zeros, batch)
             return ModelRows(function, losses, batch, state, decide(sample_count(batch.x)))
 
         self.rows = ReplicatedRows(strategy, function.layout, data, rows_here)
@@ -162,7 +165,11 @@ class ReplicatedBatch:
     def forward(self, point: Any) -> tuple[Any, list[Any]]:
         """All outputs, per replica; and the state variables after the forward pass, means over replicas."""
         leaves = self._function.layout.split(point)
-        outputs, after = self._strategy.run(lambda data: self._function.outputs(leaves, self._state, data[0]), args=(self._data,))
+
+        def here(data: Any) -> Any:
+            return self._function.outputs(leaves, self._state, data[0])
+
+        outputs, after = self._strategy.run(here, args=(self._data,))
         merged: list[Any] = []
         for value in after:
             local = self._strategy.experimental_local_results(value)
@@ -219,8 +226,11 @@ class ReplicatedRows:
         return tf.sqrt(self._sum(lambda rows: tf.reduce_sum(tf.square(rows.residuals(x)))))[tf.newaxis]
 
     def _sum(self, function: Callable[[Rows], Any]) -> Any:
-        parts = self._strategy.run(lambda data: function(self._rows_here(data)), args=(self._data,))
-        return tf.nest.map_structure(lambda value: reduced(self._strategy, value), parts)
+        def here(data: Any) -> Any:
+            return function(self._rows_here(data))
+
+        parts = self._strategy.run(here, args=(self._data,))
+        return tf.nest.pack_sequence_as(parts, [reduced(self._strategy, value) for value in tf.nest.flatten(parts)])
 
 
 def batch_of(losses: CompiledLosses, data: Any, denominators: Sequence[Any], dtype: Any, first_stream: Any) -> Batch:
@@ -231,6 +241,10 @@ def batch_of(losses: CompiledLosses, data: Any, denominators: Sequence[Any], dty
     streams = first_stream + tf.range(samples)
     targets = [streams if target is None else target for target in losses.targets(y)]  # an output without a loss has no target
     return Batch(x, targets, scales, streams)
+
+
+def _one_of_zeros(tensor: Any) -> Any:
+    return tf.zeros([1, *tensor.shape[1:]], tensor.dtype)
 
 
 def sample_count(x: Any) -> int:

@@ -69,7 +69,7 @@ class LeastSquaresLoss(keras.losses.Loss):
     """
 
     def __init__(self, residuals: Callable[[Any, Any], Any], reduction: str = "sum_over_batch_size", name: str = "least_squares") -> None:
-        super().__init__(name=name, reduction=reduction)
+        keras.losses.Loss.__init__(self, name=name, reduction=reduction)
         self._residuals = residuals
 
     def residuals(self, y_true: Any, y_pred: Any) -> Any:
@@ -93,7 +93,7 @@ class ReducedMeanSquaredError(keras.losses.Loss):
     """
 
     def __init__(self, reduction: str = "sum_over_batch_size", name: str = "reduced_mean_squared_error") -> None:
-        super().__init__(name=name, reduction=reduction)
+        keras.losses.Loss.__init__(self, name=name, reduction=reduction)
 
     def residuals(self, y_true: Any, y_pred: Any) -> Any:
         """One residual per sample (batch,)."""
@@ -124,7 +124,7 @@ class SquareRootLoss(keras.losses.Loss):
 
     def __init__(self, loss: Any, name: str | None = None) -> None:
         self._loss = _keras_loss(loss)
-        super().__init__(name=name or f"square_root_{self._loss.name}", reduction=self._loss.reduction)
+        keras.losses.Loss.__init__(self, name=name or f"square_root_{self._loss.name}", reduction=self._loss.reduction)
 
     def residuals(self, y_true: Any, y_pred: Any) -> Any:
         """The square roots of the loss's elements (batch, ...)."""
@@ -175,8 +175,6 @@ def _keras_loss(given: Any) -> Any:
     """A loss object, made from a name or from one of Keras's functions where need be."""
     if isinstance(given, keras.losses.Loss) or callable(getattr(given, "residuals", None)):
         return given
-    if isinstance(given, dict):
-        return keras.losses.deserialize(given)
     try:
         function = keras.losses.get(given)
     except ValueError as error:
@@ -184,7 +182,8 @@ def _keras_loss(given: Any) -> Any:
     if isinstance(function, keras.losses.Loss):
         return function
     name = getattr(function, "__name__", "").replace("_", "")
-    for kind in vars(keras.losses).values():
+    public: Any = keras.losses
+    for kind in [getattr(public, entry) for entry in dir(public)]:
         if isinstance(kind, type) and issubclass(kind, keras.losses.Loss) and kind.__name__.lower() == name:
             return kind()
     return function

@@ -15,7 +15,7 @@ from graphwright.train.distribution.keras_model import one_replica, strategy_of
 from graphwright.train.levenberg_marquardt.attempts import attempt_steps, judge_step
 from graphwright.train.levenberg_marquardt.compiled_losses import CompiledLosses
 from graphwright.train.levenberg_marquardt.decisions import Decisions, Method, Problem, check_choice, decide, linear_system
-from graphwright.train.levenberg_marquardt.model_function import ModelFunction
+from graphwright.train.levenberg_marquardt.model_function import ModelFunction, first_samples
 from graphwright.train.levenberg_marquardt.model_rows import LocalBatch, ReplicatedBatch, batch_of, sample_count
 
 tf: Any = importlib.import_module("tensorflow")
@@ -110,7 +110,7 @@ class LevenbergMarquardt(tf.Module):
         krylov_iterations: int = 50,
         jit_compile: bool = False,
     ) -> None:
-        super().__init__(name="levenberg_marquardt")
+        tf.Module.__init__(self, name="levenberg_marquardt")
         check_choice("method", method, Method)
         check_choice("jacobian_mode", jacobian_mode, JacobianMode)
         positive = {"first_damping": first_damping, "largest_damping": largest_damping, "krylov_tolerance": krylov_tolerance}
@@ -189,7 +189,7 @@ class LevenbergMarquardt(tf.Module):
         """
         if self._losses is not None:
             return
-        few = tf.nest.map_structure(lambda tensor: None if tensor is None else tensor[:8], one_replica(self._strategy, data))
+        few = tf.nest.map_structure(first_samples(8), one_replica(self._strategy, data))
         if not sample_count(few[0]):
             raise ArgumentError("a batch without samples", where="argument 'x'")
         outputs = self._function.examine(few[0])
@@ -198,7 +198,7 @@ class LevenbergMarquardt(tf.Module):
         batch = batch_of(losses, few, [tf.constant(1.0, self._function.layout.dtype)] * len(losses.names), self._function.layout.dtype, 0)
         roots = losses.roots(batch.targets, tf.nest.flatten(outputs), batch.scales, self._function.layout.dtype)
         self._residuals_per_sample = int(roots.shape[1])
-        self._structure = tf.nest.map_structure(lambda _: 0, outputs)
+        self._structure = tf.nest.pack_sequence_as(outputs, range(len(losses.names)))
         self._losses = losses
 
     def packed(self, outputs: Any) -> Any:
