@@ -21,6 +21,7 @@ from graphwright.train.distribution.keras_model import repair_building, repair_f
 from graphwright.train.keras_step import build_for_training, check_trainable, is_keras_model, keras_step
 from graphwright.train.plan_cache import PlanCache, default_directory
 from graphwright.train.planning import Planned, plan_step
+from graphwright.train.signatures import signature_of, signature_of_shapes
 from graphwright.train.targets import Feed, Target, trace
 
 Progress = Callable[[float, str], None]
@@ -87,7 +88,7 @@ class OptimizedStep:
         return import_tensorflow().autograph.experimental.do_not_convert(self._run)(*args, **kwargs)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        key = _signature(args, kwargs)
+        key = signature_of(args, kwargs)
         if key not in self._planned:
             self.prepare(self._traced(args, kwargs), key, example=(args, kwargs) if _runs_now() else None)
         if key in self._unverified and _runs_now():
@@ -100,7 +101,7 @@ class OptimizedStep:
 
     def concrete_function(self, *args: Any, **kwargs: Any) -> Any:
         """The function that a call with these arguments runs; planned first when it is new, without running it."""
-        key = _signature(args, kwargs)
+        key = signature_of(args, kwargs)
         if key not in self._planned:
             self.prepare(trace(self._step, inputs=_as_inputs(args, kwargs)), key, example=None)
         planned = self._planned[key]
@@ -149,7 +150,7 @@ class OptimizedStep:
                 )
                 planned = None
         if key is None:
-            key = _signature_of_shapes(target)
+            key = signature_of_shapes(target)
         if planned is not None and self._verify and not (self._planned and meets_other_processes(target.function)):
             if example is not None:
                 planned = self._verified(planned, example)
@@ -272,7 +273,7 @@ def optimize_memory(
     if inputs is not None:
         target = trace(step, inputs=inputs)
         args, kwargs = split_inputs(inputs)
-        optimized.prepare(target, _signature(args, kwargs), example=(args, kwargs) if target.arguments is not None else None)
+        optimized.prepare(target, signature_of(args, kwargs), example=(args, kwargs) if target.arguments is not None else None)
     elif feeds is not None:
         optimized.prepare(trace(step, feeds=feeds), example=None)
     return optimized
@@ -315,7 +316,7 @@ def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds
 
         data = tf.nest.map_structure(as_tensor, inputs)
         build_for_training(model, data)
-        optimized.prepare(trace(keras_step(model, "train"), inputs=(data,)), _signature((data,), {}), example=((data,), {}))
+        optimized.prepare(trace(keras_step(model, "train"), inputs=(data,)), signature_of((data,), {}), example=((data,), {}))
     elif feeds is not None:
         optimized.prepare(trace(model, feeds=feeds), example=None)
     return model
@@ -329,41 +330,6 @@ def _as_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             remedy="give all by position, or all by name",
         )
     return dict(kwargs) if kwargs else tuple(args)
-
-
-def _signature(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """What makes two calls run the same function: shapes and dtypes of tensors, the values of everything else."""
-    tf = import_tensorflow()
-    structure = (args, dict(kwargs))
-    leaves: list[Any] = []
-    # A value per replica counts by its parts, each with its shape.
-    for leaf in tf.nest.flatten(tf.nest.map_structure(_parts, structure)):
-        shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
-        if shape is not None and dtype is not None:
-            leaves.append((tuple(shape), str(getattr(dtype, "name", dtype))))
-        else:
-            leaves.append(leaf if isinstance(leaf, int | float | bool | str | bytes | None) else id(leaf))
-    return (_replica(), tuple(kwargs), tuple(leaves))
-
-
-def _replica() -> int:
-    """Number of the replica in which `strategy.run` calls, each of which has variables of its own; 0 elsewhere."""
-    tf = import_tensorflow()
-    replica = tf.distribute.get_replica_context()
-    if replica is None or not tf.distribute.has_strategy():
-        return 0
-    number = replica.replica_id_in_sync_group
-    return int((tf.get_static_value(number) if tf.is_tensor(number) else number) or 0)
-
-
-def _parts(leaf: Any) -> Any:
-    return list(leaf.values) if isinstance(leaf, import_tensorflow().distribute.DistributedValues) else leaf
-
-
-def _signature_of_shapes(target: Target) -> Any:
-    """The key of a later call with positional tensors of the target's shapes."""
-    dtypes = [tensor.dtype.name for tensor in target.function.inputs[: len(target.shapes)]]
-    return (_replica(), (), tuple(zip(target.shapes, dtypes, strict=True)))
 
 
 def _runs_now() -> bool:

@@ -1,0 +1,44 @@
+"""What makes two calls of an optimized step run the same function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.train.targets import Target
+
+
+def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What makes two calls run the same function: shapes and dtypes of tensors, the values of everything else."""
+    tf = import_tensorflow()
+    structure = (args, dict(kwargs))
+    leaves: list[Any] = []
+    # A value per replica counts by its parts, each with its shape.
+    for leaf in tf.nest.flatten(tf.nest.map_structure(_parts, structure)):
+        shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+        if shape is not None and dtype is not None:
+            leaves.append((tuple(shape), str(getattr(dtype, "name", dtype))))
+        else:
+            leaves.append(leaf if isinstance(leaf, int | float | bool | str | bytes | None) else id(leaf))
+    return (_replica(), tuple(kwargs), tuple(leaves))
+
+
+def _replica() -> int:
+    """Number of the replica in which `strategy.run` calls, each of which has variables of its own; 0 elsewhere."""
+    tf = import_tensorflow()
+    replica = tf.distribute.get_replica_context()
+    if replica is None or not tf.distribute.has_strategy():
+        return 0
+    number = replica.replica_id_in_sync_group
+    return int((tf.get_static_value(number) if tf.is_tensor(number) else number) or 0)
+
+
+def _parts(leaf: Any) -> Any:
+    return list(leaf.values) if isinstance(leaf, import_tensorflow().distribute.DistributedValues) else leaf
+
+
+def signature_of_shapes(target: Target) -> Any:
+    """The key of a later call with positional tensors of the target's shapes."""
+    dtypes = [tensor.dtype.name for tensor in target.function.inputs[: len(target.shapes)]]
+    return (_replica(), (), tuple(zip(target.shapes, dtypes, strict=True)))
