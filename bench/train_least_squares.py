@@ -7,13 +7,14 @@
 
 **NIST**: each problem from both starts, every solver with one configuration for all: ours with its defaults; SciPy's `lm` (MINPACK) and
 `trf` with tolerances of 1e-15, parameters scaled by the Jacobian, as many evaluations as ours may use, derivatives by complex steps, so as
-exact as ours; tf-levenberg-marquardt, made for Keras models, with the curve as a model of its own and its defaults, in double precision,
-up to 200 steps. Digits are those of the worst parameter against the certified values. *Wrong* counts fits that are said to have converged
-with fewer than 4 digits. Times are of one fit after the first (tracing and compiling is a column of its own), solvers in turns; of
-tf-levenberg-marquardt, which runs eagerly and traces anew for each model, the median step times the number of steps.
+exact as ours; the same two as they come, by finite differences; tf-levenberg-marquardt, made for Keras models, with the curve as a model
+of its own and its defaults, in double precision, up to 200 steps. Digits are those of the worst parameter against the certified values.
+*Wrong* counts fits that are said to have converged with fewer than 4 digits. Times are of one fit after the first (tracing and compiling is
+a column of its own), solvers in turns; of tf-levenberg-marquardt, which runs eagerly and traces anew for each model, the median step times
+the number of steps.
 
 That package comes by `pip install --no-deps tf-levenberg-marquardt==1.0.3`: it asks for the distribution `tensorflow`, which pip would
-install over `tensorflow-cpu`. Where it is missing, its rows are.
+install over `tensorflow-cpu`. Where it is missing, so are its rows.
 
 **Memory**: peaks by `graphwright.measure`, each in a fresh process.
 """
@@ -90,7 +91,9 @@ def ours(problem: Problem, *, jit_compile: bool) -> Callable[[np.ndarray], Outco
     return fit
 
 
-def scipy_solver(problem: Problem, method: str) -> Callable[[np.ndarray], Outcome]:
+def scipy_solver(problem: Problem, method: str, *, defaults: bool = False) -> Callable[[np.ndarray], Outcome]:
+    exact = {"x_scale": "jac", "xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15, "max_nfev": 3 * ITERATIONS}
+
     def residuals(b: np.ndarray) -> np.ndarray:
         return problem.residuals(b, problem.x, problem.y)
 
@@ -100,9 +103,8 @@ def scipy_solver(problem: Problem, method: str) -> Callable[[np.ndarray], Outcom
 
     def fit(start: np.ndarray) -> Outcome:
         try:
-            found = scipy.optimize.least_squares(
-                residuals, start, jacobian, method=method, x_scale="jac", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=3 * ITERATIONS
-            )
+            given: dict[str, Any] = {} if defaults else exact | {"jac": jacobian}
+            found = scipy.optimize.least_squares(residuals, start, method=method, **given)
         except ValueError as error:  # residuals that are not finite end it
             return np.full(len(start), np.nan), False, str(error), 0, 0
         return found.x, bool(found.success), found.message, int(found.njev or 0), int(found.nfev)
@@ -156,7 +158,7 @@ def tf_levenberg_marquardt(problem: Problem) -> Callable[[np.ndarray], tuple[flo
     return fit
 
 
-SOLVERS = ("ours", "ours, XLA", "scipy lm", "scipy trf", PACKAGE)
+SOLVERS = ("ours", "ours, XLA", "scipy lm", "scipy trf", "scipy lm, defaults", "scipy trf, defaults", PACKAGE)
 
 
 def run_nist(
@@ -170,7 +172,10 @@ def run_nist(
         turns: dict[str, Callable[[np.ndarray], Outcome]] = {"ours": ours(problem, jit_compile=False)}
         if "ours, XLA" in solvers:
             turns["ours, XLA"] = ours(problem, jit_compile=True)
-        turns |= {f"scipy {method}": scipy_solver(problem, method) for method in ("lm", "trf") if f"scipy {method}" in solvers}
+        for method in ("lm", "trf"):
+            for name, defaults in ((f"scipy {method}", False), (f"scipy {method}, defaults", True)):
+                if name in solvers:
+                    turns[name] = scipy_solver(problem, method, defaults=defaults)
         package = tf_levenberg_marquardt(problem) if PACKAGE in solvers else None
         for number, start in enumerate(problem.starts, 1):
             times: dict[str, list[float]] = {name: [] for name in turns}
