@@ -189,8 +189,7 @@ def _reversible_layers(target: Any) -> list[Any]:
 
 def _copied(layer: Any, dtype: str, x: Any) -> Any:
     try:
-        kind: Any = type(layer)
-        copy: Any = kind.from_config(layer.get_config())
+        copy: Any = layer.__class__.from_config(layer.get_config())
     except Exception as error:
         raise ArgumentError(
             f"layer {layer.name!r} cannot be copied: {error}",

@@ -56,11 +56,11 @@ class RecomputedLayer(StreamLayer):
 
     def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
         """What the layer says."""
-        result = self.layer(tuple(keras.KerasTensor(tuple(shape), self.stream_dtype) for shape in shapes))
-        if not isinstance(result, list | tuple) or len(result) != 2:  # pyright: ignore[reportUnknownArgumentType]
+        result: Any = self.layer(tuple(keras.KerasTensor(tuple(shape), self.stream_dtype) for shape in shapes))
+        is_pair: bool = isinstance(result, list | tuple) and len(result) == 2  # pyright: ignore[reportUnknownArgumentType]
+        if not is_pair:
             raise ArgumentError("it does not give a pair of tensors", where=self._function.where, remedy="return two tensors")
-        first, second = result  # pyright: ignore[reportUnknownVariableType]
-        return tuple(first.shape), tuple(second.shape)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        return tuple(result[0].shape), tuple(result[1].shape)
 
     def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:
         """Call it."""

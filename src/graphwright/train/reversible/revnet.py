@@ -227,12 +227,14 @@ def _units_that_fit(units: Sequence[int], sizes: Sequence[float], bottleneck: bo
 
 def _reversible(name: str, input_shape: Shape, classes: int, options: dict[str, Any]) -> Any:
     plan = _REVNETS[name]
-    return revnet(plan.units, plan.widths, **(plan.arguments() | {"input_shape": input_shape, "classes": classes, "name": name} | options))
+    given: dict[str, Any] = {"input_shape": input_shape, "classes": classes, "name": name, **options}
+    return revnet(plan.units, plan.widths, **(plan.arguments() | given))
 
 
 def _plain(name: str, input_shape: Shape, classes: int, options: dict[str, Any]) -> Any:
     plan = _RESNETS[name]
-    return resnet(plan.units, plan.widths, **(plan.arguments() | {"input_shape": input_shape, "classes": classes, "name": name} | options))
+    given: dict[str, Any] = {"input_shape": input_shape, "classes": classes, "name": name, **options}
+    return resnet(plan.units, plan.widths, **(plan.arguments() | given))
 
 
 def _stem(images: Any, filters: int, large_images: bool) -> Any:
