@@ -24,6 +24,9 @@ class GraphwrightError(Exception):
       remedy: give a positive number
     """
 
+    ag_pass_through = True
+    """AutoGraph lets it through a `tf.function` that is being traced, instead of an error of its own without what this one carries."""
+
     def __init__(self, what: str, *, where: str = "", cause: str = "", remedy: str = "") -> None:
         self.what = what
         self.where = where

@@ -77,6 +77,16 @@ def test_a_budget_that_cannot_be_kept(graph: Any) -> None:
     assert gw.gradients(graph.get_tensor_by_name("y:0"), graph.get_tensor_by_name("x:0"), checkpoints=smallest, time_limit_s=0.2)
 
 
+def test_errors_keep_their_type_inside_a_function() -> None:
+    @tf.function
+    def slope(x: Any) -> Any:
+        return gw.gradients(tf.reduce_sum(tf.tanh(tf.sin(x))), x, checkpoints="1KiB", time_limit_s=0.1)
+
+    with pytest.raises(gw.InfeasibleError) as raised:
+        slope(tf.ones((64, 64)))
+    assert raised.value.smallest_budget_bytes > 1024
+
+
 def test_an_unknown_argument(graph: Any) -> None:
     with pytest.raises(gw.ArgumentError, match=r"unknown argument 'gate'[^$]*tf.gradients takes name"):
         gw.gradients_memory(graph.get_tensor_by_name("y:0"), graph.get_tensor_by_name("x:0"), gate=True)
