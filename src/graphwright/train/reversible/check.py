@@ -7,6 +7,7 @@ the dtype of the streams; later ones add to it, and functions that stretch what 
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -211,4 +212,5 @@ def _double(tensor: Any) -> Any:
 
 
 def _rms(array: Any) -> float:
-    return float(np.sqrt(np.mean(np.square(array))))
+    mean: Any = np.mean(np.square(array))
+    return math.sqrt(mean)

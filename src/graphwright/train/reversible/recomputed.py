@@ -57,10 +57,10 @@ class RecomputedLayer(StreamLayer):
     def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
         """What the layer says."""
         result: Any = self.layer(tuple(keras.KerasTensor(tuple(shape), self.stream_dtype) for shape in shapes))
-        is_pair: bool = isinstance(result, list | tuple) and len(result) == 2  # pyright: ignore[reportUnknownArgumentType]
-        if not is_pair:
+        both = keras.tree.flatten(result)
+        if len(both) != 2:
             raise ArgumentError("it does not give a pair of tensors", where=self._function.where, remedy="return two tensors")
-        return tuple(result[0].shape), tuple(result[1].shape)
+        return tuple(both[0].shape), tuple(both[1].shape)
 
     def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:
         """Call it."""
