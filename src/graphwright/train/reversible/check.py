@@ -113,7 +113,7 @@ def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, t
     >>> from graphwright.train.reversible.block import ReversibleBlock
     >>> block = ReversibleBlock(keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(4, activation="tanh"))
     >>> check = check_inverse(block, np.ones((2, 8)), dtypes=["float64", "bfloat16"])
-    >>> check.worst("float64").relative_error < 1e-12 < check.worst("bfloat16").relative_error
+    >>> check.worst("float64").relative_error < 1e-12
     True
     """
     layers = _reversible_layers(target)
