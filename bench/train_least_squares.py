@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -330,8 +331,9 @@ def summary_table(fits: Sequence[Fit]) -> str:
         counts = [sum(fit.start == start for fit in own) for start in (1, 2)]
         wrong = sum(fit.converged and fit.digits < WRONG for fit in own)
         cells = [f"{good[0]} of {counts[0]}", f"{good[1]} of {counts[1]}", str(wrong)]
-        cells.append(f"{statistics.median([fit.iterations for fit in own if fit.iterations]):.0f}")
-        cells.append(f"{statistics.median([fit.step_ratio for fit in own if fit.step_ratio is not None]):.2f}")
+        counted = [fit for fit in own if fit.iterations]  # MINPACK does not count them where it differentiates itself
+        cells.append(f"{statistics.median([fit.iterations for fit in counted]):.0f}" if counted else "-")
+        cells.append(f"{statistics.median([fit.step_ratio or math.nan for fit in counted]):.2f}" if counted else "-")
         cells.append("-" if solver == PACKAGE else f"{statistics.median([fit.prepare_s for fit in own if fit.start == 1]):.2f} s")
         lines.append(f"| {solver} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -340,13 +342,13 @@ def summary_table(fits: Sequence[Fit]) -> str:
 def memory_table(peaks: Sequence[Peak]) -> str:
     """One line per case."""
     lines = [
-        "| method | parameters | residuals | at a time | Jacobian, MiB | n by n matrix, MiB | peak, MiB | cost, after 2 steps |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| method | parameters | residuals | at a time | Jacobian, MiB | n by n matrix, MiB | peak, MiB |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for peak in peaks:
         sizes = [f"{size / MIB:,.1f}" for size in (peak.jacobian_bytes, peak.square_bytes, peak.peak_bytes)]
         cells = [peak.method, f"{peak.parameters:,}", f"{peak.residuals:,}", str(peak.chunk_size or "all"), *sizes]
-        lines.append("| " + " | ".join([*cells, f"{peak.cost_after / peak.cost_before:.3f} of the first"]) + " |")
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
