@@ -13,5 +13,6 @@
 | `damping` | damping by gain ratio, Marquardt's scaling |
 | `loop` | one damped step, and the loop around it |
 | `stopping` | when to stop, and what may be claimed then |
+| `arguments` | what a fit is told, checked |
 | `covariance`, `result` | what is known about the solution |
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,15 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from graphwright.errors import ArgumentError
+from graphwright.train.damped_least_squares.arguments import (
+    Bounds,
+    as_data,
+    bound_vectors,
+    check_choice,
+    check_positive,
+    check_start,
+    start_error,
+)
 from graphwright.train.damped_least_squares.jacobians import JacobianMode
 from graphwright.train.damped_least_squares.linear_systems import (
     CgSystem,
@@ -32,7 +40,6 @@ from graphwright.train.damped_least_squares.stopping import Status, tolerances_f
 tf: Any = importlib.import_module("tensorflow")
 
 Method = Literal["auto", "qr", "cholesky", "dual", "cg", "lsmr"]
-Bounds = tuple[Any, Any]
 
 QR_PARAMETERS = 200
 """Most parameters that `"auto"` gives to QR."""
@@ -189,13 +196,13 @@ class LeastSquares:
         krylov_iterations: int = 200,
         jit_compile: bool = False,
     ) -> None:
-        _check_choice("method", method, get_args(Method))
-        _check_choice("jacobian_mode", jacobian_mode, get_args(JacobianMode))
-        _check_positive("first_damping", first_damping)
-        _check_positive("krylov_tolerance", krylov_tolerance)
-        _check_positive("krylov_iterations", krylov_iterations)
+        check_choice("method", method, get_args(Method))
+        check_choice("jacobian_mode", jacobian_mode, get_args(JacobianMode))
+        check_positive("first_damping", first_damping)
+        check_positive("krylov_tolerance", krylov_tolerance)
+        check_positive("krylov_iterations", krylov_iterations)
         if chunk_size is not None:
-            _check_positive("chunk_size", chunk_size)
+            check_positive("chunk_size", chunk_size)
         if geodesic and method in ("dual", "cg", "lsmr"):
             raise ArgumentError(f"geodesic acceleration with {method}", where="argument 'geodesic'", remedy='it needs "qr" or "cholesky"')
         if geodesic and bounds is not None:
@@ -249,9 +256,9 @@ class LeastSquares:
     def _prepare(self, params: Any, data: tuple[Any, ...]) -> tuple[ParameterLayout, _Compiled, tuple[Any, tuple[Any, ...]]]:
         """The fit traced for these shapes, and its arguments: the start as a vector, and the data."""
         layout, start = flatten_parameters(params)
-        tensors = tf.nest.map_structure(partial(_as_data, dtype=layout.dtype), data)
-        bounds = _bounds(self._bounds, layout)
-        _check_start(start, bounds, layout)
+        tensors = tf.nest.map_structure(partial(as_data, dtype=layout.dtype), data)
+        bounds = bound_vectors(self._bounds, layout)
+        check_start(start, bounds, layout)
         key = repr(layout), repr(tf.nest.map_structure(spec_of, tensors))
         if key not in self._compiled:
             self._compiled[key] = self._compile(layout, bounds, tensors)
@@ -326,7 +333,7 @@ class LeastSquares:
     ) -> LeastSquaresResult:
         status = Status.of_code(int(found.status))
         if status is Status.NOT_FINITE:
-            raise _start_error(layout, self._residuals, start, data)
+            raise start_error(layout, self._residuals, start, data)
         offset, iterations = float(found.offset), int(found.iterations)
         flat = [layout.element_name(int(i)) for i in np.flatnonzero(found.flat.numpy())] if status is Status.FLAT else []
         return LeastSquaresResult(
@@ -376,89 +383,3 @@ def choose_method(parameters: int, residuals: int, itemsize: int, *, chunked: bo
         return "cholesky", f"the Gram matrix of {parameters} parameters fits into memory"
     large = f"matrices of {parameters} parameters and {residuals} residuals are larger than {DENSE_BYTES >> 20} MiB"
     return ("cg" if chunked else "lsmr"), large
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ArgumentError(f"{name}={value!r}", where=f"argument {name!r}", remedy=f"one of {', '.join(choices)}")
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise ArgumentError(f"{name}={value}", where=f"argument {name!r}", remedy="give a positive number")
-
-
-def _as_data(value: Any, dtype: Any) -> Any:
-    """A tensor; numbers without a type of their own take that of the parameters."""
-    if hasattr(value, "dtype"):
-        return tf.convert_to_tensor(value)
-    found = np.asarray(value)
-    return tf.convert_to_tensor(found, dtype if found.dtype.kind == "f" else None)
-
-
-def _bounds(bounds: Bounds | None, layout: ParameterLayout) -> tuple[Any, Any] | None:
-    """Lower and upper bounds as vectors, None where there are none."""
-    if bounds is None:
-        return None
-    sides: list[Any] = []
-    for name, side, missing in (("lower", bounds[0], -np.inf), ("upper", bounds[1], np.inf)):
-        leaves = tf.nest.flatten(missing if side is None else side)
-        if len(leaves) == 1 and len(layout.shapes) > 1 and np.ndim(leaves[0]) == 0:
-            leaves = leaves * len(layout.shapes)
-        if len(leaves) == layout.size and len(layout.shapes) == 1:
-            leaves = [np.asarray(leaves)]  # a list of numbers for one vector
-        if len(leaves) != len(layout.shapes):
-            raise ArgumentError(
-                f"{name} bounds for {len(leaves)} tensors, parameters of {len(layout.shapes)}",
-                where="argument 'bounds'",
-                remedy="give a number, or a structure like the parameters",
-            )
-        parts = [
-            np.broadcast_to(np.asarray(leaf, layout.dtype.as_numpy_dtype), shape) for leaf, shape in zip(leaves, layout.shapes, strict=True)
-        ]
-        sides.append(np.concatenate([np.reshape(part, -1) for part in parts]))
-    lower, upper = sides
-    wrong = np.flatnonzero(~(lower < upper))
-    if len(wrong):
-        i = int(wrong[0])
-        raise ArgumentError(
-            f"bounds {lower[i]} and {upper[i]} of {layout.element_name(i)}", where="argument 'bounds'", remedy="lower ones below upper ones"
-        )
-    if np.isinf(lower).all() and np.isinf(upper).all():
-        return None
-    return tf.constant(lower), tf.constant(upper)
-
-
-def _check_start(start: Any, bounds: tuple[Any, Any] | None, layout: ParameterLayout) -> None:
-    values = start.numpy()
-    if not np.isfinite(values).all():
-        i = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise ArgumentError(f"{layout.element_name(i)} is {values[i]}", where="argument 'params'", remedy="start from finite parameters")
-    if bounds is None:
-        return
-    outside = np.flatnonzero((values < bounds[0].numpy()) | (values > bounds[1].numpy()))
-    if len(outside):
-        i = int(outside[0])
-        raise ArgumentError(
-            f"{layout.element_name(i)} is {values[i]}, outside its bounds {bounds[0].numpy()[i]} and {bounds[1].numpy()[i]}",
-            where="argument 'params'",
-            remedy="start within the bounds",
-        )
-
-
-def _start_error(layout: ParameterLayout, residuals: Callable[..., Any], start: Any, data: tuple[Any, ...]) -> ArgumentError:
-    """Which residuals are not finite at the start."""
-    values = np.concatenate([np.reshape(part, -1) for part in tf.nest.flatten(residuals(layout.pack(layout.split(start)), *data))])
-    wrong = np.flatnonzero(~np.isfinite(values))
-    if not len(wrong):
-        return ArgumentError(
-            "the Jacobian is not finite at the start",
-            where="argument 'residuals'",
-            cause="a derivative that is infinite there, such as that of a root at zero",
-            remedy="start elsewhere",
-        )
-    return ArgumentError(
-        f"{len(wrong)} of {len(values)} residuals are not finite at the start, such as number {wrong[0]}: {values[wrong[0]]}",
-        where="argument 'residuals'",
-        remedy="start where the model can be evaluated",
-    )

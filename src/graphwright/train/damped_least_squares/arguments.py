@@ -1,0 +1,107 @@
+"""What a fit is told: arguments checked, bounds as vectors, data as tensors."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphwright.errors import ArgumentError
+from graphwright.train.damped_least_squares.parameters import ParameterLayout
+
+tf: Any = importlib.import_module("tensorflow")
+
+Bounds = tuple[Any, Any]
+"""Lower and upper ones: numbers, or structures like the parameters."""
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise where the value is none of the choices."""
+    if value not in choices:
+        raise ArgumentError(f"{name}={value!r}", where=f"argument {name!r}", remedy=f"one of {', '.join(choices)}")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise where the value is not a positive number."""
+    if not (math.isfinite(value) and value > 0):
+        raise ArgumentError(f"{name}={value}", where=f"argument {name!r}", remedy="give a positive number")
+
+
+def as_data(value: Any, dtype: Any) -> Any:
+    """A tensor; numbers without a type of their own take that of the parameters."""
+    if hasattr(value, "dtype"):
+        return tf.convert_to_tensor(value)
+    found = np.asarray(value)
+    return tf.convert_to_tensor(found, dtype if found.dtype.kind == "f" else None)
+
+
+def bound_vectors(bounds: Bounds | None, layout: ParameterLayout) -> tuple[Any, Any] | None:
+    """Lower and upper bounds as vectors, None where there are none."""
+    if bounds is None:
+        return None
+    sides: list[Any] = []
+    for name, side, missing in (("lower", bounds[0], -np.inf), ("upper", bounds[1], np.inf)):
+        leaves = tf.nest.flatten(missing if side is None else side)
+        if len(leaves) == 1 and len(layout.shapes) > 1 and np.ndim(leaves[0]) == 0:
+            leaves = leaves * len(layout.shapes)
+        if len(leaves) == layout.size and len(layout.shapes) == 1:
+            leaves = [np.asarray(leaves)]  # a list of numbers for one vector
+        if len(leaves) != len(layout.shapes):
+            raise ArgumentError(
+                f"{name} bounds for {len(leaves)} tensors, parameters of {len(layout.shapes)}",
+                where="argument 'bounds'",
+                remedy="give a number, or a structure like the parameters",
+            )
+        parts = [
+            np.broadcast_to(np.asarray(leaf, layout.dtype.as_numpy_dtype), shape) for leaf, shape in zip(leaves, layout.shapes, strict=True)
+        ]
+        sides.append(np.concatenate([np.reshape(part, -1) for part in parts]))
+    lower, upper = sides
+    wrong = np.flatnonzero(~(lower < upper))
+    if len(wrong):
+        i = int(wrong[0])
+        raise ArgumentError(
+            f"bounds {lower[i]} and {upper[i]} of {layout.element_name(i)}", where="argument 'bounds'", remedy="lower ones below upper ones"
+        )
+    if np.isinf(lower).all() and np.isinf(upper).all():
+        return None
+    return tf.constant(lower), tf.constant(upper)
+
+
+def check_start(start: Any, bounds: tuple[Any, Any] | None, layout: ParameterLayout) -> None:
+    """Raise where the start is not finite, or out of bounds."""
+    values = start.numpy()
+    if not np.isfinite(values).all():
+        i = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise ArgumentError(f"{layout.element_name(i)} is {values[i]}", where="argument 'params'", remedy="start from finite parameters")
+    if bounds is None:
+        return
+    outside = np.flatnonzero((values < bounds[0].numpy()) | (values > bounds[1].numpy()))
+    if len(outside):
+        i = int(outside[0])
+        raise ArgumentError(
+            f"{layout.element_name(i)} is {values[i]}, outside its bounds {bounds[0].numpy()[i]} and {bounds[1].numpy()[i]}",
+            where="argument 'params'",
+            remedy="start within the bounds",
+        )
+
+
+def start_error(layout: ParameterLayout, residuals: Callable[..., Any], start: Any, data: tuple[Any, ...]) -> ArgumentError:
+    """Which residuals are not finite at the start."""
+    values = np.concatenate([np.reshape(part, -1) for part in tf.nest.flatten(residuals(layout.pack(layout.split(start)), *data))])
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if not len(wrong):
+        return ArgumentError(
+            "the Jacobian is not finite at the start",
+            where="argument 'residuals'",
+            cause="a derivative that is infinite there, such as that of a root at zero",
+            remedy="start elsewhere",
+        )
+    return ArgumentError(
+        f"{len(wrong)} of {len(values)} residuals are not finite at the start, such as number {wrong[0]}: {values[wrong[0]]}",
+        where="argument 'residuals'",
+        remedy="start where the model can be evaluated",
+    )
