@@ -57,7 +57,8 @@ def split_function(
         for external, value in zip(binding.captures, graph.inputs[binding.argument_count :], strict=True)
         if value not in given
     ]
-    results, gradients = graph.outputs[:result_count], graph.outputs[result_count:]
+    outputs = [_without_barrier(value) for value in graph.outputs]
+    results, gradients = outputs[:result_count], outputs[result_count:]
     behind = forward_reachable(value.producer for value in seeds)
     effects = [node for node in graph.control_outputs if node not in behind]
     roots = [value.producer for value in results] + effects + [graph[n] for n in early if n in graph]
@@ -94,6 +95,12 @@ def split_function(
         name=f"{name}_backward",
     )
     return Split(forward, backward, needed, sum(value.nbytes or 0 for value in residuals), len(residuals))
+
+
+def _without_barrier(value: Value) -> Value:
+    """What a function returns, before the Identity with which TensorFlow makes every result wait for all effects, those of both parts."""
+    node = value.producer
+    return node.inputs[0] if node.op_type == "Identity" and node.control_inputs else value
 
 
 def _crossing(graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node], gradients: Sequence[Value]) -> list[Value]:
