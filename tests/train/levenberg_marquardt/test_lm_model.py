@@ -48,6 +48,7 @@ def test_fit_with_all_that_keras_has(tmp_path: Path) -> None:
         assert loaded.predict(X, verbose=0) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_subclassed_model_of_a_dataset_with_steps_per_epoch() -> None:
     class Own(keras.Model):
         def __init__(self) -> None:
@@ -65,6 +66,7 @@ def test_a_subclassed_model_of_a_dataset_with_steps_per_epoch() -> None:
     assert [decision.samples for decision in model.decisions] == [40, 10]
 
 
+@pytest.mark.slow
 def test_several_inputs_and_outputs() -> None:
     keras.utils.set_random_seed(1)
     inputs = {"a": keras.Input((1,), name="a"), "b": keras.Input((1,), name="b")}

@@ -48,6 +48,7 @@ def test_a_linear_model_is_solved_in_one_step() -> None:
     assert np.vstack([kernel, bias[np.newaxis]]) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_methods_modes_and_chunks_make_the_same_step() -> None:
     expected = one_step(method="qr")
     variants: list[dict[str, Any]] = [
@@ -59,11 +60,18 @@ def test_methods_modes_and_chunks_make_the_same_step() -> None:
         assert one_step(**options) == pytest.approx(expected, abs=1e-9), options
 
 
+def test_chunks_make_the_same_step() -> None:
+    expected = one_step(method="qr")
+    assert one_step(method="cholesky", chunk_size=5) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.slow
 def test_matrix_free_steps_lower_the_loss() -> None:
     for method in ("cg", "lsmr"):
         one_step(method=method, krylov_tolerance=1e-6)
 
 
+@pytest.mark.slow
 def test_a_weight_of_two_is_a_sample_twice() -> None:
     weights = np.ones(23)
     weights[3] = 2.0

@@ -160,7 +160,8 @@ def output_loss(given: Any) -> OutputLoss:
         keras.losses.SparseCategoricalCrossentropy: _Softmax,
         keras.losses.BinaryCrossentropy: _Sigmoid,
     }
-    make = kinds.get(type(loss))
+    kind: Any = type(loss)
+    make = kinds.get(kind)
     if make is None:
         raise UnsupportedError(
             f"the loss {getattr(loss, 'name', None) or getattr(loss, '__name__', None) or loss!r}",
