@@ -160,8 +160,7 @@ def output_loss(given: Any) -> OutputLoss:
         keras.losses.SparseCategoricalCrossentropy: _Softmax,
         keras.losses.BinaryCrossentropy: _Sigmoid,
     }
-    kind: Any = type(loss)
-    make = kinds.get(kind)
+    make = kinds.get(loss.__class__)
     if make is None:
         raise UnsupportedError(
             f"the loss {getattr(loss, 'name', None) or getattr(loss, '__name__', None) or loss!r}",
