@@ -232,7 +232,7 @@ def _run_models(options: argparse.Namespace, path: Path) -> int:
         command = [sys.executable, "-m", "bench.accuracy", "--child", "--models", name, "--json", str(path)]
         command += ["--size", options.size]
         command += ["--batches", *map(str, options.batches)] if options.batches else []
-        command += [f"--{flag}" for flag in ("quick", "again") if getattr(options, flag)]
+        command += [f"--{flag}" for flag in ("quick", "again", "flops") if getattr(options, flag)]
         died += subprocess.run(command, check=False).returncode != 0
     return died
 

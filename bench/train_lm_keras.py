@@ -35,7 +35,7 @@ PROBLEMS = {
 LARGE = {
     "streamed Gram matrix, 9,985 parameters, batch 64": (64, 2),
     "streamed Gram matrix, 9,985 parameters, batch 256": (256, 2),
-    "matrix-free, 1,001,070 parameters": (256, 4),
+    "matrix-free, 1,001,070 parameters": (512, 6),
 }
 
 

@@ -146,7 +146,7 @@ def output_loss(given: Any) -> OutputLoss:
         UnsupportedError: a loss without a known positive Hessian.
 
     >>> output_loss("mse").name, output_loss(keras.losses.Huber(2.0)).name
-    ('mean_squared_error', 'huber')
+    ('mean_squared_error', 'huber_loss')
     """
     loss = _keras_loss(given)
     if callable(getattr(loss, "residuals", None)):
