@@ -26,6 +26,7 @@ tf: Any = importlib.import_module("tensorflow")
 _ONEDNN_PREFIXES = ("_MklNative", "_Mkl")
 _WITH_BIAS = "WithBias"
 _PASSES_ON = frozenset({"Enter", "Merge", "Exit", "NextIteration"})
+_ATTEMPTS = 3
 
 
 def executed_graph(step: Step, *, like: Graph, grappler: bool = True, shapes: dict[str, Shape] | None = None) -> Graph:
@@ -56,8 +57,13 @@ def executed_graph(step: Step, *, like: Graph, grappler: bool = True, shapes: di
     >>> [node.op_type for node in graph.nodes if node.op_type.startswith("_Fused")]
     ['_FusedMatMul']
     """
-    with collected_graphs() as graphs:
-        _call_cancelled(step, grappler=grappler and not step.grappler_disabled)
+    graphs: list[bytes] = []
+    for _ in range(_ATTEMPTS):  # a function that another thread calls at the same time can take the place of the record
+        with collected_graphs() as found:
+            _call_cancelled(step, grappler=grappler and not step.grappler_disabled)
+        graphs += found
+        if _records_like(graphs, like):
+            break
     return read_executed_graph(graphs, like=like, shapes=shapes)
 
 
@@ -68,9 +74,7 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
         graphs: what `collected_graphs` gave, in this process or another one.
         like, shapes, and what it raises: see `executed_graph`.
     """
-    records = [_function_graphs().FromString(data) for data in graphs]
-    # Other threads (an input pipeline's) may have called functions of their own meanwhile.
-    records = [record for record in records if record.partition_graphs and _takes_inputs_of(record.pre_optimization_graph, like)]
+    records = _records_like(graphs, like)
     if not records:
         raise UnsupportedError("TensorFlow hands out no graph", where=f"step {like.name!r}", remedy="ask for order='traced'")
     record = max(records, key=lambda r: len(r.pre_optimization_graph.node))
@@ -100,10 +104,16 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
     return graph
 
 
+def _records_like(graphs: Sequence[bytes], like: Graph) -> list[Any]:
+    """Of TensorFlow's records those of this step: other threads (an input pipeline's) may have called functions of their own meanwhile."""
+    records = [_function_graphs().FromString(data) for data in graphs]
+    return [record for record in records if record.partition_graphs and _takes_inputs_of(record.pre_optimization_graph, like)]
+
+
 def _takes_inputs_of(graph_def: Any, like: Graph) -> bool:
-    """Whether the arguments of a recorded graph are inputs of this one."""
-    arguments = [(node.attr["index"].i, node.attr["T"].type) for node in graph_def.node if node.op == "_Arg"]
-    return all(k < len(like.inputs) and dtype == like.inputs[k].dtype.number for k, dtype in arguments)
+    """Whether a recorded graph has the arguments of this one: as many, of the same types."""
+    arguments = sorted((node.attr["index"].i, node.attr["T"].type) for node in graph_def.node if node.op == "_Arg")
+    return arguments == [(k, value.dtype.number) for k, value in enumerate(like.inputs)]
 
 
 def plain_op_type(op_type: str) -> str:
@@ -233,6 +243,8 @@ def collected_graphs() -> Generator[list[bytes]]:
     _ = one + one  # what it needs is made before the collection starts
     context.enable_graph_collection()
     try:
+        _ = one + one
+        context.export_run_metadata()  # drops what a block left that raised before its records were fetched
         yield graphs
         _ = one + one  # the record is written when a call succeeds
         graphs += [graph.SerializeToString() for graph in context.export_run_metadata().function_graphs]

@@ -20,7 +20,9 @@ residuals = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=9).map(np.array)
 def test_the_cost_is_that_of_scipy(name, values, scale):
     # SciPy evaluates its cost at the start, and with no step allowed to matter returns it.
     fit = scipy.optimize.least_squares(lambda _: values, [0.0], loss=name, f_scale=scale, jac=lambda _: np.zeros((len(values), 1)))
-    assert float(RobustLoss(name, scale).cost(tf.constant(values))) == pytest.approx(fit.cost, rel=1e-12, abs=1e-300)
+    # SciPy's soft_l1 is 2 (sqrt(1 + z) - 1), which loses what lies below the last bit of 1; a huber of tiny residuals is exact.
+    cancelled = 4 * np.finfo(float).eps * scale**2 * len(values) if name == "soft_l1" else 1e-300
+    assert float(RobustLoss(name, scale).cost(tf.constant(values))) == pytest.approx(fit.cost, rel=1e-12, abs=cancelled)
 
 
 @pytest.mark.parametrize("name", NAMES)
