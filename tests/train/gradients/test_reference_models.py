@@ -17,9 +17,11 @@ from tests.train.gradients.sessions import assert_equal, recomputed
 
 @pytest.fixture
 def _doubles() -> Generator[None]:
-    keras.config.set_floatx("float64")
-    yield
-    keras.config.set_floatx("float32")
+    for dtype in ("float64", "float32"):  # the policy of layers is made from floatx once, when the first layer is
+        keras.config.set_floatx(dtype)
+        keras.config.set_dtype_policy(dtype)
+        if dtype == "float64":
+            yield
 
 
 def _some_tensors(graph: Any) -> list[Any]:

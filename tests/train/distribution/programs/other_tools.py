@@ -105,7 +105,7 @@ def reversible() -> dict[str, Any]:
 def levenberg_marquardt() -> dict[str, Any]:
     """`fit` of an `LMModel`: the sums over samples are reduced over replicas, so the steps are those of one device."""
 
-    keras.config.set_floatx("float64")  # in float32 the last bits decide which steps are taken
+    keras.config.set_dtype_policy("float64")  # in float32 the last bits decide which steps are taken
 
     def make() -> Any:
         model = gw.train.LMModel(keras.Sequential([keras.Input((16,)), keras.layers.Dense(6, "tanh"), keras.layers.Dense(1)]))
@@ -115,7 +115,7 @@ def levenberg_marquardt() -> dict[str, Any]:
     try:
         return {"together": _fit(_strategy(), make), "alone": _fit(tf.distribute.get_strategy(), make)}
     finally:
-        keras.config.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
 
 
 def main(checks: list[str]) -> None:
