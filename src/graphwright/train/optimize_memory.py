@@ -17,7 +17,7 @@ from graphwright.run.callables import split_inputs
 from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.train.distribution.keras_model import repair_building, repair_for_workers, spans_workers, steps_of, strategy_of
+from graphwright.train.distribution.keras_model import repair_building, repair_for_workers, spans_workers, steps_of, strategy_of, take_over
 from graphwright.train.keras_step import build_for_training, check_trainable, is_keras_model, keras_step
 from graphwright.train.plan_cache import PlanCache, default_directory
 from graphwright.train.planning import Planned, plan_step
@@ -295,14 +295,7 @@ def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds
     def train_function(iterator: Any) -> Any:
         return steps_of(model, iterator, train_step)
 
-    def make_train_function(force: bool = False) -> Any:
-        if model.train_function is None or force:
-            model.train_function = train_function
-        return model.train_function
-
-    # `compile` sets `train_function` to None and `fit` asks `make_train_function` for it, so both stay in charge.
-    model.make_train_function = make_train_function
-    model.train_function = None
+    take_over(model, "train", train_function)
     if strategy is not None:
         repair_building(model, strategy)
     if spans_workers(strategy):

@@ -8,7 +8,7 @@ scalars, are averaged along an axis that they do not have. Here both are done ri
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from graphwright.errors import UnsupportedError
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -95,13 +95,23 @@ def repair_for_workers(model: Any, strategy: Any) -> None:
     def test_function(iterator: Any) -> Any:
         return steps_of(model, iterator, test_step)
 
-    def make_test_function(force: bool = False) -> Any:
-        if model.test_function is None or force:
-            model.test_function = test_function
-        return model.test_function
+    take_over(model, "test", test_function)
 
-    model.make_test_function = make_test_function
-    model.test_function = None
+
+def take_over(model: Any, kind: Literal["train", "test"], function: Callable[[Any], Any]) -> None:
+    """Let a model run this function in place of its own.
+
+    `compile` sets `train_function` to None and `fit` asks `make_train_function` for it, so both stay in charge.
+    """
+    name = f"{kind}_function"
+
+    def make_function(force: bool = False) -> Any:
+        if getattr(model, name) is None or force:
+            setattr(model, name, function)
+        return getattr(model, name)
+
+    setattr(model, f"make_{name}", make_function)
+    setattr(model, name, None)
 
 
 def steps_of(model: Any, iterator: Any, step: Callable[[Any], Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.train.damped_least_squares.jacobians import JacobianMode, cheapest_mode
@@ -17,9 +17,7 @@ from graphwright.train.damped_least_squares.linear_systems import (
     MethodName,
     QrSystem,
 )
-from graphwright.train.damped_least_squares.solve import choose_method
-
-Method = Literal["auto", "qr", "cholesky", "dual", "cg", "lsmr"]
+from graphwright.train.damped_least_squares.solve import Method, choose_method
 
 JACOBIAN_BYTES = 2**23
 """Jacobian that is in memory at a time, where the chunk size is left open."""

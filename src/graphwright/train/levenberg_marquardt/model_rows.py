@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from graphwright.train.damped_least_squares.parameters import ParameterLayout
 from graphwright.train.damped_least_squares.robust_losses import RobustLoss
@@ -36,16 +36,6 @@ class Batch(NamedTuple):
     targets: Any
     scales: Any
     streams: Any
-
-
-class BatchProblem(Protocol):
-    """What a step needs of a batch."""
-
-    rows: Any
-
-    def forward(self, point: Any) -> tuple[Any, list[Any]]:
-        """All outputs (flat; per replica), and the state variables after the forward pass."""
-        ...
 
 
 class ModelRows(Rows):
