@@ -6,18 +6,19 @@ from graphwright.ir.dtypes import byte_count, element_count
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits import is_collective
 
-_REORDERS_FILTER = frozenset(
-    "Conv2D _FusedConv2D PadWithFusedConv2D Conv2DBackpropInput Conv3D _FusedConv3D Conv3DBackpropInputV2 "
-    "DepthwiseConv2dNative _FusedDepthwiseConv2dNative".split()
+_CONVOLVES_FORWARD = frozenset("Conv2D _FusedConv2D PadWithFusedConv2D".split())
+_REORDERS_FILTER = _CONVOLVES_FORWARD | frozenset(
+    "Conv2DBackpropInput Conv3D _FusedConv3D Conv3DBackpropInputV2 DepthwiseConv2dNative _FusedDepthwiseConv2dNative".split()
 )
 
 
 def workspace_bytes(node: Node) -> int:
     """Bytes allocated while the node runs and freed at its end.
 
-    Batched matrix products repack one matrix of each operand that is transposed or broadcast. Gradients
-    of convolution filters are computed in a blocked layout and copied. A collective takes what the others send
-    in chunks, together at most as large as its input.
+    A convolution copies its filter into oneDNN's blocked layout; not so a forward one of a single float32 image, for which TensorFlow
+    asks for a kernel that takes the filter as it is (`MklConvFwdPrimitive::Setup`). Gradients of filters are computed in a
+    blocked layout and copied. Batched matrix products repack one matrix of each operand that is transposed or broadcast. A
+    collective takes what the others send in chunks, together at most as large as its input.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -26,7 +27,13 @@ def workspace_bytes(node: Node) -> int:
     >>> b = g.add_node("Const", "b", output_types=[(f32, (128, 128))]).outputs[0]
     >>> workspace_bytes(g.add_node("BatchMatMulV2", "c", inputs=[a, b], output_types=[(f32, (4, 128, 128))]))
     65536
+    >>> x = g.add_node("Const", "x", output_types=[(f32, (2, 7, 7, 512))]).outputs[0]
+    >>> w = g.add_node("Const", "w", output_types=[(f32, (3, 3, 512, 512))]).outputs[0]
+    >>> workspace_bytes(g.add_node("Conv2D", "d", inputs=[x, w], output_types=[(f32, (2, 7, 7, 512))]))
+    9437184
     """
+    if node.op_type in _REORDERS_FILTER:
+        return 0 if _takes_filter_as_it_is(node) else node.inputs[1].nbytes or 0
     if node.op_type in ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"):
         return node.outputs[0].nbytes or 0
     if is_collective(node):
@@ -43,24 +50,6 @@ def workspace_bytes(node: Node) -> int:
     return size
 
 
-def kernel_workspace_bytes(node: Node) -> int:
-    """`workspace_bytes`, and the copy of its filter that a convolution makes in oneDNN's blocked layout while it runs.
-
-    Plans leave these copies out: in training they are small beside the activations. In inference, and where
-    two convolutions with large filters run side by side, they make the peak.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> x = g.add_node("Const", "x", output_types=[(f32, (1, 7, 7, 512))]).outputs[0]
-    >>> w = g.add_node("Const", "w", output_types=[(f32, (3, 3, 512, 512))]).outputs[0]
-    >>> kernel_workspace_bytes(g.add_node("Conv2D", "c", inputs=[x, w], output_types=[(f32, (1, 7, 7, 512))]))
-    9437184
-    """
-    copied = node.inputs[1].nbytes or 0 if node.op_type in _REORDERS_FILTER else 0
-    return workspace_bytes(node) + copied
-
-
 def hidden_output_bytes(value: Value) -> int:
     """Bytes that a kernel keeps for the gradient beside an output, as long as that output.
 
@@ -69,6 +58,11 @@ def hidden_output_bytes(value: Value) -> int:
     if value.producer.op_type == "MaxPool" and any(c.op_type == "MaxPoolGrad" for c in value.consumers):
         return element_count(value.shape) or 0
     return 0
+
+
+def _takes_filter_as_it_is(node: Node) -> bool:
+    images = node.inputs[0]
+    return node.op_type in _CONVOLVES_FORWARD and images.dtype.name == "float32" and bool(images.shape) and images.shape[0] == 1
 
 
 def _matrix_bytes(value: Value) -> int:

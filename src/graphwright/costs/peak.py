@@ -14,7 +14,7 @@ from graphwright.analyze.executor import simulate_executor
 from graphwright.analyze.executor_buffers import PeakState
 from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.time_model import ASSUMED_ROOFS, estimated_time_s
-from graphwright.analyze.workspace import kernel_workspace_bytes
+from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.garbage_collection import garbage_collection_paused
@@ -215,7 +215,7 @@ def _simulate(graph: Graph, tasks: TaskMap, threads: int, number: int) -> PeakSt
     return simulate_executor(
         graph,
         time_of=_time_of,
-        workspace_of=kernel_workspace_bytes,
+        workspace_of=workspace_bytes,
         constant=constant_array,
         resident_bytes=tasks.costs.resident_bytes,
         threads=threads,
