@@ -64,6 +64,7 @@ class LMModel(keras.Model):
         """Why training ended before its last epoch; empty if it did not."""
         self._options: dict[str, Any] = {}
         self._accepted_in_epoch = 0
+        self._compiled_step: Any = None
         self.built = bool(model.built)
 
     @property
@@ -108,7 +109,7 @@ class LMModel(keras.Model):
             loss_weights: as of any Keras model.
             weighted_metrics: as of any Keras model.
             steps_per_execution: batches between callbacks.
-            jit_compile: let XLA compile the step.
+            jit_compile: let XLA compile the step; on several replicas, what each of them sums.
             options: those of `LevenbergMarquardt`: method, chunk_size, first_damping, attempts, ...
 
         Raises:
@@ -152,12 +153,18 @@ class LMModel(keras.Model):
     def make_train_function(self, force: bool = False) -> Any:
         """What Keras calls per batch: batches are taken one by one, so that their shapes are known and each is compiled for its own."""
         if self.train_function is None or force:
-            self._compiled_step = tf.function(self._step, autograph=False, jit_compile=self._options.get("jit_compile", False))
+            self._compiled_step = None
             self.train_function = self._train_batches
         return self.train_function
 
     def _train_batches(self, iterator: Any) -> Any:
         return steps_of(self, iterator, self._train_on)
+
+    def make_trainer(self) -> LevenbergMarquardt:
+        """What takes the steps, made now if it is not there yet; the inner model must be built."""
+        if self.trainer is None:
+            self.trainer = LevenbergMarquardt(self.model, self.loss, **self._options)
+        return self.trainer
 
     def train_step(self, data: Any) -> Any:
         """Closed: a step needs the whole batch at once."""
@@ -186,9 +193,10 @@ class LMModel(keras.Model):
         )
         if not self.model.built:
             self(tf.nest.map_structure(first_samples(1), one_replica(strategy_of(self), data[0])))
-        if self.trainer is None:
-            self.trainer = LevenbergMarquardt(self.model, self.loss, **self._options)
-        self.trainer.prepare(data)
+        trainer = self.make_trainer()
+        trainer.prepare(data)
+        if self._compiled_step is None:
+            self._compiled_step = trainer.compiled(self._step)
         logs = self._compiled_step(data)
         self._accepted_in_epoch += int(logs["accepted"])
         return logs

@@ -133,6 +133,8 @@ class ReplicatedBatch:
         data: Any,
         state: Sequence[Any],
         decide: Callable[[int], Decisions],
+        *,
+        jit_compile: bool,
     ) -> None:
         self._strategy, self._function, self._state, self._data = strategy, function, state, data
         dtype = function.layout.dtype
@@ -150,7 +152,7 @@ class ReplicatedBatch:
                 batch = tf.nest.map_structure(_one_of_zeros, batch)
             return ModelRows(function, losses, batch, state, decide(sample_count(batch.x)))
 
-        self.rows = ReplicatedRows(strategy, function.layout, data, rows_here)
+        self.rows = ReplicatedRows(strategy, function.layout, data, rows_here, jit_compile=jit_compile)
 
     def forward(self, point: Any) -> tuple[Any, list[Any]]:
         """All outputs, per replica; and the state variables after the forward pass, means over replicas."""
@@ -175,12 +177,15 @@ class ReplicatedRows:
         layout: of the parameters.
         data: per replica.
         rows_here: data of a replica -> its rows.
+        jit_compile: let XLA compile what each replica sums; the sums themselves are reduced outside.
     """
 
-    def __init__(self, strategy: Any, layout: ParameterLayout, data: Any, rows_here: Callable[[Any], Rows]) -> None:
+    def __init__(
+        self, strategy: Any, layout: ParameterLayout, data: Any, rows_here: Callable[[Any], Rows], *, jit_compile: bool = False
+    ) -> None:
         self.layout = layout
         self.loss = RobustLoss()
-        self._strategy, self._data, self._rows_here = strategy, data, rows_here
+        self._strategy, self._data, self._rows_here, self._jit_compile = strategy, data, rows_here, jit_compile
 
     def cost(self, x: Any) -> Any:
         """The loss of the whole batch: a scalar."""
@@ -216,8 +221,13 @@ class ReplicatedRows:
         return tf.sqrt(self._sum(lambda rows: tf.reduce_sum(tf.square(rows.residuals(x)))))[tf.newaxis]
 
     def _sum(self, function: Callable[[Rows], Any]) -> Any:
-        def here(data: Any) -> Any:
+        def sums(data: Any) -> Any:
             return function(self._rows_here(data))
+
+        compiled = tf.function(sums, autograph=False, jit_compile=True) if self._jit_compile else sums
+
+        def here(data: Any) -> Any:  # a tf.function that is given to `run` itself would be one for all replicas
+            return compiled(data)
 
         parts = self._strategy.run(here, args=(self._data,))
         return tf.nest.pack_sequence_as(parts, [reduced(self._strategy, value) for value in tf.nest.flatten(parts)])

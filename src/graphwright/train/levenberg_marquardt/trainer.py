@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.train.damped_least_squares.arguments import check_choice, check_count, check_positive
 from graphwright.train.damped_least_squares.damping import first_scale, updated_scale
 from graphwright.train.damped_least_squares.jacobians import JacobianMode
+from graphwright.train.damped_least_squares.methods import Method, linear_system
 from graphwright.train.distribution.keras_model import one_replica, strategy_of
 from graphwright.train.levenberg_marquardt.attempts import attempt_steps, judge_step
 from graphwright.train.levenberg_marquardt.compiled_losses import CompiledLosses
-from graphwright.train.levenberg_marquardt.decisions import Decisions, Method, Problem, check_choice, decide, linear_system
+from graphwright.train.levenberg_marquardt.decisions import KRYLOV_ITERATIONS, Decisions, Problem, decide
 from graphwright.train.levenberg_marquardt.model_function import ModelFunction, first_samples
 from graphwright.train.levenberg_marquardt.model_rows import LocalBatch, ReplicatedBatch, batch_of, sample_count
 
@@ -74,7 +75,7 @@ class LevenbergMarquardt(tf.Module):
         solve_dtype: `"float64"` to sum and solve with more digits than the model has.
         krylov_tolerance: how exactly `"cg"` and `"lsmr"` solve for a step.
         krylov_iterations: theirs per step, at most.
-        jit_compile: let XLA compile the step.
+        jit_compile: let XLA compile the step; on several replicas, what each of them sums.
 
     Raises:
         ArgumentError: an argument that is out of range, or losses that do not match the outputs.
@@ -107,17 +108,20 @@ class LevenbergMarquardt(tf.Module):
         attempts: int = 10,
         solve_dtype: str | None = None,
         krylov_tolerance: float = 1e-2,
-        krylov_iterations: int = 50,
+        krylov_iterations: int = KRYLOV_ITERATIONS,
         jit_compile: bool = False,
     ) -> None:
         tf.Module.__init__(self, name="levenberg_marquardt")
         check_choice("method", method, Method)
         check_choice("jacobian_mode", jacobian_mode, JacobianMode)
-        positive = {"first_damping": first_damping, "largest_damping": largest_damping, "krylov_tolerance": krylov_tolerance}
-        counts = {"chunk_size": 1 if chunk_size is None else chunk_size, "attempts": attempts, "krylov_iterations": krylov_iterations}
-        for name, value in {**positive, **counts}.items():
-            if not (math.isfinite(value) and value > 0) or (name in counts and value != int(value)):
-                raise ArgumentError(f"{name}={value}", where=f"argument {name!r}", remedy="give a positive number")
+        for name, value in (("first_damping", first_damping), ("largest_damping", largest_damping), ("krylov_tolerance", krylov_tolerance)):
+            check_positive(name, value)
+        for name, count in (
+            ("chunk_size", 1 if chunk_size is None else chunk_size),
+            ("attempts", attempts),
+            ("krylov_iterations", krylov_iterations),
+        ):
+            check_count(name, count)
         if not 0.0 <= smallest_damping <= largest_damping:
             raise ArgumentError(
                 f"smallest_damping={smallest_damping}",
@@ -126,7 +130,7 @@ class LevenbergMarquardt(tf.Module):
             )
         if solve_dtype not in (None, "float32", "float64"):
             raise ArgumentError(f"solve_dtype={solve_dtype!r}", where="argument 'solve_dtype'", remedy='"float32", "float64" or None')
-        self._check_model(model, jit_compile)
+        self._check_model(model)
         self._model = model
         self._given_losses = (loss, loss_weights)
         self._method: Method = method
@@ -135,7 +139,7 @@ class LevenbergMarquardt(tf.Module):
         self._first_damping = float(first_damping)
         self._limits = (float(smallest_damping), float(largest_damping))
         self._attempts = int(attempts)
-        self._krylov = (float(krylov_tolerance), int(krylov_iterations))
+        self._krylov = {"krylov_tolerance": float(krylov_tolerance), "krylov_iterations": int(krylov_iterations)}
         self._strategy = strategy_of(model)
         self._replicas = 1 if self._strategy is None else int(self._strategy.num_replicas_in_sync)
         self._function = ModelFunction(model, solve_dtype)
@@ -143,7 +147,8 @@ class LevenbergMarquardt(tf.Module):
         self._structure: Any = None
         self._residuals_per_sample = 0
         self._decided: dict[Decisions, None] = {}
-        self._compiled = tf.function(self.traced_step, autograph=False, jit_compile=jit_compile)
+        self._jit_compile = jit_compile
+        self._compiled = self.compiled(self.traced_step)
         with self._scope():
             dtype = self._function.layout.dtype
             self.damping = tf.Variable(self._first_damping, trainable=False, dtype=dtype, name="damping")
@@ -205,6 +210,10 @@ class LevenbergMarquardt(tf.Module):
         """Flat outputs in the structure in which the model returns them."""
         return tf.nest.pack_sequence_as(self._structure, outputs)
 
+    def compiled(self, function: Any) -> Any:
+        """A `tf.function` of what makes one step; XLA compiles it as a whole where no sums over replicas are within."""
+        return tf.function(function, autograph=False, jit_compile=self._jit_compile and self._replicas == 1)
+
     def traced_step(self, data: Any) -> StepResult:
         """One step on a batch of static shape, for use inside a `tf.function` of your own, after `prepare`."""
         assert self._losses is not None, "prepare first"
@@ -220,10 +229,10 @@ class LevenbergMarquardt(tf.Module):
         if self._replicas == 1:
             batch = LocalBatch(function, self._losses, one_replica(self._strategy, data), state, decide_here)
         else:
-            batch = ReplicatedBatch(self._strategy, function, self._losses, data, state, decide_here)
+            batch = ReplicatedBatch(self._strategy, function, self._losses, data, state, decide_here, jit_compile=self._jit_compile)
             samples = max(sample_count(x) for x in self._strategy.experimental_local_results(data[0]))
             decide_here(samples)
-        system = linear_system(decided[0], batch.rows, *self._krylov)
+        system = linear_system(decided[0].method, batch.rows, **self._krylov)
         judged = judge_step(batch.rows, self._before, point, self._gain, self.damping, self._growth)
         point, cost = judged.point, judged.cost
         outputs, state_after = batch.forward(point)
@@ -259,25 +268,18 @@ class LevenbergMarquardt(tf.Module):
             replicas=self._replicas,
             coupled=function.couples_samples,
             random=function.is_random,
+            squares=self._losses is None or self._losses.are_squares,
         )
         decisions = decide(problem, self._method, self._chunk_size, self._jacobian_mode)
         self._decided[decisions] = None
         return decisions
 
-    def _check_model(self, model: Any, jit_compile: bool) -> None:
+    def _check_model(self, model: Any) -> None:
         if not isinstance(model, keras.Model):
             raise ArgumentError(f"a {type(model).__name__} in place of a Keras model", where="argument 'model'")
         where = f"model {model.name!r}"
         if not model.built:
             raise UnsupportedError("the model is not built", where=where, remedy="call it once on a batch, or model.build(shape)")
-        strategy = strategy_of(model)
-        if jit_compile and strategy is not None and strategy.num_replicas_in_sync > 1:
-            raise UnsupportedError(
-                f"jit_compile=True on {strategy.num_replicas_in_sync} replicas",
-                where=where,
-                cause="XLA cannot compile sums over replicas from outside of them",
-                remedy="jit_compile=False",
-            )
 
     def _scope(self) -> Any:
         return tf.distribute.get_strategy().scope() if self._strategy is None else self._strategy.scope()
