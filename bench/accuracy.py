@@ -2,6 +2,7 @@
 
     python -m bench.accuracy                          # every model, training and inference, three batch sizes; takes long
     python -m bench.accuracy --models unet --quick    # small models, one batch size
+    python -m bench.accuracy --predict                # only the predictions of the file's rows, made anew; measures nothing
     python -m bench.accuracy --flops                  # only the FLOPs of the file's rows, counted anew; measures nothing
     python -m bench.accuracy --from-json FILE         # the tables again, as Markdown
 
@@ -71,14 +72,16 @@ _PRODUCTS = ("Conv2D", "Conv2DBackpropInput", "MatMul")
 class Accuracy:
     """Measures one model and keeps its rows in the file."""
 
-    def __init__(self, name: str, path: Path, console: Console, *, size: str, quick: bool, again: bool, batches: Sequence[int]) -> None:
-        self.name, self.path, self.console, self.quick = name, path, console, quick
-        self.size = size
-        usual = (BATCHES if size == "full" else SMALL_BATCHES)[name]
+    def __init__(self, name: str, path: Path, console: Console, options: argparse.Namespace) -> None:
+        self.name, self.path, self.console = name, path, console
+        self.size: str = options.size
+        self.modes: tuple[str, ...] = tuple(options.modes)
+        self.predict: bool = options.predict
+        usual = (BATCHES if self.size == "full" else SMALL_BATCHES)[name]
         self.middle = usual[1]
-        self.batches = tuple(batches) or (usual[1:2] if quick else usual)
+        self.batches: tuple[int, ...] = tuple(options.batches) or (usual[1:2] if options.quick else usual)
         self.results = AccuracyResults.read(path)
-        self.known = {} if again else {row.key: row for row in self.results.peaks}
+        self.known = {} if options.again else {row.key: row for row in self.results.peaks}
         self.records = Path(tempfile.gettempdir()) / "graphwright-accuracy"
         self.records.mkdir(exist_ok=True)
 
@@ -86,17 +89,15 @@ class Accuracy:
         """All rows of the model."""
         from bench import zoo
 
-        self.results.drop(self.name, self.size, self.batches)
         for batch in self.batches:
             reference = zoo.make(self.name, size=self.size, batch=batch)
-            for mode in MODES:
+            for mode in self.modes:
                 self.console.print(f"{self.name}, {mode}, batch {batch}", style="dim")
                 step, inputs = step_of(reference, mode)
                 for row in self._peaks(step, inputs, mode, batch):
-                    self.results.peaks.append(row)
-                    self.results.write(self.path)
-                self.results.flops.append(self._flops(step, inputs, mode, batch, reference.model))
-                self.results.write(self.path)
+                    self._keep(row)
+                if not self.predict:
+                    self._keep(self._flops(step, inputs, mode, batch, reference.model))
 
     def count_again(self) -> None:
         """The FLOPs of every row of the model that the file has."""
@@ -104,11 +105,13 @@ class Accuracy:
 
         for batch in sorted({row.batch for row in self.results.peaks if (row.model, row.size) == (self.name, self.size)}):
             reference = zoo.make(self.name, size=self.size, batch=batch)
-            for mode in MODES:
+            for mode in self.modes:
                 step, inputs = step_of(reference, mode)
-                row = self._flops(step, inputs, mode, batch, reference.model)
-                self.results.flops = [old for old in self.results.flops if old.key != row.key] + [row]
-                self.results.write(self.path)
+                self._keep(self._flops(step, inputs, mode, batch, reference.model))
+
+    def _keep(self, row: PeakRow | FlopRow) -> None:
+        self.results.put(row)
+        self.results.write(self.path)
 
     def _peaks(self, step: Any, inputs: tuple[Any, ...], mode: str, batch: int) -> Iterator[PeakRow]:
         from graphwright.costs.peak import executor_peak, predict_peak
@@ -129,16 +132,18 @@ class Accuracy:
         known = self.known.get(key)
         found = predict_peak(step, inputs=inputs, threads=max(THREADS), simulations=_SIMULATIONS)
         values = (found.peak_bytes, found.low_bytes, found.high_bytes)
-        if known is None:
+        if known is None and not self.predict:
             seen = [measure(fixed, inputs, time=False, steps=steps, inter_op_threads=max(THREADS), grappler=False)]
             yield _row(key, seen, *values, grappler)
-        else:
+        elif known is not None:
             yield replace(known, predicted_bytes=values[0], low_bytes=values[1], high_bytes=values[2], grappler_bytes=grappler)
         for threads in THREADS if batch == self.middle else THREADS[-1:]:
             key = (self.name, self.size, mode, batch, "executor", threads)
             record = self.records / ("-".join(map(str, key)) + ".pb")
             known = self.known.get(key) if record.exists() else None
             seen = []
+            if known is None and self.predict:
+                continue
             if known is None:
                 graphs: list[bytes] = []
                 seen = [measure(step, inputs, time=False, steps=steps, inter_op_threads=threads, graphs=graphs)]
@@ -230,9 +235,9 @@ def _run_models(options: argparse.Namespace, path: Path) -> int:
     died = 0
     for name in options.models:
         command = [sys.executable, "-m", "bench.accuracy", "--child", "--models", name, "--json", str(path)]
-        command += ["--size", options.size]
+        command += ["--size", options.size, "--modes", *options.modes]
         command += ["--batches", *map(str, options.batches)] if options.batches else []
-        command += [f"--{flag}" for flag in ("quick", "again", "flops") if getattr(options, flag)]
+        command += [f"--{flag}" for flag in ("quick", "again", "flops", "predict") if getattr(options, flag)]
         died += subprocess.run(command, check=False).returncode != 0
     return died
 
@@ -245,6 +250,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", choices=("full", "small"), default=None, help="of the models; small with --quick, else full")
     parser.add_argument("--batches", nargs="+", type=int, default=[], help="batch sizes instead of the usual three of a model")
     parser.add_argument("--again", action="store_true", help="measure anew what the file has; else only the predictions are made anew")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), help="training or inference only; default both")
+    parser.add_argument("--predict", action="store_true", help="make the predictions of the file's rows anew and measure nothing")
     parser.add_argument("--flops", action="store_true", help="count the FLOPs of the file's rows anew and measure nothing")
     parser.add_argument("--from-json", type=Path, default=None, help="print the tables of a file as Markdown and stop")
     parser.add_argument("--summary", action="store_true", help="with --from-json: one line per model and mode")
@@ -261,9 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     path = options.json or Path(__file__).parent / "results" / ("accuracy-quick.json" if options.quick else "accuracy.json")
     if options.child:
-        accuracy = Accuracy(
-            options.models[0], path, console, size=options.size, quick=options.quick, again=options.again, batches=options.batches
-        )
+        accuracy = Accuracy(options.models[0], path, console, options)
         if options.flops:
             accuracy.count_again()
         else:

@@ -118,14 +118,12 @@ class AccuracyResults:
         new.write_text(json.dumps({"peaks": [asdict(r) for r in self.peaks], "flops": [asdict(r) for r in self.flops]}, indent=1) + "\n")
         new.replace(path)
 
-    def drop(self, model: str, size: str, batches: Sequence[int]) -> None:
-        """Forget the rows of a model at these batch sizes."""
-
-        def stays(row: PeakRow | FlopRow) -> bool:
-            return (row.model, row.size) != (model, size) or row.batch not in batches
-
-        self.peaks = [row for row in self.peaks if stays(row)]
-        self.flops = [row for row in self.flops if stays(row)]
+    def put(self, row: PeakRow | FlopRow) -> None:
+        """Add the row in place of the older one of the same case."""
+        if isinstance(row, PeakRow):
+            self.peaks = [*(old for old in self.peaks if old.key != row.key), row]
+        else:
+            self.flops = [*(old for old in self.flops if old.key != row.key), row]
 
 
 PEAK_COLUMNS = (

@@ -36,16 +36,16 @@ def test_the_verdict_counts_each_order_by_itself() -> None:
     assert "worst +10.0 % (unet full, train, batch 2, threads 2)" in text
 
 
-def test_a_file_gives_back_what_was_written_and_forgets_what_is_measured_again(tmp_path: Path) -> None:
+def test_a_file_gives_back_what_was_written_and_a_new_row_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
     flops = FlopRow("unet", "full", "train", 2, 1e9, 900_000_000, 0)
     results = AccuracyResults([ORDERED, EXECUTOR], [flops])
     path = tmp_path / "deep" / "accuracy.json"
     results.write(path)
     assert AccuracyResults.read(path) == results
-    results.drop("unet", "full", (4,))
-    assert len(results.peaks) == 2
-    results.drop("unet", "full", (2,))
-    assert results == AccuracyResults()
+    results.put(replace(EXECUTOR, predicted_bytes=7))
+    results.put(replace(flops, flops=2e9))
+    assert [row.predicted_bytes for row in results.peaks] == [ORDERED.predicted_bytes, 7]
+    assert [row.flops for row in results.flops] == [2e9]
     assert AccuracyResults.read(tmp_path / "none.json") == AccuracyResults()
 
 
