@@ -91,11 +91,13 @@ class ReversibleBlock(StreamLayer):
         (y1, y2), (dy1, dy2), (f, g) = y, dy, self._residuals
         p, pull = run(g, y1)
         x2 = x[1] if x else self.coupling.inverse(y2, p, self.axis)
+        (dy2,) = run.tied([dy2], [x2])  # so that p is freed before what its gradient needs is made
         dx2, dp = self.coupling.pullback(x2, p, dy2, self.axis)
         dy1 += pull(dp)
         x2, y1 = run.gate(x2, y1, after=[dy1])
         p, pull = run(f, x2)
         x1 = x[0] if x else self.coupling.inverse(y1, p, self.axis)
+        (dy1,) = run.tied([dy1], [x1])
         dx1, dp = self.coupling.pullback(x1, p, dy1, self.axis)
         return (x1, x2), (dx1, dx2 + pull(dp))
 

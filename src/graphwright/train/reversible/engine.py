@@ -72,14 +72,14 @@ class ForwardRun:
 
     def __init__(self, values: dict[int, Any], states: dict[int, Any], training: Any, mask: Any) -> None:
         self.values, self.states, self.training, self.mask = values, states, training, mask
-        self.keeps = False
+        self.remembers = False
         self.records: list[_Record] = []
         self.losses: list[Any] = []
 
     def __call__(self, function: ResidualFunction, x: Any) -> Any:
         """The function's result, in the dtype of the stream."""
         before = {id(v): self.states[id(v)] for v in function.state if id(v) in self.states}
-        recorder = Recorder() if self.keeps else None
+        recorder = Recorder() if self.remembers else None
         with remembering(recorder):
             result, after, losses = function(x, self.values, before, self.training, self.mask)
         before |= read(v for v in function.state if id(v) in after and id(v) not in before)
@@ -120,10 +120,11 @@ class BackwardRun:
         owned = function.trainable
         streams = tf.nest.flatten(x)
         sources = [*streams, *(self._values[id(v)] for v in owned), *self._variables]
-        with tf.GradientTape(watch_accessed_variables=False, persistent=bool(record.remembered)) as tape:
+        remembered = self.tied(record.remembered, streams)
+        with tf.GradientTape(watch_accessed_variables=False, persistent=bool(remembered)) as tape:
             tape.watch(sources)
-            player = Player(self._tied(record.remembered, streams), tape)
-            with remembering(player if record.remembered else None):
+            player = Player(remembered, tape)
+            with remembering(player if remembered else None):
                 result, _, losses = function(x, self._values, record.states, self._training, self._mask)
             result = _cast_like(result, x)
 
@@ -152,9 +153,9 @@ class BackwardRun:
         """The tensors, to be had no earlier than `after` and the gradients of the weights since the last gate."""
         waited = [*after, *self._pending]
         self._pending = []
-        return tuple(self._tied(tensors, waited))
+        return tuple(self.tied(tensors, waited))
 
-    def _tied(self, tensors: Sequence[Any], before: Sequence[Any]) -> Sequence[Any]:
+    def tied(self, tensors: Sequence[Any], before: Sequence[Any]) -> Sequence[Any]:
         """The tensors, to be had when all of `before` are there."""
         if tf.executing_eagerly() or not before or not tensors:
             return tensors
@@ -172,7 +173,9 @@ class BackwardRun:
         self._pending.append(self.gradients[id(variable)])
 
 
-def run_reversible(parts: Sequence[Part], x: Streams, training: Any, mask: Any, kept: frozenset[int]) -> tuple[Streams, list[Any]]:
+def run_reversible(
+    parts: Sequence[Part], x: Streams, training: Any, mask: Any, kept: frozenset[int], remembering: frozenset[int]
+) -> tuple[Streams, list[Any]]:
     """The streams behind the parts, with the gradient by reconstruction; states of layers are updated.
 
     Args:
@@ -180,7 +183,8 @@ def run_reversible(parts: Sequence[Part], x: Streams, training: Any, mask: Any, 
         x: the streams before the first.
         training: as Keras means it.
         mask: the Keras mask, or None.
-        kept: the numbers of the parts that keep their inputs and what their functions remember.
+        kept: the numbers of the parts that keep their inputs.
+        remembering: of those that keep what their functions pass through `remember`.
 
     Returns:
         The streams, and what the layers inside gave to `add_loss`.
@@ -198,8 +202,8 @@ def run_reversible(parts: Sequence[Part], x: Streams, training: Any, mask: Any, 
             y: Streams = (x1, x2)
             inputs: dict[int, Streams] = {}
             for number, part in enumerate(parts):
-                forward.keeps = number in kept
-                if forward.keeps or not part.is_invertible:
+                forward.remembers = number in remembering
+                if number in kept or not part.is_invertible:
                     inputs[number] = y
                 y = part.stream_forward(y, forward)
         after.update(forward.states)
@@ -275,8 +279,8 @@ def _assign(state: Sequence[Any], before: dict[int, Any], after: dict[int, Any])
 def _refuse_second_derivative(*_: Any) -> Any:
     raise UnsupportedError(
         "a second derivative was asked for through streams that a reversible sequence kept",
-        cause="kept_blocks is not 0, or the sequence holds a RecomputedLayer",
-        remedy="use kept_blocks=0 and InvertibleDownsampling, or set the attribute `reconstructs` of the sequence to False",
+        cause="kept_blocks or remembering_blocks is not 0, or the sequence holds a RecomputedLayer",
+        remedy="keep nothing and use InvertibleDownsampling, or set the attribute `reconstructs` of the sequence to False",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError
@@ -26,6 +26,8 @@ class ReversibleSequence(StreamLayer):
             under a mixed policy.
         kept_blocks: this many of the last layers that hold functions keep their inputs, and what their functions pass through
             `graphwright.train.remember`, and so save a part of the second forward pass. The memory for it does not grow with depth.
+        remembering_blocks: this many of the last ones keep what their functions remember, whether or not their inputs; None for
+            `kept_blocks`.
         **kwargs: `name`, `dtype` and what else a Keras layer takes.
 
     Input: one tensor with an even number of channels, or a pair of tensors. Output: the same form.
@@ -44,12 +46,20 @@ class ReversibleSequence(StreamLayer):
     """
 
     def __init__(
-        self, layers: Sequence[Any], axis: int = -1, *, stream_dtype: str | None = None, kept_blocks: int = 0, **kwargs: Any
+        self,
+        layers: Sequence[Any],
+        axis: int = -1,
+        *,
+        stream_dtype: str | None = None,
+        kept_blocks: int = 0,
+        remembering_blocks: int | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(axis=axis, stream_dtype=stream_dtype, **kwargs)
-        if kept_blocks < 0:
-            raise ArgumentError(f"kept_blocks={kept_blocks} was given", where="argument 'kept_blocks'", remedy="give 0 or more")
-        self.layers, self.kept_blocks = list(layers), kept_blocks
+        for name, count in (("kept_blocks", kept_blocks), ("remembering_blocks", remembering_blocks or 0)):
+            if count < 0:
+                raise ArgumentError(f"{name}={count} was given", where=f"argument {name!r}", remedy="give 0 or more")
+        self.layers, self.kept_blocks, self.remembering_blocks = list(layers), kept_blocks, remembering_blocks
         if not self.layers:
             raise ArgumentError("no layers were given", where="argument 'layers'", remedy="give at least one ReversibleBlock")
         for number, layer in enumerate(self.layers):
@@ -71,13 +81,24 @@ class ReversibleSequence(StreamLayer):
 
     def kept_parts(self) -> frozenset[int]:
         """The numbers of the last `kept_blocks` parts with functions, and of those that a sequence inside keeps."""
-        kept: set[int] = set()
+        return self._last_blocks(self.kept_blocks) | self._of_layers(lambda layer: layer.kept_parts())
+
+    def remembering_parts(self) -> frozenset[int]:
+        """Likewise of those that keep what their functions remember."""
+        count = self.kept_blocks if self.remembering_blocks is None else self.remembering_blocks
+        return self._last_blocks(count) | self._of_layers(lambda layer: layer.remembering_parts())
+
+    def _last_blocks(self, count: int) -> frozenset[int]:
+        blocks = [number for number, part in enumerate(self.stream_parts()) if part.functions]
+        return frozenset(blocks[max(len(blocks) - count, 0) :])
+
+    def _of_layers(self, numbers: Callable[[Any], frozenset[int]]) -> frozenset[int]:
+        found: set[int] = set()
         start = 0
         for layer in self.layers:
-            kept |= {start + number for number in layer.kept_parts()}
+            found |= {start + number for number in numbers(layer)}
             start += len(layer.stream_parts())
-        blocks = [number for number, part in enumerate(self.stream_parts()) if part.functions]
-        return frozenset(kept.union(blocks[len(blocks) - min(self.kept_blocks, len(blocks)) :]))
+        return frozenset(found)
 
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
         """Build the layers, each for the streams that the one before gives."""
@@ -96,7 +117,8 @@ class ReversibleSequence(StreamLayer):
     def get_config(self) -> dict[str, Any]:
         """The arguments that make an equal sequence."""
         layers = [keras.saving.serialize_keras_object(layer) for layer in self.layers]
-        return super().get_config() | {"layers": layers, "kept_blocks": self.kept_blocks}
+        own = {"layers": layers, "kept_blocks": self.kept_blocks, "remembering_blocks": self.remembering_blocks}
+        return super().get_config() | own
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> ReversibleSequence:

@@ -52,6 +52,10 @@ class StreamLayer(keras.layers.Layer):
         """The numbers of the parts that keep their inputs."""
         return frozenset()
 
+    def remembering_parts(self) -> frozenset[int]:
+        """The numbers of the parts that keep what their functions remember."""
+        return frozenset()
+
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
         """Build the functions for streams of these shapes; gives the shapes behind it."""
         raise NotImplementedError
@@ -65,7 +69,9 @@ class StreamLayer(keras.layers.Layer):
         """The outputs; see the class for the form of the inputs."""
         x, mask = self.to_streams(inputs), _one_mask(mask)
         if self.reconstructs:
-            streams, losses = engine.run_reversible(self.stream_parts(), x, bool(training), mask, self.kept_parts())
+            streams, losses = engine.run_reversible(
+                self.stream_parts(), x, bool(training), mask, self.kept_parts(), self.remembering_parts()
+            )
         else:
             streams, losses = engine.run_plain(self.stream_parts(), x, bool(training), mask)
         for loss in losses:

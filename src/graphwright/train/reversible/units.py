@@ -137,6 +137,51 @@ class Shortcut(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="graphwright")
+class Stem(keras.layers.Layer):
+    """What comes before the first unit: convolution, normalization, ReLU; for large images at strides of two, and pooled.
+
+    As the first part of a reversible sequence it takes the images as both streams and gives half of its channels to each.
+
+    Args:
+        filters: channels of the result.
+        large_images: whether images become four times smaller.
+        **kwargs: what a Keras layer takes.
+    """
+
+    def __init__(self, filters: int, *, large_images: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._options = {"filters": filters, "large_images": large_images}
+        self.convolution = convolution(filters, 7 if large_images else 3, 2 if large_images else 1, self.dtype_policy)
+        self.norm = normalization(self.dtype_policy)
+
+    def build(self, input_shape: Any) -> None:
+        """Make the variables."""
+        images = _first(input_shape)
+        self.convolution.build(images)
+        self.norm.build(self.convolution.compute_output_shape(images))
+        self.built = True
+
+    def call(self, images: Any, training: Any = None) -> Any:
+        """What the first unit reads."""
+        x = tf.nn.relu(self.norm(self.convolution(images[0] if isinstance(images, list | tuple) else images), training=training))
+        if self._options["large_images"]:
+            x = tf.nn.max_pool2d(x, 3, 2, "SAME")
+        return tuple(tf.split(x, 2, -1)) if isinstance(images, list | tuple) else x
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """One shape for one, two for two."""
+        batch, height, width, _ = _first(input_shape)
+        shrinks = 4 if self._options["large_images"] else 1
+        sides = tuple(side and -(-side // shrinks) for side in (height, width))
+        filters = self._options["filters"]
+        return ((batch, *sides, filters // 2),) * 2 if isinstance(input_shape[0], list | tuple) else (batch, *sides, filters)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make an equal layer."""
+        return super().get_config() | self._options
+
+
+@keras.saving.register_keras_serializable(package="graphwright")
 class StageUnit(keras.layers.Layer):
     """The first unit of a stage on two streams: as a reversible block, with shortcuts that change the shape.
 
@@ -180,6 +225,10 @@ class StageUnit(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """The arguments that make an equal layer."""
         return super().get_config() | self._options
+
+
+def _first(shape: Any) -> tuple[int | None, ...]:
+    return tuple(shape[0] if isinstance(shape[0], list | tuple) else shape)
 
 
 def convolution(filters: int, size: int, strides: int, dtype: Any) -> Any:
