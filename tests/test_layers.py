@@ -15,6 +15,7 @@ SOURCE = ROOT / "src" / "graphwright"
 TABLE: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "replaced_file": frozenset(),
+    "public_names": frozenset({"source"}),
     "plan": frozenset({"errors", "replaced_file"}),
     "ir": frozenset({"errors"}),
     "analyze": frozenset({"errors", "ir", "plan.model"}),
@@ -23,7 +24,7 @@ TABLE: dict[str, frozenset[str]] = {
     "editor": frozenset({"errors", "ir", "transform", "source", "report"}),
     "run": frozenset({"errors", "ir", "source", "analyze"}),
     "report": frozenset({"errors", "replaced_file", "ir", "analyze", "plan.model"}),
-    "train": frozenset({"errors", "replaced_file", "ir", "source", "analyze", "plan", "transform", "run", "report"}),
+    "train": frozenset({"errors", "replaced_file", "public_names", "ir", "source", "analyze", "plan", "transform", "run", "report"}),
     "costs": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train"}),
     "edit_commands": frozenset({"errors", "ir", "source", "transform", "report"}),
     "command_inputs": frozenset({"errors", "source"}),
@@ -38,7 +39,7 @@ TABLE: dict[str, frozenset[str]] = {
         }
     ),
     "__main__": frozenset({"cli"}),
-    "__init__": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "costs"}),
+    "__init__": frozenset({"errors", "public_names", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "costs"}),
 }
 TENSORFLOW_LAYERS = frozenset({"source", "run", "train"})
 TENSORFLOW_NAMES = frozenset({"tensorflow", "keras", "tf_keras"})

@@ -6,8 +6,9 @@ without TensorFlow.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from graphwright.public_names import public_names
 
 __version__ = "0.1.0"
 
@@ -168,28 +169,4 @@ _HOME = {
 }
 """Public name -> module that defines it."""
 
-
-_PACKAGES = ("train",)
-"""Packages whose own names are public too: `gw.train.least_squares`."""
-
-
-def __getattr__(name: str) -> object:
-    if name in _PACKAGES:
-        return import_module(f"graphwright.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module 'graphwright' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(_HOME[name]), name)
-    except ModuleNotFoundError as error:
-        if error.name != "tensorflow":
-            raise
-        from graphwright.source.tensorflow_import import import_tensorflow
-
-        import_tensorflow()  # raises the error that says what to install
-        raise
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*_HOME, *_PACKAGES, "__version__"])
+__getattr__, __dir__ = public_names("graphwright", _HOME, ["train", "__version__"])

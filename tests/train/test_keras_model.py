@@ -79,6 +79,22 @@ def test_compiling_anew_keeps_the_budget() -> None:
     assert model.memory_plan().peak_bytes <= 0.7 * model.memory_plan().original_peak_bytes
 
 
+def test_compiling_anew_takes_the_new_optimizer_and_loss() -> None:
+    x, y = _data(16)
+    model = gw.optimize_memory(_model(), budget=0.7)
+    model.fit(x, y, batch_size=16, verbose=0)
+    trained = model.layers[-1].get_weights()[0]
+    model.compile(keras.optimizers.SGD(0.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    first = model.optimized_step
+    model.fit(x, y, batch_size=16, verbose=0)
+    np.testing.assert_array_equal(model.layers[-1].get_weights()[0], trained)
+    assert model.optimized_step is not first
+    assert model.memory_plan() is model.optimized_step.plan
+    model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=True)
+    with pytest.raises(gw.UnsupportedError, match="jit_compile=True"):
+        model.fit(x, y, batch_size=16, verbose=0)
+
+
 def test_a_model_left_to_keras_is_not_compiled_by_xla() -> None:
     model = gw.optimize_memory(_model(jit_compile="auto"), budget=0.7)
     assert model.jit_compile is False

@@ -5,14 +5,16 @@ Names are loaded when they are first used.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from graphwright.public_names import public_names
 
 if TYPE_CHECKING:
     from graphwright.train.damped_least_squares.result import LeastSquaresResult as LeastSquaresResult
     from graphwright.train.damped_least_squares.solve import LeastSquares as LeastSquares
     from graphwright.train.damped_least_squares.solve import least_squares as least_squares
     from graphwright.train.distribution.checkpoints import TrainingCheckpoints as TrainingCheckpoints
+    from graphwright.train.distribution.repair import repair_for_workers as repair_for_workers
     from graphwright.train.distribution.resume import ResumeTraining as ResumeTraining
     from graphwright.train.levenberg_marquardt.lm_model import LMModel as LMModel
     from graphwright.train.levenberg_marquardt.output_losses import LeastSquaresLoss as LeastSquaresLoss
@@ -57,6 +59,7 @@ _HOME = {
     "ReversibleBlock": "graphwright.train.reversible.block",
     "ReversibleSequence": "graphwright.train.reversible.sequence",
     "check_inverse": "graphwright.train.reversible.check",
+    "repair_for_workers": "graphwright.train.distribution.repair",
     "remember": "graphwright.train.reversible.remember",
     "resnet": "graphwright.train.reversible.revnet",
     "resnet32": "graphwright.train.reversible.revnet",
@@ -72,22 +75,4 @@ _HOME = {
 }
 """Public name -> module that defines it."""
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'graphwright.train' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(_HOME[name]), name)
-    except ModuleNotFoundError as error:
-        if error.name != "tensorflow":
-            raise
-        from graphwright.source.tensorflow_import import import_tensorflow
-
-        import_tensorflow()  # raises the error that says what to install
-        raise
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(_HOME)
+__getattr__, __dir__ = public_names("graphwright.train", _HOME)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
-from graphwright.train.distribution.keras_model import on_replicas, one_replica, strategy_of
+from graphwright.train.distribution.keras_model import (
+    on_replicas,
+    one_replica,
+    repair_building,
+    repair_evaluation,
+    spans_workers,
+    steps_of,
+    strategy_of,
+    take_over,
+)
 
 
 def is_keras_model(target: Any) -> bool:
@@ -84,6 +93,32 @@ def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
     return train
 
 
+def train_with(model: Any, make_step: Callable[[], Callable[[Any], Any]]) -> None:
+    """Let `fit` and `train_on_batch` of a compiled model run a step of one's own, under its strategy too.
+
+    Args:
+        make_step: makes a function of `data`, like `keras_step`'s, for what the model is compiled with: now, and again after each
+            `compile`.
+    """
+    strategy = strategy_of(model)
+
+    def make_function() -> Callable[[Any], Any]:
+        step = make_step()
+        model.jit_compile = False  # it was left to Keras: `check_trainable` refuses an explicit True
+
+        def train_step(data: Any) -> Any:
+            build_for_training(model, data)
+            return step(data)
+
+        return lambda iterator: steps_of(model, iterator, train_step)
+
+    take_over(model, "train", make_function)
+    if strategy is not None:
+        repair_building(model, strategy)
+    if spans_workers(strategy):
+        repair_evaluation(model, strategy)
+
+
 def build_for_training(model: Any, data: Any) -> None:
     """Make all variables of the model, its optimizer and its metrics, so that none is made inside a traced step."""
     strategy = strategy_of(model)
@@ -92,10 +127,12 @@ def build_for_training(model: Any, data: Any) -> None:
 
 
 def _build(model: Any, data: Any) -> None:
-    if not all(layer.built for layer in model._flatten_layers()) or not model.optimizer.built or not metrics_are_built(model):
+    optimizer = model.optimizer  # None of models that step otherwise
+    ready = all(layer.built for layer in model._flatten_layers()) and metrics_are_built(model)
+    if not ready or not (optimizer is None or optimizer.built):
         model._symbolic_build(data_batch=data)
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
+    if optimizer is not None and not optimizer.built:
+        optimizer.build(model.trainable_variables)
 
 
 def metrics_are_built(model: Any) -> bool:

@@ -17,8 +17,8 @@ from graphwright.run.callables import split_inputs
 from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.train.distribution.keras_model import repair_building, repair_for_workers, spans_workers, steps_of, strategy_of, take_over
-from graphwright.train.keras_step import build_for_training, check_trainable, is_keras_model, keras_step
+from graphwright.train.distribution.keras_model import as_tensors
+from graphwright.train.keras_step import build_for_training, is_keras_model, keras_step, train_with
 from graphwright.train.plan_cache import PlanCache, default_directory
 from graphwright.train.planning import Planned, plan_step
 from graphwright.train.signatures import signature_of, signature_of_shapes
@@ -281,33 +281,16 @@ def optimize_memory(
 
 def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds: Mapping[str, Feed] | None, **options: Any) -> Any:
     """Let `fit` and `train_on_batch` of a compiled model run an optimized step."""
-    tf = import_tensorflow()
-    check_trainable(model)
-    strategy = strategy_of(model)
-    if model.jit_compile:
-        model.jit_compile = False  # it was left to Keras: `check_trainable` refuses an explicit True
-    optimized = OptimizedStep(keras_step(model, "train"), budget, **options)
 
-    def train_step(data: Any) -> Any:
-        build_for_training(model, data)
-        return optimized(data)
+    def make_step() -> OptimizedStep:
+        model.optimized_step = OptimizedStep(keras_step(model, "train"), budget, **options)
+        return model.optimized_step
 
-    def train_function(iterator: Any) -> Any:
-        return steps_of(model, iterator, train_step)
-
-    take_over(model, "train", train_function)
-    if strategy is not None:
-        repair_building(model, strategy)
-    if spans_workers(strategy):
-        repair_for_workers(model, strategy)
-    model.memory_plan = lambda: optimized.plan
-    model.optimized_step = optimized
+    train_with(model, make_step)
+    model.memory_plan = lambda: model.optimized_step.plan
+    optimized = model.optimized_step
     if inputs is not None:
-
-        def as_tensor(value: Any) -> Any:
-            return value if isinstance(value, tf.distribute.DistributedValues) else tf.convert_to_tensor(value)
-
-        data = tf.nest.map_structure(as_tensor, inputs)
+        data = as_tensors(inputs)
         build_for_training(model, data)
         optimized.prepare(trace(keras_step(model, "train"), inputs=(data,)), signature_of((data,), {}), example=((data,), {}))
     elif feeds is not None:

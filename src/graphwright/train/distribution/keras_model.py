@@ -1,4 +1,4 @@
-"""What a compiled Keras model needs to be trained under a `tf.distribute` strategy.
+"""What a compiled Keras model needs to be trained by steps of another, and under a `tf.distribute` strategy.
 
 Keras 3 trains under `MirroredStrategy`. Under `MultiWorkerMirroredStrategy` its `fit` and `evaluate` fail before the first
 step: the batch from which it would build the model is not taken out of its `PerReplica`, and the metrics, which are
@@ -38,7 +38,8 @@ def strategy_of(model: Any) -> Any:
 
 def spans_workers(strategy: Any) -> bool:
     """Whether other processes take part."""
-    return strategy is not None and bool(getattr(strategy.extended, "_in_multi_worker_mode", bool)())
+    tf = import_tensorflow()
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and bool(strategy.cluster_resolver.cluster_spec())
 
 
 def on_replicas(strategy: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -72,6 +73,16 @@ def one_replica(strategy: Any, data: Any) -> Any:
     return tf.nest.map_structure(first, data)
 
 
+def as_tensors(structure: Any) -> Any:
+    """The same structure with a tensor, or values per replica, in place of each array and number."""
+    tf = import_tensorflow()
+
+    def as_tensor(value: Any) -> Any:
+        return value if tf.is_tensor(value) or isinstance(value, tf.distribute.DistributedValues) else tf.convert_to_tensor(value)
+
+    return tf.nest.map_structure(as_tensor, structure)
+
+
 def repair_building(model: Any, strategy: Any) -> None:
     """Let a model build itself from the share of one replica; Keras takes the mean of all shares, which need not be of one size."""
 
@@ -85,21 +96,19 @@ def repair_building(model: Any, strategy: Any) -> None:
     model._maybe_symbolic_build = maybe_symbolic_build
 
 
-def repair_for_workers(model: Any, strategy: Any) -> None:
-    """Let `fit`, `train_on_batch` and `evaluate` of a model work where other processes take part."""
+def repair_evaluation(model: Any, strategy: Any) -> None:
+    """Let `evaluate`, and the validation of `fit`, run the model's `test_step` on every replica, those of other processes too."""
     tf = import_tensorflow()
-    repair_building(model, strategy)
 
-    test_step = tf.function(on_replicas(strategy, model.test_step), reduce_retracing=True)
+    def make_function() -> Callable[[Any], Any]:
+        test_step = tf.function(on_replicas(strategy, model.test_step), reduce_retracing=True)
+        return lambda iterator: steps_of(model, iterator, test_step)
 
-    def test_function(iterator: Any) -> Any:
-        return steps_of(model, iterator, test_step)
-
-    take_over(model, "test", test_function)
+    take_over(model, "test", make_function)
 
 
-def take_over(model: Any, kind: Literal["train", "test"], function: Callable[[Any], Any]) -> None:
-    """Let a model run this function in place of its own.
+def take_over(model: Any, kind: Literal["train", "test"], make: Callable[[], Callable[[Any], Any]]) -> None:
+    """Let a model run a function of an iterator in place of its own; `make` makes it now, and again after each `compile`.
 
     `compile` sets `train_function` to None and `fit` asks `make_train_function` for it, so both stay in charge.
     """
@@ -107,11 +116,11 @@ def take_over(model: Any, kind: Literal["train", "test"], function: Callable[[An
 
     def make_function(force: bool = False) -> Any:
         if getattr(model, name) is None or force:
-            setattr(model, name, function)
+            setattr(model, name, make())
         return getattr(model, name)
 
     setattr(model, f"make_{name}", make_function)
-    setattr(model, name, None)
+    make_function(force=True)
 
 
 def steps_of(model: Any, iterator: Any, step: Callable[[Any], Any]) -> Any:

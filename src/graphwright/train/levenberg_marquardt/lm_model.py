@@ -8,7 +8,7 @@ from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.source.tensorflow_import import import_keras
-from graphwright.train.distribution.keras_model import one_replica, repair_for_workers, steps_of, strategy_of
+from graphwright.train.distribution.keras_model import one_replica, repair_building, repair_evaluation, steps_of, strategy_of
 from graphwright.train.levenberg_marquardt.model_function import first_samples
 from graphwright.train.levenberg_marquardt.model_rows import sample_count
 from graphwright.train.levenberg_marquardt.trainer import LevenbergMarquardt, StepResult
@@ -138,7 +138,8 @@ class LMModel(keras.Model):
         self.stopped_because = ""
         strategy = strategy_of(self)
         if strategy is not None:  # Keras sums first batches over replicas, which need not be of one size
-            repair_for_workers(self, strategy)
+            repair_building(self, strategy)
+            repair_evaluation(self, strategy)
 
     def fit(self, *arguments: Any, callbacks: Any = None, **keywords: Any) -> Any:
         """As of any Keras model."""

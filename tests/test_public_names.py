@@ -1,0 +1,49 @@
+"""The public names of the packages, which are loaded when they are first used."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ("graphwright", "graphwright.train")
+WITHOUT_TENSORFLOW = """
+import sys
+sys.modules["tensorflow"] = None  # as if it were not installed
+import graphwright as gw
+assert gw.train.LMModel is None
+"""
+
+
+def checked_names(package: str) -> dict[str, str]:
+    """What type checkers are told: name -> module."""
+    tree = ast.parse(Path(str(import_module(package).__file__)).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    assert all(alias.name == alias.asname for node in imports for alias in node.names if node.module != "graphwright")
+    return {alias.name: str(node.module) for node in imports for alias in node.names if node.module != "graphwright"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_type_checkers_and_users_see_the_same_names(package: str) -> None:
+    assert checked_names(package) == import_module(package)._HOME
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_name_is_there_and_is_kept(package: str) -> None:
+    module = import_module(package)
+    for name in dir(module):
+        assert getattr(module, name) is getattr(module, name)
+        assert name in vars(module)
+    with pytest.raises(AttributeError, match=f"'{package}' has no attribute 'strange'"):
+        getattr(module, "strange")  # noqa: B009 - type checkers know that it is not there
+
+
+def test_without_tensorflow_the_error_says_what_to_install() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TENSORFLOW], capture_output=True, text=True, check=False)
+    assert "MissingDependencyError: TensorFlow is not installed" in done.stderr
+    assert 'pip install "graphwright[cpu]"' in done.stderr
