@@ -31,6 +31,14 @@ def test_a_chain_in_the_time_given(share: float, most: int) -> None:
     assert solution.time <= 100 + share * 50
 
 
+def test_a_long_chain_has_a_plan_though_there_is_no_time_to_look_for_one() -> None:
+    """A tenth of the layers is not run again and has to be kept; the others need twice the square root of their number."""
+    graph = relabel(chain(2000), 5)
+    solution = minimum_within(graph, 4000 + 0.9 * 2000, time_limit_s=1e-3)
+    assert solution.peak_bytes <= 200 + 2 * 1800**0.5 + 3
+    assert solution.time <= 4000 + 0.9 * 2000
+
+
 @settings(max_examples=15)
 @given(cost_graphs())
 def test_any_graph(graph: CostGraph) -> None:

@@ -1,6 +1,10 @@
 """The smallest peak for a given time: a descent in which every plan is made from the one before.
 
 Where a budget says what memory there is and asks for the least time, here the time is given and the memory is asked for.
+
+The descent starts from schedules by segments, cut down to the time given: what they repeat first is left out, since it was made
+last and is soon read for the last time. They take time linear in the graph, so that a network of ten thousand layers has a plan
+where the descent, which looks at single tensors, would not come far.
 """
 
 from __future__ import annotations
@@ -9,13 +13,16 @@ import random
 import time as clock
 from collections.abc import Iterator, Sequence
 
+from graphwright.plan.simulate import simulate_unchecked
 from graphwright.plan.solvers.improve import fill, ruin_and_recreate
 from graphwright.plan.solvers.intervals import reduce_overflow
 from graphwright.plan.solvers.portfolio import Portfolio
+from graphwright.plan.solvers.problem import Problem
 from graphwright.plan.solvers.segments import segment_levels
 from graphwright.plan.solvers.sequence import Sequence as Plan
 
 STARTS = 3
+SEGMENTS_TASK_S = 2e-4  # at least, for each task, for schedules by segments
 STRIDE, STRIDE_LEAST = 0.12, 0.004  # of what is not resident
 FAILURES = 5
 IMPROVING_S = 0.6  # at most, after a failure, and ...
@@ -30,17 +37,14 @@ def smallest_within(portfolio: Portfolio, max_time: float, deadline: float) -> l
     The first way down is always finished, limited by work; the others start while there is time.
     """
     problem = portfolio.problem
-    plain = Plan(problem, problem.graph.order, 0)
-    starts = [plain, *(Plan(problem, steps, 0) for steps in _starts(portfolio, deadline))]
-    starts = [plan for plan in starts if plan.time <= max_time]
-    starts.sort(key=lambda plan: (plan.peak, plan.time))
-    best = plain
+    starts = sorted(_starts(portfolio, max_time, deadline))[:STARTS]
+    best = Plan(problem, starts[0][2], 0)
     problem.work_limit = problem.work + WORK
-    for place, start in enumerate(starts[:STARTS]):
+    for place, (_, _, steps) in enumerate(starts):
         if place and (clock.perf_counter() > deadline or problem.stop(float("inf"))):
             break
         portfolio.say(0.2 + 0.8 * place / STARTS, "looking for the smallest peak in the time given")
-        found = _fall(portfolio, start, max_time, deadline if place else float("inf"), place)
+        found = _fall(portfolio, Plan(problem, steps, 0), max_time, deadline, place)
         best = min(best, found, key=lambda plan: (plan.peak, plan.time))
     problem.work_limit = 1 << 62
     best.budget = best.peak
@@ -48,29 +52,52 @@ def smallest_within(portfolio: Portfolio, max_time: float, deadline: float) -> l
     return best.steps()
 
 
-def _starts(portfolio: Portfolio, deadline: float) -> Iterator[Sequence[int]]:
-    for order in portfolio.orders[:2]:
-        yield order
-        for level in segment_levels(portfolio.problem, order, 0, deadline):
-            yield from level
+def _starts(portfolio: Portfolio, max_time: float, deadline: float) -> Iterator[tuple[int, float, list[int]]]:
+    """Schedules within the time given, each with its peak and its time: the orders as they are, and their segments."""
+    problem = portfolio.problem
+    until = max(deadline, clock.perf_counter() + SEGMENTS_TASK_S * problem.task_count)
+    for order in dict.fromkeys(map(tuple, (problem.graph.order, *portfolio.orders[:2]))):
+        yield _judged(problem, list(order))
+        for level in segment_levels(problem, order, 0, until):
+            yield from (_judged(problem, _cut_down(problem, steps, max_time)) for steps in level)
             break
 
 
+def _judged(problem: Problem, steps: list[int]) -> tuple[int, float, list[int]]:
+    peak = max(simulate_unchecked(problem.graph, steps), default=problem.graph.resident_bytes)
+    return peak, sum(problem.time[task] for task in steps), steps
+
+
+def _cut_down(problem: Problem, steps: Sequence[int], max_time: float) -> list[int]:
+    """The schedule without its first repeats, as many as it takes to be within the time."""
+    excess = sum(problem.time[task] for task in steps) - max_time
+    seen: set[int] = set()
+    kept: list[int] = []
+    for task in steps:
+        if task in seen and excess > 0:
+            excess -= problem.time[task]
+            continue
+        seen.add(task)
+        kept.append(task)
+    return kept
+
+
 def _fall(portfolio: Portfolio, start: Plan, max_time: float, deadline: float, seed: int) -> Plan:
-    """Lower the budget little by little while the time allows."""
+    """Lower the budget little by little while the time allows; the first start's way down is finished even behind the deadline."""
     problem = portfolio.problem
     source = random.Random(seed)
     floor = problem.graph.resident_bytes
     best, stride, failures = start, STRIDE, 0
-    while failures < FAILURES and stride > STRIDE_LEAST and best.peak > portfolio.low and not problem.stop(deadline):
+    until = deadline if seed else float("inf")
+    while failures < FAILURES and stride > STRIDE_LEAST and best.peak > portfolio.low and not problem.stop(until):
         plan = best.copy()
         plan.budget = max(portfolio.low, floor + int((best.peak - floor) * (1 - stride)))
         noise = [source.lognormvariate(0.0, 0.4) for _ in range(problem.buffer_count)] if failures else None
         limit, problem.work_limit = problem.work_limit, min(problem.work_limit, problem.work + WORK_STEP)
-        fits = reduce_overflow(plan, deadline, noise=noise, time_cap=max_time)
+        fits = reduce_overflow(plan, until, noise=noise, time_cap=max_time)
         problem.work_limit = limit
         if fits and plan.time <= max_time and plan.peak < best.peak:
-            fill(plan, deadline)
+            fill(plan, until)
             best, failures = plan, 0
             continue
         failures += 1

@@ -24,7 +24,6 @@ from typing import Any
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts, loop_costs
-from graphwright.analyze.time_model import estimated_time_s
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import REFERENCE_VARIABLES, Purity, is_back_edge, is_loop_of_tf1, is_view, reads_resource, resource_of
@@ -33,6 +32,7 @@ from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.live_graph import handles_touched_elsewhere, read_live_graph
 from graphwright.train.flatten import stateful_op_types
+from graphwright.train.gradients.times import repeated_time_s
 from graphwright.train.infer_shapes import infer_flat_shapes
 
 _ASK_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape", "BroadcastGradientArgs"})
@@ -94,7 +94,7 @@ def read_joint(
     purity = Purity(graph, stateful_op_types(graph))
     loops, unknown = _loop_costs(graph)
     with _loops_cut(graph):
-        tasks = build_cost_graph(graph, purity, estimated_time_s, loops=loops)
+        tasks = build_cost_graph(graph, purity, repeated_time_s, loops=loops)
     forward = sum(1 for nodes in tasks.nodes if any(node in fixed for node in nodes))
     tasks = _with_rules(tasks, fixed, framed, purity, _written(graph, purity, handles_touched_elsewhere(live, graph)))
     known = [graph[tensor.op.name] for tensor in (*ys, *incoming) if tensor.op.name in graph]
