@@ -295,11 +295,14 @@ def _densenet121(size: Size, batch: int | None, seed: int) -> _Parts:
     )
 
 
-def _transformer(size: Size, batch: int | None, seed: int, dtype: str = "float32") -> _Parts:
-    """A causal language model on the bytes of English text (the docstrings of Python's own `textwrap`)."""
+def _transformer(size: Size, batch: int | None, seed: int, dtype: str | None = None) -> _Parts:
+    """A causal language model on the bytes of English text (the docstrings of Python's own `textwrap`).
+
+    Without a dtype policy of its own it takes the one that Keras is set to.
+    """
     depth, width, heads, length = (12, 512, 8, 512) if size == "full" else (3, 64, 4, 128)
     count = batch or 4
-    policy = keras.DTypePolicy(dtype)
+    policy = keras.DTypePolicy(dtype) if dtype is not None else keras.config.dtype_policy()
     init = keras.initializers.RandomNormal
     seeds = iter(range(seed * 1000, seed * 1000 + 1000))
     tokens = layers.Input((length,), dtype="int32", name="tokens")
@@ -320,14 +323,14 @@ def _transformer(size: Size, batch: int | None, seed: int, dtype: str = "float32
         h = layers.Dropout(0.1, seed=next(seeds), dtype=policy, name=f"layer{k}_dropout2")(h)
         x = layers.Add(dtype=policy, name=f"layer{k}_out")([x, h])
     x = layers.LayerNormalization(dtype=policy, name="norm")(x)
-    logits = layers.Dense(256, dtype="float32", name="logits")(x)
+    logits = layers.Dense(256, dtype=policy.variable_dtype, name="logits")(x)
     return _Parts(
         keras.Model(tokens, logits, name="transformer"),
         _text(count, length, seed),
         keras.optimizers.Adam(1e-4),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         _chain([f"layer{k}_out" for k in range(depth + 1)]),
-        f"Transformer, {depth} layers, d {width}, {heads} heads, {length} tokens, batch {count}, {dtype}, Adam",
+        f"Transformer, {depth} layers, d {width}, {heads} heads, {length} tokens, batch {count}, {policy.name}, Adam",
     )
 
 
