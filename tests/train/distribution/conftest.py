@@ -48,7 +48,7 @@ def _finish(process: subprocess.Popen[str], timeout_s: float) -> Outcome:
     return Outcome(lines, process.returncode, errors[-3000:])
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_program() -> Callable[..., Outcome]:
     """Runs a program of the folder `programs` to its end."""
 
@@ -60,11 +60,11 @@ def run_program() -> Callable[..., Outcome]:
 
 @pytest.fixture
 def run_workers() -> Callable[..., list[Outcome]]:
-    """Runs `workers.py` in as many processes as there are tasks; `patience_s` is for those that outlive the first one to die."""
+    """Runs a program in as many processes as there are tasks; `patience_s` is for those that outlive the first one to die."""
 
-    def run(tasks: list[dict[str, Any]], *, patience_s: float = _TIMEOUT_S) -> list[Outcome]:
+    def run(tasks: list[dict[str, Any]], *, program: str = "workers", patience_s: float = _TIMEOUT_S) -> list[Outcome]:
         ports = _free_ports(len(tasks))
-        started = [_start("workers", {"index": k, "ports": ports} | task) for k, task in enumerate(tasks)]
+        started = [_start(program, {"index": k, "ports": ports} | task) for k, task in enumerate(tasks)]
         doomed = [k for k, task in enumerate(tasks) if task.get("killed_at")]
         outcomes = {k: _finish(started[k], _TIMEOUT_S) for k in doomed}
         for k, process in enumerate(started):
