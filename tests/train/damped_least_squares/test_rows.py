@@ -33,9 +33,9 @@ def test_chunks_of_samples_sum_to_the_whole(point, chunk_size):
     layout, x = point
     whole, rows = make(layout, None), make(layout, chunk_size)
     vector = tf.constant(RNG.standard_normal(9))
-    for found, expected in zip(gram_matrix(rows, x), gram_matrix(whole, x), strict=True):
+    for found, expected in zip(tf.nest.flatten(gram_matrix(rows, x)), tf.nest.flatten(gram_matrix(whole, x)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
-    gram, gradient, squares = gram_matrix(whole, x)
+    (gram,), gradient, squares = gram_matrix(whole, x)
     np.testing.assert_allclose(rows.cost(x), whole.cost(x), rtol=1e-13)
     np.testing.assert_allclose(rows.residuals(x), tf.reshape(residuals(PARAMS), [-1]), rtol=1e-13)
     np.testing.assert_allclose(rows.gradient(x), gradient, rtol=1e-12)
@@ -48,7 +48,7 @@ def test_chunks_of_rows_without_data_sum_to_the_whole(point):
     layout, x = point
     whole, rows = Rows(residuals, layout), Rows(residuals, layout, chunk_size=4)
     assert (rows.mode, rows.is_chunked, rows.count) == ("reverse", True, 21)
-    for found, expected in zip(gram_matrix(rows, x), gram_matrix(whole, x), strict=True):
+    for found, expected in zip(tf.nest.flatten(gram_matrix(rows, x)), tf.nest.flatten(gram_matrix(whole, x)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -84,7 +84,7 @@ def test_random_signs_estimate_column_norms(point):
     layout, x = point
     rows = make(layout, None)
     squares = np.mean([rows.random_column_products(x, (0, seed)).numpy() ** 2 for seed in range(100)], axis=0)
-    np.testing.assert_allclose(squares, np.diag(gram_matrix(rows, x)[0]), rtol=0.7)
+    np.testing.assert_allclose(squares, np.diag(gram_matrix(rows, x)[0][0]), rtol=0.7)
 
 
 def test_a_given_jacobian_may_be_a_matrix_or_a_structure():
@@ -92,9 +92,9 @@ def test_a_given_jacobian_may_be_a_matrix_or_a_structure():
     t = np.array([1.0, 2.0, 4.0])
     line = lambda p: p["a"][0] * t + p["a"][1] + p["b"] * t**2  # noqa: E731
     matrix = np.stack([t, np.ones(3), t**2], axis=1)
-    expected = gram_matrix(Rows(line, layout), x)[0]
+    expected = gram_matrix(Rows(line, layout), x)[0][0]
     for given in (lambda _: tf.constant(matrix), lambda _: {"a": matrix[:, :2], "b": matrix[:, 2]}):
-        np.testing.assert_allclose(gram_matrix(Rows(line, layout, jacobian=given), x)[0], expected, rtol=1e-13)
+        np.testing.assert_allclose(gram_matrix(Rows(line, layout, jacobian=given), x)[0][0], expected, rtol=1e-13)
     with pytest.raises(ArgumentError, match=r"\(3, 3\)"):
         gram_matrix(Rows(line, layout, jacobian=lambda _: tf.constant(matrix.T[:2])), x)
 

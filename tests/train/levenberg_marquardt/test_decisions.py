@@ -45,6 +45,15 @@ def test_random_and_coupled_samples_have_no_rows_of_their_own() -> None:
             decide(problem, "auto", None, "per_sample")
 
 
+def test_a_gram_matrix_that_takes_many_times_the_work_is_not_formed_for_losses_other_than_squares() -> None:
+    classes = replace(SMALL, parameters=1510, samples=300, residuals_per_sample=9, squares=False)
+    assert decide(classes, "auto", None, "auto").method == "cg"
+    assert decide(replace(classes, replicas=2), "auto", None, "auto").method == "cg"
+    assert decide(replace(classes, squares=True), "auto", None, "auto").method == "cholesky"
+    assert decide(replace(classes, parameters=548), "auto", None, "auto").method == "cholesky"
+    assert decide(classes, "cholesky", None, "auto").method == "cholesky"
+
+
 def test_contradictions_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="2 replicas"):
         decide(replace(SMALL, replicas=2), "qr", None, "auto")

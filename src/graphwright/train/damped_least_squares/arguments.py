@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -18,16 +18,33 @@ Bounds = tuple[Any, Any]
 """Lower and upper ones: numbers, or structures like the parameters."""
 
 
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise where the value is none of the choices."""
-    if value not in choices:
-        raise ArgumentError(f"{name}={value!r}", where=f"argument {name!r}", remedy=f"one of {', '.join(choices)}")
+def check_choice(name: str, value: str, choices: Any) -> None:
+    """Raise where the value is none of the choices of a `Literal`."""
+    if value not in get_args(choices):
+        raise ArgumentError(f"{name}={value!r}", where=f"argument {name!r}", remedy=f"one of {', '.join(get_args(choices))}")
 
 
 def check_positive(name: str, value: float) -> None:
     """Raise where the value is not a positive number."""
     if not (math.isfinite(value) and value > 0):
         raise ArgumentError(f"{name}={value}", where=f"argument {name!r}", remedy="give a positive number")
+
+
+def check_count(name: str, value: float) -> None:
+    """Raise where the value is not a whole number of at least 1."""
+    if value < 1 or value != int(value):
+        raise ArgumentError(f"{name}={value}", where=f"argument {name!r}", remedy="give a whole number of at least 1")
+
+
+def check_chunks(method: str, chunk_size: int | None) -> None:
+    """Raise where a method that needs all rows at once is to take them in chunks."""
+    if chunk_size is not None and method in ("dual", "lsmr"):
+        raise ArgumentError(
+            f"chunk_size={chunk_size} with {method!r}",
+            where="argument 'chunk_size'",
+            cause="it needs all rows at once",
+            remedy='"cholesky" or "cg" take chunks',
+        )
 
 
 def as_data(value: Any, dtype: Any) -> Any:

@@ -16,7 +16,7 @@ def inverse_gram(factor: Matrix, *, is_gram: bool, free: NDArray[np.bool_]) -> t
     Columns are scaled to length one first, so that the units of parameters do not matter to the rank.
 
     Args:
-        factor: the triangle R of J (n, n), or the Gram matrix itself.
+        factor: the triangle R of J (n, n), or the Gram matrix itself, of which the lower half counts.
         is_gram: which of them.
         free: parameters (n,) that vary; rows and columns of the others are zero, as of constants.
 

@@ -5,7 +5,7 @@ S is a diagonal scale. Each class is one way to hold what a linearization needs 
 | class | holds | solves | for |
 |---|---|---|---|
 | `QrSystem` | triangular factor of [J f] | QR of the augmented matrix [R; sqrt(damping) S] | small and ill-conditioned |
-| `CholeskySystem` | Gram matrix (n, n) | Cholesky of the scaled, damped Gram matrix | many residuals, up to some 10,000 parameters |
+| `CholeskySystem` | half of the Gram matrix | its Cholesky factor, scaled and damped | many residuals, up to some 10,000 parameters |
 | `DualSystem` | J (m, n) | Cholesky of the damped J J' (m, m) | more parameters than residuals |
 | `CgSystem`, `LsmrSystem` | nothing | products with J and J' | large models |
 
@@ -20,8 +20,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from graphwright.train.damped_least_squares import symmetric_blocks
 from graphwright.train.damped_least_squares.krylov import conjugate_gradients, lsmr
 from graphwright.train.damped_least_squares.rows import Rows
+from graphwright.train.damped_least_squares.symmetric_blocks import Blocks
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -130,7 +132,7 @@ class QrSystem:
 
 
 class CholeskySystem:
-    """Normal equations: the Gram matrix of the Jacobian, summed over chunks, and its Cholesky factor."""
+    """Normal equations: the lower half of the Jacobian's Gram matrix, summed over chunks, and its Cholesky factor."""
 
     name: MethodName = "cholesky"
 
@@ -141,12 +143,17 @@ class CholeskySystem:
     def linearize(self, x: Any) -> Linearization:
         """The Gram matrix and the gradient, a chunk at a time."""
         gram, gradient, squares = gram_matrix(self._rows, x)
-        return Linearization(gradient, tf.sqrt(tf.linalg.diag_part(gram)), tf.sqrt(squares), (gram,))
+        return Linearization(gradient, tf.sqrt(symmetric_blocks.diagonal(gram)), tf.sqrt(squares), gram)
 
     def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
-        """By Cholesky; not finite where the matrix is not positive definite."""
+        """By Cholesky, in columns of length one; not finite where the matrix is not positive definite."""
         del x
-        solve = gram_solver(at.factor[0], scale, damping, free)
+        inverse = free / scale
+        root = symmetric_blocks.cholesky(at.factor, inverse, damping)
+
+        def solve(vector: Any) -> Any:
+            return inverse * symmetric_blocks.cholesky_solve(root, inverse * vector)
+
         return -solve(at.gradient), solve
 
     def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
@@ -156,7 +163,7 @@ class CholeskySystem:
     def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
         """From the Gram matrix."""
         del x
-        return tf.tensordot(step, tf.linalg.matvec(at.factor[0], step), 1)
+        return symmetric_blocks.quadratic_form(at.factor, step)
 
 
 class DualSystem:
@@ -206,7 +213,7 @@ class _MatrixFreeSystem:
 
     smallest_damping: float
 
-    def __init__(self, rows: Rows, *, tolerance: float, max_iterations: int, probes: int = 4) -> None:
+    def __init__(self, rows: Rows, *, tolerance: float, max_iterations: int, probes: int = 16) -> None:
         self._rows = rows
         self._tolerance = tolerance
         self._max_iterations = max_iterations
@@ -215,9 +222,14 @@ class _MatrixFreeSystem:
 
     def linearize(self, x: Any) -> Linearization:
         """Gradient and estimated column norms; nothing is kept besides."""
-        squares = tf.zeros_like(x)
-        for probe in range(self._probes):
-            squares += tf.square(self._rows.random_column_products(x, (7, probe)))
+
+        def is_left(probe: Any, _: Any) -> Any:
+            return probe < self._probes
+
+        def add(probe: Any, squares: Any) -> tuple[Any, Any]:
+            return probe + 1, squares + tf.square(self._rows.random_column_products(x, (7, probe)))
+
+        squares = tf.while_loop(is_left, add, (tf.constant(0), tf.zeros_like(x)), parallel_iterations=1)[1]
         norms = tf.sqrt(squares / self._probes)
         # A probe may miss a column; none counts as shorter than a thousandth of the root mean square.
         norms = tf.maximum(norms, 1e-3 * tf.sqrt(tf.reduce_mean(tf.square(norms))))
@@ -275,38 +287,26 @@ class LsmrSystem(_MatrixFreeSystem):
         return inverse * found, None
 
 
-def gram_matrix(rows: Rows, x: Any) -> tuple[Any, Any, Any]:
-    """The Gram matrix J'J (n, n), the gradient J'f (n,) and the squares f'f (a scalar), with one chunk of the Jacobian at a time.
+def gram_matrix(rows: Rows, x: Any) -> tuple[Blocks, Any, Any]:
+    """The Gram matrix J'J, the gradient J'f (n,) and the squares f'f (a scalar), with one chunk of the Jacobian at a time.
+
+    Returns:
+        The lower half of the Gram matrix in blocks of rows (see `symmetric_blocks`), the gradient, the squares.
 
     >>> from graphwright.train.damped_least_squares.parameters import flatten_parameters
     >>> layout, x = flatten_parameters(tf.constant([2.0, 1.0], tf.float64))
     >>> rows = Rows(lambda p, t: p[0] * t + p[1], layout, data=(tf.constant([0.0, 1.0, 2.0], tf.float64),), chunk_size=2)
-    >>> gram_matrix(rows, x)[0].numpy().tolist()
+    >>> gram_matrix(rows, x)[0][0].numpy().tolist()
     [[5.0, 3.0], [3.0, 3.0]]
     """
     size = rows.layout.size
 
-    def add(so_far: tuple[Any, Any, Any], residuals: Any, matrix: Any) -> tuple[Any, Any, Any]:
+    def add(so_far: tuple[Blocks, Any, Any], residuals: Any, matrix: Any) -> tuple[Blocks, Any, Any]:
         gram, gradient, squares = so_far
         return (
-            gram + tf.matmul(matrix, matrix, transpose_a=True),
+            symmetric_blocks.plus_products(gram, matrix),
             gradient + tf.linalg.matvec(matrix, residuals, transpose_a=True),
             squares + tf.reduce_sum(tf.square(residuals)),
         )
 
-    return rows.fold(x, add, (tf.zeros([size, size], x.dtype), tf.zeros([size], x.dtype), tf.zeros([], x.dtype)))
-
-
-def gram_solver(gram: Any, scale: Any, damping: Any, free: Any) -> Solve:
-    """A solver of (J'J + damping S'S) a = b for the Gram matrix J'J (n, n), in the subspace where `free` (n,) is 1.
-
-    The matrix is scaled to columns of length one before it is factorized. Where it is not positive definite, the solutions are not finite.
-    """
-    inverse = free / scale
-    scaled = gram * inverse[:, tf.newaxis] * inverse[tf.newaxis, :]
-    root = tf.linalg.cholesky(tf.linalg.set_diag(scaled, tf.linalg.diag_part(scaled) + damping))
-
-    def solve(vector: Any) -> Any:
-        return inverse * tf.linalg.cholesky_solve(root, (inverse * vector)[:, tf.newaxis])[:, 0]
-
-    return solve
+    return rows.fold(x, add, (symmetric_blocks.zero_blocks(size, x.dtype), tf.zeros([size], x.dtype), tf.zeros([], x.dtype)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,37 +16,35 @@ from graphwright.train.damped_least_squares.arguments import (
     as_data,
     bound_vectors,
     check_choice,
+    check_chunks,
+    check_count,
     check_positive,
     check_start,
     start_error,
 )
 from graphwright.train.damped_least_squares.jacobians import JacobianMode
-from graphwright.train.damped_least_squares.linear_systems import (
-    CgSystem,
-    CholeskySystem,
-    DualSystem,
-    LinearSystem,
-    LsmrSystem,
-    MethodName,
-    QrSystem,
+from graphwright.train.damped_least_squares.linear_systems import LinearSystem
+from graphwright.train.damped_least_squares.loop import (
+    LoopOptions,
+    State,
+    descent,
+    flat_parameters,
+    free_parameters,
+    minimize,
+    undamped_offset,
 )
-from graphwright.train.damped_least_squares.loop import LoopOptions, descent, flat_parameters, free_parameters, minimize, undamped_offset
+from graphwright.train.damped_least_squares.methods import Method, choose_method, linear_system
 from graphwright.train.damped_least_squares.parameters import ParameterLayout, flatten_parameters
 from graphwright.train.damped_least_squares.result import LeastSquaresResult, explain
 from graphwright.train.damped_least_squares.robust_losses import LossName, Rho, RobustLoss
 from graphwright.train.damped_least_squares.rows import Rows, spec_of
-from graphwright.train.damped_least_squares.stopping import Status, tolerances_for
+from graphwright.train.damped_least_squares.stopping import Status, Tolerances, tolerances_for
+from graphwright.train.damped_least_squares.symmetric_blocks import lower_half
 
 tf: Any = importlib.import_module("tensorflow")
 
-Method = Literal["auto", "qr", "cholesky", "dual", "cg", "lsmr"]
-
-QR_PARAMETERS = 200
-"""Most parameters that `"auto"` gives to QR."""
 COVARIANCE_PARAMETERS = 5000
 """Most parameters whose covariance can be asked for."""
-DENSE_BYTES = 2**30
-"""Largest matrix that `"auto"` lets a method hold."""
 
 
 def least_squares(
@@ -162,10 +160,11 @@ class _Found(NamedTuple):
     flat: Any
 
 
+@dataclass(frozen=True, eq=False)
 class LeastSquares:
     """A fit that is traced once and called often, with other starts and other data of the same shapes.
 
-    Args:
+    Attributes:
         residuals: as all other arguments: see `least_squares`.
 
     Example:
@@ -175,64 +174,48 @@ class LeastSquares:
         [[2.0, 1.0], [5.0, 1.0]]
     """
 
-    def __init__(
-        self,
-        residuals: Callable[..., Any],
-        *,
-        method: Method = "auto",
-        chunk_size: int | None = None,
-        bounds: Bounds | None = None,
-        loss: LossName | Rho = "linear",
-        loss_scale: float = 1.0,
-        jacobian: Callable[..., Any] | None = None,
-        jacobian_mode: JacobianMode = "auto",
-        geodesic: bool | None = None,
-        gtol: float | None = None,
-        xtol: float | None = None,
-        ftol: float | None = None,
-        max_iterations: int = 1000,
-        first_damping: float = 1e-3,
-        krylov_tolerance: float = 1e-3,
-        krylov_iterations: int = 200,
-        jit_compile: bool = False,
-    ) -> None:
-        check_choice("method", method, get_args(Method))
-        check_choice("jacobian_mode", jacobian_mode, get_args(JacobianMode))
-        check_positive("first_damping", first_damping)
-        check_positive("krylov_tolerance", krylov_tolerance)
-        check_positive("krylov_iterations", krylov_iterations)
-        if chunk_size is not None:
-            check_positive("chunk_size", chunk_size)
-        if geodesic and method in ("dual", "cg", "lsmr"):
-            raise ArgumentError(f"geodesic acceleration with {method}", where="argument 'geodesic'", remedy='it needs "qr" or "cholesky"')
-        if geodesic and bounds is not None:
+    residuals: Callable[..., Any]
+    _: KW_ONLY
+    method: Method = "auto"
+    chunk_size: int | None = None
+    bounds: Bounds | None = None
+    loss: LossName | Rho = "linear"
+    loss_scale: float = 1.0
+    jacobian: Callable[..., Any] | None = None
+    jacobian_mode: JacobianMode = "auto"
+    geodesic: bool | None = None
+    gtol: float | None = None
+    xtol: float | None = None
+    ftol: float | None = None
+    max_iterations: int = 1000
+    first_damping: float = 1e-3
+    krylov_tolerance: float = 1e-3
+    krylov_iterations: int = 200
+    jit_compile: bool = False
+    _compiled: dict[Any, _Compiled] = field(default_factory=dict[Any, "_Compiled"], init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, Method)
+        check_choice("jacobian_mode", self.jacobian_mode, JacobianMode)
+        check_positive("first_damping", self.first_damping)
+        check_positive("krylov_tolerance", self.krylov_tolerance)
+        check_count("krylov_iterations", self.krylov_iterations)
+        if self.chunk_size is not None:
+            check_count("chunk_size", self.chunk_size)
+        if self.geodesic and self.method in ("dual", "cg", "lsmr"):
+            raise ArgumentError(
+                f"geodesic acceleration with {self.method}", where="argument 'geodesic'", remedy='it needs "qr" or "cholesky"'
+            )
+        if self.geodesic and self.bounds is not None:
             raise ArgumentError(
                 "geodesic acceleration with bounds",
                 where="argument 'geodesic'",
                 cause="it evaluates the residuals on both sides of a point",
                 remedy="leave out one of them",
             )
-        if chunk_size is not None and method in ("dual", "lsmr"):
-            raise ArgumentError(
-                f"chunks with {method}",
-                where="argument 'chunk_size'",
-                cause="it needs all rows at once",
-                remedy='"cholesky" or "cg" take chunks',
-            )
-        self._residuals = residuals
-        self._method: Method = method
-        self._chunk_size = chunk_size
-        self._bounds = bounds
-        self._loss = RobustLoss(loss, loss_scale)
-        self._jacobian = jacobian
-        self._jacobian_mode: JacobianMode = jacobian_mode
-        self._geodesic = geodesic
-        self._tolerances = (gtol, xtol, ftol, max_iterations)
-        self._first_damping = first_damping
-        self._krylov = (krylov_tolerance, int(krylov_iterations))
-        self._jit_compile = jit_compile
-        self._compiled: dict[Any, _Compiled] = {}
-        tolerances_for(tf.float64, *self._tolerances)
+        check_chunks(self.method, self.chunk_size)
+        self._loss()
+        self._tolerances(tf.float64)
 
     def __call__(self, params: Any, *data: Any) -> LeastSquaresResult:
         """Fit from `params`, with this data.
@@ -257,7 +240,7 @@ class LeastSquares:
         """The fit traced for these shapes, and its arguments: the start as a vector, and the data."""
         layout, start = flatten_parameters(params)
         tensors = tf.nest.map_structure(partial(as_data, dtype=layout.dtype), data)
-        bounds = bound_vectors(self._bounds, layout)
+        bounds = bound_vectors(self.bounds, layout)
         check_start(start, bounds, layout)
         key = repr(layout), repr(tf.nest.map_structure(spec_of, tensors))
         if key not in self._compiled:
@@ -266,24 +249,22 @@ class LeastSquares:
 
     def _compile(self, layout: ParameterLayout, bounds: tuple[Any, Any] | None, data: tuple[Any, ...]) -> _Compiled:
         decided: dict[str, Any] = {}
-        tolerances = tolerances_for(layout.dtype, *self._tolerances)
+        tolerances = self._tolerances(layout.dtype)
 
         def fit(start: Any, data: tuple[Any, ...]) -> _Found:
             rows = self._rows(layout, data)
             system, reason = self._system(rows)
             options = LoopOptions(
                 tolerances=tolerances,
-                first_damping=self._first_damping,
-                geodesic=(system.name == "qr" and bounds is None) if self._geodesic is None else self._geodesic,
+                first_damping=self.first_damping,
+                geodesic=(system.name == "qr" and bounds is None) if self.geodesic is None else self.geodesic,
                 guard_influence=system.name == "qr",
                 bounds=bounds,
             )
-            decided.update(method=system.name, reason=reason, mode=rows.mode if self._jacobian is None else "given")
+            decided.update(method=system.name, reason=reason, mode=rows.mode if self.jacobian is None else "given")
             how = descent(rows, system, options)
             state = minimize(how, start)
             free = free_parameters(state, options)
-            has_factor = system.name in ("qr", "cholesky") and layout.size <= COVARIANCE_PARAMETERS
-            factor = state.at.factor[0] if has_factor else tf.zeros([0, 0], start.dtype)
             return _Found(
                 x=state.x,
                 cost=state.cost,
@@ -293,7 +274,7 @@ class LeastSquares:
                 evaluations=state.evaluations,
                 damping=state.damping,
                 free=free,
-                factor=factor,
+                factor=_covariance_factor(system.name, state),
                 gradient_norm=tf.reduce_max(tf.abs(free * state.at.gradient)),
                 offset=undamped_offset(how, state),
                 residuals=rows.residuals(state.x),
@@ -301,39 +282,38 @@ class LeastSquares:
             )
 
         specs = tf.TensorSpec([layout.size], layout.dtype), tf.nest.map_structure(spec_of, data)
-        return _Compiled(tf.function(fit, autograph=False, jit_compile=self._jit_compile).get_concrete_function(*specs), decided)
+        return _Compiled(tf.function(fit, autograph=False, jit_compile=self.jit_compile).get_concrete_function(*specs), decided)
 
     def _rows(self, layout: ParameterLayout, data: tuple[Any, ...]) -> Rows:
         return Rows(
-            self._residuals,
+            self.residuals,
             layout,
             data=data,
-            chunk_size=self._chunk_size,
-            loss=self._loss,
-            mode=self._jacobian_mode,
-            jacobian=self._jacobian,
+            chunk_size=self.chunk_size,
+            loss=self._loss(),
+            mode=self.jacobian_mode,
+            jacobian=self.jacobian,
         )
 
     def _system(self, rows: Rows) -> tuple[LinearSystem, str]:
-        method, reason = self._method, "as asked"
-        if method == "auto":
-            method, reason = choose_method(rows.layout.size, rows.count, rows.layout.dtype.size, chunked=rows.is_chunked)
-        if method == "qr":
-            return QrSystem(rows), reason
-        if method == "cholesky":
-            return CholeskySystem(rows), reason
-        if method == "dual":
-            return DualSystem(rows), reason
-        tolerance, iterations = self._krylov
-        kind = CgSystem if method == "cg" else LsmrSystem
-        return kind(rows, tolerance=tolerance, max_iterations=iterations), reason
+        chosen, reason = self.method, "as asked"
+        if chosen == "auto":
+            chosen, reason = choose_method(rows.layout.size, rows.count, rows.layout.dtype.size, chunked=rows.is_chunked)
+        system = linear_system(chosen, rows, krylov_tolerance=self.krylov_tolerance, krylov_iterations=self.krylov_iterations)
+        return system, reason
+
+    def _loss(self) -> RobustLoss:
+        return RobustLoss(self.loss, self.loss_scale)
+
+    def _tolerances(self, dtype: Any) -> Tolerances:
+        return tolerances_for(dtype, self.gtol, self.xtol, self.ftol, self.max_iterations)
 
     def _result(
         self, layout: ParameterLayout, decided: dict[str, Any], found: _Found, start: Any, data: tuple[Any, ...]
     ) -> LeastSquaresResult:
         status = Status.of_code(int(found.status))
         if status is Status.NOT_FINITE:
-            raise start_error(layout, self._residuals, start, data)
+            raise start_error(layout, self.residuals, start, data)
         offset, iterations = float(found.offset), int(found.iterations)
         flat = [layout.element_name(int(i)) for i in np.flatnonzero(found.flat.numpy())] if status is Status.FLAT else []
         return LeastSquaresResult(
@@ -359,27 +339,9 @@ class LeastSquares:
         )
 
 
-def choose_method(parameters: int, residuals: int, itemsize: int, *, chunked: bool) -> tuple[MethodName, str]:
-    """The linear solver for a problem of this size, and why.
-
-    Args:
-        parameters: n.
-        residuals: m.
-        itemsize: bytes of a number.
-        chunked: whether the Jacobian comes in chunks.
-
-    >>> choose_method(4, 100, 8, chunked=False)
-    ('qr', '4 parameters: small enough for the most exact solver')
-    >>> choose_method(100_000, 50, 8, chunked=False)[0], choose_method(5000, 60_000, 8, chunked=True)[0]
-    ('dual', 'cholesky')
-    >>> choose_method(1_000_000, 60_000, 4, chunked=True)[0]
-    'cg'
-    """
-    if parameters <= QR_PARAMETERS and (chunked or parameters * residuals * itemsize <= DENSE_BYTES):
-        return "qr", f"{parameters} parameters: small enough for the most exact solver"
-    if residuals < parameters and not chunked and parameters * residuals * itemsize <= DENSE_BYTES:
-        return "dual", f"{parameters} parameters, but only {residuals} residuals"
-    if parameters**2 * itemsize <= DENSE_BYTES and (chunked or parameters * residuals * itemsize <= DENSE_BYTES):
-        return "cholesky", f"the Gram matrix of {parameters} parameters fits into memory"
-    large = f"matrices of {parameters} parameters and {residuals} residuals are larger than {DENSE_BYTES >> 20} MiB"
-    return ("cg" if chunked else "lsmr"), large
+def _covariance_factor(method: str, state: State) -> Any:
+    """What the covariance is computed from: a triangle or a Gram matrix (n, n); (0, 0) where there is none, or it is too large."""
+    size = state.x.shape[0]
+    if method not in ("qr", "cholesky") or size > COVARIANCE_PARAMETERS:
+        return tf.zeros([0, 0], state.x.dtype)
+    return state.at.factor[0] if method == "qr" else lower_half(state.at.factor)

@@ -28,6 +28,11 @@ class CompiledLosses:
     losses: tuple[OutputLoss | None, ...]
     weights: tuple[float, ...]
 
+    @property
+    def are_squares(self) -> bool:
+        """Whether all losses are mean squares of residuals."""
+        return all(loss is None or loss.is_square for loss in self.losses)
+
     @staticmethod
     def of(loss: Any, loss_weights: Any, outputs: Any, output_names: Sequence[str] | None) -> CompiledLosses:
         """From what `compile` takes.

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, get_args
 
-from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.errors import UnsupportedError
+from graphwright.train.damped_least_squares.arguments import check_chunks
 from graphwright.train.damped_least_squares.jacobians import JacobianMode, cheapest_mode
-from graphwright.train.damped_least_squares.linear_systems import (
-    CgSystem,
-    CholeskySystem,
-    DualSystem,
-    LinearSystem,
-    LsmrSystem,
-    MethodName,
-    QrSystem,
-)
-from graphwright.train.damped_least_squares.solve import Method, choose_method
+from graphwright.train.damped_least_squares.linear_systems import MethodName
+from graphwright.train.damped_least_squares.methods import Method, choose_method
 
 JACOBIAN_BYTES = 2**23
 """Jacobian that is in memory at a time, where the chunk size is left open."""
+KRYLOV_ITERATIONS = 50
+"""Products per step of iterative solvers, at most."""
 _COTANGENTS = 128
 """Rows at a time where the work of each row is that of the whole chunk."""
+WORTH_ITERATING = 20.0
+"""How many times the work of an iterative solution a Gram matrix must take before losses other than squares are solved for by iteration."""
 _ON_REPLICAS = ("cholesky", "cg")
 
 
@@ -69,6 +64,7 @@ class Problem:
         replicas: that share the batch.
         coupled: whether samples depend on each other.
         random: whether layers draw random numbers.
+        squares: whether the loss is a sum of squares, which exact steps may bring to zero.
     """
 
     parameters: int
@@ -78,6 +74,7 @@ class Problem:
     replicas: int
     coupled: bool
     random: bool
+    squares: bool = True
 
 
 def decide(problem: Problem, method: Method, chunk_size: int | None, mode: JacobianMode) -> Decisions:
@@ -91,6 +88,8 @@ def decide(problem: Problem, method: Method, chunk_size: int | None, mode: Jacob
     dual: 10000 parameters, but only 2000 residuals; 2000 residuals of 2000 samples; Jacobian per sample, all at once
     >>> print(decide(Problem(10_000, 2000, 10, 4, 1, False, False), "auto", None, "auto"))
     cholesky: the Gram matrix of 10000 parameters fits into memory; 20000 residuals of 2000 samples; Jacobian per sample, 20 at a time
+    >>> decide(Problem(1500, 300, 9, 4, 1, False, False, squares=False), "auto", None, "auto").reason
+    'a Gram matrix takes 32 times the work of 50 products with it'
     >>> decide(Problem(1_000_000, 512, 10, 4, 1, False, False), "auto", None, "auto").method
     'cg'
     """
@@ -103,13 +102,7 @@ def decide(problem: Problem, method: Method, chunk_size: int | None, mode: Jacob
             cause="it needs all rows of the Jacobian in one place",
             remedy=f"use {' or '.join(map(repr, _ON_REPLICAS))}, whose sums are reduced over replicas",
         )
-    if chunk_size is not None and chosen in ("dual", "lsmr"):
-        raise ArgumentError(
-            f"chunk_size={chunk_size} with {chosen!r}",
-            where="argument 'chunk_size'",
-            cause="it needs all rows at once",
-            remedy='"cholesky" or "cg"',
-        )
+    check_chunks(chosen, chunk_size)
     if mode == "per_sample" and (problem.coupled or problem.random):
         kind = "depend on each other" if problem.coupled else "share random numbers"
         raise UnsupportedError(
@@ -130,7 +123,24 @@ def _solver(problem: Problem, residuals: int) -> tuple[MethodName, str]:
     chosen, reason = choose_method(size, residuals, itemsize, chunked=True)
     if chosen == "qr" and problem.replicas > 1:
         return "cholesky", "its sums can be reduced over replicas"
+    times = _gram_work(problem) / _iteration_work(problem)
+    if chosen == "cholesky" and not problem.squares and times > WORTH_ITERATING:
+        return "cg", f"a Gram matrix takes {times:.0f} times the work of {KRYLOV_ITERATIONS} products with it"
     return chosen, reason
+
+
+def _gram_work(problem: Problem) -> float:
+    """Multiplications of the lower half of a Gram matrix and of its Cholesky factor."""
+    rows = problem.samples * problem.residuals_per_sample
+    return rows * problem.parameters**2 / 2.0 + problem.parameters**3 / 6.0
+
+
+def _iteration_work(problem: Problem) -> float:
+    """Multiplications of an iterative solution: products by a forward pass and its tangent, then by another and its backward pass.
+
+    A pass is taken to use each parameter once per sample, as dense layers do.
+    """
+    return KRYLOV_ITERATIONS * 5.0 * problem.samples * problem.parameters
 
 
 def _chunk(problem: Problem, method: MethodName) -> int | None:
@@ -154,18 +164,3 @@ def _mode(problem: Problem, mode: JacobianMode, chunk: int | None) -> JacobianMo
     if problem.coupled:
         return "reverse" if chunk is not None else cheapest_mode(problem.parameters, samples * each, None)
     return cheapest_mode(problem.parameters, samples * each, None if problem.random else each)
-
-
-def linear_system(decisions: Decisions, rows: Any, krylov_tolerance: float, krylov_iterations: int) -> LinearSystem:
-    """The solver that was decided on, for these rows."""
-    dense: dict[str, Callable[[Any], LinearSystem]] = {"qr": QrSystem, "cholesky": CholeskySystem, "dual": DualSystem}
-    if decisions.method in dense:
-        return dense[decisions.method](rows)
-    kind = CgSystem if decisions.method == "cg" else LsmrSystem
-    return kind(rows, tolerance=krylov_tolerance, max_iterations=krylov_iterations)
-
-
-def check_choice(name: str, value: str, choices: Any) -> None:
-    """Raise unless an argument is one of the choices of a `Literal`."""
-    if value not in get_args(choices):
-        raise ArgumentError(f"{name}={value!r}", where=f"argument {name!r}", remedy=f"one of {', '.join(get_args(choices))}")

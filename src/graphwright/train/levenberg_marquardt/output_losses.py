@@ -12,7 +12,7 @@ a step is taken is decided by the loss itself.
 | loss | H | b |
 |---|---|---|
 | squares (`MeanSquaredError`, residuals of your own) | 2 / d | the residuals: the usual Gauss-Newton matrix |
-| `CategoricalCrossentropy`, sparse or not | diag(p) - p p' in the logits, p = softmax | (p - y) / sqrt(p) |
+| `CategoricalCrossentropy`, sparse or not | diag(p) - p p' in the logits, p = softmax | (p - y) / sqrt(p), less one dimension |
 | `BinaryCrossentropy` | p (1 - p) in the logit, p = sigmoid | (p - y) / sqrt(p (1 - p)) |
 | `Huber`, `LogCosh` | as in `damped_least_squares.robust_losses`; tanh(f) / f | |
 
@@ -43,6 +43,8 @@ class OutputLoss(Protocol):
     name: str
     reduction: str
     """`"sum"`, `"sum_over_batch_size"`, or `"mean_with_sample_weight"`, as in Keras."""
+    is_square: bool
+    """Whether it is a mean square of residuals."""
 
     def elements(self, y_true: Any, y_pred: Any) -> Any:
         """The loss of each element (batch, ...), not reduced."""
@@ -192,6 +194,8 @@ def _keras_loss(given: Any) -> Any:
 class _Squares:
     """Mean squares of residuals."""
 
+    is_square = True
+
     def __init__(self, loss: Any, residuals: Callable[[Any, Any], Any]) -> None:
         self.name, self.reduction = _name_and_reduction(loss)
         self._residuals = residuals
@@ -218,6 +222,8 @@ class _Squares:
 class _Huber:
     """Mean Huber losses, by the weights of the robust loss."""
 
+    is_square = False
+
     def __init__(self, loss: Any) -> None:
         self.name, self.reduction = _name_and_reduction(loss)
         self._loss = loss
@@ -243,6 +249,8 @@ def _delta(loss: Any) -> float:
 class _LogCosh:
     """Mean logarithms of the hyperbolic cosine; their curvature that of the secant, tanh(f) / f, which is positive everywhere."""
 
+    is_square = False
+
     def __init__(self, loss: Any) -> None:
         self.name, self.reduction = _name_and_reduction(loss)
         self._loss = loss
@@ -263,6 +271,8 @@ class _LogCosh:
 class _Softmax:
     """Cross-entropy of classes, as a loss of the logits."""
 
+    is_square = False
+
     def __init__(self, loss: Any) -> None:
         self.name, self.reduction = _name_and_reduction(loss)
         self._loss = loss
@@ -282,7 +292,10 @@ class _Softmax:
         return self._loss.call(y_true, y_pred)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
-        """B = diag(sqrt p) (1 - 1 p'), b = (p - y) / sqrt p."""
+        """Of B = diag(sqrt p) (1 - 1 p') and b = (p - y) / sqrt p, what is left of them in a space of a dimension less.
+
+        Both are orthogonal to the unit vector u = sqrt p. A Householder reflection takes u to the first axis, where they are zero then.
+        """
         logits = _logits(y_pred, self._from_logits, tf.math.log)
         classes = logits.shape[-1]
         if self._sparse:
@@ -295,11 +308,21 @@ class _Softmax:
         truth = truth * (1.0 - self._smoothing) + self._smoothing / classes
         p = tf.stop_gradient(tf.nn.softmax(logits))
         root = tf.sqrt(tf.maximum(p, _SMALLEST_PROBABILITY))
-        return _linear((p - truth) / root, lambda moved: root * (moved - tf.reduce_sum(p * moved, axis=-1, keepdims=True)), logits)
+
+        def reflected(across: Any) -> Any:
+            return across[..., 1:] - root[..., 1:] * (_sum(root * across) + across[..., :1]) / (1.0 + root[..., :1])
+
+        return _linear(reflected((p - truth) / root), lambda moved: reflected(root * (moved - _sum(p * moved))), logits)
+
+
+def _sum(classes: Any) -> Any:
+    return tf.reduce_sum(classes, axis=-1, keepdims=True)
 
 
 class _Sigmoid:
     """Mean cross-entropy of yes or no, as a loss of the logits."""
+
+    is_square = False
 
     def __init__(self, loss: Any) -> None:
         self.name, self.reduction = _name_and_reduction(loss)

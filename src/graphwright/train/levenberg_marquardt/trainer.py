@@ -114,13 +114,11 @@ class LevenbergMarquardt(tf.Module):
         tf.Module.__init__(self, name="levenberg_marquardt")
         check_choice("method", method, Method)
         check_choice("jacobian_mode", jacobian_mode, JacobianMode)
-        for name, value in (("first_damping", first_damping), ("largest_damping", largest_damping), ("krylov_tolerance", krylov_tolerance)):
+        positive = {"first_damping": first_damping, "largest_damping": largest_damping, "krylov_tolerance": krylov_tolerance}
+        counts = {"chunk_size": 1 if chunk_size is None else chunk_size, "attempts": attempts, "krylov_iterations": krylov_iterations}
+        for name, value in positive.items():
             check_positive(name, value)
-        for name, count in (
-            ("chunk_size", 1 if chunk_size is None else chunk_size),
-            ("attempts", attempts),
-            ("krylov_iterations", krylov_iterations),
-        ):
+        for name, count in counts.items():
             check_count(name, count)
         if not 0.0 <= smallest_damping <= largest_damping:
             raise ArgumentError(
@@ -139,7 +137,7 @@ class LevenbergMarquardt(tf.Module):
         self._first_damping = float(first_damping)
         self._limits = (float(smallest_damping), float(largest_damping))
         self._attempts = int(attempts)
-        self._krylov = {"krylov_tolerance": float(krylov_tolerance), "krylov_iterations": int(krylov_iterations)}
+        self._krylov_tolerance, self._krylov_iterations = float(krylov_tolerance), int(krylov_iterations)
         self._strategy = strategy_of(model)
         self._replicas = 1 if self._strategy is None else int(self._strategy.num_replicas_in_sync)
         self._function = ModelFunction(model, solve_dtype)
@@ -232,7 +230,9 @@ class LevenbergMarquardt(tf.Module):
             batch = ReplicatedBatch(self._strategy, function, self._losses, data, state, decide_here, jit_compile=self._jit_compile)
             samples = max(sample_count(x) for x in self._strategy.experimental_local_results(data[0]))
             decide_here(samples)
-        system = linear_system(decided[0].method, batch.rows, **self._krylov)
+        system = linear_system(
+            decided[0].method, batch.rows, krylov_tolerance=self._krylov_tolerance, krylov_iterations=self._krylov_iterations
+        )
         judged = judge_step(batch.rows, self._before, point, self._gain, self.damping, self._growth)
         point, cost = judged.point, judged.cost
         outputs, state_after = batch.forward(point)
