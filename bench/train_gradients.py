@@ -2,11 +2,11 @@
 
     python -m bench.train gradients                       # U-Net at batches 1 to 8, full size, and deep ResNets; takes an hour on two cores
     python -m bench.train gradients --size small          # the same with small images; minutes
-    python -m bench.train gradients --models resnet --batches 64
+    python -m bench.train gradients --models unet --batches 8 --modes memory --what times      # one row, timed beside the plain step
 
 A step computes the loss, takes the gradients and applies them (SGD). Every peak is measured in a fresh process; times in one process
 in which all steps take turns, the forward pass alone among them; gradients are compared with those of `tf.gradients` in float32 on the
-same weights and the same random state.
+same weights and the same random state. What is measured goes into the file at once, in place of what was there; the rest of the file stays.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 RESULTS = Path(__file__).parent / "results" / "train_gradients.json"
 MODES = ("plain", "memory", "speed")
+WHAT = ("peaks", "times", "differences")
 MIB = 1 << 20
 
 
@@ -34,6 +36,7 @@ class Row:
     """One step of one model.
 
     Attributes:
+        planned_extra: estimated time of what is computed again, in forward passes.
         extra_forwards: time beyond the plain step, in forward passes.
         difference: largest difference of a gradient, relative to the largest entry of all gradients.
     """
@@ -41,12 +44,12 @@ class Row:
     mode: str
     peak_bytes: int | None = None
     planned_bytes: int | None = None
+    planned_extra: float | None = None
     time_s: float | None = None
     time_ratio: float | None = None
     extra_forwards: float | None = None
     difference: float | None = None
     planning_s: float | None = None
-    note: str = ""
 
 
 @dataclass
@@ -101,71 +104,94 @@ MODELS: dict[str, tuple[Callable[[str, int], tuple[Any, Any, Any, str]], tuple[i
 }
 
 
-def _run_case(name: str, batch: int, size: str, rounds: int, *, peaks_only: bool) -> Case:
-    """All rows of a model at a batch size, in this process and those that the meter starts."""
-    import keras
-    import numpy as np
-    import tensorflow as tf
+class _Bench:
+    """A model at a batch size, measured; what is known of it in the file stays where it is not measured anew."""
 
-    import graphwright as gw
-    from graphwright.run.measure import measure_many
-    from graphwright.train.gradients.gradients import PLANS
+    def __init__(self, name: str, batch: int, size: str) -> None:
+        import keras
 
-    model, loss_of, inputs, description = MODELS[name][0](size, batch)
-    case = Case(name, batch, size, description)
-    variables = model.trainable_variables
-    states = [layer.seed_generator.state for layer in model.layers if getattr(layer, "seed_generator", None) is not None]
-    states += [v for v in model.variables if all(v is not w for w in variables)]
-    start = [state.numpy() for state in states]
-    optimizer = keras.optimizers.SGD(1e-3)
-    optimizer.build(variables)
+        self.model, self.loss_of, self.inputs, description = MODELS[name][0](size, batch)
+        self.variables = self.model.trainable_variables
+        self.optimizer = keras.optimizers.SGD(1e-3)
+        self.optimizer.build(self.variables)
+        known = next((c for c in _read()["cases"] if (c["model"], c["batch"], c["size"]) == (name, batch, size)), None)
+        rows = [Row(**row) for row in known["rows"]] if known is not None else []
+        self.case = Case(name, batch, size, description, [next((r for r in rows if r.mode == mode), Row(mode)) for mode in MODES])
+        self._steps: dict[str, Any] = {}
 
-    def take(mode: str, loss: Any) -> Any:
-        if mode == "plain":
-            return tf.gradients(loss, variables)
-        return gw.gradients(loss, variables, checkpoints=mode, time_limit_s=20)
+    def rows(self, modes: Sequence[str]) -> list[Row]:
+        return [row for row in self.case.rows if row.mode in modes]
 
-    def step(mode: str) -> Any:
+    def peaks(self, modes: Sequence[str]) -> None:
+        """Each in a process of its own."""
+        import graphwright as gw
+
+        for row in self.rows(modes):
+            row.peak_bytes = gw.measure(self.step(row.mode), self.inputs, steps=1, warmup=1, time=False).peak_bytes
+            _keep(self.case)
+
+    def times(self, modes: Sequence[str], rounds: int) -> None:
+        """In one process, in turns; the forward pass is the unit."""
+        from graphwright.run.measure import measure_many
+
+        steps = {mode: self.step(mode) for mode in modes}
+        times = measure_many({**steps, "forward": self.step("forward")}, self.inputs, steps=rounds)
+        forward = times["forward"].times_s
+        for row in self.rows(modes):
+            timing = times[row.mode]
+            row.time_s, row.time_ratio = timing.time_s, timing.ratio
+            beyond = zip(timing.times_s, times["plain"].times_s, forward, strict=True)
+            row.extra_forwards = statistics.median((mine - plain) / unit for mine, plain, unit in beyond)
+        _keep(self.case)
+
+    def differences(self, modes: Sequence[str]) -> None:
+        """In this process: gradients from the same weights and the same state."""
+        import numpy as np
+
+        plain = self._gradients("plain")
+        top = max(float(np.abs(g).max()) for g in plain)
+        for row in self.rows([mode for mode in modes if mode != "plain"]):
+            row.difference = max(float(np.abs(a - b).max()) for a, b in zip(plain, self._gradients(row.mode), strict=True)) / top
+            _keep(self.case)
+
+    def step(self, mode: str) -> Any:
+        """A training step, or the forward pass alone, traced."""
+        import tensorflow as tf
+
+        from graphwright.train.gradients.gradients import PLANS
+
         def train(x: Any, y: Any) -> Any:
-            loss = loss_of(y, model(x, training=True))
-            optimizer.apply_gradients(zip(take(mode, loss), variables, strict=True))
+            loss = self.loss_of(y, self.model(x, training=True))
+            if mode != "forward":
+                self.optimizer.apply_gradients(zip(self._take(mode, loss), self.variables, strict=True))
             return loss
 
-        return tf.function(train, autograph=False)
+        if mode not in self._steps:
+            self._steps[mode] = tf.function(train, autograph=False).get_concrete_function(*self.inputs)
+            plans = self._steps[mode].graph.get_collection(PLANS)
+            for row in self.rows([mode]) if plans else ():
+                row.planned_bytes, row.planned_extra, row.planning_s = plans[0].peak_bytes, plans[0].extra_time, plans[0].planning_time_s
+        return self._steps[mode]
 
-    def only_gradients(mode: str) -> list[Any]:
+    def _take(self, mode: str, loss: Any) -> Any:
+        import tensorflow as tf
+
+        import graphwright as gw
+
+        return tf.gradients(loss, self.variables) if mode == "plain" else gw.gradients(loss, self.variables, checkpoints=mode)
+
+    def _gradients(self, mode: str) -> list[Any]:
+        import numpy as np
+        import tensorflow as tf
+
+        states = [layer.seed_generator.state for layer in self.model.layers if getattr(layer, "seed_generator", None) is not None]
+        states += [v for v in self.model.variables if all(v is not w for w in self.variables)]
+        start = [state.numpy() for state in states]
+        function = tf.function(lambda x, y: self._take(mode, self.loss_of(y, self.model(x, training=True))), autograph=False)
+        found = [np.asarray(g) for g in function(*self.inputs)]
         for state, value in zip(states, start, strict=True):
             state.assign(value)
-        found = tf.function(lambda x, y: take(mode, loss_of(y, model(x, training=True))), autograph=False)(*inputs)
-        return [np.asarray(g) for g in found]
-
-    steps: dict[str, Any] = {}
-    plain = [] if peaks_only else only_gradients("plain")
-    top = max(float(np.abs(g).max()) for g in plain) if plain else 1.0
-    for mode in MODES:
-        row = Row(mode)
-        case.rows.append(row)
-        try:
-            traced = step(mode).get_concrete_function(*inputs)
-            plans = traced.graph.get_collection(PLANS)
-            row.planned_bytes = plans[0].peak_bytes if plans else None
-            row.planning_s = plans[0].planning_time_s if plans else None
-            row.peak_bytes = gw.measure(traced, inputs, steps=1 if peaks_only else 2, warmup=1, time=False).peak_bytes
-            if mode != "plain" and not peaks_only:
-                row.difference = max(float(np.abs(a - b).max()) for a, b in zip(plain, only_gradients(mode), strict=True)) / top
-            steps[mode] = traced
-        except gw.GraphwrightError as error:
-            row.note = error.what
-    del plain
-    if peaks_only:
-        return case
-    steps["forward"] = tf.function(lambda x, y: loss_of(y, model(x, training=True)), autograph=False).get_concrete_function(*inputs)
-    times = measure_many(steps, inputs, steps=rounds)
-    for row in case.rows:
-        if row.mode in times:
-            row.time_s, row.time_ratio = times[row.mode].time_s, times[row.mode].ratio
-            row.extra_forwards = (times[row.mode].ratio - 1) / times["forward"].ratio
-    return case
+        return found
 
 
 def _read() -> dict[str, Any]:
@@ -188,10 +214,8 @@ def _keep(case: Case) -> None:
 
 def as_markdown(cases: Sequence[dict[str, Any]]) -> str:
     """The table for the documentation."""
-    lines = [
-        "| model | batch | gradients | peak, MiB | of plain | planned, MiB | time | extra, in forward passes | largest difference |",
-        "|---|---:|---|---:|---:|---:|---:|---:|---:|",
-    ]
+    titles = ["model", "batch", "gradients", "peak, MiB", "of plain", "planned, MiB", "time", "extra, in forward passes", "as estimated"]
+    lines = ["| " + " | ".join([*titles, "largest difference"]) + " |", "|---|---:|---|" + "---:|" * 7]
     for case in cases:
         base = case["rows"][0]["peak_bytes"]
         for row in case["rows"]:
@@ -202,8 +226,9 @@ def as_markdown(cases: Sequence[dict[str, Any]]) -> str:
                 "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / MIB:,.0f}",
                 "" if row["peak_bytes"] is None or base is None else f"{100 * row['peak_bytes'] / base:.0f} %",
                 "" if row["planned_bytes"] is None else f"{row['planned_bytes'] / MIB:,.0f}",
-                row["note"] or ("" if row["time_ratio"] is None else f"{row['time_ratio']:.2f}x"),
+                "" if row["time_ratio"] is None else f"{row['time_ratio']:.2f}x",
                 "" if row["extra_forwards"] is None or row["mode"] == "plain" else f"{row['extra_forwards']:.2f}",
+                "" if row.get("planned_extra") is None else f"{row['planned_extra']:.2f}",
                 "" if row["difference"] is None else f"{row['difference']:.0e}",
             ]
             lines.append("| " + " | ".join(cells) + " |")
@@ -215,23 +240,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=list(MODELS), metavar="MODEL", help=", ".join(MODELS))
     parser.add_argument("--batches", nargs="+", type=int, default=None)
     parser.add_argument("--size", choices=("full", "small"), default="full")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE", help=", ".join(MODES))
+    parser.add_argument("--what", nargs="+", choices=WHAT, default=list(WHAT), metavar="WHAT", help=", ".join(WHAT))
     parser.add_argument("--rounds", type=int, default=3, help="how often each step is timed")
-    parser.add_argument("--peaks-only", action="store_true", help="measure memory, and nothing else")
     parser.add_argument("--table", action="store_true", help="print the table of the file as Markdown and stop")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.table:
         print(as_markdown(_read()["cases"]))
         return 0
+    modes = [mode for mode in MODES if mode in options.modes or mode == "plain"]
     if options.child:
-        _keep(_run_case(options.models[0], options.batches[0], options.size, options.rounds, peaks_only=options.peaks_only))
+        bench = _Bench(options.models[0], options.batches[0], options.size)
+        if "peaks" in options.what:
+            bench.peaks(modes)
+        if "times" in options.what:
+            bench.times(modes, options.rounds)
+        if "differences" in options.what:
+            bench.differences(modes)
         return 0
     died = 0
     for name in options.models:
         for batch in options.batches or MODELS[name][1]:
             command = [sys.executable, "-m", "bench.train_gradients", "--child", "--models", name, "--batches", str(batch)]
             command += ["--size", options.size, "--rounds", str(options.rounds)]
-            command += ["--peaks-only"] if options.peaks_only else []
+            command += ["--what", *options.what, "--modes", *modes]
             died += subprocess.run(command, check=False).returncode != 0
     print(as_markdown([c for c in _read()["cases"] if c["size"] == options.size]))
     return 1 if died else 0

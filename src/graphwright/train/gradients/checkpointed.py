@@ -34,7 +34,7 @@ from graphwright.train.gradients.gradients import (
 tf: Any = importlib.import_module("tensorflow")
 
 
-def checkpointed(fn: Any = None, *, checkpoints: Checkpoints = "memory", time_limit_s: float = 6.0) -> Any:
+def checkpointed(fn: Any = None, *, checkpoints: Checkpoints = "memory", time_limit_s: float = 3.0) -> Any:
     """Wrap a function so that its backward pass takes less memory: parts of it are computed again, as a plan says.
 
     Results and gradients are those of `fn`. Random numbers are drawn once and variables assigned once (dropout keeps its mask, batch

@@ -76,7 +76,7 @@ def gradients(
     checkpoints: Checkpoints = "collection",
     *,
     feeds: Mapping[Any, Sequence[int]] | None = None,
-    time_limit_s: float = 6.0,
+    time_limit_s: float = 3.0,
     **kwargs: Any,
 ) -> list[Any]:
     """`tf.gradients`, for less memory: parts of the forward pass are computed again when the backward pass needs them.
