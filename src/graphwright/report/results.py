@@ -243,6 +243,8 @@ class MemoryPlan:
         overhead: planned extra time as a share of the unmodified time.
         recomputed_flops: FLOPs of recomputations as a share of all FLOPs of the unmodified step.
         curve: other budgets' points, by falling peak; empty when it was not asked for.
+        device_peaks: predicted peak of each device of this process, such as "GPU:1"; "worker 1" is the one device of a process among
+            several, "worker 1 GPU:0" one of its devices, "one device" all there is.
     """
 
     name: str
@@ -267,6 +269,7 @@ class MemoryPlan:
     measured_after: Measurement | None = None
     verification: str = ""  # what was proved, in words; "" when not verified yet
     feeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    device_peaks: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def verdict(self) -> str:

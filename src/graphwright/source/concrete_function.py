@@ -162,8 +162,17 @@ def to_concrete_function(graph: Graph, binding: Binding, *, name: str = "", noin
 
 def meets_other_processes(function: Any) -> bool:
     """Whether a `ConcreteFunction` takes part in collectives with other processes: they must run it as often as this one does."""
-    jobs = (re.search(r"/job:(\w+)", op.device) for op in function.graph.get_operations() if op.type.startswith("Collective"))
-    return any(job is not None and job[1] != "localhost" for job in jobs)
+    return bool(process_among_others(function))
+
+
+def process_among_others(function: Any) -> str:
+    """The process for which a `ConcreteFunction` was traced, such as "worker 1"; "" where it meets no other one."""
+    for op in function.graph.get_operations():
+        if op.type.startswith("Collective"):
+            place = re.search(r"/job:(\w+)/.*task:(\d+)", op.device)
+            if place is not None and place[1] != "localhost":
+                return f"{place[1]} {place[2]}"
+    return ""
 
 
 def argument_shapes(function: Any) -> list[Shape]:

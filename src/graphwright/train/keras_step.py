@@ -122,17 +122,20 @@ def train_with(model: Any, make_step: Callable[[], Callable[[Any], Any]]) -> Non
 def build_for_training(model: Any, data: Any) -> None:
     """Make all variables of the model, its optimizer and its metrics, so that none is made inside a traced step."""
     strategy = strategy_of(model)
-    with strategy.scope() if strategy is not None else nullcontext():
-        _build(model, one_replica(strategy, data))
-
-
-def _build(model: Any, data: Any) -> None:
-    optimizer = model.optimizer  # None of models that step otherwise
+    optimizer = model.optimizer
     ready = all(layer.built for layer in model._flatten_layers()) and metrics_are_built(model)
     if not ready or not (optimizer is None or optimizer.built):
-        model._symbolic_build(data_batch=data)
+        with strategy.scope() if strategy is not None else nullcontext():
+            model._symbolic_build(data_batch=one_replica(strategy, data))
+    build_optimizer(model)
+
+
+def build_optimizer(model: Any) -> None:
+    """Make the variables of the optimizer of a built model, where it has one: `LMModel` has none."""
+    strategy, optimizer = strategy_of(model), model.optimizer
     if optimizer is not None and not optimizer.built:
-        optimizer.build(model.trainable_variables)
+        with strategy.scope() if strategy is not None else nullcontext():
+            optimizer.build(model.trainable_variables)
 
 
 def metrics_are_built(model: Any) -> bool:

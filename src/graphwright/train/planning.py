@@ -16,7 +16,7 @@ from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import curve, known_solution, solve
 from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
-from graphwright.source.concrete_function import to_concrete_function
+from graphwright.source.concrete_function import process_among_others, to_concrete_function
 from graphwright.train.distribution.devices import find_placement, pin
 from graphwright.train.distribution.parts import Part, join, lanes, same_work, split
 from graphwright.train.flatten import FlatStep, flatten
@@ -118,6 +118,9 @@ def plan_step(
         )
     plan = make_memory_plan(target, part.tasks, solution, originals[worst], how, flat.loops)
     plan = replace(plan, curve=_curve(part.tasks.costs, solution, originals[worst], curve_points, time_limit_s))
+    process = process_among_others(target.function)
+    names = [f"{process} {p.device}".strip() or "one device" for p in parts]
+    plan = replace(plan, device_peaks=dict(zip(names, (s.peak_bytes for s in solutions), strict=True)))
     schedule = join(parts, [s.schedule for s in solutions])
     leaders = tuple(tasks.costs.tasks[t].name for t in schedule.steps)
     return Planned(follow_schedule(flat, tasks, schedule, lanes(parts)), plan, leaders)

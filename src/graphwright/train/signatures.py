@@ -20,8 +20,23 @@ def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if shape is not None and dtype is not None:
             leaves.append((tuple(shape), str(getattr(dtype, "name", dtype))))
         else:
-            leaves.append(leaf if isinstance(leaf, int | float | bool | str | bytes | None) else id(leaf))
-    return (_replica(), tuple(kwargs), tuple(leaves))
+            leaves.append(
+                (type(leaf), leaf) if isinstance(leaf, int | float | str | bytes | None) else _Same(leaf)
+            )  # True is not 1, nor 1.0
+    return (_replica(), tuple(sorted(kwargs)), tuple(leaves))
+
+
+class _Same:
+    """Equal to itself alone, as an object is. It keeps the object, so that no later one gets its id."""
+
+    def __init__(self, thing: Any) -> None:
+        self._thing = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other._thing is self._thing
+
+    def __hash__(self) -> int:
+        return id(self._thing)
 
 
 def _replica() -> int:

@@ -65,7 +65,7 @@ def run_workers() -> Callable[..., list[Outcome]]:
     def run(tasks: list[dict[str, Any]], *, program: str = "workers", patience_s: float = _TIMEOUT_S) -> list[Outcome]:
         ports = _free_ports(len(tasks))
         started = [_start(program, {"index": k, "ports": ports} | task) for k, task in enumerate(tasks)]
-        doomed = [k for k, task in enumerate(tasks) if task.get("killed_at")]
+        doomed = [k for k, task in enumerate(tasks) if task.keys() & {"killed_at", "killed_in_save"}]
         outcomes = {k: _finish(started[k], _TIMEOUT_S) for k in doomed}
         for k, process in enumerate(started):
             if k not in outcomes:

@@ -11,6 +11,8 @@ def _check_plans(found: dict[str, Any]) -> None:
     for plan in found["plans"]:
         assert plan["verification"].startswith("equal bit for bit")
         assert plan["peak"] <= plan["budget"]
+        assert set(plan["devices"]) <= {"CPU:0", "CPU:1"}
+        assert max(plan["devices"].values()) <= plan["budget"]
     assert found["plans"][0]["recomputed"] > 0
     assert found["plans"][0]["peak"] < found["plans"][0]["original"]
 

@@ -20,7 +20,7 @@ class _StoppedError(Exception):
 
 
 def _train(
-    folder: Path | None, *, stop_at: tuple[int, int] | None = None, every: Any = 2, **fit: Any
+    folder: Path | None, *, stop_at: tuple[int, int] | None = None, every: Any = 2, data: Any = None, **fit: Any
 ) -> tuple[Any, list[tuple[int, int, float]]]:
     import keras
 
@@ -49,7 +49,7 @@ def _train(
     callbacks = [Watch(), *([resume] if resume else [])]
     options = {"batch_size": 8, "epochs": 3, "shuffle": False, "verbose": 0, "validation_data": (_X, _Y)} | fit
     try:
-        model.fit(_X, _Y, callbacks=callbacks, **options)
+        model.fit(*((_X, _Y) if data is None else (data,)), callbacks=callbacks, **options)
     except _StoppedError:
         return model, seen
     return model, seen
@@ -89,6 +89,37 @@ def test_a_model_that_changed_is_refused(tmp_path: Path) -> None:
         checkpoints.restore()
 
 
+def test_a_checkpoint_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    gw.train.TrainingCheckpoints(tmp_path, lambda: {"a": tf.Variable([1.0, 2.0]), "b": tf.Variable([3.0, 4.0])}).save(1)
+    variables = {"a": tf.Variable([0.0, 0.0]), "b": tf.Variable([0, 0])}  # of another dtype, though of as many bytes
+    checkpoints = gw.train.TrainingCheckpoints(tmp_path, lambda: variables)
+    with pytest.raises(ArgumentError, match="does not fit variable 'b'"):
+        checkpoints.restore()
+    assert variables["a"].numpy().tolist() == [0.0, 0.0]
+    with pytest.raises(ArgumentError, match="no variable 'c'"):
+        checkpoints.restore(["a", "c"])
+    with pytest.raises(ArgumentError, match="no checkpoint of step 7"):
+        checkpoints.restore(step=7)
+    checkpoints.restore(["a"])
+    assert variables["a"].numpy().tolist() == [1.0, 2.0]
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(gw.FileFormatError, match="step 1 cannot be read"):
+        checkpoints.restore()
+
+
+def test_a_training_that_went_back_leaves_no_later_steps(tmp_path: Path) -> None:
+    checkpoints = gw.train.TrainingCheckpoints(tmp_path, dict, keep=2)
+    for step in (2, 4, 6):
+        checkpoints.save(step)
+    checkpoints.restore(step=4)
+    checkpoints.save(5)
+    assert checkpoints.newest() == 5
+    assert sorted(int(path.name[5:17]) for path in tmp_path.iterdir()) == [4, 5]
+
+
 def test_half_a_file_is_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tensorflow as tf
 
@@ -108,6 +139,91 @@ def test_half_a_file_is_no_checkpoint(tmp_path: Path, monkeypatch: pytest.Monkey
     weight.assign([0.0, 0.0])
     assert checkpoints.restore() == {"step": 4}
     assert weight.numpy().tolist() == [1.5, 2.5]
+    # A process that is killed leaves the half where it is; the next save, or the end, removes it.
+    (tmp_path / ".step-000000000005.process-0-of-1.npz.abc.tmp").write_bytes(b"half")
+    assert checkpoints.newest() == 4
+    checkpoints.clear()
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_exception_while_batches_are_passed_over(whole: Any, tmp_path: Path) -> None:
+    _train(tmp_path, stop_at=(1, 3))
+    model, seen = _train(tmp_path, stop_at=(1, 1))
+    assert seen == []
+    model.fit(
+        _X, _Y, batch_size=8, shuffle=False, verbose=0, epochs=3, validation_data=(_X, _Y), callbacks=[gw.train.ResumeTraining(tmp_path)]
+    )
+    assert model.history.history == whole[0].history.history
+
+
+def test_an_epoch_that_became_shorter_is_refused(tmp_path: Path) -> None:
+    _train(tmp_path, stop_at=(1, 4))
+    with pytest.raises(ArgumentError, match="shorter than what was trained"):
+        _train(tmp_path, steps_per_epoch=2)
+
+    def two_batches() -> Any:  # of which Keras does not know how many there are
+        yield from [(_X[:8], _Y[:8])] * 2
+
+    with pytest.raises(ArgumentError, match="shorter than what was trained"):
+        _train(tmp_path, data=two_batches(), batch_size=None)
+
+
+def test_the_last_steps_of_an_uneven_epoch(tmp_path: Path) -> None:
+    def train(folder: Path, stops: bool) -> tuple[Any, list[Any]]:
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, "tanh"), keras.layers.Dense(1)])
+        model.compile("adam", "mse", jit_compile=False, steps_per_execution=2)
+        resume = gw.train.ResumeTraining(folder, every=1)
+
+        def stop(batch: int, logs: Any) -> None:
+            if stops and batch == 5:  # Keras counts the third pair of five batches in full
+                raise _StoppedError
+
+        callbacks = [resume, keras.callbacks.LambdaCallback(on_train_batch_end=stop)]
+        try:
+            model.fit(_X, _Y, batch_size=8, epochs=2, shuffle=False, verbose=0, callbacks=callbacks)
+        except _StoppedError:
+            return model, []
+        return model, model.history.history["loss"]
+
+    import keras
+
+    _, expected = train(tmp_path / "whole", stops=False)
+    train(tmp_path / "broken", stops=True)
+    _, found = train(tmp_path / "broken", stops=False)
+    assert found == expected
+
+
+def test_levenberg_marquardt_goes_on(tmp_path: Path) -> None:
+    import keras
+
+    def train(folder: Path, stop_at: int | None = None) -> tuple[Any, list[float]]:
+        keras.utils.set_random_seed(0)
+        model = gw.train.LMModel(keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, "tanh"), keras.layers.Dense(1)]))
+        model.compile("mse")
+        seen: list[float] = []
+        resume = gw.train.ResumeTraining(folder, every=1)
+
+        def watch(batch: int, logs: Any) -> None:
+            if not resume.skipping:
+                seen.append(float(logs["loss"]))
+                if len(seen) == stop_at:
+                    raise _StoppedError
+
+        callbacks = [resume, keras.callbacks.LambdaCallback(on_train_batch_end=watch)]
+        try:
+            model.fit(_X, _Y / 2.0, batch_size=8, epochs=3, shuffle=False, verbose=0, callbacks=callbacks)
+        except _StoppedError:
+            return model, seen
+        return model, seen
+
+    model, expected = train(tmp_path / "whole")
+    _, before = train(tmp_path / "broken", stop_at=8)
+    again, after = train(tmp_path / "broken")
+    # `watch` is called after `resume`, which has just ended to skip: the eighth batch is seen once more.
+    assert before[:7] + after == expected
+    assert again.history.history == model.history.history
+    assert float(again.trainer.damping) == float(model.trainer.damping)
 
 
 def test_arguments(tmp_path: Path) -> None:

@@ -35,3 +35,4 @@ def test_a_strategy_of_one_device_is_like_none() -> None:
     assert second < first
     assert model.memory_plan().verification.startswith("equal bit for bit")
     assert model.memory_plan().peak_bytes <= model.memory_plan().budget_bytes
+    assert model.memory_plan().device_peaks == {"one device": model.memory_plan().peak_bytes}

@@ -19,7 +19,7 @@ def test_two_workers_give_the_loss_curve_of_one(run_workers: Any, run_program: A
     together = run_workers([_TASK | {"budget": 0.8}] * 2)
     assert [outcome.code for outcome in (alone, *together)] == [0, 0, 0], together[0].errors
     assert len(alone.losses) == 15
-    for outcome in together:
+    for k, outcome in enumerate(together):
         assert outcome.losses == pytest.approx(alone.losses, rel=_TOLERANCE)
         for key, values in alone.lines[-1]["history"].items():
             assert outcome.lines[-1]["history"][key] == pytest.approx(values, rel=_TOLERANCE), key
@@ -27,22 +27,36 @@ def test_two_workers_give_the_loss_curve_of_one(run_workers: Any, run_program: A
         assert first["verification"].startswith("equal bit for bit")
         assert first["peak"] <= first["budget"]
         assert first["recomputed"] > 0
+        assert first["devices"] == {f"worker {k}": first["peak"]}
 
 
-def test_a_worker_is_killed_and_nothing_is_lost(run_workers: Any, tmp_path: Path) -> None:
+def test_a_worker_is_killed_again_and_again_and_nothing_is_lost(run_workers: Any, tmp_path: Path) -> None:
     task = _TASK | {"noise": True, "budget": 0.9}
     whole = run_workers([task, task])
-    resumed = task | {"directory": str(tmp_path / "checkpoints")}
-    # Batches are counted from 0: the checkpoint is from after batch 1 of epoch 1, and batch 2 is trained and lost.
-    broken = run_workers([resumed, resumed | {"killed_at": [1, 3]}], patience_s=90.0)
-    assert broken[1].code == -signal.SIGKILL
-    assert broken[0].code != 0  # it cannot go on alone
-    again = run_workers([resumed, resumed])
-    assert [outcome.code for outcome in (*whole, *again)] == [0] * 4, again[0].errors
+    folder = tmp_path / "checkpoints"
+    resumed = task | {"directory": str(folder)}
+    # Batches are counted from 0, five in an epoch; checkpoints are written after every second one and after each epoch.
+    moments: list[tuple[dict[str, Any], tuple[int, int]]] = [
+        ({"killed_in_save": 1}, (0, 0)),  # only the other worker has the first checkpoint: it does not count
+        ({"killed_in_save": 2}, (0, 0)),  # so all begins anew; half of the second checkpoint is written
+        ({"killed_at": [1, 3]}, (0, 2)),  # from the first checkpoint on; batch (1, 2) is trained and lost
+        ({}, (1, 2)),
+    ]
+    losses: list[dict[tuple[int, int], float]] = [{}, {}]
+    runs: list[Any] = []
+    for how, first in moments:
+        runs = run_workers([resumed, resumed | how], patience_s=15.0)
+        for k, outcome in enumerate(runs):
+            assert next(iter(outcome.losses)) == first, outcome.errors
+            losses[k] |= outcome.losses
+        if how:
+            assert runs[1].code == -signal.SIGKILL
+            assert runs[0].code != 0  # it cannot go on alone
+        halves = [path.name for path in folder.iterdir() if path.name.startswith(".")]
+        assert len(halves) == ("killed_in_save" in how), halves
+    assert [outcome.code for outcome in (*whole, *runs)] == [0] * 4, runs[0].errors
     for k in range(2):
-        assert list(again[k].losses) == [(1, 2), (1, 3), (1, 4), (2, 0), (2, 1), (2, 2), (2, 3), (2, 4)]
-        before = {at: loss for at, loss in broken[k].losses.items() if at not in again[k].losses}
-        assert before | again[k].losses == whole[k].losses  # bit for bit
-        assert again[k].lines[-1]["history"] == whole[k].lines[-1]["history"]
-        assert again[k].lines[-1]["weights"] == whole[k].lines[-1]["weights"]
-    assert not list((tmp_path / "checkpoints").iterdir())
+        assert losses[k] == whole[k].losses  # bit for bit
+        assert runs[k].lines[-1]["history"] == whole[k].lines[-1]["history"]
+        assert runs[k].lines[-1]["weights"] == whole[k].lines[-1]["weights"]
+    assert not list(folder.iterdir())

@@ -3,20 +3,22 @@
 TensorFlow's own checkpoints keep the first replica's value of a mirrored variable. That is enough for weights, which are
 equal everywhere, but Keras' moving averages, and what metrics have summed up, differ from replica to replica: a training
 that goes on from such a checkpoint is another one. Here each process writes what its own replicas hold, and a restart goes
-on from the newest step that all processes have.
+on from the newest step that all processes have: one may have died before or while it wrote the last one.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, FileFormatError
 from graphwright.replaced_file import replaced_file
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.distribution.keras_model import spans_workers
@@ -58,7 +60,7 @@ class TrainingCheckpoints:
         self._process, self._processes = _place(strategy)
 
     def save(self, step: int, notes: Mapping[str, Any] | None = None) -> Path:
-        """Write the state after a step; older ones than those to keep are removed.
+        """Write the state after a step. Older ones than those to keep are removed, and later ones: of a training that was given up.
 
         Args:
             notes: what else is to be known at the restart, as JSON can hold it.
@@ -73,23 +75,34 @@ class TrainingCheckpoints:
                 arrays[f"{name}@{k}"] = replica.numpy()
         arrays[_NOTES] = np.frombuffer(json.dumps(dict(notes or {})).encode(), dtype=np.uint8)
         path = self._path(step)
+        self._remove_halves()
         with replaced_file(path) as stream:
             np.savez(stream.buffer, **arrays)
-        for old in sorted(self._steps())[: -self._keep]:
-            self._path(old).unlink(missing_ok=True)
+            stream.flush()
+            os.fsync(stream.fileno())  # or the name could be on disk before the content, and the machine go down in between
+        steps = self._steps()
+        for other in set(steps) - set(sorted(s for s in steps if s <= step)[-self._keep :]):
+            self._path(other).unlink(missing_ok=True)
         return path
 
     def newest(self) -> int | None:
         """The newest step that every process has on disk. All processes must ask together.
 
         Raises:
-            ArgumentError: the files are of a training with another number of processes.
+            ArgumentError: the files are of a training with another number of processes, or some processes have lost theirs.
         """
-        steps = self._steps()
-        newest = max(steps, default=-1)
-        if spans_workers(self._strategy):
-            newest = self._smallest_of_all(newest)
-        return None if newest < 0 else newest
+        mine = sorted(self._steps())[-self._keep :]
+        of_all = self._steps_of_all(mine) if spans_workers(self._strategy) else [set(mine)]
+        common = set[int].intersection(*of_all)
+        # The very first one may be missing where a process died; whoever has two was sure that all had the first of them.
+        if not common and max(len(steps) for steps in of_all) > 1:
+            raise ArgumentError(
+                f"no step is on disk in all {self._processes} processes",
+                where=str(self.directory),
+                cause="; ".join(f"process {k} has {sorted(steps) or 'none'}" for k, steps in enumerate(of_all)),
+                remedy="bring back the files that are missing, or remove all of them to begin anew",
+            )
+        return max(common, default=None)
 
     def restore(self, names: Iterable[str] | None = None, *, step: int | None = None) -> dict[str, Any] | None:
         """Put the variables back to the newest step that all processes have; returns its notes, or None where there is none.
@@ -99,35 +112,65 @@ class TrainingCheckpoints:
             step: another step than the newest one; then the processes need not ask together.
 
         Raises:
-            ArgumentError: the file does not hold a variable, or in another shape or for another number of replicas.
+            ArgumentError: there is no such step or variable, or the file does not hold a variable, or in another shape or dtype or for
+                another number of replicas. Then no variable is changed.
+            FileFormatError: the file is damaged.
         """
         step = self.newest() if step is None else step
         if step is None:
             return None
-        with np.load(self._path(step), allow_pickle=False) as arrays:
-            variables = self._variables()
-            for name in variables if names is None else names:
-                self._put_back(name, variables[name], arrays, step)
-            return dict(json.loads(arrays[_NOTES].tobytes().decode()))
+        variables = self._variables()
+        wanted = list(variables if names is None else names)
+        strange = [name for name in wanted if name not in variables]
+        if strange:
+            raise ArgumentError(f"there is no variable {strange[0]!r}", where="argument 'names'", remedy=f"one of {', '.join(variables)}")
+        arrays = self._read(step, set(wanted))
+        found = [pair for name in wanted for pair in self._pairs(name, variables[name], arrays, step)]
+        for replica, array in found:
+            replica.assign(array.view(replica.dtype.as_numpy_dtype))
+        return dict(json.loads(arrays[_NOTES].tobytes().decode()))
 
     def clear(self) -> None:
         """Remove this process' files."""
         for step in self._steps():
             self._path(step).unlink(missing_ok=True)
+        self._remove_halves()
 
-    def _put_back(self, name: str, variable: Any, arrays: Mapping[str, Any], step: int) -> None:
+    def _read(self, step: int, wanted: set[str]) -> dict[str, Any]:
+        """The arrays of these variables, and the notes."""
+        path = self._path(step)
+        try:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+                return {key: arrays[key] for key in arrays.files if key == _NOTES or key.rpartition("@")[0] in wanted}
+        except FileNotFoundError as error:
+            kept = ", ".join(map(str, sorted(self._steps()))) or "none"
+            raise ArgumentError(f"there is no checkpoint of step {step}", where=str(path), remedy=f"there are: {kept}") from error
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise FileFormatError(
+                f"the checkpoint of step {step} cannot be read: {error}",
+                where=str(path),
+                cause="the disk has damaged it, or something else wrote it: an unfinished checkpoint has another name",
+                remedy="remove it in all processes, to go on from the one before",
+            ) from error
+
+    def _pairs(self, name: str, variable: Any, arrays: Mapping[str, Any], step: int) -> list[tuple[Any, Any]]:
+        """Each replica of a variable with what it held."""
         replicas = self._replicas(variable)
-        for k, replica in enumerate(replicas):
-            key = f"{name}@{k}"
-            array = arrays.get(key)
-            if array is None or array.shape != tuple(replica.shape) or f"{name}@{len(replicas)}" in arrays:
-                raise ArgumentError(
-                    f"the checkpoint of step {step} does not fit variable {name!r}",
-                    where=str(self._path(step)),
-                    cause="the model, the optimizer or the number of devices is another one than when it was written",
-                    remedy="give another directory, or make the training as it was",
-                )
-            replica.assign(array.view(replica.dtype.as_numpy_dtype))  # NumPy stores bfloat16 as nameless bytes
+        found = [arrays.get(f"{name}@{k}") for k in range(len(replicas))]
+        fit = all(array is not None and _fits(array, replica) for replica, array in zip(replicas, found, strict=True))
+        if not fit or f"{name}@{len(replicas)}" in arrays:
+            raise ArgumentError(
+                f"the checkpoint of step {step} does not fit variable {name!r}",
+                where=str(self._path(step)),
+                cause="the model, the optimizer or the number of devices is another one than when it was written",
+                remedy="give another directory, or make the training as it was",
+            )
+        return list(zip(replicas, found, strict=True))
+
+    def _remove_halves(self) -> None:
+        """Remove what this process had begun to write when it was killed."""
+        for path in self.directory.glob(f".step-*.process-{self._process}-of-{self._processes}.npz.*.tmp"):
+            path.unlink(missing_ok=True)
 
     def _replicas(self, variable: Any) -> tuple[Any, ...]:
         value = getattr(variable, "value", variable)
@@ -149,10 +192,19 @@ class TrainingCheckpoints:
             )
         return [int(match[1]) for match in found if int(match[2]) == self._process]
 
-    def _smallest_of_all(self, number: int) -> int:
+    def _steps_of_all(self, mine: list[int]) -> list[set[int]]:
+        """The steps of each process, in the order of their numbers."""
         tf = import_tensorflow()
-        mine = self._strategy.run(tf.autograph.experimental.do_not_convert(lambda: tf.constant([number], tf.int64)))
-        return int(tf.reduce_min(self._strategy.gather(mine, axis=0)))
+        padded = [mine + [-1] * (self._keep - len(mine))]
+        here = self._strategy.run(tf.autograph.experimental.do_not_convert(lambda: tf.constant(padded, tf.int64)))
+        rows = self._strategy.gather(here, axis=0).numpy().reshape(self._processes, -1)
+        return [{int(step) for step in row if step >= 0} for row in rows]
+
+
+def _fits(array: Any, replica: Any) -> bool:
+    dtype = np.dtype(replica.dtype.as_numpy_dtype)
+    same = array.dtype == dtype or (array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize)  # bfloat16 is stored without a name
+    return same and array.shape == tuple(replica.shape)
 
 
 def _place(strategy: Any) -> tuple[int, int]:

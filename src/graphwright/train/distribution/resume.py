@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphwright.errors import ArgumentError
-from graphwright.source.tensorflow_import import import_keras
+from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 from graphwright.train.distribution.checkpoints import TrainingCheckpoints
 from graphwright.train.distribution.keras_model import strategy_of
-from graphwright.train.keras_step import build_for_training
+from graphwright.train.keras_step import build_for_training, build_optimizer
 
 keras: Any = import_keras()
 
@@ -24,10 +24,11 @@ keras: Any = import_keras()
 class ResumeTraining(keras.callbacks.Callback):
     """A callback for `fit`: saves the training now and then, and goes on from there when the program is started again.
 
-    Under a strategy with several processes, give it to `fit` in all of them. The result is that of an uninterrupted
-    training when the data come in the same order again: no shuffling, or one that depends on the epoch alone. Not kept is
-    what other callbacks remember (`EarlyStopping`, `ReduceLROnPlateau`), nor TensorFlow's global random generator;
-    Keras' own seed generators are.
+    For any Keras model, `LMModel` too. Under a strategy with several processes, give it to `fit` in all of them.
+
+    The result is that of an uninterrupted training when the data come in the same order again: no shuffling, or one that
+    depends on the epoch alone. Not kept is what other callbacks remember (`EarlyStopping`, `ReduceLROnPlateau`), nor
+    TensorFlow's global random generator; Keras' own seed generators are.
 
     Args:
         directory: of the checkpoints; the processes may share it or have one each.
@@ -40,7 +41,7 @@ class ResumeTraining(keras.callbacks.Callback):
             callbacks for it all the same, with the logs of the checkpoint.
 
     Raises:
-        ArgumentError: `every` is no positive number; in `fit`, the model is not built, or a checkpoint does not fit it.
+        ArgumentError: `every` is no positive number; in `fit`, the model is not built, or a checkpoint does not fit it or the data.
 
     >>> import tempfile, keras, numpy as np
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -68,6 +69,7 @@ class ResumeTraining(keras.callbacks.Callback):
         self._batches = 0  # of the epoch at hand
         self._logs: list[dict[str, float]] = []  # of each epoch
         self._last_logs: dict[str, float] = {}
+        self._accepted = 0  # steps that an `LMModel` took in the epoch at hand
         self._train_function: Any = None
         self._checkpoints: Any = None
 
@@ -78,20 +80,23 @@ class ResumeTraining(keras.callbacks.Callback):
             raise ArgumentError(
                 "the model is not built", where=f"model {model.name!r}", remedy="give it an Input, or call it on a batch before fit"
             )
-        if not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)
-        strategy = strategy_of(model)
-        self._checkpoints = TrainingCheckpoints(self.directory, self._variables, strategy=strategy, keep=self.keep)
+        build_optimizer(model)
+        self._checkpoints = TrainingCheckpoints(self.directory, self._variables, strategy=strategy_of(model), keep=self.keep)
         self._logs, self._steps, self._skip, self.skipping = [], 0, 0, False
         step = self._checkpoints.newest()
         if step is not None:
             state = [name for name in self._variables() if not name.startswith("metrics/")]
             notes = self._checkpoints.restore(state, step=step)
             self._logs, self._steps, self._skip = notes["logs"], step, notes["batches"]
-            self._last_logs = notes["last_logs"]
+            self._last_logs, self._accepted = notes["last_logs"], notes["accepted"]
             model._initial_epoch = notes["epoch"]
         self._saved_at = self._steps
         self.skipping = self._skip > 0
+        steps = self.params.get("steps")  # None where nobody knows yet
+        if steps is not None and self._skip >= steps + model.steps_per_execution:
+            raise self._too_short()
+        if getattr(model.train_function, "__func__", None) is ResumeTraining._pass_over:  # an exception ended the `fit` before
+            model.make_train_function(force=True)
         self._train_function = model.train_function
         if self.skipping:
             model.train_function = self._pass_over
@@ -99,6 +104,7 @@ class ResumeTraining(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Note the epoch."""
         self._epoch, self._batches = epoch, 0
+        self.model._initial_epoch = None  # it was for this `fit`
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Save, when it is time."""
@@ -132,24 +138,42 @@ class ResumeTraining(keras.callbacks.Callback):
     def _pass_over(self, iterator: Any) -> dict[str, float]:
         """Stands for the model's `train_function` until the batches that were trained are taken from the iterator."""
         data: Any = None
-        for _ in range(min(self.model.steps_per_execution, self._skip)):
-            data = next(iterator)
+        for number in range(min(self.model.steps_per_execution, self._skip)):
+            try:
+                data = next(iterator)
+            except (StopIteration, import_tensorflow().errors.OutOfRangeError):
+                if not number:
+                    raise self._too_short() from None
+                self._skip = 0  # the epoch ends within these steps, which Keras counts in full
+                break
             self._skip -= 1
         if not self._skip:
             build_for_training(self.model, data)
             self._checkpoints.restore((name for name in self._variables() if name.startswith("metrics/")), step=self._steps)
             self.model.train_function = self._train_function
+            if hasattr(self.model, "accepted_in_epoch"):
+                self.model.accepted_in_epoch = self._accepted
         return dict(self._last_logs)
 
+    def _too_short(self) -> ArgumentError:
+        return ArgumentError(
+            f"the epoch is shorter than what was trained of it: {self._skip} batches are still to be passed over",
+            where=str(self.directory),
+            cause="the data are not those of the training that was interrupted",
+            remedy="give the same data, or another directory",
+        )
+
     def _save(self, epoch: int, batches: int) -> None:
-        notes = {"epoch": epoch, "batches": batches, "logs": self._logs, "last_logs": self._last_logs}
+        accepted = getattr(self.model, "accepted_in_epoch", 0)
+        notes = {"epoch": epoch, "batches": batches, "logs": self._logs, "last_logs": self._last_logs, "accepted": accepted}
         self._checkpoints.save(self._steps, notes)
         self._saved_at = self._steps
 
     def _variables(self) -> dict[str, Any]:
         model = self.model
         # By position: Keras numbers the names of layers through, so a second model of the same kind has others.
-        kinds = {"model": model.variables, "optimizer": model.optimizer.variables, "metrics": model.metrics_variables}
+        optimizer = model.optimizer.variables if model.optimizer is not None else getattr(model, "step_variables", ())
+        kinds = {"model": model.variables, "optimizer": optimizer, "metrics": model.metrics_variables}
         return {f"{kind}/{k}": variable for kind, variables in kinds.items() for k, variable in enumerate(variables)}
 
 

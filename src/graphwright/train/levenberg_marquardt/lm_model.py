@@ -63,7 +63,8 @@ class LMModel(keras.Model):
         self.stopped_because = ""
         """Why training ended before its last epoch; empty if it did not."""
         self._options: dict[str, Any] = {}
-        self._accepted_in_epoch = 0
+        self.accepted_in_epoch = 0
+        """Steps taken since the epoch began."""
         self._compiled_step: Any = None
         self.built = bool(model.built)
 
@@ -167,6 +168,11 @@ class LMModel(keras.Model):
             self.trainer = LevenbergMarquardt(self.model, self.loss, **self._options)
         return self.trainer
 
+    @property
+    def step_variables(self) -> tuple[Any, ...]:
+        """What steps leave for the next one besides the model's variables: damping, scales. The inner model must be built."""
+        return self.make_trainer().step_variables
+
     def train_step(self, data: Any) -> Any:
         """Closed: a step needs the whole batch at once."""
         del data
@@ -199,7 +205,7 @@ class LMModel(keras.Model):
         if self._compiled_step is None:
             self._compiled_step = trainer.compiled(self._step)
         logs = self._compiled_step(data)
-        self._accepted_in_epoch += int(logs["accepted"])
+        self.accepted_in_epoch += int(logs["accepted"])
         return logs
 
     def _step(self, data: Any) -> dict[str, Any]:
@@ -231,12 +237,12 @@ class _StopWhenNothingMoves(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Count anew."""
         del epoch, logs
-        self.model._accepted_in_epoch = 0
+        self.model.accepted_in_epoch = 0
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Look at the count."""
         del logs
-        if not self.model._accepted_in_epoch:
+        if not self.model.accepted_in_epoch:
             self.model.stop_training = True
             self.model.stopped_because = f"no step of epoch {epoch + 1} lowered the loss of its batch, however damped"
 

@@ -13,7 +13,7 @@ from graphwright.train.damped_least_squares.damping import first_scale, updated_
 from graphwright.train.damped_least_squares.jacobians import JacobianMode
 from graphwright.train.damped_least_squares.methods import Method, linear_system
 from graphwright.train.distribution.keras_model import one_replica, strategy_of
-from graphwright.train.levenberg_marquardt.attempts import attempt_steps, judge_step
+from graphwright.train.levenberg_marquardt.attempts import Attempted, Judged, attempt_steps, judge_step
 from graphwright.train.levenberg_marquardt.compiled_losses import CompiledLosses
 from graphwright.train.levenberg_marquardt.decisions import KRYLOV_ITERATIONS, Decisions, Problem, decide
 from graphwright.train.levenberg_marquardt.model_function import ModelFunction, first_samples
@@ -112,20 +112,13 @@ class LevenbergMarquardt(tf.Module):
         jit_compile: bool = False,
     ) -> None:
         tf.Module.__init__(self, name="levenberg_marquardt")
+        given = {"chunk_size": 1 if chunk_size is None else chunk_size, "attempts": attempts, "krylov_iterations": krylov_iterations}
+        for name, count in given.items():
+            check_count(name, count)
+        check_positive("krylov_tolerance", krylov_tolerance)
         check_choice("method", method, Method)
         check_choice("jacobian_mode", jacobian_mode, JacobianMode)
-        positive = {"first_damping": first_damping, "largest_damping": largest_damping, "krylov_tolerance": krylov_tolerance}
-        counts = {"chunk_size": 1 if chunk_size is None else chunk_size, "attempts": attempts, "krylov_iterations": krylov_iterations}
-        for name, value in positive.items():
-            check_positive(name, value)
-        for name, count in counts.items():
-            check_count(name, count)
-        if not 0.0 <= smallest_damping <= largest_damping:
-            raise ArgumentError(
-                f"smallest_damping={smallest_damping}",
-                where="argument 'smallest_damping'",
-                remedy="give at least 0, at most largest_damping",
-            )
+        _check_damping(first_damping, smallest_damping, largest_damping)
         if solve_dtype not in (None, "float32", "float64"):
             raise ArgumentError(f"solve_dtype={solve_dtype!r}", where="argument 'solve_dtype'", remedy='"float32", "float64" or None')
         self._check_model(model)
@@ -159,6 +152,11 @@ class LevenbergMarquardt(tf.Module):
     def decisions(self) -> tuple[Decisions, ...]:
         """How steps are computed: which solver and why, which Jacobian, which chunks; one entry per shape of batch so far."""
         return tuple(self._decided)
+
+    @property
+    def step_variables(self) -> tuple[Any, ...]:
+        """What a step leaves for the next one besides the model's variables; a training that is to go on later needs them."""
+        return (self.damping, self._growth, self._gain, self._before, self._scale)
 
     def reset(self) -> None:
         """Start anew with the first damping, forgetting all scales."""
@@ -238,10 +236,16 @@ class LevenbergMarquardt(tf.Module):
         outputs, state_after = batch.forward(point)
         at = system.linearize(point)
         scale = self._scale_with(at.column_norms)
-        options: dict[str, Any] = {"attempts": self._attempts, "limits": self._limits}
-        found = attempt_steps(batch.rows, system, point, cost, at, scale, judged.damping, judged.growth, **options)
+        found = attempt_steps(
+            batch.rows, system, point, cost, at, scale, judged.damping, judged.growth, attempts=self._attempts, limits=self._limits
+        )
         function.assign(found.point, function.chosen_state(found.accepted, state, state_after))
-        epsilon = float(np.finfo(function.layout.dtype.as_numpy_dtype).eps)
+        damping = self._remember(point, cost, scale, judged, found)
+        return StepResult(cost, found.cost, found.accepted, found.attempts, damping, found.gain, outputs)
+
+    def _remember(self, point: Any, cost: Any, scale: Any, judged: Judged, found: Attempted) -> Any:
+        """Keep for the next batch where the step came from, what it gained, and in which units; the damping for it."""
+        epsilon = float(np.finfo(self._function.layout.dtype.as_numpy_dtype).eps)
         telling = found.accepted | (found.promised > _ROUNDING * epsilon * cost)
         damping = tf.where(telling, found.damping, judged.damping)
         self.damping.assign(damping)
@@ -249,7 +253,7 @@ class LevenbergMarquardt(tf.Module):
         self._scale.assign(tf.where(tf.reduce_all(tf.math.is_finite(scale)), scale, self._scale))
         self._before.assign(point)
         self._gain.assign(found.gain)
-        return StepResult(cost, found.cost, found.accepted, found.attempts, damping, found.gain, outputs)
+        return damping
 
     def _scale_with(self, column_norms: Any) -> Any:
         """Units of the parameters (n,), after a Jacobian with these column norms."""
@@ -283,6 +287,16 @@ class LevenbergMarquardt(tf.Module):
 
     def _scope(self) -> Any:
         return tf.distribute.get_strategy().scope() if self._strategy is None else self._strategy.scope()
+
+
+def _check_damping(first: float, smallest: float, largest: float) -> None:
+    """Raise where the dampings are no numbers in order."""
+    check_positive("first_damping", first)
+    check_positive("largest_damping", largest)
+    if not 0.0 <= smallest <= largest:
+        raise ArgumentError(
+            f"smallest_damping={smallest}", where="argument 'smallest_damping'", remedy="give at least 0, at most largest_damping"
+        )
 
 
 def _as_tensor(value: Any) -> Any:

@@ -57,7 +57,7 @@ def _plan(plan: Any) -> dict[str, Any]:
         "budget": plan.budget_bytes,
         "original": plan.original_peak_bytes,
         "recomputed": plan.recomputed_count,
-        "devices": plan.how.get("devices", ""),
+        "devices": plan.device_peaks,
     }
 
 

@@ -1,0 +1,33 @@
+"""Which calls of an optimized step run the same function."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from graphwright.train.signatures import signature_of, signature_of_shapes
+from graphwright.train.targets import trace
+
+
+def test_shapes_and_dtypes_of_tensors_and_values_of_the_rest() -> None:
+    ones = tf.ones((2, 3))
+    assert signature_of((ones, 1), {}) == signature_of((tf.zeros((2, 3)), 1), {})
+    others = [(tf.ones((3, 2)), 1), (tf.cast(ones, tf.float64), 1), (ones, 2), (ones, True), (ones, 1.0), (ones, None)]
+    assert len({signature_of(args, {}) for args in ((ones, 1), *others)}) == 1 + len(others)
+    assert signature_of((), {"x": ones, "y": 1}) == signature_of((), {"y": 1, "x": ones})
+    assert signature_of((), {"x": ones}) != signature_of((ones,), {})
+
+
+def test_an_object_is_equal_to_itself_alone_even_when_it_is_gone() -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+    assert signature_of((thing,), {}) == signature_of((thing,), {})
+    keys = {signature_of((Thing(),), {}) for _ in range(100)}  # without a hold on them, they would share ids
+    assert len(keys) == 100
+
+
+def test_shapes_alone_are_the_key_of_a_later_call() -> None:
+    step = tf.function(lambda x, y: x + y)
+    target = trace(step, feeds={"x": (2, 3), "y": (3,)})
+    assert signature_of_shapes(target) == signature_of((tf.ones((2, 3)), tf.ones(3)), {})
