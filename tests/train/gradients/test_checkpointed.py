@@ -113,8 +113,56 @@ def test_closing_over_a_tensor_of_a_graph_that_is_traced() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
-def test_second_derivatives_are_refused() -> None:
+@pytest.mark.parametrize("graph", [False, True])
+def test_second_derivatives(graph: bool) -> None:
+    """By arguments, a tensor that is closed over, variables (one of them an embedding), and incoming gradients that depend on them."""
+    w = tf.Variable(tf.random.stateless_normal((16, 16), (1, 2), dtype=tf.float64) / 4)
+    table = tf.Variable(tf.random.stateless_normal((9, 16), (3, 4), dtype=tf.float64))
+    scale = tf.constant(np.linspace(1, 2, 16))
+
+    def bare(h: Any, rows: Any) -> Any:
+        hidden = tf.tanh(h @ w + tf.nn.embedding_lookup(table, rows)) * scale
+        return {"out": tf.tanh(tf.sin(hidden)) ** 2, "count": tf.size(rows)}
+
+    def penalized(function: Any, x: Any, rows: Any) -> Any:
+        with tf.GradientTape() as outer:
+            outer.watch([x, scale])
+            with tf.GradientTape() as tape:
+                tape.watch([x, scale])
+                loss = tf.reduce_sum(function(x, rows)["out"] ** 2)
+            slopes = tape.gradient(loss, [x, scale, w, table])
+            total = loss + tf.add_n([tf.reduce_sum(tf.convert_to_tensor(slope) ** 2) for slope in slopes])
+        return [tf.convert_to_tensor(g) for g in outer.gradient(total, [x, scale, w, table])]
+
+    wrapped = gw.checkpointed(bare, checkpoints="inputs")
+    found: list[Any] = []
+    for function in (bare, wrapped):
+        step = tf.function(penalized) if graph else penalized
+        found.append(step(function, tf.random.stateless_normal((5, 16), (5, 6), dtype=tf.float64), tf.constant([1, 4, 1, 7, 0])))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_third_derivatives() -> None:
     wrapped = gw.checkpointed(lambda h: tf.tanh(tf.sin(h)), checkpoints="inputs")
+    found: list[Any] = []
+    for function in (wrapped, wrapped._fn):
+        value = x = tf.constant(np.linspace(-1, 1, 64))
+        with tf.GradientTape() as third:
+            third.watch(x)
+            with tf.GradientTape() as second:
+                second.watch(x)
+                with tf.GradientTape() as first:
+                    first.watch(x)
+                    value = function(x)
+                value = first.gradient(value, x)
+            value = second.gradient(value, x)
+        found.append(third.gradient(value, x))
+    np.testing.assert_allclose(*found, rtol=1e-10)
+
+
+def test_second_derivatives_of_what_is_random_are_refused() -> None:
+    wrapped = gw.checkpointed(lambda h: tf.nn.dropout(tf.tanh(tf.sin(h)), 0.5), checkpoints="inputs")
     x = tf.ones((64, 64))
     with tf.GradientTape() as outer:
         outer.watch(x)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.errors import ArgumentError
 from graphwright.source.split_function import Split, split_function
 from graphwright.train.gradients.gradients import (
     PLANS,
@@ -30,6 +30,7 @@ from graphwright.train.gradients.gradients import (
     named_checkpoints,
     take,
 )
+from graphwright.train.gradients.second_derivatives import Original
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -39,7 +40,8 @@ def checkpointed(fn: Any = None, *, checkpoints: Checkpoints = "memory", time_li
 
     Results and gradients are those of `fn`. Random numbers are drawn once and variables assigned once (dropout keeps its mask, batch
     norm updates its statistics once), which `tf.recompute_grad` does not promise. Works eagerly, inside `tf.function` and under Keras'
-    `fit`; use it as a decorator, too.
+    `fit`; use it as a decorator, too. For gradients of the gradients `fn` runs again as it is written, without a plan, where it is
+    neither random nor stateful.
 
     Args:
         fn: takes and returns nested structures of tensors; anything that `tf.function` can trace, such as a Keras layer or model. What
@@ -54,7 +56,7 @@ def checkpointed(fn: Any = None, *, checkpoints: Checkpoints = "memory", time_li
 
     Raises:
         ArgumentError: `fn` cannot be called, or `checkpoints` says nothing that is known.
-        UnsupportedError: (when gradients of gradients are taken) these are not known.
+        UnsupportedError: (when gradients of gradients are taken) the function draws random numbers or changes a variable.
 
     >>> import tensorflow as tf
     >>> @checkpointed
@@ -159,6 +161,10 @@ class Checkpointed:
                 result = fn(*args, **kwargs)
             return finish(given, result, tape.watched_variables())
 
+        def results_of(given: Sequence[Any]) -> list[Any]:
+            args, kwargs = arguments(given)
+            return _results(fn(*args, **kwargs))
+
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors.values()]
         concrete = tf.function(whole).get_concrete_function(*specs)
         found = traced[-1]
@@ -172,7 +178,9 @@ class Checkpointed:
         )
         closed_over = tuple(outer for outer, _ in found.closed_over)
         lasting = all(tf.is_symbolic_tensor(capture) is False for capture in concrete.captured_inputs)
-        return _Signature(_joined(split, found), closed_over, found.variables, found.structure, found.plan, lasting, structure)
+        present = tuple(k for k, gradient in enumerate(found.gradients) if gradient is not None)
+        original = Original(results_of, concrete, closed_over, found.variables, found.differentiable, present)
+        return _Signature(_joined(split, found, original), closed_over, found.variables, found.structure, found.plan, lasting, structure)
 
 
 _TENSOR = "a tensor stands here"
@@ -195,10 +203,9 @@ class _Traced:
 def _with_gradients(given: Sequence[Any], result: Any, read: Sequence[Any], checkpoints: Any, time_limit_s: float) -> _Traced:
     """Take the gradients of results in the graph that is being traced, and let them follow a plan."""
     graph = tf.compat.v1.get_default_graph()
+    results = _results(result)
     leaves = tf.nest.flatten(result, expand_composites=True)
-    ys = [leaf if leaf is None else tf.convert_to_tensor(leaf) for leaf in leaves]
-    results = [y for y in ys if y is not None]
-    structure = tf.nest.pack_sequence_as(result, [None if y is None else _TENSOR for y in ys], expand_composites=True)
+    structure = tf.nest.pack_sequence_as(result, [None if leaf is None else _TENSOR for leaf in leaves], expand_composites=True)
     own = {tensor.name for tensor in given}
     closed_over = [
         (outer, inner) for outer, inner in graph.captures if inner.dtype not in (tf.resource, tf.variant) and inner.name not in own
@@ -238,32 +245,38 @@ def _with_gradients(given: Sequence[Any], result: Any, read: Sequence[Any], chec
     )
 
 
-def _joined(split: Split, traced: _Traced) -> Callable[..., Any]:
+def _results(result: Any) -> list[Any]:
+    """The tensors in what a function returned."""
+    return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(result, expand_composites=True) if leaf is not None]
+
+
+def _joined(split: Split, traced: _Traced, original: Original) -> Callable[..., Any]:
     """Both functions as one with a gradient of its own."""
     inputs = len(traced.gradients) - len(traced.variables)
+    present = [g for g in traced.gradients if g is not None]
 
-    @tf.custom_gradient
-    def backward(*tensors: Any) -> Any:
-        def refuse(*_: Any, **__: Any) -> Any:
-            raise UnsupportedError(
-                "gradients of the gradients of a checkpointed function were asked for",
-                where="gw.checkpointed",
-                cause="its backward pass starts from residuals, of which it is not known how they depend on the arguments",
-                remedy="use the function without gw.checkpointed where you need second derivatives, or gw.gradients inside a tf.function",
-            )
-
-        return list(split.backward(*tensors)), refuse
+    def pack(parts: Any) -> list[Any]:
+        return listed(tf.nest.pack_sequence_as(present, listed(parts), expand_composites=True))
 
     @tf.custom_gradient
     def run(*tensors: Any) -> Any:
         outputs = list(split.forward(*tensors[:inputs]))
         results, residuals = outputs[: traced.result_count], outputs[traced.result_count :]
-        needed = [tensors[k] for k in split.needed_inputs]
+
+        @tf.custom_gradient
+        def backward(*given: Any) -> Any:
+            """From what `run` was given, so that derivatives of the gradients reach it, and the incoming gradients."""
+            incoming = given[len(tensors) :]
+
+            def second(*upstream: Any) -> list[Any]:
+                by_tensors, by_incoming = original.second(given[: inputs - len(original.closed_over)], incoming, pack(upstream))
+                return [*by_tensors, *by_incoming]
+
+            return list(split.backward(*residuals, *(given[k] for k in split.needed_inputs), *incoming)), second
 
         def gradient(*incoming: Any) -> Any:
-            parts = backward(*residuals, *needed, *(incoming[k] for k in traced.differentiable))
-            present = [g for g in traced.gradients if g is not None]
-            packed = iter(tf.nest.pack_sequence_as(present, listed(parts), expand_composites=True))
+            parts = backward(*tensors, *(incoming[k] for k in traced.differentiable))
+            packed = iter(pack(parts))
             return [None if g is None else next(packed) for g in traced.gradients]
 
         return results, gradient
