@@ -8,7 +8,7 @@ from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.source.tensorflow_import import import_keras
-from graphwright.train.distribution.keras_model import one_replica, repair_building, repair_evaluation, steps_of, strategy_of
+from graphwright.train.distribution.keras_model import as_tensors, one_replica, repair_building, repair_evaluation, steps_of, strategy_of
 from graphwright.train.levenberg_marquardt.model_function import first_samples
 from graphwright.train.levenberg_marquardt.model_rows import sample_count
 from graphwright.train.levenberg_marquardt.trainer import LevenbergMarquardt, StepResult
@@ -194,10 +194,7 @@ class LMModel(keras.Model):
         """Nothing: `compile` again after loading."""
 
     def _train_on(self, data: Any) -> dict[str, Any]:
-        data = tuple(
-            None if part is None else tf.nest.map_structure(_as_tensor, part)
-            for part in keras.utils.unpack_x_y_sample_weight(_without_optionals(data))
-        )
+        data = tuple(None if part is None else as_tensors(part) for part in keras.utils.unpack_x_y_sample_weight(_without_optionals(data)))
         if not self.model.built:
             self(tf.nest.map_structure(first_samples(1), one_replica(strategy_of(self), data[0])))
         trainer = self.make_trainer()
@@ -254,7 +251,3 @@ def _without_optionals(data: Any) -> Any:
         return None if isinstance(part, tf.experimental.Optional) else part
 
     return tf.nest.map_structure(without, data)
-
-
-def _as_tensor(value: Any) -> Any:
-    return value if tf.is_tensor(value) or isinstance(value, tf.distribute.DistributedValues) else tf.convert_to_tensor(value)

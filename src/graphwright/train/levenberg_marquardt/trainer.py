@@ -12,7 +12,7 @@ from graphwright.train.damped_least_squares.arguments import check_choice, check
 from graphwright.train.damped_least_squares.damping import first_scale, updated_scale
 from graphwright.train.damped_least_squares.jacobians import JacobianMode
 from graphwright.train.damped_least_squares.methods import Method, linear_system
-from graphwright.train.distribution.keras_model import one_replica, strategy_of
+from graphwright.train.distribution.keras_model import as_tensors, one_replica, strategy_of
 from graphwright.train.levenberg_marquardt.attempts import Attempted, Judged, attempt_steps, judge_step
 from graphwright.train.levenberg_marquardt.compiled_losses import CompiledLosses
 from graphwright.train.levenberg_marquardt.decisions import KRYLOV_ITERATIONS, Decisions, Problem, decide
@@ -177,7 +177,7 @@ class LevenbergMarquardt(tf.Module):
             ArgumentError: data that do not match the model.
             UnsupportedError: see `prepare`.
         """
-        data = tuple(None if part is None else tf.nest.map_structure(_as_tensor, part) for part in (x, y, sample_weight))
+        data = tuple(None if part is None else as_tensors(part) for part in (x, y, sample_weight))
         self.prepare(data)
         return self._compiled(data)
 
@@ -297,11 +297,3 @@ def _check_damping(first: float, smallest: float, largest: float) -> None:
         raise ArgumentError(
             f"smallest_damping={smallest}", where="argument 'smallest_damping'", remedy="give at least 0, at most largest_damping"
         )
-
-
-def _as_tensor(value: Any) -> Any:
-    return value if tf.is_tensor(value) or _is_per_replica(value) else tf.convert_to_tensor(value)
-
-
-def _is_per_replica(value: Any) -> bool:
-    return isinstance(value, tf.distribute.DistributedValues)
