@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from graphwright.train.distribution.checkpoints import TrainingCheckpoints as TrainingCheckpoints
     from graphwright.train.distribution.repair import repair_for_workers as repair_for_workers
     from graphwright.train.distribution.resume import ResumeTraining as ResumeTraining
+    from graphwright.train.levenberg_marquardt.least_squares_losses import LeastSquaresLoss as LeastSquaresLoss
+    from graphwright.train.levenberg_marquardt.least_squares_losses import ReducedMeanSquaredError as ReducedMeanSquaredError
+    from graphwright.train.levenberg_marquardt.least_squares_losses import SquareRootLoss as SquareRootLoss
     from graphwright.train.levenberg_marquardt.lm_model import LMModel as LMModel
-    from graphwright.train.levenberg_marquardt.output_losses import LeastSquaresLoss as LeastSquaresLoss
-    from graphwright.train.levenberg_marquardt.output_losses import ReducedMeanSquaredError as ReducedMeanSquaredError
-    from graphwright.train.levenberg_marquardt.output_losses import SquareRootLoss as SquareRootLoss
     from graphwright.train.levenberg_marquardt.trainer import LevenbergMarquardt as LevenbergMarquardt
     from graphwright.train.reversible.batch_norm import FusedBatchNormalization as FusedBatchNormalization
     from graphwright.train.reversible.block import ReversibleBlock as ReversibleBlock
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 _HOME = {
     "LMModel": "graphwright.train.levenberg_marquardt.lm_model",
     "LeastSquares": "graphwright.train.damped_least_squares.solve",
-    "LeastSquaresLoss": "graphwright.train.levenberg_marquardt.output_losses",
+    "LeastSquaresLoss": "graphwright.train.levenberg_marquardt.least_squares_losses",
     "LeastSquaresResult": "graphwright.train.damped_least_squares.result",
     "LevenbergMarquardt": "graphwright.train.levenberg_marquardt.trainer",
-    "ReducedMeanSquaredError": "graphwright.train.levenberg_marquardt.output_losses",
+    "ReducedMeanSquaredError": "graphwright.train.levenberg_marquardt.least_squares_losses",
     "ResumeTraining": "graphwright.train.distribution.resume",
-    "SquareRootLoss": "graphwright.train.levenberg_marquardt.output_losses",
+    "SquareRootLoss": "graphwright.train.levenberg_marquardt.least_squares_losses",
     "TrainingCheckpoints": "graphwright.train.distribution.checkpoints",
     "least_squares": "graphwright.train.damped_least_squares.solve",
     "Coupling": "graphwright.train.reversible.couplings",

@@ -225,3 +225,13 @@ def test_methods_are_chosen_by_size():
     assert choose_method(10**6, 100, 4, chunked=False)[0] == "dual"
     assert choose_method(10**6, 10**4, 4, chunked=False)[0] == "lsmr"
     assert choose_method(10**6, 10**4, 4, chunked=True)[0] == "cg"
+
+
+def test_what_chunks_of_residuals_cannot_do_is_refused():
+    line = lambda p: p[0] * np.arange(6.0) + p[1]  # noqa: E731
+    with pytest.raises(ArgumentError, match="Jacobian of your own"):
+        least_squares(line, np.ones(2), chunk_size=2, jacobian=lambda p: tf.ones([6, 2], tf.float64))
+    with pytest.raises(ArgumentError, match="forward Jacobians in chunks"):
+        least_squares(line, np.ones(2), chunk_size=2, jacobian_mode="forward")
+    with pytest.raises(ArgumentError, match="whole number"):
+        least_squares(line, np.ones(2), chunk_size=0)

@@ -59,3 +59,10 @@ def test_contradictions_are_refused() -> None:
         decide(replace(SMALL, replicas=2), "qr", None, "auto")
     with pytest.raises(ArgumentError, match="chunk_size"):
         decide(SMALL, "dual", 10, "auto")
+    with pytest.raises(ArgumentError, match="forward"):
+        decide(replace(SMALL, coupled=True), "cholesky", 10, "forward")
+
+
+def test_forward_passes_over_samples_that_depend_on_each_other_take_all_rows() -> None:
+    assert decide(replace(SMALL, coupled=True), "cholesky", None, "forward").chunk_size is None
+    assert decide(replace(SMALL, coupled=True), "cholesky", None, "reverse").chunk_size is not None

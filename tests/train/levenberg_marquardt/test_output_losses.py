@@ -13,7 +13,8 @@ tf = pytest.importorskip("tensorflow")
 import keras  # noqa: E402
 
 from graphwright.train.levenberg_marquardt.compiled_losses import CompiledLosses  # noqa: E402
-from graphwright.train.levenberg_marquardt.output_losses import LeastSquaresLoss, ReducedMeanSquaredError, SquareRootLoss, output_loss  # noqa: E402
+from graphwright.train.levenberg_marquardt.least_squares_losses import LeastSquaresLoss, ReducedMeanSquaredError, SquareRootLoss  # noqa: E402
+from graphwright.train.levenberg_marquardt.output_losses import output_loss  # noqa: E402
 
 RANDOM = np.random.default_rng(3)
 LOGITS = RANDOM.normal(size=(4, 3))

@@ -93,6 +93,8 @@ def per_sample_jacobian(function: Callable[[list[Any], Any], Any], leaves: Seque
         def row(cotangent: Any) -> list[Any]:
             return tape.gradient(residuals, list(leaves), output_gradients=cotangent, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
+        if residuals.shape[0] == 1:  # nothing to vectorize: half of the graph
+            return residuals, [part[tf.newaxis] for part in row(tf.ones_like(residuals))]
         return residuals, tf.vectorized_map(row, tf.eye(residuals.shape[0], dtype=residuals.dtype))
 
     residuals, parts = tf.vectorized_map(of_sample, data)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphwright.errors import UnsupportedError
 from graphwright.train.damped_least_squares.covariance import inverse_gram
 from graphwright.train.damped_least_squares.linear_systems import MethodName
 from graphwright.train.damped_least_squares.parameters import ParameterLayout
@@ -73,19 +74,17 @@ class LeastSquaresResult:
         Parameters held at a bound count as constants. Variances that the data do not determine are infinite. None where it is not known;
         `covariance_note` says why.
         """
-        if self.covariance_note and self._unscaled is None:
-            return None
-        return self.residual_variance * self.unscaled_covariance
+        return None if self._unscaled is None else self.residual_variance * self._unscaled[0]
 
     @cached_property
     def unscaled_covariance(self) -> NDArray[Any]:
         """The inverse of the Gram matrix (n, n): the covariance if residuals are in units of their standard deviation.
 
         Raises:
-            ValueError: it is not known; `covariance_note` says why.
+            UnsupportedError: it is not known; `covariance_note` says why.
         """
         if self._unscaled is None:
-            raise ValueError(self.covariance_note)
+            raise UnsupportedError(self.covariance_note, where="property 'unscaled_covariance'", remedy='method="qr", or more residuals')
         return self._unscaled[0]
 
     @property

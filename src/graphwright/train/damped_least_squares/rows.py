@@ -83,6 +83,13 @@ class Rows:
                 remedy="return as many for each sample, or leave out `chunk_size`",
             )
         self.mode = self._mode(mode)
+        if jacobian is not None and self.samples is None and self.is_chunked:
+            raise ArgumentError(
+                "a Jacobian of your own in chunks of residuals",
+                where="argument 'chunk_size'",
+                cause="it comes as a whole",
+                remedy="give `data`, whose chunks it is then asked for, or leave out `chunk_size`",
+            )
 
     def residuals(self, x: Any) -> Any:
         """All residuals (m,), not weighted."""
@@ -275,6 +282,10 @@ class Rows:
 
     def _mode(self, mode: JacobianMode) -> str:
         if self.samples is None and self.is_chunked:
+            if mode not in ("auto", "reverse"):
+                raise ArgumentError(
+                    f"{mode} Jacobians in chunks of residuals", where="argument 'jacobian_mode'", remedy='"reverse", or give `data`'
+                )
             return "reverse"
         if mode != "auto":
             if mode == "per_sample" and self.samples is None:

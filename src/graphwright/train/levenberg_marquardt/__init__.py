@@ -2,6 +2,7 @@
 
 | file | what it holds |
 |---|---|
+| `least_squares_losses` | losses for `compile`: residuals of your own, roots of other losses |
 | `output_losses` | losses of one output as residuals, or by their Hessian in the outputs |
 | `compiled_losses` | which loss, weight and target belongs to which output |
 | `model_function` | a Keras model as a function of its trainable tensors, the same at every evaluation within a step |

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphwright.errors import UnsupportedError
+from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.train.damped_least_squares.arguments import check_chunks
 from graphwright.train.damped_least_squares.jacobians import JacobianMode, cheapest_mode
 from graphwright.train.damped_least_squares.linear_systems import MethodName
@@ -109,12 +109,20 @@ def decide(problem: Problem, method: Method, chunk_size: int | None, mode: Jacob
             f"per-sample Jacobians of samples that {kind}", where="argument 'jacobian_mode'", remedy='leave it at "auto", or "reverse"'
         )
     units = residuals if problem.coupled else problem.samples
-    chunk = chunk_size if chunk_size is not None else _chunk(problem, chosen)
+    if problem.coupled and mode == "forward" and chunk_size is not None:
+        raise ArgumentError(
+            f"chunk_size={chunk_size} with forward Jacobians of samples that depend on each other",
+            where="argument 'chunk_size'",
+            cause="each tangent gives a column for all rows",
+            remedy='jacobian_mode="reverse", or no chunks',
+        )
+    chunk = chunk_size if chunk_size is not None else _chunk(problem, chosen, mode)
     chunk = None if chunk is None or chunk >= units else chunk
     return Decisions(chosen, reason, _mode(problem, mode, chunk), chunk, problem.parameters, residuals, problem.samples)
 
 
 def _solver(problem: Problem, residuals: int) -> tuple[MethodName, str]:
+    """The solver that `"auto"` takes, and why."""
     size, itemsize = problem.parameters, problem.itemsize
     if problem.replicas == 1:
         chosen, reason = choose_method(size, residuals, itemsize, chunked=False)
@@ -143,8 +151,9 @@ def _iteration_work(problem: Problem) -> float:
     return KRYLOV_ITERATIONS * 5.0 * problem.samples * problem.parameters
 
 
-def _chunk(problem: Problem, method: MethodName) -> int | None:
-    if method in ("dual", "lsmr", "cg"):
+def _chunk(problem: Problem, method: MethodName, mode: JacobianMode) -> int | None:
+    """Samples (or residuals) at a time whose Jacobian is small enough; None where all rows are needed at once, or none."""
+    if method in ("dual", "lsmr", "cg") or (problem.coupled and mode == "forward"):
         return None
     row = problem.parameters * problem.itemsize
     rows = max(1, JACOBIAN_BYTES // row)

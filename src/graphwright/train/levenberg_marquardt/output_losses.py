@@ -29,6 +29,7 @@ from typing import Any, Protocol
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.train.damped_least_squares.robust_losses import RobustLoss
+from graphwright.train.levenberg_marquardt.least_squares_losses import SquareRootLoss, alike, keras_loss
 
 tf: Any = importlib.import_module("tensorflow")
 keras: Any = importlib.import_module("keras")
@@ -55,88 +56,6 @@ class OutputLoss(Protocol):
         ...
 
 
-class LeastSquaresLoss(keras.losses.Loss):
-    """The mean of squared residuals of your own, as a Keras loss.
-
-    Args:
-        residuals: `residuals(y_true, y_pred)` -> a tensor (batch, ...) in TensorFlow operations.
-        reduction: as of any Keras loss.
-        name: as of any Keras loss.
-
-    Example:
-        >>> import tensorflow as tf
-        >>> loss = LeastSquaresLoss(lambda y_true, y_pred: (y_pred - y_true) / (1.0 + tf.abs(y_true)))
-        >>> float(loss(tf.constant([[1.0], [3.0]]), tf.constant([[2.0], [3.0]])))
-        0.125
-    """
-
-    def __init__(self, residuals: Callable[[Any, Any], Any], reduction: str = "sum_over_batch_size", name: str = "least_squares") -> None:
-        keras.losses.Loss.__init__(self, name=name, reduction=reduction)
-        self._residuals = residuals
-
-    def residuals(self, y_true: Any, y_pred: Any) -> Any:
-        """The residuals (batch, ...)."""
-        return self._residuals(y_true, y_pred)
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The mean square of each sample's residuals (batch,)."""
-        found = self.residuals(y_true, y_pred)
-        return _mean_squares(found) if len(found.shape) > 1 else tf.square(found)
-
-
-class ReducedMeanSquaredError(keras.losses.Loss):
-    """The mean squared error with one residual per sample, the root of its mean square: a smaller Jacobian for models of many outputs.
-
-    The curvature is less exact than that of `MeanSquaredError`, whose loss it has.
-
-    Example:
-        >>> float(ReducedMeanSquaredError()(tf.constant([[1.0, 2.0]]), tf.constant([[3.0, 2.0]])))
-        2.0
-    """
-
-    def __init__(self, reduction: str = "sum_over_batch_size", name: str = "reduced_mean_squared_error") -> None:
-        keras.losses.Loss.__init__(self, name=name, reduction=reduction)
-
-    def residuals(self, y_true: Any, y_pred: Any) -> Any:
-        """One residual per sample (batch,)."""
-        y_true, y_pred = _alike(y_true, y_pred)
-        squares = _mean_squares(y_pred - y_true)
-        return tf.sqrt(tf.maximum(squares, tf.constant(1e-14, squares.dtype)))  # a root has no derivative at zero
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The mean square of each sample (batch,)."""
-        y_true, y_pred = _alike(y_true, y_pred)
-        return _mean_squares(y_pred - y_true)
-
-
-class SquareRootLoss(keras.losses.Loss):
-    """Any loss that is never negative, with its square root as the one residual of each element.
-
-    The Gauss-Newton matrix of these residuals has rank one per element: a cross-entropy of k classes needs a k-th of the rows that its own
-    Hessian needs (see the module), for steps that are less exact. What tf-levenberg-marquardt makes of cross-entropies.
-
-    Args:
-        loss: a Keras loss, or its name.
-
-    Example:
-        >>> loss = SquareRootLoss("sparse_categorical_crossentropy")
-        >>> round(float(loss(tf.constant([1]), tf.constant([[0.5, 0.5]]))), 6)
-        0.693147
-    """
-
-    def __init__(self, loss: Any, name: str | None = None) -> None:
-        self._loss = _keras_loss(loss)
-        keras.losses.Loss.__init__(self, name=name or f"square_root_{self._loss.name}", reduction=self._loss.reduction)
-
-    def residuals(self, y_true: Any, y_pred: Any) -> Any:
-        """The square roots of the loss's elements (batch, ...)."""
-        return tf.sqrt(tf.maximum(self._loss.call(y_true, y_pred), 1e-10))  # a root has no derivative at zero
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The loss's elements."""
-        return self._loss.call(y_true, y_pred)
-
-
 def output_loss(given: Any) -> OutputLoss:
     """What Keras takes for a loss, as least squares sees it.
 
@@ -150,7 +69,7 @@ def output_loss(given: Any) -> OutputLoss:
     >>> output_loss("mse").name, output_loss(keras.losses.Huber(2.0)).name
     ('mean_squared_error', 'huber_loss')
     """
-    loss = _keras_loss(given)
+    loss = keras_loss(given)
     if callable(getattr(loss, "residuals", None)):
         return _Squares(loss, loss.residuals)
     kinds: dict[type, Callable[[Any], OutputLoss]] = {
@@ -171,24 +90,6 @@ def output_loss(given: Any) -> OutputLoss:
             remedy=f"use {', '.join(kind.__name__ for kind in kinds)}, or SquareRootLoss, or LeastSquaresLoss with residuals of your own",
         )
     return make(loss)
-
-
-def _keras_loss(given: Any) -> Any:
-    """A loss object, made from a name or from one of Keras's functions where need be."""
-    if isinstance(given, keras.losses.Loss) or callable(getattr(given, "residuals", None)):
-        return given
-    try:
-        function = keras.losses.get(given)
-    except ValueError as error:
-        raise ArgumentError(f"loss={given!r}", where="argument 'loss'", remedy="a Keras loss, or its name") from error
-    if isinstance(function, keras.losses.Loss):
-        return function
-    name = getattr(function, "__name__", "").replace("_", "")
-    public: Any = keras.losses
-    for kind in [getattr(public, entry) for entry in dir(public)]:
-        if isinstance(kind, type) and issubclass(kind, keras.losses.Loss) and kind.__name__.lower() == name:
-            return kind()
-    return function
 
 
 class _Squares:
@@ -214,7 +115,7 @@ class _Squares:
     def _residuals_of(self, y_true: Any, y_pred: Any) -> Any:
         """Residuals whose mean square over the last axis is the loss of an element."""
         if not self._own:
-            return self._residuals(*_alike(y_true, y_pred))
+            return self._residuals(*alike(y_true, y_pred))
         found = tf.convert_to_tensor(self._residuals(y_true, y_pred))
         return tf.reshape(found, [found.shape[0], math.prod(found.shape[1:])]) if self._per_sample else found[..., tf.newaxis]
 
@@ -235,7 +136,7 @@ class _Huber:
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
         """Weighted residuals."""
-        found = _difference(*_alike(y_true, y_pred))
+        found = _difference(*alike(y_true, y_pred))
         row, residual = self._robust.weights(found)
         return _linear(residual * found, lambda moved: row * moved, found) / math.sqrt(found.shape[-1])
 
@@ -261,7 +162,7 @@ class _LogCosh:
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
         """Weighted residuals."""
-        found = _difference(*_alike(y_true, y_pred))
+        found = _difference(*alike(y_true, y_pred))
         small = tf.abs(found) < 1e-3
         safe = tf.where(small, tf.ones_like(found), found)
         row = tf.sqrt(tf.where(small, tf.ones_like(found), tf.tanh(safe) / safe))
@@ -340,7 +241,7 @@ class _Sigmoid:
     def root(self, y_true: Any, y_pred: Any) -> Any:
         """B = sqrt(p (1 - p)), b = (p - y) / B."""
         logits = _logits(y_pred, self._from_logits, lambda p: tf.math.log(p) - tf.math.log1p(-p))
-        y_true, logits = _alike(y_true, logits)
+        y_true, logits = alike(y_true, logits)
         truth = y_true * (1.0 - self._smoothing) + 0.5 * self._smoothing
         p = tf.stop_gradient(tf.sigmoid(logits))
         root = tf.sqrt(tf.maximum(p * (1.0 - p), _SMALLEST_PROBABILITY))
@@ -363,19 +264,6 @@ def _logits(y_pred: Any, from_logits: bool, inverse: Callable[[Any], Any]) -> An
     return inverse(tf.clip_by_value(y_pred, epsilon, 1.0 - epsilon))
 
 
-def _alike(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
-    """Both of the predictions' type, and of the same rank where one lacks a last dimension of 1."""
-    y_pred = tf.convert_to_tensor(y_pred)
-    y_true = tf.cast(y_true, y_pred.dtype)
-    if y_pred.shape.rank == y_true.shape.rank + 1 and y_pred.shape[-1] == 1:
-        y_true = y_true[..., tf.newaxis]
-    elif y_true.shape.rank == y_pred.shape.rank + 1 and y_true.shape[-1] == 1:
-        y_pred = y_pred[..., tf.newaxis]
-    elif y_true.shape.rank == y_pred.shape.rank == 1:
-        y_true, y_pred = y_true[:, tf.newaxis], y_pred[:, tf.newaxis]
-    return y_true, y_pred
-
-
 def _difference(y_true: Any, y_pred: Any) -> Any:
     return y_pred - y_true
 
@@ -383,11 +271,6 @@ def _difference(y_true: Any, y_pred: Any) -> Any:
 def _logarithmic_difference(y_true: Any, y_pred: Any) -> Any:
     epsilon = _SMALLEST_PROBABILITY
     return tf.math.log1p(tf.maximum(y_pred, epsilon)) - tf.math.log1p(tf.maximum(y_true, epsilon))
-
-
-def _mean_squares(residuals: Any) -> Any:
-    """The mean square of each sample (batch,)."""
-    return tf.reduce_mean(tf.square(residuals), axis=list(range(1, residuals.shape.rank)))
 
 
 def _name_and_reduction(loss: Any) -> tuple[str, str]:
