@@ -95,6 +95,16 @@ def test_compiling_anew_takes_the_new_optimizer_and_loss() -> None:
         model.fit(x, y, batch_size=16, verbose=0)
 
 
+def test_a_budget_that_is_too_small_leaves_the_model_as_it_was() -> None:
+    model = _model(jit_compile="auto")
+    jit_compile = model.jit_compile
+    with pytest.raises(gw.InfeasibleError):
+        gw.optimize_memory(model, budget=0.01, inputs=_data(16), cache_dir=None)
+    assert not hasattr(model, "memory_plan")
+    assert model.jit_compile == jit_compile
+    assert np.isfinite(model.train_on_batch(*_data(16))[0])
+
+
 def test_a_model_left_to_keras_is_not_compiled_by_xla() -> None:
     model = gw.optimize_memory(_model(jit_compile="auto"), budget=0.7)
     assert model.jit_compile is False

@@ -251,6 +251,8 @@ def optimize_memory(
     >>> fast.plan.verification.startswith("equal")
     True
     """
+    if inputs is not None and feeds is not None:
+        raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
     parse_budget(budget, 1 << 60)  # a budget that cannot be read is an error now, not at the first call
     cache = None if cache_dir is None else PlanCache(default_directory() if cache_dir == "default" else Path(cache_dir))
     options: dict[str, Any] = {
@@ -281,20 +283,21 @@ def optimize_memory(
 
 def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds: Mapping[str, Feed] | None, **options: Any) -> Any:
     """Let `fit` and `train_on_batch` of a compiled model run an optimized step."""
-
-    def make_step() -> OptimizedStep:
-        model.optimized_step = OptimizedStep(keras_step(model, "train"), budget, **options)
-        return model.optimized_step
-
-    train_with(model, make_step)
-    model.memory_plan = lambda: model.optimized_step.plan
-    optimized = model.optimized_step
+    optimized = OptimizedStep(keras_step(model, "train"), budget, **options)
     if inputs is not None:
         data = as_tensors(inputs)
         build_for_training(model, data)
         optimized.prepare(trace(keras_step(model, "train"), inputs=(data,)), signature_of((data,), {}), example=((data,), {}))
     elif feeds is not None:
         optimized.prepare(trace(model, feeds=feeds), example=None)
+    made = [optimized]  # until here the model is as it was, should the budget be too small
+
+    def make_step() -> OptimizedStep:
+        model.optimized_step = made.pop() if made else OptimizedStep(keras_step(model, "train"), budget, **options)
+        return model.optimized_step
+
+    train_with(model, make_step)
+    model.memory_plan = lambda: model.optimized_step.plan
     return model
 
 

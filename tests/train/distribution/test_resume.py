@@ -120,6 +120,28 @@ def test_a_training_that_went_back_leaves_no_later_steps(tmp_path: Path) -> None
     assert sorted(int(path.name[5:17]) for path in tmp_path.iterdir()) == [4, 5]
 
 
+@pytest.mark.parametrize(
+    ("others", "newest"),
+    [([4, 6], 6), ([2, 4], 4), ([2], "no step is on disk"), ([], "no step is on disk")],
+    ids=["all alike", "one behind", "another one's files are older", "another one has lost its files"],
+)
+def test_the_newest_step_of_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[int], newest: int | str) -> None:
+    checkpoints = gw.train.TrainingCheckpoints(tmp_path, dict)
+    assert checkpoints.newest() is None
+    checkpoints.save(2)
+    monkeypatch.setattr("graphwright.train.distribution.checkpoints.spans_workers", lambda strategy: True)
+    monkeypatch.setattr(checkpoints, "_steps_of_all", lambda mine: [set(mine), set()])
+    assert checkpoints.newest() is None  # the other one died while it wrote its first
+    checkpoints.save(4)
+    checkpoints.save(6)
+    monkeypatch.setattr(checkpoints, "_steps_of_all", lambda mine: [set(mine), set(others)])
+    if isinstance(newest, int):
+        assert checkpoints.newest() == newest
+    else:
+        with pytest.raises(ArgumentError, match=newest):
+            checkpoints.newest()
+
+
 def test_half_a_file_is_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tensorflow as tf
 

@@ -25,6 +25,26 @@ def test_strategies_without_a_joint_graph_are_refused(kind: Any) -> None:
         gw.optimize_memory(model, 0.5)
 
 
+def test_a_step_around_run_on_one_device() -> None:
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        weight = tf.Variable(tf.ones((64, 64)))
+
+    def replica(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = x
+            for _ in range(8):
+                y = tf.tanh(y @ weight)
+            loss = tf.reduce_mean(y)
+        weight.assign_sub(tape.gradient(loss, weight))
+        return loss
+
+    step = tf.function(lambda x: strategy.reduce("SUM", strategy.run(replica, args=(x,)), axis=None))
+    fast = gw.optimize_memory(step, 0.6, inputs=tf.ones((512, 64)), cache_dir=None)
+    assert fast.plan.verification.startswith("equal bit for bit")
+    assert fast.plan.peak_bytes <= 0.6 * fast.plan.original_peak_bytes
+
+
 def test_a_strategy_of_one_device_is_like_none() -> None:
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
         model = keras.Sequential([keras.Input((64,)), *[keras.layers.Dense(64, "tanh") for _ in range(6)], keras.layers.Dense(1)])
