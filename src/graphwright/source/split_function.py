@@ -26,15 +26,12 @@ class Split:
     Attributes:
         forward: takes the tensors that `split_function` was told to be inputs; returns the results, then the residuals.
         backward: takes the residuals, then those of the inputs that it needs, then the incoming gradients; returns the gradients.
-        needed_inputs: positions of the inputs that it needs.
-        residual_bytes: bytes of residuals with static shapes, and how many have none.
+        needed_inputs: positions of the inputs that `backward` needs.
     """
 
     forward: Any
     backward: Any
     needed_inputs: tuple[int, ...]
-    residual_bytes: int
-    residual_count: int
 
 
 def split_function(
@@ -61,9 +58,9 @@ def split_function(
     results, gradients = outputs[:result_count], outputs[result_count:]
     behind = forward_reachable(value.producer for value in seeds)
     effects = [node for node in graph.control_outputs if node not in behind]
+    late_effects = [node for node in graph.control_outputs if node in behind]
     roots = [value.producer for value in results] + effects + [graph[n] for n in early if n in graph]
     first = backward_reachable(root for root in roots if root not in behind) - behind
-    late_effects = [node for node in graph.control_outputs if node in behind]
     second = backward_reachable([*(value.producer for value in gradients), *late_effects]) - first
     borders = {value.producer for value in (*given, *(value for _, value in captures))}
     crossing = _crossing(graph, first - borders, second | {value.producer for value in gradients}, gradients)
@@ -76,15 +73,11 @@ def split_function(
         name=f"{name}_forward",
     )
     residuals, gradients = _cut(graph, first, second, crossing, gradients)
-    constants = {v.producer for node in second for v in node.inputs if v.producer.op_type == "Const"}
-    constants |= {value.producer for value in gradients if value.producer.op_type == "Const"}
-    for node in constants:
-        for before in node.control_inputs:
-            graph.remove_control_input(node, before)
-    returned = set(gradients)
-    needed = tuple(k for k, value in enumerate(given) if value in returned or any(use.node in second for use in value.uses))
+    constants = _constants(graph, second, gradients)
+    read = {*gradients, *(value for node in second for value in node.inputs)}
+    needed = tuple(k for k, value in enumerate(given) if value in read)
     taken = [*residuals, *(given[k] for k in needed), *seeds]
-    used = [(e, v) for e, v in captures if v in returned or any(use.node in second for use in v.uses)]
+    used = [(external, value) for external, value in captures if value in read]
     kept = second | constants | {value.producer for value in (*taken, *(value for _, value in used))}
     backward = rebuild_concrete_function(
         to_graph_def(graph, keep=lambda node: node in kept),
@@ -94,7 +87,7 @@ def split_function(
         control_outputs=[node.name for node in late_effects],
         name=f"{name}_backward",
     )
-    return Split(forward, backward, needed, sum(value.nbytes or 0 for value in residuals), len(residuals))
+    return Split(forward, backward, needed)
 
 
 def _without_barrier(value: Value) -> Value:
@@ -134,3 +127,13 @@ def _cut(
             if before in first:
                 graph.remove_control_input(node, before)
     return list(stands_for.values()), [stands_for.get(value, value) for value in gradients]
+
+
+def _constants(graph: Graph, second: AbstractSet[Node], gradients: Sequence[Value]) -> set[Node]:
+    """The constants that the second part reads or returns; they wait for nothing then."""
+    read = (*gradients, *(value for node in second for value in node.inputs))
+    constants = {value.producer for value in read if value.producer.op_type == "Const"}
+    for node in constants:
+        for before in node.control_inputs:
+            graph.remove_control_input(node, before)
+    return constants

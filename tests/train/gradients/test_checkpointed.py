@@ -113,6 +113,14 @@ def test_closing_over_a_tensor_of_a_graph_that_is_traced() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
+def test_numbers_that_are_equal_but_of_another_type() -> None:
+    wrapped = gw.checkpointed(lambda x, by: tf.tanh(tf.sin(x)) * tf.cast(tf.constant(by) / 2, x.dtype), checkpoints="inputs")
+    x = tf.ones((64, 64))
+    for by in (1, 1.0, 0.0, -0.0):
+        wrapped(x, by)
+    assert len(wrapped._signatures) == 4
+
+
 @pytest.mark.parametrize("graph", [False, True])
 def test_second_derivatives(graph: bool) -> None:
     """By arguments, a tensor that is closed over, variables (one of them an embedding), and incoming gradients that depend on them."""

@@ -22,7 +22,7 @@ from graphwright.plan.solvers.segments import segment_levels
 from graphwright.plan.solvers.sequence import Sequence as Plan
 
 STARTS = 3
-SEGMENTS_TASK_S = 2e-4  # at least, for each task, for schedules by segments
+SEGMENTS_TASK_S = 5e-4  # at least, for each task, for schedules by segments
 STRIDE, STRIDE_LEAST = 0.12, 0.004  # of what is not resident
 FAILURES = 5
 IMPROVING_S = 0.6  # at most, after a failure, and ...

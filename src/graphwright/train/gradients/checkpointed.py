@@ -18,18 +18,8 @@ import numpy as np
 
 from graphwright.errors import ArgumentError
 from graphwright.source.split_function import Split, split_function
-from graphwright.train.gradients.gradients import (
-    PLANS,
-    Checkpoints,
-    GradientPlan,
-    check_mode,
-    choose,
-    follow,
-    left_alone,
-    listed,
-    named_checkpoints,
-    take,
-)
+from graphwright.train.gradients.arguments import Checkpoints, check_mode, listed, named_checkpoints
+from graphwright.train.gradients.gradients import PLANS, GradientPlan, choose, follow, left_alone, take
 from graphwright.train.gradients.second_derivatives import Original
 
 tf: Any = importlib.import_module("tensorflow")
@@ -296,7 +286,8 @@ def _key(leaves: Sequence[Any], tensors: dict[int, Any], structure: Any) -> Any:
         if k in tensors:
             described.append((tensors[k].dtype.name, tuple(tensors[k].shape) if tensors[k].shape.rank is not None else None))
         else:
-            described.append(leaf if isinstance(leaf, int | float | bool | str | bytes | None) else id(leaf))
+            plain = isinstance(leaf, int | float | bool | str | bytes | None)
+            described.append((type(leaf), repr(leaf)) if plain else id(leaf))  # 2, 2.0 and True, 1 are equal, yet not the same
     replica = tf.distribute.get_replica_context()
     place = replica.replica_id_in_sync_group if replica is not None and tf.distribute.has_strategy() else None
     nest = tf.nest.pack_sequence_as(structure, [0] * len(leaves), expand_composites=True)

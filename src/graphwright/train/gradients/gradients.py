@@ -12,30 +12,34 @@ separate the graph in two.
 from __future__ import annotations
 
 import importlib
-import inspect
-import re
 import time as clock
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from graphwright.errors import ArgumentError, AssumedSizeWarning, CheckpointWarning, UnsupportedError
+from graphwright.errors import AssumedSizeWarning, CheckpointWarning
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits import VARIABLES, resource_of
-from graphwright.plan.budget import parse_budget
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.source.live_graph import write_live_graph
 from graphwright.train.gradients import policies
+from graphwright.train.gradients.arguments import (
+    Checkpoints,
+    check_graph,
+    check_mode,
+    check_options,
+    flat,
+    listed,
+    name_of,
+    named_checkpoints,
+)
 from graphwright.train.gradients.joint import Joint, read_joint
 from graphwright.transform.rematerialize import RECOMPUTED_FROM, apply_schedule
 
 tf: Any = importlib.import_module("tensorflow")
 
-Checkpoints = str | int | float | Sequence[Any]
-MODES = ("collection", "memory", "speed")
-COLLECTION = "checkpoints"
 PLANS = "graphwright_gradient_plans"
 """The graph's collection of the plans that were followed, one `GradientPlan` for each call."""
 
@@ -119,10 +123,10 @@ def gradients(
     True
     """
     mode = check_mode(checkpoints)
-    live = _check_graph(ys)
-    _check_options(kwargs)
+    live = check_graph(ys)
+    check_options(kwargs)
     named = named_checkpoints(live, mode) if not isinstance(mode, str | int | float) or mode == "collection" else []
-    shapes = {_name_of(key): tuple(int(d) for d in shape) for key, shape in (feeds or {}).items()}
+    shapes = {name_of(key): tuple(int(d) for d in shape) for key, shape in (feeds or {}).items()}
     taken = take(ys, xs, grad_ys, kwargs, shapes)
     if taken.joint is None:
         return taken.gradients
@@ -165,7 +169,7 @@ def take(ys: Any, xs: Any, grad_ys: Any, options: Mapping[str, Any], shapes: Map
     tensors = [tensor for gradient in result for tensor in _tensors_of(gradient)]
     if not any(tensor.op.name in added for tensor in tensors):
         return Taken(live, result, 0.0, None)
-    return Taken(live, result, clock.perf_counter(), read_joint(live, added, _flat(ys), _flat(grad_ys), tensors, shapes))
+    return Taken(live, result, clock.perf_counter(), read_joint(live, added, flat(ys), flat(grad_ys), tensors, shapes))
 
 
 def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
@@ -252,98 +256,13 @@ def _named_buffers(joint: Joint, named: Sequence[Any], *, strict: bool) -> set[i
         if root in tasks.buffer_of:
             kept.add(tasks.buffer_of[root])
     if useless and (strict or len(useless) == len(named)):
-        listed = ", ".join(useless[:5]) + (f" and {len(useless) - 5} more" if len(useless) > 5 else "")
-        warnings.warn(f"no gradient needs these checkpoints: {listed}. They do not lie between xs and ys", CheckpointWarning, stacklevel=5)
+        names = ", ".join(useless[:5]) + (f" and {len(useless) - 5} more" if len(useless) > 5 else "")
+        warnings.warn(f"no gradient needs these checkpoints: {names}. They do not lie between xs and ys", CheckpointWarning, stacklevel=5)
     return kept
 
 
-def check_mode(given: Any) -> Checkpoints:
-    """What the argument `checkpoints` says, in one form.
-
-    Raises:
-        ArgumentError: it says nothing that is known.
-    """
-    checkpoints: Any = given
-    remedy = 'give a list of tensors, "collection", "memory", "speed", or a budget: bytes (int), a share (float below 1), or "2.5GiB"'
-    if isinstance(checkpoints, str):
-        if checkpoints in MODES:
-            return checkpoints
-        if not re.match(r"\s*[\d.]", checkpoints):
-            raise ArgumentError(f"unknown way to choose checkpoints: {checkpoints!r}", where="argument 'checkpoints'", remedy=remedy)
-        parse_budget(checkpoints, 1 << 60)
-        return checkpoints
-    if isinstance(checkpoints, int | float) and not isinstance(checkpoints, bool):
-        parse_budget(checkpoints, 1 << 60)
-        return checkpoints
-    if isinstance(checkpoints, list | tuple | set | frozenset) or inspect.isgenerator(checkpoints):
-        tensors: list[Any] = list(given)
-        return tensors
-    raise ArgumentError(f"{type(checkpoints).__name__} is no way to choose checkpoints", where="argument 'checkpoints'", remedy=remedy)
-
-
-def _check_graph(ys: Any) -> Any:
-    """The graph in which the gradients are taken."""
-    if tf.executing_eagerly():
-        raise UnsupportedError(
-            "gradients of a graph were asked for outside of one",
-            where="gradients",
-            cause="this code runs eagerly, where the forward pass has run already and nothing can be planned",
-            remedy="call it inside a tf.function or a tf.Graph; with a GradientTape, wrap the function: gw.checkpointed(fn)",
-        )
-    if not _flat(ys):
-        raise ArgumentError("there is nothing to differentiate", where="argument 'ys'", remedy="give a tensor, or a list of them")
-    return tf.compat.v1.get_default_graph()
-
-
-def _check_options(kwargs: Mapping[str, Any]) -> None:
-    known = [name for name in inspect.signature(tf.compat.v1.gradients).parameters if name not in ("ys", "xs", "grad_ys")]
-    strange = [name for name in kwargs if name not in known]
-    if strange:
-        raise ArgumentError(f"unknown argument {strange[0]!r}", where="gradients", remedy=f"tf.gradients takes {', '.join(known)}")
-
-
-def named_checkpoints(live: Any, mode: Checkpoints) -> list[Any]:
-    """The tensors that a list, or the collection, names.
-
-    Raises:
-        ArgumentError: there are none, or they belong to another graph.
-    """
-    if mode == "collection":
-        named = list(live.get_collection(COLLECTION))
-        if not named:
-            raise ArgumentError(
-                f"the graph's collection {COLLECTION!r} is empty",
-                where="argument 'checkpoints'",
-                remedy=f'add tensors with tf.compat.v1.add_to_collection({COLLECTION!r}, tensor), or use checkpoints="memory"',
-            )
-    else:
-        named = list(mode) if not isinstance(mode, str | int | float) else []
-        if not named:
-            raise ArgumentError("the list of checkpoints is empty", where="argument 'checkpoints'", remedy='give tensors, or use "memory"')
-    for tensor in named:
-        if not isinstance(tensor, tf.Tensor) or not hasattr(tensor, "op"):
-            raise ArgumentError(f"{tensor!r} is no tensor of a graph", where="argument 'checkpoints'", remedy="give tensors of the graph")
-        if tensor.graph is not live:
-            raise ArgumentError(
-                f"the checkpoint {tensor.name!r} belongs to another graph",
-                where="argument 'checkpoints'",
-                remedy="take checkpoints of the graph in which the gradients are taken",
-            )
-    return named
-
-
-def _flat(tensors: Any) -> list[Any]:
-    """The tensors in what `tf.gradients` takes as ys or as their gradients; parts of a sparse one each."""
-    return [t for t in tf.nest.flatten(tensors, expand_composites=True) if isinstance(t, tf.Tensor) and hasattr(t, "op")]
-
-
 def _tensors_of(gradient: Any) -> list[Any]:
-    return [] if gradient is None else _flat([gradient])
-
-
-def listed(given: Any) -> list[Any]:
-    """A list of what may be one thing or several."""
-    return [*given] if isinstance(given, list | tuple) else [given]  # pyright: ignore[reportUnknownVariableType]
+    return [] if gradient is None else flat([gradient])
 
 
 def _replaced(gradient: Any, followed: Mapping[str, Any], before: Sequence[Any]) -> Any:
@@ -366,7 +285,3 @@ def _held(tensor: Any, before: Sequence[Any]) -> Any:
 def _variable_of(x: Any) -> str:
     """The name of the operation that makes the variable, or its handle."""
     return str(getattr(x, "handle", x).op.name)
-
-
-def _name_of(placeholder: Any) -> str:
-    return str(getattr(placeholder, "name", placeholder)).split(":")[0]

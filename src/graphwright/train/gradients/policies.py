@@ -20,7 +20,7 @@ from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import drop_useless_repeats, minimum_within, solve
 from graphwright.train.planning import infeasible
 
-EXTRA = 0.9  # of the time of one forward pass; estimates of time are not exact
+EXTRA = 0.9  # of the estimated time of one forward pass: what is left is for the error of the estimate
 _SLOW = frozenset({"convolution", "matrix product", "recurrent", "linear algebra"})
 
 

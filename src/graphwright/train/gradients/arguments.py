@@ -1,0 +1,119 @@
+"""What the caller of `gradients` and `checkpointed` gave: checked, and in one form."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.plan.budget import parse_budget
+
+tf: Any = importlib.import_module("tensorflow")
+
+Checkpoints = str | int | float | Sequence[Any]
+MODES = ("collection", "memory", "speed")
+COLLECTION = "checkpoints"
+_ANY_PEAK = 1 << 60  # only to see whether a budget can be read
+
+
+def check_mode(given: Any) -> Checkpoints:
+    """What the argument `checkpoints` says, in one form.
+
+    Raises:
+        ArgumentError: it says nothing that is known.
+    """
+    checkpoints: Any = given
+    remedy = 'give a list of tensors, "collection", "memory", "speed", or a budget: bytes (int), a share (float below 1), or "2.5GiB"'
+    if isinstance(checkpoints, str):
+        if checkpoints in MODES:
+            return checkpoints
+        if not re.match(r"\s*[\d.]", checkpoints):
+            raise ArgumentError(f"unknown way to choose checkpoints: {checkpoints!r}", where="argument 'checkpoints'", remedy=remedy)
+        parse_budget(checkpoints, _ANY_PEAK)
+        return checkpoints
+    if isinstance(checkpoints, int | float) and not isinstance(checkpoints, bool):
+        parse_budget(checkpoints, _ANY_PEAK)
+        return checkpoints
+    if isinstance(checkpoints, list | tuple | set | frozenset) or inspect.isgenerator(checkpoints):
+        tensors: list[Any] = list(given)
+        return tensors
+    raise ArgumentError(f"{type(checkpoints).__name__} is no way to choose checkpoints", where="argument 'checkpoints'", remedy=remedy)
+
+
+def check_graph(ys: Any) -> Any:
+    """The graph in which the gradients are taken.
+
+    Raises:
+        UnsupportedError: this code runs eagerly.
+        ArgumentError: there are no ys.
+    """
+    if tf.executing_eagerly():
+        raise UnsupportedError(
+            "gradients of a graph were asked for outside of one",
+            where="gradients",
+            cause="this code runs eagerly, where the forward pass has run already and nothing can be planned",
+            remedy="call it inside a tf.function or a tf.Graph; with a GradientTape, wrap the function: gw.checkpointed(fn)",
+        )
+    if not flat(ys):
+        raise ArgumentError("there is nothing to differentiate", where="argument 'ys'", remedy="give a tensor, or a list of them")
+    return tf.compat.v1.get_default_graph()
+
+
+def check_options(kwargs: Mapping[str, Any]) -> None:
+    """See that `tf.gradients` takes these arguments.
+
+    Raises:
+        ArgumentError: one of them it does not.
+    """
+    known = [name for name in inspect.signature(tf.compat.v1.gradients).parameters if name not in ("ys", "xs", "grad_ys")]
+    strange = [name for name in kwargs if name not in known]
+    if strange:
+        raise ArgumentError(f"unknown argument {strange[0]!r}", where="gradients", remedy=f"tf.gradients takes {', '.join(known)}")
+
+
+def named_checkpoints(live: Any, mode: Checkpoints) -> list[Any]:
+    """The tensors that a list, or the collection, names.
+
+    Raises:
+        ArgumentError: there are none, or they belong to another graph.
+    """
+    if mode == "collection":
+        named = list(live.get_collection(COLLECTION))
+        if not named:
+            raise ArgumentError(
+                f"the graph's collection {COLLECTION!r} is empty",
+                where="argument 'checkpoints'",
+                remedy=f'add tensors with tf.compat.v1.add_to_collection({COLLECTION!r}, tensor), or use checkpoints="memory"',
+            )
+    else:
+        named = list(mode) if not isinstance(mode, str | int | float) else []
+        if not named:
+            raise ArgumentError("the list of checkpoints is empty", where="argument 'checkpoints'", remedy='give tensors, or use "memory"')
+    for tensor in named:
+        if not isinstance(tensor, tf.Tensor) or not hasattr(tensor, "op"):
+            raise ArgumentError(f"{tensor!r} is no tensor of a graph", where="argument 'checkpoints'", remedy="give tensors of the graph")
+        if tensor.graph is not live:
+            raise ArgumentError(
+                f"the checkpoint {tensor.name!r} belongs to another graph",
+                where="argument 'checkpoints'",
+                remedy="take checkpoints of the graph in which the gradients are taken",
+            )
+    return named
+
+
+def flat(tensors: Any) -> list[Any]:
+    """The tensors in what `tf.gradients` takes as ys or as their gradients; parts of a sparse one each."""
+    return [t for t in tf.nest.flatten(tensors, expand_composites=True) if isinstance(t, tf.Tensor) and hasattr(t, "op")]
+
+
+def listed(given: Any) -> list[Any]:
+    """A list of what may be one thing or several."""
+    return [*given] if isinstance(given, list | tuple) else [given]  # pyright: ignore[reportUnknownVariableType]
+
+
+def name_of(placeholder: Any) -> str:
+    """The name of a placeholder's operation; a name may be given too."""
+    return str(getattr(placeholder, "name", placeholder)).split(":")[0]
