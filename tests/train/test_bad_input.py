@@ -129,6 +129,10 @@ class TestSteps:
             gw.optimize_memory(step, 0.5, inputs=(tf.ones((8, 32)),), cache_dir=None)
         assert "PyFunc" in str(caught.value)
 
+    def test_inputs_and_feeds(self):
+        with pytest.raises(gw.ArgumentError, match="both feeds and inputs"):
+            gw.optimize_memory(make_step(), 0.5, feeds=FEEDS, inputs=(tf.ones((8, 32)),), cache_dir=None)
+
     def test_a_step_that_xla_compiles(self):
         with pytest.raises(gw.UnsupportedError, match="compiled by XLA"):
             gw.optimize_memory(make_step(jit_compile=True), 0.5, feeds=FEEDS, cache_dir=None)

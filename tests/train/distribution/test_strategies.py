@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import graphwright as gw
+from graphwright.train.distribution.keras_model import spans_workers
 
 
 def _model_under(kind: Any) -> Any:
@@ -23,6 +24,20 @@ def test_strategies_without_a_joint_graph_are_refused(kind: Any) -> None:
     model = _model_under(kind)
     with pytest.raises(gw.UnsupportedError, match=kind.__name__.removesuffix("V2")):
         gw.optimize_memory(model, 0.5)
+
+
+def test_a_strategy_for_workers_in_one_process_is_like_one_for_replicas() -> None:
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    assert not spans_workers(strategy)
+    assert not spans_workers(tf.distribute.OneDeviceStrategy("CPU:0"))
+    assert not spans_workers(None)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", jit_compile=False)
+    keras_function = model.make_train_function
+    assert gw.train.repair_for_workers(model).make_train_function == keras_function
+    with pytest.raises(gw.UnsupportedError, match="ParameterServer"):
+        gw.train.repair_for_workers(_model_under(tf.distribute.ParameterServerStrategy))
 
 
 def test_a_step_around_run_on_one_device() -> None:
