@@ -23,7 +23,7 @@ from graphwright.plan.model import Schedule
 from graphwright.report.peak_prediction import Order, PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
 from graphwright.run.callables import Step, resolve
-from graphwright.run.executed_graph import executed_graph
+from graphwright.run.executed_graph import executed_graph, read_executed_graph
 from graphwright.source.attributes import constant_array
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.example_inputs import example_inputs
@@ -148,7 +148,7 @@ def executor_peak(
     )
 
 
-def traced_loops_peak(traced: Target, *, threads: int, simulations: int) -> PeakPrediction:
+def traced_loops_peak(traced: Target, *, threads: int, simulations: int, records: Sequence[bytes] = ()) -> PeakPrediction:
     """The prediction for the traced order of a step with loops: the step is rewritten to hold it, and the executor simulated on that.
 
     Control edges order whole loops. What runs when inside a loop stays the executor's choice, and how long a loop holds on to its
@@ -157,13 +157,15 @@ def traced_loops_peak(traced: Target, *, threads: int, simulations: int) -> Peak
     Args:
         traced: the step.
         threads: inter-op threads.
-        simulations: how many graphs TensorFlow is to prepare.
+        simulations: how many graphs TensorFlow is to prepare; with records, how often the graph that ran is simulated.
+        records: what `collected_graphs` gave when the rewritten step ran.
     """
     flat = flatten(traced.function, traced.shapes_by_position)
     tasks = map_tasks(flat)
     function = follow_schedule(flat, tasks, Schedule(tasks.costs.order))
     held = replace(traced, function=function, owner=_WithoutGrappler(traced.owner))
-    found = executor_peak(held, flat.graph, tasks, threads=threads, simulations=simulations)
+    ran = [read_executed_graph(records, like=flat.graph)] * simulations if records else None
+    found = executor_peak(held, flat.graph, tasks, threads=threads, simulations=simulations, graphs=ran)
     return replace(found, order="traced", how={**found.how, "peak": f"{_HOW_TRACED_LOOPS}; {_HOW_EXECUTOR}"})
 
 
