@@ -9,7 +9,7 @@ import pytest
 from graphwright.errors import ArgumentError, UnsupportedError
 
 pytest.importorskip("tensorflow")
-from graphwright.train.levenberg_marquardt.decisions import JACOBIAN_BYTES, Problem, decide
+from graphwright.train.levenberg_marquardt.decisions import JACOBIAN_BYTES, SHARE_OF_SQUARE, Problem, decide
 
 SMALL = Problem(parameters=61, samples=1000, residuals_per_sample=1, itemsize=4, replicas=1, coupled=False, random=False)
 
@@ -34,7 +34,10 @@ def test_method_by_sizes(parameters: int, samples: int, each: int, replicas: int
 def test_chunks_keep_the_jacobian_small() -> None:
     decisions = decide(replace(SMALL, parameters=10_000, samples=60_000, residuals_per_sample=10), "auto", None, "auto")
     assert decisions.chunk_size is not None
-    assert decisions.chunk_size * 10 * 10_000 * 4 <= JACOBIAN_BYTES
+    assert decisions.chunk_size * 10 * 10_000 * 4 <= 10_000**2 * 4 * SHARE_OF_SQUARE
+    small = decide(replace(SMALL, parameters=1000, samples=60_000, residuals_per_sample=10), "auto", None, "auto")
+    assert small.chunk_size is not None
+    assert small.chunk_size * 10 * 1000 * 4 <= JACOBIAN_BYTES
     assert decisions.jacobian_mode == "per_sample"
 
 

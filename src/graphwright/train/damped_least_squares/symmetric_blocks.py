@@ -59,7 +59,9 @@ def plus_products(blocks: Blocks, matrix: Any) -> Blocks:
     """
     found: list[Any] = []
     for block, (first, end) in _with_bounds(blocks):
-        found.append(block + tf.matmul(matrix[:, first:end], matrix[:, :end], transpose_a=True))
+        with tf.control_dependencies(found[-1:]):  # else the executor would copy the columns for all blocks at once
+            rows, columns = matrix[:, first:end], matrix[:, :end]
+        found.append(block + tf.matmul(rows, columns, transpose_a=True))
     return tuple(found)
 
 

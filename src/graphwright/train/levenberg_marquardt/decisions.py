@@ -10,8 +10,9 @@ from graphwright.train.damped_least_squares.jacobians import JacobianMode, cheap
 from graphwright.train.damped_least_squares.linear_systems import MethodName
 from graphwright.train.damped_least_squares.methods import Method, choose_method
 
-JACOBIAN_BYTES = 2**23
-"""Jacobian that is in memory at a time, where the chunk size is left open."""
+JACOBIAN_BYTES = 2**22
+"""Jacobian that is in memory at a time, where the chunk size is left open; `SHARE_OF_SQUARE` of an n by n matrix if that is more."""
+SHARE_OF_SQUARE = 1.0 / 48.0
 KRYLOV_ITERATIONS = 50
 """Products per step of iterative solvers, at most."""
 _COTANGENTS = 128
@@ -156,7 +157,7 @@ def _chunk(problem: Problem, method: MethodName, mode: JacobianMode) -> int | No
     if method in ("dual", "lsmr", "cg") or (problem.coupled and mode == "forward"):
         return None
     row = problem.parameters * problem.itemsize
-    rows = max(1, JACOBIAN_BYTES // row)
+    rows = max(1, JACOBIAN_BYTES // row, int(SHARE_OF_SQUARE * problem.parameters))
     if problem.coupled:
         return min(rows, _COTANGENTS)
     if problem.random:

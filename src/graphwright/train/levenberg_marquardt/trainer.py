@@ -66,7 +66,7 @@ class LevenbergMarquardt(tf.Module):
         loss_weights: as `compile` takes it.
         method: the linear solver; `"auto"` chooses by sizes, and `decisions` says what and why. `"qr"` for small models, `"dual"` (J J')
             for more parameters than residuals, `"cholesky"` (Gram matrix, summed over chunks), `"cg"` and `"lsmr"` (matrix-free).
-        chunk_size: samples whose Jacobian is in memory at a time; None for what takes 8 MiB.
+        chunk_size: samples whose Jacobian is in memory at a time; None for some MiB.
         jacobian_mode: `"per_sample"`, `"reverse"`, `"forward"`, or `"auto"` for what needs fewest passes.
         first_damping: relative to squared column norms.
         smallest_damping: below which it is never eased. Larger values suit small batches, which a nearly undamped step would fit too well.
