@@ -3,6 +3,7 @@
     python -m bench.train least_squares                     # everything; about ten minutes on two cores
     python -m bench.train least_squares --parts nist        # the 25 certified problems alone
     python -m bench.train least_squares --parts memory      # chunks, 10,000 and a million parameters
+    python -m bench.train least_squares --parts memory --methods cg lsmr      # these cases alone; others keep their results
     python -m bench.train least_squares --from-json         # the tables again, from the kept results
 
 **NIST**: each problem from both starts, every solver with one configuration for all: ours with its defaults; SciPy's `lm` (MINPACK) and
@@ -16,12 +17,13 @@ the number of steps.
 That package comes by `pip install --no-deps tf-levenberg-marquardt==1.0.3`: it asks for the distribution `tensorflow`, which pip would
 install over `tensorflow-cpu`. Where it is missing, so are its rows.
 
-**Memory**: peaks by `graphwright.measure`, each in a fresh process.
+**Memory**: peaks of whole fits of a few steps, by `graphwright.measure`, each in a fresh process; data and parameters count.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -222,7 +224,7 @@ def timed(solve: Callable[[np.ndarray], Any], start: np.ndarray) -> tuple[float,
 
 @dataclass
 class Peak:
-    """The memory of one step of one fit.
+    """The memory of a fit of a few steps.
 
     Attributes:
         parameters: n.
@@ -230,6 +232,7 @@ class Peak:
         chunk_size: samples at a time; None for all.
         jacobian_bytes: what the whole Jacobian would take.
         square_bytes: what an n by n matrix takes.
+        accepted: steps that were taken; those need most, two linearizations at a time.
     """
 
     method: str
@@ -242,6 +245,7 @@ class Peak:
     time_s: float
     cost_before: float
     cost_after: float
+    accepted: int = 0
 
 
 def network(inputs: int, hidden: int) -> tuple[Callable[..., Any], dict[str, np.ndarray]]:
@@ -268,19 +272,28 @@ CASES: tuple[tuple[str, int, int, int | None], ...] = (
     ("cholesky", 28, 32000, 100),
     ("cholesky", 92, 2000, 100),
     ("dual", 300, 500, None),
-    ("cg", 980, 2000, 500),
-    ("lsmr", 980, 2000, None),
+    ("cg", 980, 1000, 250),
+    ("lsmr", 980, 1000, None),
 )
 """Method, hidden units, samples, chunk size."""
+STEPS = 2
 
 
 def measured_fit(method: str, hidden: int, samples: int, chunk_size: int | None) -> Peak:
-    """The peak and time of two steps, in a fresh process each."""
+    """The peak of a fit of a few steps, and the time with tracing."""
     import graphwright as gw
 
     residuals, params = network(16, hidden)
     x, y = large_data(samples)
-    solver = LeastSquares(residuals, method=method, chunk_size=chunk_size, max_iterations=2, krylov_iterations=20, krylov_tolerance=0.05)
+    solver = LeastSquares(
+        residuals,
+        method=method,
+        chunk_size=chunk_size,
+        max_iterations=STEPS,
+        first_damping=1.0,
+        krylov_iterations=10,
+        krylov_tolerance=0.05,
+    )
     start = time.perf_counter()
     found = solver(params, x, y)
     took = time.perf_counter() - start
@@ -288,7 +301,24 @@ def measured_fit(method: str, hidden: int, samples: int, chunk_size: int | None)
     measured = gw.measure(step, arguments, steps=1, time=False)
     count = sum(part.size for part in params.values())
     before = float(0.5 * tf.reduce_sum(tf.square(residuals(params, x, y))))
-    return Peak(method, count, samples, chunk_size, 4 * count * samples, 4 * count**2, measured.peak_bytes, took, before, found.cost)
+    return Peak(
+        method,
+        count,
+        samples,
+        chunk_size,
+        4 * count * samples,
+        4 * count**2,
+        measured.peak_bytes,
+        took,
+        before,
+        found.cost,
+        found.accepted_steps,
+    )
+
+
+def key_of(peak: Peak) -> tuple[Any, ...]:
+    """What tells one case from another."""
+    return peak.method, peak.parameters, peak.residuals, peak.chunk_size
 
 
 def large_data(samples: int) -> tuple[Any, Any]:
@@ -361,6 +391,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=5, help="timed fits of each problem")
     parser.add_argument("--problems", nargs="+", default=[], help="only these of NIST's problems")
     parser.add_argument("--solvers", nargs="+", choices=SOLVERS, default=SOLVERS, help="only these, beside ours; others keep their results")
+    parser.add_argument("--methods", nargs="+", default=[], help="only these methods of the memory part")
     parser.add_argument("--from-json", action="store_true", help="print the tables of the kept results")
     parser.add_argument("--output", type=Path, default=RESULTS)
     chosen = parser.parse_args(argv)
@@ -377,17 +408,21 @@ def main(argv: Sequence[str] | None = None) -> None:
             earlier = kept.get("nist", [])
             run_nist(chosen.repeats, problems=chosen.problems, solvers=chosen.solvers, kept=earlier, keep=lambda fits: keep("nist", fits))
         if "memory" in chosen.parts:
-            peaks: list[Peak] = []
+            peaks = {key_of(Peak(**peak)): Peak(**peak) for peak in kept.get("memory", [])}
             for case in CASES:
-                peaks.append(measured_fit(*case))
-                print(peaks[-1], flush=True)
-                keep("memory", peaks)
+                if not chosen.methods or case[0] in chosen.methods:
+                    peak = measured_fit(*case)
+                    peaks[key_of(peak)] = peak
+                    print(peak, flush=True)
+                    keep("memory", list(peaks.values()))
     if "nist" in kept:
         fits = [Fit(**fit) for fit in kept["nist"]]
         print(f"\n{summary_table(fits)}\n\n{nist_table(fits)}")
     if "memory" in kept:
         print(f"\n{memory_table([Peak(**peak) for peak in kept['memory']])}")
     print(f"\n{kept.get('machine', '')}")
+    if importlib.util.find_spec(PACKAGE.replace("-", "_")) is None:
+        print(f"\n{PACKAGE} is not installed, so no new figures of it: pip install --no-deps {PACKAGE}==1.0.3")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,21 @@
 """Levenberg-Marquardt for Keras models against the PyPI package tf-levenberg-marquardt, on that package's own kinds of example.
 
-    python -m bench.train lm_keras          # prints a table, writes bench/results/train_lm_keras.json
+    python -m bench.train lm_keras                          # everything: about ten minutes on two cores
+    python -m bench.train lm_keras --only digits --rounds 1  # problems whose name contains this
+    python -m bench.train lm_keras --from-json              # the table again, from the kept results
 
-Each pair (a problem, a trainer) runs in a process of its own: time per step after the first two (which compile), the process's peak
-memory above that before training, and the loss of all data at the end, from the same initial weights. Pairs take turns, `--rounds`
-times; ratios are between medians. Crossentropies are trained twice by ours: with the square root of the loss as residual, as the
-package does ("same residuals"), and by the Hessian of the loss in the logits, ten rows per sample instead of one. The package is not a
-requirement of graphwright: `pip install --no-deps tf-levenberg-marquardt==1.0.3`, or put the unpacked wheel on PYTHONPATH; without it,
-only ours is measured.
+**Time**: the trainers of a problem take turns, step by step, in one process, from the same initial weights. A ratio is between the medians
+of a process, and the median over `--rounds` processes; beside it that of processor time. The first two steps, which compile, do not count.
+
+**Memory**: a process per trainer, with malloc set to give freed memory back (`graphwright.run.meter`). *Of a step*: by how much the process
+grows at most during a step, after the first two. *Of the process*: the same from before the trainer is made until after its first two
+steps: with tracing, graphs, and the pages of TensorFlow's code that are first touched, which for small models is nearly all.
+
+Cross-entropies are trained with the square root of the loss as residual, one row per sample, as the package does ("same residuals"); by
+their exact Hessian as `method="auto"` decides; and, where that is by iteration, with the Gram matrix too ("cholesky").
+
+The package is not a requirement of graphwright: `pip install --no-deps tf-levenberg-marquardt==1.0.3`, or the unpacked wheel on PYTHONPATH.
+Where it is missing, so are its columns.
 """
 
 from __future__ import annotations
@@ -16,27 +24,37 @@ import argparse
 import importlib.util
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "train_lm_keras.json"
 THEIRS = "tf_levenberg_marquardt"
+MISSING = "tf-levenberg-marquardt is not installed, so its figures are missing: pip install --no-deps tf-levenberg-marquardt==1.0.3"
 PROBLEMS = {
-    # name: (batch, steps, sizes of the model in words)
     "sinc, 61 parameters": (1000, 40),
     "digits, dense 1,510": (300, 12),
     "digits, convolutional 548": (300, 12),
     "sinc, 2,401 parameters, 200 samples": (200, 12),
 }
+"""Samples of a batch, and steps."""
 LARGE = {
     "streamed Gram matrix, 9,985 parameters, batch 64": (64, 2),
     "streamed Gram matrix, 9,985 parameters, batch 256": (256, 2),
     "matrix-free, 1,001,070 parameters": (512, 6),
 }
+OURS = {
+    "digits, dense 1,510": ("same residuals", "ours", "cholesky"),
+    "digits, convolutional 548": ("same residuals", "ours"),
+}
+"""Ways of ours to train a problem, where there are several."""
+WARM_UP = 2
+MIB = 1 << 20
 
 
 def problem(name: str) -> tuple[Any, Any, Any, str]:
@@ -72,43 +90,29 @@ def problem(name: str) -> tuple[Any, Any, Any, str]:
     return sequential([keras.Input((8, 8, 1)), *layers]), x, digits.target, "crossentropy"
 
 
-def run_one(name: str, trainer: str) -> dict[str, Any]:
-    """Train in this process, and measure."""
+def trained(name: str, trainer: str) -> tuple[Any, Callable[[int], None], Callable[[], float], Callable[[], str]]:
+    """The model, a function that takes its i-th step, the loss of all data, and how steps are computed."""
     import keras
 
     model, x, y, kind = problem(name)
-    batch, steps = {**PROBLEMS, **LARGE}[name]
+    batch, _ = {**PROBLEMS, **LARGE}[name]
     loss = keras.losses.MeanSquaredError() if kind == "mse" else keras.losses.SparseCategoricalCrossentropy()
     model(x[:2])
-    if trainer == "theirs":
-        step, decided = _theirs(model, kind)
-    else:
-        step, decided = _ours(model, loss, trainer == "same residuals" and kind != "mse", name.startswith("streamed"))
-    before = _resident()
-    _reset_peak()
-    times: list[float] = []
-    for number in range(steps + 2):
+    step, decided = _theirs(model, kind) if trainer == "theirs" else _ours(model, loss, name, trainer)
+
+    def take(number: int) -> None:
         first = number * batch % max(len(x) - batch + 1, 1)
-        part = slice(first, first + batch)
-        started = time.perf_counter()
-        step(x[part], y[part])
-        times.append(time.perf_counter() - started)
-    final = float(loss(y, model.predict(x, verbose=0, batch_size=512)))
-    return {
-        "step_s": statistics.median(times[2:]),
-        "first_step_s": times[0],
-        "peak_bytes": _peak() - before,
-        "loss": final,
-        "parameters": int(model.count_params()),
-        "decisions": decided(),
-    }
+        step(x[first : first + batch], y[first : first + batch])
+
+    return model, take, lambda: float(loss(y, model.predict(x, verbose=0, batch_size=512))), decided
 
 
-def _ours(model: Any, loss: Any, square_root: bool, streamed: bool) -> tuple[Any, Any]:
+def _ours(model: Any, loss: Any, name: str, trainer: str) -> tuple[Any, Any]:
     from graphwright.train import LevenbergMarquardt, SquareRootLoss
 
-    trainer = LevenbergMarquardt(model, SquareRootLoss(loss) if square_root else loss, method="cholesky" if streamed else "auto")
-    return (lambda x, y: float(trainer.step(x, y).new_loss)), (lambda: [str(entry) for entry in trainer.decisions])
+    method: Any = "cholesky" if trainer == "cholesky" or name.startswith("streamed") else "auto"
+    lm = LevenbergMarquardt(model, SquareRootLoss(loss) if trainer == "same residuals" else loss, method=method)
+    return (lambda x, y: float(lm.step(x, y).new_loss)), (lambda: str(lm.decisions[0]))
 
 
 def _theirs(model: Any, kind: str) -> tuple[Any, Any]:
@@ -131,7 +135,7 @@ def _theirs(model: Any, kind: str) -> tuple[Any, Any]:
             targets = tf.cast(targets, tf.float32)
         trainer.train_step(tf.convert_to_tensor(x), targets)
 
-    return step, lambda: [f"solve_method={solver!r}, jacobian_max_num_rows=100"]
+    return step, lambda: f"solve_method={solver!r}, jacobian_max_num_rows=100"
 
 
 def _optimizer() -> Any:
@@ -140,91 +144,147 @@ def _optimizer() -> Any:
     return keras.optimizers.SGD(learning_rate=1.0)
 
 
-def _status(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))
+def time_of(name: str, trainers: list[str]) -> dict[str, Any]:
+    """Steps of these trainers in turns, in this process."""
+    all_of_them = {trainer: trained(name, trainer) for trainer in trainers}
+    wall: dict[str, list[float]] = {trainer: [] for trainer in trainers}
+    processor: dict[str, list[float]] = {trainer: [] for trainer in trainers}
+    for number in range({**PROBLEMS, **LARGE}[name][1] + WARM_UP):
+        for trainer, (_, take, _, _) in all_of_them.items():
+            started, ran = time.perf_counter(), time.process_time()
+            take(number)
+            wall[trainer].append(time.perf_counter() - started)
+            processor[trainer].append(time.process_time() - ran)
+    found: dict[str, Any] = {}
+    for trainer, (model, _, loss, decided) in all_of_them.items():
+        found[trainer] = {
+            "step_s": statistics.median(wall[trainer][WARM_UP:]),
+            "processor_s": statistics.median(processor[trainer][WARM_UP:]),
+            "first_step_s": wall[trainer][0],
+            "loss": loss(),
+            "parameters": int(model.count_params()),
+            "decision": decided(),
+        }
+    return found
 
 
-def _resident() -> int:
-    return _status("VmRSS")
+def memory_of(name: str, trainer: str) -> dict[str, int]:
+    """Memory of one trainer's steps in this process, whose malloc is set for it."""
+    from graphwright.run.meter import check, growth_of
+
+    check()
+    steps: list[Any] = []
+
+    def first_steps() -> None:
+        steps.append(trained(name, trainer)[1])
+        for number in range(WARM_UP):
+            steps[0](number)
+
+    problem(name)  # imports what problems need
+    process = growth_of(first_steps)
+    return {"process_bytes": process, "step_bytes": statistics.median_high(growth_of(lambda: steps[0](WARM_UP)) for _ in range(3))}
 
 
-def _peak() -> int:
-    return _status("VmHWM")
-
-
-def _reset_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def measure(name: str, trainer: str) -> dict[str, Any]:
-    """`run_one` in a fresh process."""
-    command = [sys.executable, "-m", "bench.train_lm_keras", "--one", name, trainer]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+def in_process(arguments: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    """What `--one` prints in a fresh process."""
+    command = [sys.executable, "-m", "bench.train_lm_keras", "--one", json.dumps(arguments)]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if found.returncode:
-        return {"failed": found.stderr.strip().splitlines()[-1][:200]}
+        return {"failed": (found.stderr.strip().splitlines() or ["no message"])[-1][:200]}
     return json.loads(found.stdout.strip().splitlines()[-1])
 
 
+def measure(name: str, trainers: list[str], rounds: int, keep: Callable[[dict[str, Any]], None]) -> None:
+    """One problem; `keep` is called with what is known so far."""
+    from graphwright.run.meter import MEMORY_ENVIRONMENT
+
+    found: dict[str, Any] = {trainer: {} for trainer in trainers}
+    times: list[dict[str, Any]] = []
+    for _ in range(rounds):
+        one = in_process(["time", name, *trainers], {})
+        print(name, one, file=sys.stderr)
+        if "failed" in one:
+            keep(dict.fromkeys(trainers, one))
+            return
+        times.append(one)
+        for trainer in trainers:
+            mine = [entry[trainer] for entry in times]
+            medians = {key: statistics.median(entry[key] for entry in mine) for key in ("step_s", "processor_s", "first_step_s")}
+            found[trainer] |= mine[0] | medians
+            if "theirs" in trainers:
+                for key in ("step_s", "processor_s"):
+                    found[trainer][f"{key}_ratio"] = statistics.median(e[trainer][key] / e["theirs"][key] for e in times)
+        keep(found)
+    for trainer in trainers:
+        memory = in_process(["memory", name, trainer], MEMORY_ENVIRONMENT)
+        print(name, trainer, memory, file=sys.stderr)
+        found[trainer] |= memory
+        keep(found)
+
+
 def main(argv: list[str]) -> int:
-    """Measure all pairs, print a table, write the results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.train lm_keras", description=__doc__)
-    parser.add_argument("--one", nargs=2, metavar=("PROBLEM", "TRAINER"), help=argparse.SUPPRESS)
-    parser.add_argument("--rounds", type=int, default=3, help="processes per pair")
+    """Measure, print a table, write the results after every process."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.train lm_keras", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=3, help="processes that time the trainers of a problem")
     parser.add_argument("--only", default="", help="problems whose name contains this")
+    parser.add_argument("--from-json", action="store_true", help="print the table of the kept results")
     options = parser.parse_args(argv)
     if options.one:
-        print(json.dumps(run_one(*options.one)))
+        kind, name, *trainers = json.loads(options.one)
+        print(json.dumps(time_of(name, trainers) if kind == "time" else memory_of(name, trainers[0])))
         return 0
-    others = ["theirs"] if importlib.util.find_spec(THEIRS) else []
-    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for name in [*PROBLEMS, *LARGE]:
-        if options.only not in name:
-            continue
-        trainers = ["ours"] if name in LARGE or "digits" not in name else ["same residuals", "ours"]
-        results[name] = _rounds(name, trainers + (others if name in PROBLEMS else []), options.rounds)
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    kept: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    results = kept.setdefault("problems", {})
+    installed = importlib.util.find_spec(THEIRS) is not None
+
+    def keep(name: str, found: dict[str, Any]) -> None:
+        results[name] = found
+        kept["machine"] = f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[1]:.1f}"
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+    chosen = [] if options.from_json else [name for name in (*PROBLEMS, *LARGE) if options.only in name]
+    for name in chosen:
+        trainers = [*OURS.get(name, ("ours",)), *(["theirs"] if installed and name in PROBLEMS else [])]
+        measure(name, trainers, 1 if name in LARGE else options.rounds, lambda found, name=name: keep(name, found))
     print(table(results))
+    print(f"\n{kept.get('machine', '')}")
+    if chosen and not installed:
+        print(f"\n{MISSING}")
     return 0
-
-
-def _rounds(name: str, trainers: list[str], rounds: int) -> dict[str, Any]:
-    runs: dict[str, list[dict[str, Any]]] = {trainer: [] for trainer in trainers}
-    for _ in range(rounds):
-        for trainer in trainers:
-            runs[trainer].append(measure(name, trainer))
-            print(name, trainer, runs[trainer][-1], file=sys.stderr)
-    found: dict[str, Any] = {}
-    for trainer, entries in runs.items():
-        good = [entry for entry in entries if "failed" not in entry]
-        figures = ("step_s", "first_step_s", "peak_bytes", "loss")
-        found[trainer] = {**good[0], **{key: statistics.median(e[key] for e in good) for key in figures}} if good else entries[0]
-    return found
 
 
 def table(results: dict[str, Any]) -> str:
     """The results as Markdown: ratios of ours to theirs, below 1 where ours is faster or smaller."""
     lines = [
-        "| problem | step time, ours / theirs | peak memory, ours / theirs | loss ours | loss theirs | solver |",
-        "|---|---|---|---|---|---|",
+        "| problem | step time (processor time), ours / theirs | step memory | process memory | loss ours | loss theirs | solver |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for name, found in results.items():
-        theirs = found.get("theirs", {})
-        for trainer, ours in found.items():
+    for name in [name for name in (*PROBLEMS, *LARGE) if name in results]:
+        theirs = results[name].get("theirs", {})
+        for trainer, ours in results[name].items():
             if trainer == "theirs":
                 continue
             label = name if trainer == "ours" else f"{name}, {trainer}"
             if "failed" in ours:
-                lines.append(f"| {label} | failed: {ours['failed']} | | | | |")
+                lines.append(f"| {label} | failed: {ours['failed']} | | | | | |")
                 continue
-            mebibytes = f"{ours['peak_bytes'] / 2**20:.0f} MiB"
-            cells = ["", mebibytes, f"{ours['loss']:.3g}", theirs.get("failed", "")]
-            if "step_s" in theirs:
-                cells[0] = f"{ours['step_s'] / theirs['step_s']:.2f}"
-                cells[1] = f"{ours['peak_bytes'] / theirs['peak_bytes']:.2f} ({mebibytes})"
-                cells[3] = f"{theirs['loss']:.3g}"
-            lines.append(f"| {label} | {' | '.join(cells)} | {ours['decisions'][0].split(':')[0]} |")
+            times = f"{ours['step_s_ratio']:.2f} ({ours['processor_s_ratio']:.2f})" if "step_s_ratio" in ours else ""
+            memory = [_bytes(ours.get(key), theirs.get(key)) for key in ("step_bytes", "process_bytes")]
+            losses = [f"{one['loss']:.3g}" if "loss" in one else "" for one in (ours, theirs)]
+            lines.append(f"| {label} | {times} | {' | '.join([*memory, *losses])} | {ours['decision'].split(':')[0]} |")
     return "\n".join(lines)
+
+
+def _bytes(ours: int | None, theirs: int | None) -> str:
+    """Mebibytes of ours, behind their ratio to those of the other."""
+    if ours is None:
+        return "not run"
+    text = f"{ours / MIB:,.1f} MiB" if ours < 100 * MIB else f"{ours / MIB:,.0f} MiB"
+    return f"{ours / theirs:.2f} ({text})" if theirs else text
 
 
 if __name__ == "__main__":
