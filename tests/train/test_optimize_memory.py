@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,17 @@ def test_numpy_arrays_are_taken_like_tensors(conv_step: Any) -> None:
     step, (x, y), _ = conv_step
     fast = gw.optimize_memory(step, budget=0.7)
     assert np.isfinite(float(fast(x.numpy(), y.numpy())["loss"]))
+
+
+def test_arguments_by_position_and_by_name(conv_step: Any) -> None:
+    step, (x, y), _ = conv_step
+    names = list(inspect.signature(step.python_function).parameters)
+    fast = gw.optimize_memory(step, budget=0.7)
+    fast(x, **{names[1]: y})
+    fast(**{names[1]: y, names[0]: x})
+    assert len(fast.plans) == 1
+    with pytest.raises(gw.ArgumentError, match="mixed"):
+        gw.optimize_memory(step.get_concrete_function(x, y), budget=0.7)(x, **{names[1]: y})
 
 
 def test_a_step_that_cannot_be_proved_equal_is_not_used(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:

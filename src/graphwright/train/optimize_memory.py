@@ -21,7 +21,7 @@ from graphwright.train.distribution.keras_model import as_tensors
 from graphwright.train.keras_step import build_for_training, is_keras_model, keras_step, train_with
 from graphwright.train.plan_cache import PlanCache, default_directory
 from graphwright.train.planning import Planned, plan_step
-from graphwright.train.signatures import signature_of, signature_of_shapes
+from graphwright.train.signatures import as_inputs, by_one_kind, signature_of, signature_of_shapes
 from graphwright.train.targets import Feed, Target, trace
 
 Progress = Callable[[float, str], None]
@@ -88,6 +88,7 @@ class OptimizedStep:
         return import_tensorflow().autograph.experimental.do_not_convert(self._run)(*args, **kwargs)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = by_one_kind(self._step, args, kwargs)
         key = signature_of(args, kwargs)
         if key not in self._planned:
             self.prepare(self._traced(args, kwargs), key, example=(args, kwargs) if _runs_now() else None)
@@ -101,17 +102,18 @@ class OptimizedStep:
 
     def concrete_function(self, *args: Any, **kwargs: Any) -> Any:
         """The function that a call with these arguments runs; planned first when it is new, without running it."""
+        args, kwargs = by_one_kind(self._step, args, kwargs)
         key = signature_of(args, kwargs)
         if key not in self._planned:
-            self.prepare(trace(self._step, inputs=_as_inputs(args, kwargs)), key, example=None)
+            self.prepare(trace(self._step, inputs=as_inputs(args, kwargs)), key, example=None)
         planned = self._planned[key]
         if planned is None:
-            return trace(self._step, inputs=_as_inputs(args, kwargs)).function
+            return trace(self._step, inputs=as_inputs(args, kwargs)).function
         return planned.function
 
     def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Target:
         try:
-            return trace(self._step, inputs=_as_inputs(args, kwargs))
+            return trace(self._step, inputs=as_inputs(args, kwargs))
         except RuntimeError as error:
             if "merge_call" not in str(error):
                 raise
@@ -162,7 +164,7 @@ class OptimizedStep:
 
     def _verified(self, planned: Planned, example: tuple[tuple[Any, ...], Mapping[str, Any]]) -> Planned | None:
         args, kwargs = example
-        inputs = _as_inputs(args, kwargs)
+        inputs = as_inputs(args, kwargs)
         original = trace(self._step, inputs=inputs).function
         try:
             found = verify_steps(original, _Fixed(planned.function), inputs)
@@ -299,16 +301,6 @@ def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds
     train_with(model, make_step)
     model.memory_plan = lambda: model.optimized_step.plan
     return model
-
-
-def _as_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    if kwargs and args:
-        raise ArgumentError(
-            "positional and keyword arguments are mixed",
-            where="the call of the optimized step",
-            remedy="give all by position, or all by name",
-        )
-    return dict(kwargs) if kwargs else tuple(args)
 
 
 def _runs_now() -> bool:

@@ -1,12 +1,50 @@
-"""What makes two calls of an optimized step run the same function."""
+"""The arguments of calls of an optimized step, and what makes two calls run the same function."""
 
 from __future__ import annotations
 
+import inspect as python_inspect
 from collections.abc import Mapping
 from typing import Any
 
+from graphwright.errors import ArgumentError
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.targets import Target
+
+_WITHOUT_ONE_NAME = (
+    python_inspect.Parameter.POSITIONAL_ONLY,
+    python_inspect.Parameter.VAR_POSITIONAL,
+    python_inspect.Parameter.VAR_KEYWORD,
+)
+
+
+def by_one_kind(step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same arguments, all by name where they were given in both ways.
+
+    Raises:
+        ArgumentError: they have no names: of a `ConcreteFunction`, or among `*args`.
+    """
+    if not (args and kwargs):
+        return args, kwargs
+    try:
+        signature = python_inspect.signature(step.python_function)
+        named = dict(signature.bind(*args, **kwargs).arguments)
+    except (AttributeError, TypeError):  # a ConcreteFunction, which has no Python function, or arguments that do not fit
+        named = None
+    else:
+        if any(signature.parameters[name].kind in _WITHOUT_ONE_NAME for name in named):
+            named = None
+    if named is None:
+        raise ArgumentError(
+            "positional and keyword arguments are mixed",
+            where="the call of the optimized step",
+            remedy="give all by position, or all by name",
+        )
+    return (), named
+
+
+def as_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The arguments of one call, as `trace` takes them."""
+    return dict(kwargs) if kwargs else tuple(args)
 
 
 def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
