@@ -1,19 +1,23 @@
 """Reversible networks: peak against depth, time against plain backpropagation and against recomputation.
 
-    python -m bench.train reversible                 # everything; an hour on two cores
-    python -m bench.train reversible --quick         # small images, few steps
-    python -m bench.train reversible --parts memory  # or: time, drift
-    python -m bench.train reversible --from-json     # the tables again, as Markdown
+    python -m bench.train reversible                                      # everything; about 15 minutes on two quiet cores
+    python -m bench.train reversible --quick                              # small images, few steps
+    python -m bench.train reversible --parts memory --depths 38 164       # or: time, drift
+    python -m bench.train reversible --parts time --models revnet110 --rounds 9
+    python -m bench.train reversible --from-json                          # the tables again, as Markdown
 
 All rows of a model train the same variables with the same blocks; they differ in the gradient alone:
 
 - `plain`: TensorFlow's own gradient, which keeps every intermediate value;
-- `reversible`: as the model builders make it; `kept 0` with nothing kept of the last blocks;
-- `tf.recompute_grad`: around each block; `optimize_memory`: of the plain step, at the peak that the reversible one was measured at.
+- `reversible`: as the model builders make it; `nothing kept`: with nothing kept of the last blocks;
+- `tf.recompute_grad`: around each block; `optimize_memory` (`--planned`): of the plain step, in the memory that the reversible one took.
 
-Peaks are measured by `graphwright.measure`, each in a process of its own. For times all steps of a model take turns in one process;
-the ratio is the median over the rounds of a step's time over the plain one's in the same round. `cpu` is the same ratio of the
-processor time of the process, which other programs disturb less.
+Peaks are measured by `graphwright.measure`, each in a process of its own, above what is resident (weights, momentum, images). The
+gradients of all weights are a part of every peak and are told beside it, since they grow with the depth whatever the method.
+The optimizer waits for all gradients: otherwise the executor decays every momentum at once, which takes as much again.
+
+For times all steps of a model take turns in one process; a ratio is the median over the rounds of a step's time over the plain one's
+in the same round. `cpu` is that of the processor time of the process, which other programs disturb less.
 """
 
 from __future__ import annotations
@@ -32,7 +36,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 RESULTS = Path(__file__).parent / "results" / "train_reversible.json"
 PARTS = ("memory", "time", "drift")
-MIB = 2**20
 
 DEPTHS = {38: 2, 110: 6, 164: 9}
 """Layers of a bottleneck RevNet -> units of each of its three stages: 6 convolutions a unit, and the first and last layer."""
@@ -46,14 +49,14 @@ class Subject:
         import tensorflow as tf
 
         self.model, self.trunk = model, model.get_layer("trunk")
-        self.default_kept = self.trunk.kept_blocks
+        self.default_kept = (self.trunk.kept_blocks, self.trunk.remembering_blocks)
         self.optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
         self.optimizer.build(model.trainable_variables)
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         shape = model.input_shape[1:]
         self.inputs = (tf.random.stateless_normal((batch, *shape), (0, 0)), tf.range(batch) % model.output_shape[-1])
 
-    def step(self, *, reversible: bool, kept: int | None = None, recompute: bool = False, jit_compile: bool = False) -> Any:
+    def step(self, *, reversible: bool, kept: tuple[int, int] | None = None, recompute: bool = False, jit_compile: bool = False) -> Any:
         """A training step, traced, since the settings hold while it is traced."""
         import tensorflow as tf
 
@@ -64,11 +67,13 @@ class Subject:
             with tf.GradientTape() as tape:
                 loss = self.loss(y, self.model(x, training=True))
             variables = self.model.trainable_variables
-            self.optimizer.apply_gradients(zip(tape.gradient(loss, [v.value for v in variables]), variables, strict=True))
+            gradients = tape.gradient(loss, [v.value for v in variables])
+            with tf.control_dependencies([tf.group(*gradients)]):  # else the executor decays all momenta first, which are as large again
+                self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
             return loss
 
         self.trunk.reconstructs = reversible
-        self.trunk.kept_blocks = self.default_kept if kept is None else kept
+        self.trunk.kept_blocks, self.trunk.remembering_blocks = self.default_kept if kept is None else kept
         with patch.object(engine, "run_plain", _recomputed(engine.run_plain) if recompute else engine.run_plain):
             return train_step.get_concrete_function(*self.inputs)
 
@@ -84,11 +89,11 @@ def _recomputed(plain: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def deep(units: int, *, quick: bool, downsampling: str = "residual") -> Any:
+def deep(units: int, *, quick: bool) -> Any:
     from graphwright.train.reversible.revnet import revnet
 
     side = 16 if quick else 32
-    return revnet([units] * 3, [64, 128, 256], bottleneck=True, input_shape=(side, side, 3), downsampling=downsampling)
+    return revnet([units] * 3, [64, 128, 256], bottleneck=True, input_shape=(side, side, 3))
 
 
 def named(name: str, *, quick: bool) -> Any:
@@ -98,73 +103,71 @@ def named(name: str, *, quick: bool) -> Any:
     return getattr(train, name)((side, side, 3))
 
 
-def memory(results: dict[str, Any], *, quick: bool, batch: int) -> None:
-    import graphwright as gw
-
-    rows = results["memory"] = []
-    subjects: list[tuple[str, Callable[[], Any]]] = [
-        (f"bottleneck, {layers} layers", lambda units=units: deep(units, quick=quick)) for layers, units in DEPTHS.items()
-    ]
-    subjects += [
-        (f"bottleneck, {layers} layers, invertible", lambda units=units: deep(units, quick=quick, downsampling="invertible"))
-        for layers, units in list(DEPTHS.items())[::2]
-    ]
-    subjects += [(name, lambda name=name: named(name, quick=quick)) for name in ("revnet38", "revnet110", "revnet164")]
-    for title, make in subjects:
-        subject = Subject(make(), batch)
-        row: dict[str, Any] = {"model": title, "batch": batch}
-        steps = (("plain", {"reversible": False}), ("reversible", {"reversible": True}), ("kept0", {"reversible": True, "kept": 0}))
-        for key, options in steps:
-            measured = gw.measure(subject.step(**options), subject.inputs, time=False, steps=1 if quick else 2)
+def memory(results: dict[str, Any], *, quick: bool, batch: int, depths: Sequence[int]) -> None:
+    rows = results.setdefault("memory", {})
+    for layers in depths:
+        subject = Subject(deep(DEPTHS[layers], quick=quick), batch)
+        weights = sum(4 * v.value.shape.num_elements() for v in subject.model.trainable_variables)
+        row: dict[str, Any] = {"batch": batch, "gradients": weights, "kept": subject.default_kept}
+        rows[f"{layers} layers, batch {batch}"] = row
+        for key, options in (("nothing kept", {"kept": (0, 0)}), ("reversible", {}), ("plain", {"reversible": False})):
+            measured = measured_step(subject.step(**({"reversible": True} | options)), subject.inputs, quick=quick)
             row[key], row["resident"] = measured.peak_bytes - measured.resident_bytes, measured.resident_bytes
-        print(row, flush=True)
-        rows.append(row)
-        _write(results)
+            print(layers, key, row[key], flush=True)
+            _write(results)
 
 
-def times(results: dict[str, Any], *, quick: bool, batch: int, names: Sequence[str], planned: bool) -> None:
+def measured_step(step: Any, inputs: Sequence[Any], *, quick: bool) -> Any:
     import graphwright as gw
 
+    return gw.measure(step, inputs, time=False, steps=1 if quick else 2)
+
+
+def times(results: dict[str, Any], *, quick: bool, batch: int, names: Sequence[str], rounds: int, planned: bool) -> None:
     rows = results.setdefault("time", {})
     for name in names:
         subject = Subject(named(name, quick=quick), batch)
         steps = {
             "plain": subject.step(reversible=False),
             "reversible": subject.step(reversible=True),
-            "reversible, kept 0": subject.step(reversible=True, kept=0),
+            "nothing kept": subject.step(reversible=True, kept=(0, 0)),
             "tf.recompute_grad": subject.step(reversible=False, recompute=True),
         }
-        peaks = {key: gw.measure(step, subject.inputs, time=False, steps=1 if quick else 2) for key, step in steps.items()}
-        found = {key: {"peak": m.peak_bytes - m.resident_bytes, "resident": m.resident_bytes} for key, m in peaks.items()}
         if planned:
-            try:
-                fast = gw.optimize_memory(
-                    steps["plain"], budget=peaks["reversible"].peak_bytes, inputs=subject.inputs, verify=False, cache_dir=None
-                )
-                m = gw.measure(fast, subject.inputs, time=False, steps=1 if quick else 2)
-                found["optimize_memory"] = {"peak": m.peak_bytes - m.resident_bytes, "resident": m.resident_bytes}
-                steps["optimize_memory"] = fast
-            except gw.InfeasibleError as error:
-                found["optimize_memory"] = {"infeasible": error.smallest_budget_bytes}
-        walls = gw.measure_many(steps, subject.inputs, steps=3 if quick else 9)
-        cpu = cpu_ratios(steps, subject.inputs, rounds=3 if quick else 7)
-        for key, timing in walls.items():
-            found[key] |= {"ratio": timing.ratio, "best": min(timing.times_s) / min(walls["plain"].times_s), "cpu": cpu[key]}
+            steps |= _planned(steps, subject.inputs, quick=quick)
+        found = ratios(steps, subject.inputs, rounds=2 if quick else rounds)
         print(name, found, flush=True)
-        rows[name] = {"batch": batch, "load": os.getloadavg()[0], "steps": found}
+        rows[name] = {"batch": batch, "kept": subject.default_kept, "load": os.getloadavg()[0], "rounds": rounds, "steps": found}
         _write(results)
 
 
-def cpu_ratios(steps: Mapping[str, Any], inputs: Sequence[Any], *, rounds: int) -> dict[str, float]:
-    """Processor time of a step over that of the first in the same round, the median of the rounds."""
-    spent: dict[str, list[float]] = {key: [] for key in steps}
+def _planned(steps: Mapping[str, Any], inputs: Sequence[Any], *, quick: bool) -> dict[str, Any]:
+    """The plain step in the memory of the reversible one, if there is a plan for that."""
+    import graphwright as gw
+
+    budget = measured_step(steps["reversible"], inputs, quick=quick).peak_bytes
+    try:
+        return {"optimize_memory": gw.optimize_memory(steps["plain"], budget=budget, inputs=inputs, verify=False, cache_dir=None)}
+    except gw.InfeasibleError as error:
+        print(f"optimize_memory: {error}", flush=True)
+        return {}
+
+
+def ratios(steps: Mapping[str, Any], inputs: Sequence[Any], *, rounds: int) -> dict[str, dict[str, float]]:
+    """Wall and processor time of a step over that of the first in the same round, the median of the rounds."""
+    clocks = {"wall": time.perf_counter, "cpu": time.process_time}
+    spent: dict[str, list[dict[str, float]]] = {key: [] for key in steps}
     for _ in range(rounds + 1):
         for key, step in steps.items():
-            start = time.process_time()
-            step(*inputs)
-            spent[key].append(time.process_time() - start)
-    first = next(iter(spent.values()))[1:]
-    return {key: statistics.median(mine / base for mine, base in zip(all_of[1:], first, strict=True)) for key, all_of in spent.items()}
+            start = {clock: read() for clock, read in clocks.items()}
+            float(step(*inputs))
+            spent[key].append({clock: read() - start[clock] for clock, read in clocks.items()})
+    first = next(iter(spent.values()))
+
+    def ratio(key: str, clock: str) -> float:
+        return statistics.median(mine[clock] / base[clock] for mine, base in zip(spent[key][1:], first[1:], strict=True))
+
+    return {key: {clock: ratio(key, clock) for clock in clocks} for key in steps}
 
 
 def drift(results: dict[str, Any], *, quick: bool, batch: int) -> None:
@@ -180,21 +183,20 @@ def drift(results: dict[str, Any], *, quick: bool, batch: int) -> None:
 def as_markdown(results: Mapping[str, Any]) -> str:
     lines: list[str] = []
     if "memory" in results:
-        lines += ["| model | batch | plain MiB | reversible MiB | nothing kept MiB | resident MiB |", "|---|---:|---:|---:|---:|---:|"]
-        for row in results["memory"]:
-            figures = " | ".join(f"{row[key] / MIB:,.1f}" for key in ("plain", "reversible", "kept0", "resident"))
-            lines.append(f"| {row['model']} | {row['batch']} | {figures} |")
+        lines += [
+            "| bottleneck RevNet | plain | reversible | nothing kept | of it gradients of weights | nothing kept, without them |",
+            "|---|---:|---:|---:|---:|---:|",
+        ]
+        for title, row in results["memory"].items():
+            figures = [row.get(key) for key in ("plain", "reversible", "nothing kept", "gradients")]
+            figures.append(row["nothing kept"] - row["gradients"] if "nothing kept" in row else None)
+            lines.append(f"| {title} | {' | '.join('' if n is None else f'{n / 1e6:,.1f}' for n in figures)} |")
         lines.append("")
     if "time" in results:
-        lines += ["| model | step | peak above resident, MiB | time | best of rounds | cpu |", "|---|---|---:|---:|---:|---:|"]
+        lines += ["| model | batch | step | time | processor time |", "|---|---:|---|---:|---:|"]
         for name, row in results["time"].items():
             for key, found in row["steps"].items():
-                if "infeasible" in found:
-                    lines.append(f"| {name} | {key} | infeasible | | | |")
-                    continue
-                lines.append(
-                    f"| {name} | {key} | {found['peak'] / MIB:,.1f} | {found['ratio']:.2f} | {found['best']:.2f} | {found['cpu']:.2f} |"
-                )
+                lines.append(f"| {name} | {row['batch']} | {key} | {found['wall']:.2f} | {found['cpu']:.2f} |")
         lines.append("")
     if "drift" in results:
         dtypes = list(dict.fromkeys(row["dtype"] for row in results["drift"]))
@@ -213,9 +215,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--models", nargs="+", default=("revnet38", "revnet110", "revnet164"))
-    parser.add_argument("--no-plan", action="store_true", help="leave optimize_memory out, which plans for minutes")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--depths", type=int, nargs="+", choices=tuple(DEPTHS), default=tuple(DEPTHS), help="of the part memory")
+    parser.add_argument("--models", nargs="+", default=("revnet38", "revnet110", "revnet164"), help="of the part time")
+    parser.add_argument("--rounds", type=int, default=7, help="of the part time")
+    parser.add_argument("--planned", action="store_true", help="with optimize_memory, which plans for minutes")
     parser.add_argument("--from-json", action="store_true")
     options = parser.parse_args(argv)
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -224,9 +228,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         results["about"] = {"tensorflow": tf.__version__, "cores": os.cpu_count(), "quick": options.quick}
         if "memory" in options.parts:
-            memory(results, quick=options.quick, batch=options.batch)
+            memory(results, quick=options.quick, batch=options.batch, depths=options.depths)
         if "time" in options.parts:
-            times(results, quick=options.quick, batch=options.batch, names=options.models, planned=not options.no_plan)
+            times(results, quick=options.quick, batch=options.batch, names=options.models, rounds=options.rounds, planned=options.planned)
         if "drift" in options.parts:
             drift(results, quick=options.quick, batch=options.batch)
     print(as_markdown(results))

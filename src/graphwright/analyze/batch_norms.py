@@ -112,3 +112,11 @@ def _is_kept(statistic: Value, results: frozenset[Value]) -> bool:
 def _size(shape: Shape) -> Shape:
     """The dimensions other than one."""
     return None if shape is None else tuple(d for d in shape if d != 1)
+
+
+def is_gpu_scratch(value: Value) -> bool:
+    """Whether it is what the GPU's kernel of batch normalization keeps for its gradient. Inference never knows its shape.
+
+    Other kernels leave it empty, but for oneDNN's: one bit for each element that a fused ReLU may let through.
+    """
+    return value.index == 5 and value.producer.op_type.removeprefix("_") in ("FusedBatchNormV3", "FusedBatchNormEx")

@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
 from graphwright.errors import UnknownShapeError
@@ -164,6 +165,8 @@ class _Builder:
         if value.dtype.itemsize is None:
             return 0
         size = value.nbytes
+        if size is None and is_gpu_scratch(value):
+            return 0
         if size is None:
             raise UnknownShapeError(
                 f"the size of {value.name} is not known: {value.dtype}{format_shape(value.shape)}",

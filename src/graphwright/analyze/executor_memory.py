@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.executor_buffers import Buffer, PeakState, allocated_bytes
 from graphwright.analyze.trip_counts import compute
 from graphwright.analyze.workspace import hidden_output_bytes
@@ -148,6 +149,8 @@ class Memory:
             size = value.nbytes if value.dtype.itemsize is not None else 0
             if size is None and value.dtype.name in ("int32", "int64") and len(value.shape or ()) == 1:
                 size = 64  # a list of axes or sizes
+            if size is None and is_gpu_scratch(value):
+                size = 0
             if size is None:
                 raise UnknownShapeError(
                     f"the size of {value.name} is not known: {value.dtype}{format_shape(value.shape)}",

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright import train
+from graphwright.source.concrete_function import from_concrete_function
+from graphwright.train.flatten import flatten_graph
 
 _spec = importlib.util.spec_from_file_location("reversible_cases", Path(__file__).with_name("cases.py"))
 cases = importlib.util.module_from_spec(_spec)
@@ -123,25 +125,55 @@ def test_low_precision(policy):
     assert model.get_layer("trunk").stream_dtype == ("float32" if "mixed" in policy else policy)
 
 
-def test_downsampling_and_units_that_are_computed_again(float64):
-    found = []
-    for reconstructs in (False, True):
-        gradients = []
-        for downsampling in ("residual", "invertible"):
-            keras.utils.set_random_seed(0)
-            model = train.revnet([1, 2], [4, 8], input_shape=(8, 8, 2), classes=3, stem=8, downsampling=downsampling, kept_blocks=1)
-            model.get_layer("trunk").reconstructs = reconstructs
-            x = tf.constant(np.random.default_rng(0).normal(size=(4, 8, 8, 2)))
+def revnet_gradients(kept, remembering, *, plain=False, jit_compile=False, **options):
+    keras.utils.set_random_seed(0)
+    model = train.revnet([1, 2], [4, 8], input_shape=(8, 8, 2), classes=3, stem=8, **options)
+    trunk = model.get_layer("trunk")
+    trunk.reconstructs, trunk.kept_blocks, trunk.remembering_blocks = not plain, kept, remembering
+    x = tf.constant(np.random.default_rng(0).normal(size=(4, 8, 8, 2)))
 
-            @tf.function
-            def step(x, model=model):
-                with tf.GradientTape() as tape:
-                    loss = tf.reduce_sum(tf.square(model(x, training=True)))
-                return tape.gradient(loss, [v.value for v in model.trainable_variables])
+    @tf.function(jit_compile=jit_compile)
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(model(x, training=True)))
+        return tape.gradient(loss, [v.value for v in model.trainable_variables])
 
-            gradients += [g.numpy() for g in step(x)]
-        found.append(gradients)
-    assert cases.largest_difference(found[1], found[0]) < 1e-10
+    return [g.numpy() for g in step(x)] + [v.numpy() for v in model.non_trainable_variables]
+
+
+@pytest.mark.parametrize("options", [{}, {"bottleneck": True}, {"downsampling": "invertible"}], ids=["basic", "bottleneck", "invertible"])
+def test_units_that_keep_inputs_or_remember_or_are_computed_again(float64, options):
+    expected = revnet_gradients(0, 0, plain=True, **options)
+    for kept, remembering in ((0, 0), (1, None), (1, 2), (0, 9)):
+        assert cases.largest_difference(revnet_gradients(kept, remembering, **options), expected) < 1e-10
+
+
+@pytest.mark.slow
+def test_xla_and_what_functions_remember(float64):
+    expected = revnet_gradients(0, 0, plain=True, jit_compile=True)
+    assert cases.largest_difference(revnet_gradients(1, 2, jit_compile=True), expected) < 1e-10
+
+
+def test_no_convolution_runs_again_where_all_is_kept():
+    model = train.revnet([1, 2], [4, 8], input_shape=(8, 8, 2), classes=3, stem=8)
+    trunk, x = model.get_layer("trunk"), tf.zeros((4, 8, 8, 2))
+
+    def convolutions(kept, remembering):
+        trunk.kept_blocks, trunk.remembering_blocks = kept, remembering
+
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.square(model(x, training=True)))
+            return tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+        graph, _ = flatten_graph(from_concrete_function(step.get_concrete_function(x))[0])
+        return sum(node.op_type == "Conv2D" for node in graph.nodes)
+
+    forward = 1 + 3 * 4  # stem, and four a unit
+    assert convolutions(9, 9) == forward + 1  # the stem runs again in any case
+    assert convolutions(0, 9) == forward + 1 + 2 * 2  # the last convolutions of two reversible units
+    assert convolutions(0, 0) == forward + 1 + 2 * 4 + 2  # of the unit that is not, no last one
 
 
 def test_masks_and_dropout_of_the_transformer(float64):

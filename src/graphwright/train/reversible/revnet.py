@@ -19,19 +19,16 @@ from typing import Any, Literal
 from graphwright.errors import ArgumentError
 from graphwright.train.reversible.block import ReversibleBlock
 from graphwright.train.reversible.downsampling import InvertibleDownsampling
+from graphwright.train.reversible.kept_blocks import blocks_that_fit
 from graphwright.train.reversible.recomputed import RecomputedLayer
 from graphwright.train.reversible.sequence import ReversibleSequence
-from graphwright.train.reversible.units import BOTTLENECK_FACTOR, Preactivation, Shortcut, StageUnit, convolution, normalization
+from graphwright.train.reversible.stage_unit import StageUnit
+from graphwright.train.reversible.units import BOTTLENECK_FACTOR, Preactivation, Shortcut, Stem, normalization
 
 keras: Any = importlib.import_module("keras")
 
 Shape = tuple[int, int, int]
 Downsampling = Literal["residual", "invertible"]
-
-# In sizes of one stream, for functions of two convolutions and of three: what the backward pass of a unit needs, as
-# measured, and what a unit keeps: its two inputs, and what its functions remember.
-_WORKING_STREAMS = (10, 8)
-_KEPT_STREAMS = (4, 3)
 
 
 @dataclass(frozen=True)
@@ -156,7 +153,8 @@ def revnet(
     invertible = downsampling == "invertible"
     if invertible:
         stem = 2 * widths[0]
-    trunk: list[Any] = []
+    first = Stem(stem, large_images=large_images)
+    trunk: list[Any] = [] if invertible else [RecomputedLayer(first)]
     for stage, (count, width) in enumerate(zip(units, widths, strict=True)):
         inside, channels = None, width
         if invertible:
@@ -164,20 +162,23 @@ def revnet(
             channels = widths[0] * 4**stage
             trunk += [InvertibleDownsampling()] if stage else []
         for unit in range(count):
-            starts = not trunk
-            if unit == 0 and not invertible and (stage or stem != 2 * width):
+            activate_first = bool(stage or unit)
+            if not unit and not invertible and (stage or stem != 2 * width):
                 strides = 2 if stage else 1
-                trunk.append(RecomputedLayer(StageUnit(width, strides=strides, bottleneck=bottleneck, activate_first=not starts)))
+                trunk.append(StageUnit(width, strides=strides, bottleneck=bottleneck, activate_first=activate_first))
                 continue
-            f = Preactivation(channels, inside=inside, bottleneck=bottleneck, activate_first=not starts)
+            f = Preactivation(channels, inside=inside, bottleneck=bottleneck, activate_first=activate_first)
             g = Preactivation(channels, inside=inside, bottleneck=bottleneck)
             trunk.append(ReversibleBlock(f, g))
+    remembering = kept_blocks
     if kept_blocks is None:
-        kept_blocks = 0 if invertible else _units_that_fit(units, [width / 4**stage for stage, width in enumerate(widths)], bottleneck)
+        sizes = [width / 4**stage for stage, width in enumerate(widths)]
+        kept_blocks, remembering = (0, 0) if invertible else blocks_that_fit(units, sizes, stem / 2, bottleneck=bottleneck)
     images = keras.Input(input_shape)
-    x = _stem(images, stem, large_images)
-    x = ReversibleSequence(trunk, kept_blocks=kept_blocks, name="trunk")(x)
-    return keras.Model(images, _head(x, classes), name=name)
+    trunk_layer = ReversibleSequence(trunk, kept_blocks=kept_blocks, remembering_blocks=remembering, name="trunk")
+    if invertible:
+        return keras.Model(images, _head(trunk_layer(first(images)), classes), name=name)
+    return keras.Model(images, _head(keras.layers.Concatenate()(trunk_layer((images, images))), classes), name=name)
 
 
 def resnet(
@@ -197,7 +198,7 @@ def resnet(
     (None, 3)
     """
     images = keras.Input(input_shape)
-    x = _stem(images, stem, large_images)
+    x = Stem(stem, large_images=large_images)(images)
     for stage, (count, width) in enumerate(zip(units, widths, strict=True)):
         for unit in range(count):
             strides = 2 if stage and not unit else 1
@@ -205,24 +206,6 @@ def resnet(
             changes = strides > 1 or x.shape[-1] != width
             x = keras.layers.Add()([Shortcut(width, strides=strides, bottleneck=bottleneck)(x) if changes else x, residual])
     return keras.Model(images, _head(x, classes), name=name)
-
-
-def _units_that_fit(units: Sequence[int], sizes: Sequence[float], bottleneck: bool) -> int:
-    """How many of the last units can keep what they need below the peak that the first stage sets; sizes of a stream by stage.
-
-    >>> _units_that_fit([9, 9, 9], [16, 8, 4], False), _units_that_fit([3, 3, 3], [16, 8, 3.5], False)
-    (7, 5)
-    """
-    working, kept = _WORKING_STREAMS[bottleneck], _KEPT_STREAMS[bottleneck]
-    room = working * (sizes[0] - sizes[-1])
-    count = 0
-    for number, size in reversed(list(zip(units, sizes, strict=True))):
-        # While this stage is at work, what earlier units keep is there, and the later ones are done.
-        fits = min(number, int(min(room, working * (sizes[0] - size)) / (kept * size)))
-        count, room = count + fits, room - fits * kept * size
-        if fits < number:
-            break
-    return count
 
 
 def _reversible(name: str, input_shape: Shape, classes: int, options: dict[str, Any]) -> Any:
@@ -235,13 +218,6 @@ def _plain(name: str, input_shape: Shape, classes: int, options: dict[str, Any])
     plan = _RESNETS[name]
     given: dict[str, Any] = {"input_shape": input_shape, "classes": classes, "name": name, **options}
     return resnet(plan.units, plan.widths, **(plan.arguments() | given))
-
-
-def _stem(images: Any, filters: int, large_images: bool) -> Any:
-    policy = keras.config.dtype_policy()
-    x = convolution(filters, 7 if large_images else 3, 2 if large_images else 1, policy)(images)
-    x = keras.layers.ReLU()(normalization(policy)(x))
-    return keras.layers.MaxPooling2D(3, 2, padding="same")(x) if large_images else x
 
 
 def _head(x: Any, classes: int) -> Any:

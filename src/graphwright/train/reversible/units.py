@@ -181,52 +181,6 @@ class Stem(keras.layers.Layer):
         return super().get_config() | self._options
 
 
-@keras.saving.register_keras_serializable(package="graphwright")
-class StageUnit(keras.layers.Layer):
-    """The first unit of a stage on two streams: as a reversible block, with shortcuts that change the shape.
-
-    Args:
-        filters: channels of each stream behind it.
-        strides: how much smaller the images get.
-        bottleneck: as in `Preactivation`.
-        activate_first: whether f begins with normalization and ReLU.
-        **kwargs: what a Keras layer takes.
-
-    Source: the official code of Gomez et al. 2017, `_residual` and `_bottleneck_residual`.
-    """
-
-    def __init__(self, filters: int, *, strides: int, bottleneck: bool = False, activate_first: bool = True, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._options = {"filters": filters, "strides": strides, "bottleneck": bottleneck, "activate_first": activate_first}
-        policy = self.dtype_policy
-        self.f = Preactivation(filters, strides=strides, bottleneck=bottleneck, activate_first=activate_first, dtype=policy)
-        self.g = Preactivation(filters, bottleneck=bottleneck, dtype=policy)
-        self.shortcuts = [Shortcut(filters, strides=strides, bottleneck=bottleneck, dtype=policy) for _ in range(2)]
-
-    def build(self, input_shape: Any) -> None:
-        """Make the variables."""
-        first, second = input_shape
-        self.f.build(second)
-        self.g.build(self.f.compute_output_shape(second))
-        for shortcut, shape in zip(self.shortcuts, (first, second), strict=True):
-            shortcut.build(shape)
-        self.built = True
-
-    def call(self, streams: Any, training: Any = None) -> Any:
-        """The streams behind it."""
-        x1, x2 = streams
-        y1 = remember(self.shortcuts[0](x1) + self.f(x2, training=training))
-        return y1, self.shortcuts[1](x2) + self.g(y1, training=training)
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        """Both as the shortcuts give them."""
-        return tuple(shortcut.compute_output_shape(tuple(shape)) for shortcut, shape in zip(self.shortcuts, input_shape, strict=True))
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal layer."""
-        return super().get_config() | self._options
-
-
 def _first(shape: Any) -> tuple[int | None, ...]:
     return tuple(shape[0] if isinstance(shape[0], list | tuple) else shape)
 
