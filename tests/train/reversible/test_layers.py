@@ -68,6 +68,8 @@ def test_what_cannot_be_reversed_is_refused():
     images = np.ones((1, 8, 8, 2), "float32")
     with pytest.raises(gw.UnsupportedError, match="no inverse"):
         trunk.inverse(trunk((images, images)))
+    with pytest.raises(gw.ArgumentError, match="stem=7"):
+        train.revnet([1], [4], stem=7)
     with pytest.raises(gw.ArgumentError, match="multiples of 2"):
         train.InvertibleDownsampling()(np.ones((1, 5, 4, 2), "float32"))
 

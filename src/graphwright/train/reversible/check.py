@@ -201,7 +201,7 @@ def _copied(layer: Any, dtype: str, x: Any) -> Any:
     for part in copy._flatten_layers():
         part.dtype_policy = keras.dtype_policies.get(dtype)
     pair: Any = x
-    copy.build(tuple(np.shape(tensor) for tensor in pair) if isinstance(x, list | tuple) else np.shape(x))
+    copy.build(tuple(tuple(np.shape(tensor)) for tensor in pair) if isinstance(x, list | tuple) else tuple(np.shape(x)))
     for own, theirs in zip(copy.weights, layer.weights, strict=True):
         own.assign(keras.ops.cast(theirs.value, own.dtype))
     return copy

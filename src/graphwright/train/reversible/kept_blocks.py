@@ -44,9 +44,9 @@ def blocks_that_fit(units: Sequence[int], sizes: Sequence[float], stem: float, *
         bottleneck: whether functions have three convolutions.
 
     >>> [blocks_that_fit([n] * 3, [16, 8, 4], 16, bottleneck=False) for n in (3, 9, 27)]
-    [(4, 5), (9, 9), (9, 9)]
+    [(7, 7), (11, 11), (13, 13)]
     >>> [blocks_that_fit([n] * 3, [64, 32, 16], 16, bottleneck=True) for n in (2, 6, 9)]
-    [(3, 4), (0, 12), (0, 13)]
+    [(4, 6), (0, 14), (0, 18)]
     """
     kind = _BOTTLENECK if bottleneck else _BASIC
     before = [stem, *sizes[:-1]]  # the first unit of a stage keeps its inputs in any case, but where the stem fits the first stage

@@ -133,12 +133,12 @@ def revnet(
         stem: channels behind the first convolution.
         large_images: begin with a 7x7 convolution and a pooling that make images four times smaller.
         downsampling: `"residual"` as in the paper, or `"invertible"`.
-        kept_blocks: see `ReversibleSequence`. None for as many as fit, while the last stages with their small images are at work,
-            into the memory that the first stage needs later, so that the peak stays what it is.
+        kept_blocks: see `ReversibleSequence`. None for as many as fit a budget that does not depend on the depth, while the last
+            stages with their small images are at work (see `graphwright.train.reversible.kept_blocks`); 0 for the least memory.
         name: of the model.
 
     Raises:
-        ArgumentError: stages and widths do not match, or an unknown `downsampling`.
+        ArgumentError: stages and widths do not match, an odd `stem`, or an unknown `downsampling`.
 
     >>> model = revnet([1, 1], [4, 8], input_shape=(8, 8, 1), stem=8, classes=3)
     >>> model.output_shape
@@ -146,6 +146,8 @@ def revnet(
     """
     if len(units) != len(widths) or not units or min(units) < 1:
         raise ArgumentError(f"units={list(units)} and widths={list(widths)} were given", remedy="give one number of each for every stage")
+    if stem % 2:
+        raise ArgumentError(f"stem={stem} was given", where="argument 'stem'", remedy="give an even number: half for each stream")
     if downsampling not in ("residual", "invertible"):
         raise ArgumentError(
             f"downsampling={downsampling!r} was given", where="argument 'downsampling'", remedy="give 'residual' or 'invertible'"
