@@ -1,6 +1,6 @@
 """Reversible networks: peak against depth, time against plain backpropagation and against recomputation.
 
-    python -m bench.train reversible                                      # everything; about 15 minutes on two quiet cores
+    python -m bench.train reversible                                      # everything; some 15 minutes on two quiet cores
     python -m bench.train reversible --quick                              # small images, few steps
     python -m bench.train reversible --parts memory --depths 38 164       # or: time, drift
     python -m bench.train reversible --parts time --models revnet110 --rounds 9
