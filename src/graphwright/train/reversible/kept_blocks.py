@@ -30,7 +30,7 @@ class _Unit:
 
 
 _INPUTS = 2
-_BASIC = _Unit(working=8, remembered=2, saved=1 / 2, budget=18)
+_BASIC = _Unit(working=8, remembered=2, saved=1 / 2, budget=26)
 _BOTTLENECK = _Unit(working=7, remembered=1, saved=13 / 17, budget=12)
 
 
@@ -44,7 +44,7 @@ def blocks_that_fit(units: Sequence[int], sizes: Sequence[float], stem: float, *
         bottleneck: whether functions have three convolutions.
 
     >>> [blocks_that_fit([n] * 3, [16, 8, 4], 16, bottleneck=False) for n in (3, 9, 27)]
-    [(7, 7), (11, 11), (13, 13)]
+    [(9, 9), (15, 15), (21, 21)]
     >>> [blocks_that_fit([n] * 3, [64, 32, 16], 16, bottleneck=True) for n in (2, 6, 9)]
     [(4, 6), (0, 14), (0, 18)]
     """
