@@ -276,6 +276,16 @@ def _assign(state: Sequence[Any], before: dict[int, Any], after: dict[int, Any])
             variable.assign(after[id(variable)])
 
 
+def no_inverse(name: str) -> UnsupportedError:
+    """What a layer raises that is not invertible."""
+    return UnsupportedError(
+        f"layer {name!r} has no inverse",
+        where="inverse",
+        cause="what it loses, such as the size of images, cannot be had back from its outputs",
+        remedy="use InvertibleDownsampling where images get smaller (the model builders: downsampling='invertible')",
+    )
+
+
 def _refuse_second_derivative(*_: Any) -> Any:
     raise UnsupportedError(
         "a second derivative was asked for through streams that a reversible sequence kept",

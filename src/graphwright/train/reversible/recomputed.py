@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.train.reversible.engine import BackwardRun, ForwardRun, InverseRun, Streams
+from graphwright.errors import ArgumentError
+from graphwright.train.reversible.engine import BackwardRun, ForwardRun, InverseRun, Streams, no_inverse
 from graphwright.train.reversible.residual import ResidualFunction
 from graphwright.train.reversible.stream_layer import StreamLayer
 
@@ -68,12 +68,7 @@ class RecomputedLayer(StreamLayer):
 
     def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:  # noqa: ARG002
         """There is none."""
-        raise UnsupportedError(
-            f"layer {self.name!r} has no inverse",
-            where="inverse",
-            cause="what it loses cannot be had back from its outputs",
-            remedy="use InvertibleDownsampling where images get smaller (the model builders: downsampling='invertible')",
-        )
+        raise no_inverse(self.name)
 
     def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:  # noqa: ARG002
         """Call it again on the inputs that were kept."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from graphwright.errors import UnsupportedError
-from graphwright.train.reversible.engine import BackwardRun, ForwardRun, InverseRun, Streams
+from graphwright.train.reversible.engine import BackwardRun, ForwardRun, InverseRun, Streams, no_inverse
 from graphwright.train.reversible.residual import ResidualFunction
 from graphwright.train.reversible.stream_layer import StreamLayer
 from graphwright.train.reversible.units import Preactivation, Shortcut
@@ -78,12 +77,7 @@ class StageUnit(StreamLayer):
 
     def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:  # noqa: ARG002
         """There is none."""
-        raise UnsupportedError(
-            f"layer {self.name!r} has no inverse",
-            where="inverse",
-            cause="images that got smaller cannot be had back",
-            remedy="use InvertibleDownsampling where images get smaller (the model builders: downsampling='invertible')",
-        )
+        raise no_inverse(self.name)
 
     def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:
         """One call of each, in the opposite order."""
