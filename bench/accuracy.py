@@ -127,12 +127,12 @@ class Accuracy:
         tasks = map_tasks(flat)
         grappler = grappler_peak_bytes(traced.function)
         steps = 1 if self.size == "full" else 3
-        fixed = fixed_order(traced)
         key = (self.name, self.size, mode, batch, "ordered", max(THREADS))
         known, record = self.known.get(key), self._record(key)
         seen: list[Measurement] = []
         if known is None and not self.predict:
             graphs: list[bytes] = []
+            fixed = fixed_order(traced)
             seen = [measure(fixed, inputs, time=False, steps=steps, inter_op_threads=max(THREADS), grappler=False, graphs=graphs)]
             if flat.loops.trip_counts:
                 record.write_bytes(max(graphs, key=len))

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.errors import UnknownShapeError
@@ -240,8 +241,8 @@ def _bind_shapes(graph: Graph, feeds: Mapping[str, tuple[int, ...]]) -> str:
     elsewhere = 0
     for node in graph.nodes:
         for value in node.outputs:
-            if node.op_type.startswith("FusedBatchNorm") and value.index == 5 and value.shape is None:
-                value.shape = (0,)  # scratch of the GPU's kernel, which no other one fills
+            if value.shape is None and is_gpu_scratch(value):
+                value.shape = (0,)
             elif node.op_type == "BroadcastGradientArgs" and value.nbytes is None:
                 value.shape = (0,)  # axes: a few numbers
             elif value.dtype.itemsize is not None and value.nbytes is None:
