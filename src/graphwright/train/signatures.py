@@ -58,10 +58,17 @@ def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if shape is not None and dtype is not None:
             leaves.append((tuple(shape), str(getattr(dtype, "name", dtype))))
         else:
-            leaves.append(
-                (type(leaf), leaf) if isinstance(leaf, int | float | str | bytes | None) else _Same(leaf)
-            )  # True is not 1, nor 1.0
+            leaves.append(same_constant(leaf))
     return (_replica(), tuple(sorted(kwargs)), tuple(leaves))
+
+
+def same_constant(leaf: Any) -> Any:
+    """A key of an argument that is no tensor: its value where it is plain, else the object itself.
+
+    >>> same_constant(1) == same_constant(True), same_constant([]) == same_constant([])
+    (False, False)
+    """
+    return (type(leaf), repr(leaf)) if isinstance(leaf, int | float | str | bytes | None) else _Same(leaf)
 
 
 class _Same:

@@ -21,6 +21,7 @@ from graphwright.source.split_function import Split, split_function
 from graphwright.train.gradients.arguments import Checkpoints, check_mode, listed, named_checkpoints
 from graphwright.train.gradients.gradients import PLANS, GradientPlan, choose, follow, left_alone, take
 from graphwright.train.gradients.second_derivatives import Original
+from graphwright.train.signatures import same_constant
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -92,7 +93,6 @@ class _Signature:
     structure: Any
     plan: GradientPlan | None
     lasting: bool
-    arguments: Any  # kept, so that their ids stay theirs
 
 
 class Checkpointed:
@@ -170,7 +170,7 @@ class Checkpointed:
         lasting = all(tf.is_symbolic_tensor(capture) is False for capture in concrete.captured_inputs)
         present = tuple(k for k, gradient in enumerate(found.gradients) if gradient is not None)
         original = Original(results_of, concrete, closed_over, found.variables, found.differentiable, present)
-        return _Signature(_joined(split, found, original), closed_over, found.variables, found.structure, found.plan, lasting, structure)
+        return _Signature(_joined(split, found, original), closed_over, found.variables, found.structure, found.plan, lasting)
 
 
 _TENSOR = "a tensor stands here"
@@ -286,8 +286,7 @@ def _key(leaves: Sequence[Any], tensors: dict[int, Any], structure: Any) -> Any:
         if k in tensors:
             described.append((tensors[k].dtype.name, tuple(tensors[k].shape) if tensors[k].shape.rank is not None else None))
         else:
-            plain = isinstance(leaf, int | float | bool | str | bytes | None)
-            described.append((type(leaf), repr(leaf)) if plain else id(leaf))  # 2, 2.0 and True, 1 are equal, yet not the same
+            described.append(same_constant(leaf))
     replica = tf.distribute.get_replica_context()
     place = replica.replica_id_in_sync_group if replica is not None and tf.distribute.has_strategy() else None
     nest = tf.nest.pack_sequence_as(structure, [0] * len(leaves), expand_composites=True)
