@@ -186,6 +186,19 @@ def test_a_variable_that_is_still_read_is_copied_before_it_changes() -> None:
     assert run(graph, resident=100).peak_bytes >= 100 + BLOCK
 
 
+def test_a_sum_in_a_temporary_variable_takes_one_buffer() -> None:
+    """What Grappler makes of an AddN of two where memory is short."""
+    graph = Graph()
+    terms = [make(graph, "MatMul", name, make(graph, "_Arg", f"x{name}", shape=(1,))) for name in "ab"]
+    zeros = make(graph, "Const", "zeros")
+    total = make(graph, "Assign", "start", make(graph, "TemporaryVariable", "total"), zeros)
+    added = [make(graph, "AssignAdd", f"add_{t.producer.name}", total, t).producer for t in terms]
+    make(graph, "MatMul", "reader", make(graph, "DestroyTemporaryVariable", "sum", total, control_inputs=added), shape=(1,))
+    state = run(graph)
+    assert 3 * BLOCK <= state.peak_bytes < 3.01 * BLOCK  # both terms and their sum
+    assert state.order[-1] == "reader"
+
+
 def test_an_unknown_size_names_its_node() -> None:
     graph = Graph()
     make(graph, "MatMul", "m", make(graph, "_Arg", "x"), shape=(None, 4))
@@ -257,6 +270,15 @@ def test_a_loop_runs_as_often_as_its_count_says_and_lists_hold_their_elements(pa
     assert state.order.count("exit") == 1
     assert 3 * BLOCK <= state.peak_bytes < 3.01 * BLOCK  # the start is resident; three products, of which the list holds two
     assert not state.notes
+
+
+def test_exits_that_were_dead_in_earlier_rounds_tell_nobody_when_the_loop_ends() -> None:
+    """A reader of the loop that waits for something later still runs, and runs alive."""
+    graph = Graph()
+    out = _loop(graph, parallel=1)
+    later = make(graph, "MatMul", "later", make(graph, "MatMul", "sooner", graph["exit_kept"].outputs[0], shape=(1,)), shape=(1,))
+    make(graph, "MatMul", "reader", out, control_inputs=[later.producer])
+    assert run(graph).order[-1] == "reader"
 
 
 def test_a_branch_that_is_not_taken_does_not_run() -> None:

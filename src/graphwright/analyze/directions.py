@@ -27,9 +27,9 @@ from typing import Literal
 
 from graphwright.analyze.backward import backward_nodes, updated_variables
 from graphwright.analyze.flops import flop_rule
-from graphwright.analyze.resource_effects import BRANCHES
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import BRANCHES
 from graphwright.ir.walk import topological_order
 
 Direction = Literal["forward", "backward", "optimizer"]

@@ -278,6 +278,7 @@ class Frames:
     def _next_iteration(self, frame: _Frame, ready: list[Token]) -> None:
         frame.latest += 1
         frame.iterations[frame.latest] = _Iteration()
+        frame.dead_exits.clear()
         deferred, frame.deferred = frame.deferred, []
         for k, buffer in deferred:
             self._activate(k, frame, frame.latest, [buffer], False, ready)

@@ -36,6 +36,8 @@ Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 _KEEPS_NUMBER = frozenset({"Cast"})
 _HANDS_ON = frozenset({"Enter", "Exit", "NextIteration", "LoopCond", "Switch", "Merge", "RefSwitch", "RefMerge", "RefEnter"})
 _ALWAYS = frozenset({"_Arg", "Placeholder", "Const"})
+_BY_REFERENCE = frozenset({"Assign", "AssignAdd", "AssignSub", "DestroyTemporaryVariable"})
+"""They write into the buffer that their first input refers to, and hand it on. Grappler makes them of an `AddN` where memory is short."""
 
 
 class Memory:
@@ -186,7 +188,7 @@ class Memory:
             return [None if b is None else self._held(b) for b in inputs]
         if node not in self.views:
             self.views[node] = is_view(node)
-        if self.views[node] and first is not None:
+        if first is not None and (self.views[node] or op in _BY_REFERENCE):
             return [self._held(first)]
         outputs = self._list_kernel(node, inputs)
         return self._plain(node, inputs) if outputs is None else outputs

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.analyze.flops import node_flops
-from graphwright.analyze.resource_effects import BRANCHES, as_tuple
+from graphwright.analyze.resource_effects import as_tuple
 from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, TensorList, number_of, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount, compute, trip_count
 from graphwright.analyze.workspace import workspace_bytes
@@ -17,12 +17,11 @@ from graphwright.errors import UnknownShapeError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import DType, Shape, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
-from graphwright.ir.traits import CALL_TYPES, in_place_pairs, is_view
+from graphwright.ir.traits import BRANCHES, CALL_TYPES, LOOPS, in_place_pairs, is_view
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 InferBody = Callable[[Graph, Sequence[Shape], Sequence["tuple[DType, Shape] | None"]], None]
 
-LOOPS = frozenset({"While", "StatelessWhile"})
 _EVALUATIONS = 200_000  # nodes executed on storages per loop; what a longer loop adds per iteration is scaled up
 _NO_LARGER = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin Slice StridedSlice Reshape BroadcastGradientArgs Shape".split())
 

@@ -34,12 +34,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphwright.analyze.loop_execution import LOOPS, Constant, Executor, InferBody, flops_of
+from graphwright.analyze.loop_execution import Constant, Executor, InferBody, flops_of
 from graphwright.analyze.resource_effects import resource_effects
 from graphwright.analyze.storages import Dense, Frame, State, Storage, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import is_control_flow, is_view, resource_of
+from graphwright.ir.traits import LOOPS, is_control_flow, is_view, resource_of
 from graphwright.ir.walk import topological_order
 
 

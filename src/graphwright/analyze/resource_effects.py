@@ -6,9 +6,7 @@ from typing import Any
 
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import resource_of, written_resources
-
-BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+from graphwright.ir.traits import BRANCHES, resource_of, written_resources
 
 
 def resource_effects(node: Node, graph: Graph) -> tuple[frozenset[int], frozenset[int]]:

@@ -49,6 +49,15 @@ _PRODUCTS = frozenset(
     "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum Conv2D Conv3D Conv2DBackpropInput Conv2DBackpropFilter "
     "Conv3DBackpropInputV2 Conv3DBackpropFilterV2".split()
 )
+_ALIKE = {
+    "_FusedConv2D": "Conv2D",
+    "_FusedConv3D": "Conv3D",
+    "_FusedMatMul": "MatMul",
+    "_FusedBatchMatMulV2": "BatchMatMulV2",
+    "_FusedBatchNormEx": "FusedBatchNormV3",
+    "_FusedBatchNormGradEx": "FusedBatchNormGradV3",
+}
+"""What Grappler makes of operations, and the operation that takes most of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +95,8 @@ def estimated_time_s(nodes: tuple[Node, ...]) -> float:
 def _node_time_s(node: Node) -> float:
     flops = node_flops(node) or 0.0
     moved = sum(v.nbytes or 0 for v in dict.fromkeys((*node.inputs, *node.outputs)))
-    rate = _PRODUCT_FLOPS_PER_S if node.op_type in _PRODUCTS else _OTHER_FLOPS_PER_S
-    if node.op_type in _SLOW_BYTES_PER_S:
-        return _EXECUTION_S + moved / _SLOW_BYTES_PER_S[node.op_type]
+    kind = _ALIKE.get(node.op_type, node.op_type)
+    rate = _PRODUCT_FLOPS_PER_S if kind in _PRODUCTS else _OTHER_FLOPS_PER_S
+    if kind in _SLOW_BYTES_PER_S:
+        return _EXECUTION_S + moved / _SLOW_BYTES_PER_S[kind]
     return _EXECUTION_S + max(flops / rate, moved / _BYTES_PER_S)

@@ -18,9 +18,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from graphwright.analyze.resource_effects import BRANCHES
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
+    BRANCHES,
     VARIABLES,
     called_functions,
     callee,

@@ -37,7 +37,10 @@ _BINARY_IN_PLACE = frozenset(
 _WRITE_OPS_PREFIX = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
 READS_OF_VARIABLES = frozenset({"ReadVariableOp", "VarIsInitializedOp", "VariableShape", "ResourceGather", "ResourceGatherNd"})
 """Op types that take a handle and change nothing, though TensorFlow's registry calls them stateful."""
-_CONTROL_FLOW = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
+LOOPS = frozenset({"While", "StatelessWhile"})
+"""Loops of TF2, with functions for condition and body."""
+BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+"""Branches of TF2, with a function each."""
 CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 """Op types that call the function named in their attribute `f`."""
 REFERENCE_VARIABLES = frozenset({"VariableV2", "Variable"})
@@ -152,7 +155,7 @@ def written_resources(node: Node) -> tuple[Value, ...]:
 
 def is_control_flow(node: Node) -> bool:
     """Whether it is a While, If or Case node."""
-    return node.op_type in _CONTROL_FLOW
+    return node.op_type in LOOPS or node.op_type in BRANCHES
 
 
 def is_call(node: Node, graph: Graph) -> bool:
@@ -171,7 +174,7 @@ def result_functions(node: Node) -> tuple[str, ...]:
 
     An op type that is not in the library names no function.
     """
-    if node.op_type not in _CONTROL_FLOW:
+    if not is_control_flow(node):
         return (callee(node),)
     body = node.attrs.get("body")
     return (body.name,) if isinstance(body, FunctionReference) else called_functions(node)
@@ -229,7 +232,7 @@ class Purity:
         if node.op_type in READS_OF_VARIABLES:
             return True
         names = called_functions(node)
-        if node.op_type in _CONTROL_FLOW or node.op_type in CALL_TYPES:
+        if is_control_flow(node) or node.op_type in CALL_TYPES:
             return bool(names) and all(self._is_pure_function(name) for name in names)
         if node.op_type in _STATEFUL_OPS or names:
             return False

@@ -9,11 +9,10 @@ import numpy as np
 
 from graphwright.analyze.backward import updated_variables
 from graphwright.analyze.frames import counters_of_frames, has_frames, is_one_more
-from graphwright.analyze.loop_execution import LOOPS
 from graphwright.analyze.storages import Scalar
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import called_functions
+from graphwright.ir.traits import LOOPS, called_functions
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.concrete_function import Binding
 from graphwright.source.graph_def import to_graph_def

@@ -31,6 +31,7 @@ from graphwright.train.summary import (
 )
 from graphwright.train.targets import Target
 from graphwright.transform.branch_order import order_branches
+from graphwright.transform.loop_ends import wait_for_loop_ends
 from graphwright.transform.rematerialize import apply_schedule
 
 Progress = Callable[[float, str], None]
@@ -174,6 +175,7 @@ def follow_schedule(flat: FlatStep, tasks: TaskMap, schedule: Schedule, lanes: S
     """
     apply_schedule(tasks, schedule, lanes=lanes)
     order_branches(flat.graph)
+    wait_for_loop_ends(flat.graph)
     return to_concrete_function(flat.graph, flat.binding)
 
 

@@ -8,9 +8,8 @@ what must run before or behind the branch overlaps with it, and its memory adds 
 from __future__ import annotations
 
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import BRANCHES
 from graphwright.ir.walk import topological_order
-
-_BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 
 
 def order_branches(graph: Graph) -> int:
@@ -29,7 +28,7 @@ def order_branches(graph: Graph) -> int:
     """
     changed = 0
     for node in graph.nodes:
-        if node.op_type not in _BRANCHES or not (node.control_inputs or node.control_consumers):
+        if node.op_type not in BRANCHES or not (node.control_inputs or node.control_consumers):
             continue
         changed += 1
         if node.control_inputs:

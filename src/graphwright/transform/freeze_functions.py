@@ -16,12 +16,9 @@ from graphwright.ir.edit.library import unique_function_name
 from graphwright.ir.function_names import with_functions
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.node import Library
+from graphwright.ir.traits import LOOPS, is_control_flow
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import hand_on_control
-
-CONTROL_FLOW = ("If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase")
-
-_LOOPS = ("While", "StatelessWhile")
 
 
 def check_arguments(graph: Graph, node: Node, indices: Iterable[int]) -> None:
@@ -29,7 +26,7 @@ def check_arguments(graph: Graph, node: Node, indices: Iterable[int]) -> None:
     positions = _positions(node, dict.fromkeys(indices, DTYPES["float32"]))
     library = Library(graph.functions)
     for key, reference in _references(node):
-        _bound(library, reference.name, positions, is_loop_body=node.op_type in _LOOPS and key == "body")
+        _bound(library, reference.name, positions, is_loop_body=node.op_type in LOOPS and key == "body")
 
 
 def bind_arguments(graph: Graph, node: Node, given: Mapping[int, Value]) -> None:
@@ -44,7 +41,7 @@ def bind_arguments(graph: Graph, node: Node, given: Mapping[int, Value]) -> None
         UnsupportedError: a body writes to the variable or hands it to an op that is not known, or the variable is read behind the loop
             that hands it on.
     """
-    is_loop = node.op_type in _LOOPS
+    is_loop = node.op_type in LOOPS
     handed_on = {k: value for k, value in given.items() if is_loop and node.outputs[k].dtype != value.dtype}
     read = next((node.outputs[k] for k in handed_on if node.outputs[k].uses), None)
     if read is not None:
@@ -86,7 +83,7 @@ def gather_from(graph: Graph, node: Node, params: Value) -> None:
 
 def _positions(node: Node, dtypes: Mapping[int, DType]) -> dict[int, DType]:
     """Which arguments of the functions the inputs are: a branch does not see what decides."""
-    first = 0 if node.op_type in _LOOPS else 1
+    first = 0 if node.op_type in LOOPS else 1
     return {index - first: dtype for index, dtype in dtypes.items()}
 
 
@@ -149,7 +146,7 @@ def _read_from(body: Graph, old: Value, new: Value) -> set[Value]:
                 gather_from(body, node, new)
             case "Identity":
                 returned |= _read_from(body, node.outputs[0], new)
-            case kind if kind in CONTROL_FLOW:
+            case _ if is_control_flow(node):
                 bind_arguments(body, node, dict.fromkeys(indices, new))
             case _:
                 raise UnsupportedError(

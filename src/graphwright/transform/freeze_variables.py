@@ -13,9 +13,9 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import VARIABLES
+from graphwright.ir.traits import VARIABLES, is_control_flow
 from graphwright.ir.walk import backward_reachable
-from graphwright.transform.freeze_functions import CONTROL_FLOW, bind_arguments, check_arguments, gather_from
+from graphwright.transform.freeze_functions import bind_arguments, check_arguments, gather_from
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import PLACEHOLDERS, hand_on_control, output_values, put_in_order
 from graphwright.transform.strip_training import drop_collections, forget_items, remove_unneeded
@@ -167,7 +167,7 @@ def _check_uses(graph: Graph, value: Value, needed: set[Node]) -> None:
         if node.op_type in _HAND_ON:
             for output in _handed_on(node, use.index):
                 _check_uses(graph, output, needed)
-        elif node.op_type in CONTROL_FLOW:
+        elif is_control_flow(node):
             check_arguments(graph, node, [use.index])
         elif node.op_type not in _READS:
             raise _written(value, node)

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import Purity
-
-_LOOPS = ("While", "StatelessWhile")
+from graphwright.ir.traits import LOOPS, Purity
 
 
 def forward_loop_invariants(graph: Graph, purity: Purity) -> int:
@@ -36,7 +34,7 @@ def forward_loop_invariants(graph: Graph, purity: Purity) -> int:
     """
     forwarded = 0
     for node in graph.nodes:
-        if node.op_type not in _LOOPS:
+        if node.op_type not in LOOPS:
             continue
         for k in invariant_positions(graph, node):
             output = node.outputs[k]

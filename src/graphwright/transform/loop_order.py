@@ -8,8 +8,7 @@ much memory a loop takes depends on threads. One at a time, it takes what the pl
 from __future__ import annotations
 
 from graphwright.ir.graph import Graph
-
-_LOOPS = ("While", "StatelessWhile")
+from graphwright.ir.traits import LOOPS
 
 
 def run_iterations_in_order(graph: Graph) -> int:
@@ -23,7 +22,7 @@ def run_iterations_in_order(graph: Graph) -> int:
     changed = 0
     for body in (graph, *(f.body for f in graph.functions.values())):
         for node in body.nodes:
-            if node.op_type in _LOOPS and node.attrs.get("parallel_iterations") != 1:
+            if node.op_type in LOOPS and node.attrs.get("parallel_iterations") != 1:
                 body.set_attr(node, "parallel_iterations", 1)
                 changed += 1
     return changed

@@ -14,8 +14,7 @@ from collections.abc import Set as AbstractSet
 from graphwright.ir.attributes import FunctionReference, ShapeAttribute
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node
-
-_LOOPS = ("While", "StatelessWhile")
+from graphwright.ir.traits import LOOPS
 
 Dimension = tuple[Node, int, int]  # a loop, the position of a value, an axis
 
@@ -75,6 +74,6 @@ def _bound(node: Node, position: int, stated: Shape, known: Shape, relaxed: Abst
 
 def _body_shapes(graph: Graph, node: Node) -> list[Shape]:
     reference = node.attrs.get("body")
-    if node.op_type not in _LOOPS or not isinstance(reference, FunctionReference) or reference.name not in graph.functions:
+    if node.op_type not in LOOPS or not isinstance(reference, FunctionReference) or reference.name not in graph.functions:
         return []
     return [v.shape for v in graph.functions[reference.name].body.inputs]

@@ -1,0 +1,101 @@
+"""Let what reads a loop wait until the loop is over.
+
+TensorFlow lowers a loop to Switch and Exit nodes. When its condition says no, the results leave by the Exits at once,
+while the whole body is passed over once more, as *dead* nodes; until that is done the loop holds its arguments. With two threads
+or more, what reads the results starts meanwhile: whether the arguments and what is made of the results are there at once is chance.
+
+A thread passes over dead and cheap nodes first in, first out, without handing them to another. So a row of `NoOp`s behind
+the Exits, longer than the longest path through the body, ends after the body.
+
+Source: common_runtime/executor.cc, TensorFlow 2.21 (`ExecutorState::ScheduleReady`), lower_while_op.cc.
+"""
+
+from __future__ import annotations
+
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import LOOPS, called_functions
+from graphwright.ir.walk import producers_of, topological_order
+
+_LOWERED = 12
+"""Nodes that lowering and inlining put on a path in front of a body or a branch and behind it: Enter, Merge, Switch, Identities, NoOps,
+NextIteration."""
+
+
+def wait_for_loop_ends(graph: Graph) -> int:
+    """Put a row of `NoOp`s between each loop and what waits for it; returns how many loops changed. Loops inside functions included.
+
+    Call it when the order is fixed.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> f32 = (DTYPES["float32"], (2,))
+    >>> g = Graph()
+    >>> x = g.add_node("Placeholder", "x", output_types=[f32])
+    >>> loop = g.add_node("While", "loop", inputs=x.outputs, output_types=[f32])
+    >>> after = g.add_node("Exp", "after", inputs=loop.outputs, output_types=[f32])
+    >>> wait_for_loop_ends(g), after.inputs[0].producer.name, after.inputs[0].producer.control_inputs[0].op_type
+    (1, 'loop/over', 'NoOp')
+    """
+    rows = _Rows(graph)
+    rows.insert(graph)
+    return rows.changed
+
+
+class _Rows:
+    """Rows of `NoOp`s, as long as the bodies that they wait for; bodies first, since what is put into them makes them longer."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.functions = graph.functions
+        self.depths: dict[str, int] = {}
+        self.changed = 0
+
+    def insert(self, body: Graph) -> None:
+        loops: dict[Node, int] = {}
+        for node in body.nodes:
+            depth = self._inside(node)
+            if node.op_type in LOOPS and (any(v.uses or v in body.outputs for v in node.outputs) or node.control_consumers):
+                loops[node] = depth
+        for loop, length in loops.items():
+            _wait(body, loop, length)
+        if loops:
+            body.sort_nodes(topological_order(body))
+        self.changed += len(loops)
+
+    def _inside(self, node: Node) -> int:
+        """Nodes on the longest path through the functions that a node runs."""
+        return sum(self._depth(name) for name in called_functions(node) if name in self.functions)
+
+    def _depth(self, name: str) -> int:
+        if name not in self.depths:
+            self.depths[name] = 0  # a function that calls itself
+            body = self.functions[name].body
+            self.insert(body)
+            longest: dict[Node, int] = {}
+            for node in topological_order(body):
+                longest[node] = max((longest[n] for n in producers_of(node)), default=0) + 1 + self._inside(node)
+            self.depths[name] = max(longest.values(), default=0) + _LOWERED
+        return self.depths[name]
+
+
+def _wait(graph: Graph, loop: Node, length: int) -> None:
+    readers, waiting = [list(value.uses) for value in loop.outputs], loop.control_consumers
+    last = loop
+    for _ in range(length):
+        last = graph.add_node("NoOp", graph.unique_name(f"{loop.name}/ends"), control_inputs=[last], device=loop.device)
+    for value, uses in zip(loop.outputs, readers, strict=True):
+        if not uses and value not in graph.outputs:
+            continue
+        over = graph.add_node(
+            "Identity",
+            graph.unique_name(f"{loop.name}/over"),
+            inputs=[value],
+            control_inputs=[last],
+            attrs={"T": value.dtype},
+            output_types=[(value.dtype, value.shape)],
+            device=loop.device,
+        )
+        for use in uses:
+            graph.replace_input(use.node, use.index, over.outputs[0])
+        graph.outputs = [over.outputs[0] if v is value else v for v in graph.outputs]
+    for node in waiting:
+        graph.add_control_input(node, last)
+        graph.remove_control_input(node, loop)
