@@ -9,6 +9,7 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.costs.max_batch import largest
 from graphwright.costs.sized_step import SizedStep
+from graphwright.errors import ArgumentError
 
 FEEDS = {"x": (None, 64), "y": (None, 16)}
 
@@ -173,13 +174,27 @@ class TestMaxBatch:
         assert set(asked) >= ({truth, truth + 1} - {0})
 
 
+class TestOddSteps:
+    def test_a_step_that_takes_pairs(self) -> None:
+        """What is right at all odd sizes is not right at the even ones."""
+        step = tf.function(lambda x: tf.reduce_sum(tf.exp(x[: tf.shape(x)[0] // 2 * 2])))
+        formulas = gw.batch_formulas(step, {"x": (None, 4096)})
+        assert formulas.flops_forward is None
+        for size in (4, 6, 7, 12):
+            assert formulas.peak_bytes(size) == gw.predict_peak(step, {"x": (size, 4096)}).peak_bytes
+
+    def test_one_dimension_is_open(self) -> None:
+        with pytest.raises(ArgumentError, match="leaves 2 dimensions open"):
+            gw.batch_formulas(tf.function(lambda x: 2.0 * x), {"x": (None, None)})
+
+
 class TestSweep:
     def test_many_sizes_are_not_traced_each_and_right(self) -> None:
         step = perceptron()
         result = gw.sweep(step, FEEDS, batches=range(1, 21), budget="600KiB")
         assert [p.peak_bytes for p in result.points if p.batch % 5 == 0] == [traced_peak(step, n) for n in (5, 10, 15, 20)]
         assert result.largest_batch == gw.max_batch(step, "600KiB", FEEDS).batch or result.largest_batch == 20
-        assert "traced at batch sizes 1, 3, 5, 7, 20;" in result.how
+        assert "traced at batch sizes 1, 3, 5, 8, 20;" in result.how
 
     def test_with_plans(self) -> None:
         result = gw.sweep(perceptron(), FEEDS, batches=(256, 512), optimized=0.9, time_limit_s=1)

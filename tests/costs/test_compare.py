@@ -60,6 +60,35 @@ class TestStepCosts:
         of_graph = gw.step_costs(gw.load(function), outputs=["Relu"])
         assert of_graph.figures["total_flops"] == of_function.figures["total_flops"] == 2 * 8 * 64 * 32 + 8 * 32
 
+    @pytest.mark.parametrize("handles", [False, True], ids=["references", "handles"])
+    def test_variables_that_a_graph_makes_itself(self, handles):
+        """They are parameters, and they stay: a graph of TF1 costs what the same step costs as a function."""
+        v1 = tf.compat.v1
+        with tf.Graph().as_default() as graph:
+            x = v1.placeholder(tf.float32, [None, 784], name="x")
+            weight = v1.get_variable("w", [784, 10], use_resource=handles)
+            loss = tf.reduce_mean(tf.matmul(x, weight) ** 2, name="loss")
+            v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train")
+        figures = gw.step_costs(graph, {"x": (8, 784)}, outputs=["train", "loss"]).figures
+        assert (figures["trainable_parameters"], figures["parameters"], figures["optimizer_state"]) == (7840, 7840, 7840)
+        fed, weights = 8 * 784 * 4, 2 * 7840 * 4
+        assert figures["resident_bytes"] == fed + weights
+        assert figures["peak_bytes"] == fed + weights + 7840 * 4, "the gradient"
+
+    def test_a_placeholder_with_a_default_can_be_fed(self):
+        v1 = tf.compat.v1
+        with tf.Graph().as_default() as graph:
+            x = v1.placeholder_with_default(tf.zeros((1, 16)), (None, 16), name="x")
+            tf.matmul(x, tf.ones((16, 4)), name="y")
+        assert gw.step_costs(graph, {"x": (8, 16)}, outputs=["y"]).figures["total_flops"] == 2 * 8 * 16 * 4
+        assert str(gw.count_flops(graph, outputs=["y"]).formula) == "128 * batch"
+
+    def test_layers_of_a_saved_model(self, tmp_path):
+        classifier().export(tmp_path / "saved", verbose=False)
+        layers = {row.layer for row in gw.step_costs(tmp_path / "saved", {"image": (8, 16, 16, 3)}).layers}
+        assert sum("conv" in name for name in layers) == 3
+        assert not any("PartitionedCall" in name for name in layers)
+
     def test_an_open_batch_names_the_feed(self):
         function = tf.function(lambda x: tf.nn.relu(x)).get_concrete_function(tf.TensorSpec((None, 64), name="x"))
         with pytest.raises(UnknownShapeError, match="x"):

@@ -9,7 +9,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 import graphwright as gw  # noqa: E402
-from graphwright.errors import UnknownShapeError  # noqa: E402
+from graphwright.errors import ArgumentError, UnknownShapeError  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow
 
@@ -23,6 +23,26 @@ def test_a_square_and_a_cube():
     assert cube(30) == pytest.approx(30**3 / 3 + 16 * 30**2)
 
 
+def test_the_batch_may_be_any_axis():
+    count = gw.count_flops(tf.function(lambda a, b: a @ tf.transpose(b)), {"a": (16, None), "b": (16, None)})
+    assert str(count.formula) == "512 * batch"
+    assert count.feeds == {"a": (16, None), "b": (16, None)}
+    with pytest.raises(ArgumentError, match="leaves 2 dimensions open"):
+        gw.count_flops(tf.function(lambda x: 2.0 * x), {"x": (None, None)})
+
+
+def test_a_step_is_traced_no_more_often_than_it_takes():
+    traced: list[object] = []
+
+    @tf.function
+    def step(x):
+        traced.append(x.shape[0])
+        return tf.reduce_sum(x @ tf.ones((8, 8)))
+
+    assert gw.count_flops(step, {"x": (None, 8)}).formula is not None
+    assert traced == [1, 3, 5, 8]
+
+
 def test_a_loop_over_the_batch():
     count = gw.count_flops(tf.function(lambda x: tf.map_fn(lambda row: row @ tf.transpose(row), x)), {"x": (None, 8, 8)})
     assert str(count.formula) == "1,024 * batch"
@@ -32,8 +52,8 @@ def test_a_loop_over_the_batch():
 def test_the_branches_are_those_of_a_batch_size_that_is_said():
     step = tf.function(lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: x @ tf.ones((8, 8)), lambda: x))
     count = gw.count_flops(step, {"x": (None, 8)})
-    assert "at batch size 7" in count.how["branches"]
-    assert list(count.branches.values()) == [(7 * 128.0, 0.0)]
+    assert "at batch size 8" in count.how["branches"]
+    assert list(count.branches.values()) == [(8 * 128.0, 0.0)]
 
 
 def test_what_grows_by_steps_is_no_polynomial():

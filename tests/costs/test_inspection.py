@@ -48,6 +48,39 @@ def test_each_layer_that_is_live_has_a_row(inspection: gw.Inspection) -> None:
     assert {cost.layer for cost in inspection.nodes.values() if cost.flops} <= {row.layer for row in inspection.layers}
 
 
+def test_what_is_live_at_the_peak_adds_up_however_many_buffers_there_are() -> None:
+    weights = [tf.Variable(tf.ones((8, 8))) for _ in range(300)]
+
+    @tf.function
+    def step(x):
+        for k, weight in enumerate(weights):
+            with tf.name_scope(f"net/dense{k}"):
+                x = x @ weight
+        return x
+
+    found = gw.inspect(step, feeds={"x": (64, 8)})
+    assert len(found.timeline.live_at_peak) > 300
+    assert sum(buffer.nbytes for buffer in found.timeline.live_at_peak) == found.peak_bytes
+    assert sum(row.peak_share_bytes for row in found.layers) == found.peak_bytes
+
+
+@pytest.mark.slow
+def test_a_profiled_step_is_traced_once() -> None:
+    import keras
+
+    traced: list[object] = []
+
+    def doubled(x):
+        traced.append(x.shape[0])
+        return 2.0 * x
+
+    image = keras.Input((8,))
+    model = keras.Model(image, keras.layers.Lambda(doubled, output_shape=(8,))(image))
+    traced.clear()
+    assert gw.inspect(model, batch=4, mode="infer", profile=True).profile is not None
+    assert traced == [4]
+
+
 @pytest.mark.slow
 def test_a_profile_brings_times_and_roofs() -> None:
     @tf.function

@@ -28,13 +28,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from graphwright.analyze.backward import is_reference, updated_variables
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import Purity, in_place_pairs, is_collective, is_control_flow, is_view, resource_of, written_resources
+from graphwright.ir.traits import (
+    REFERENCE_VARIABLES,
+    Purity,
+    in_place_pairs,
+    is_collective,
+    is_control_flow,
+    is_view,
+    resource_of,
+    written_resources,
+)
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Buffer, CostGraph, Task
 
@@ -99,7 +109,8 @@ class _Builder:
         self.time_unit = time_unit
         self.order = topological_order(graph)
         self.position = {node: k for k, node in enumerate(self.order)}
-        self.inputs = {v.producer for v in graph.inputs}
+        self.inputs = {v.producer for v in (*graph.inputs, *graph.variables)}
+        self.updated = _updated_references(graph)
         self.roots: dict[Value, Value] = {}
         self.resident: dict[Value, int] = {}
 
@@ -165,7 +176,7 @@ class _Builder:
         if value.dtype.itemsize is None:
             return 0
         size = value.nbytes
-        if size is None and is_gpu_scratch(value):
+        if value in self.updated or (size is None and is_gpu_scratch(value)):
             return 0
         if size is None:
             raise UnknownShapeError(
@@ -447,6 +458,13 @@ class _Builder:
                     heapq.heappush(ready, (place[c], c))
         assert len(order) == len(tasks), "grouping made a cycle"
         return order
+
+
+def _updated_references(graph: Graph) -> set[Value]:
+    """What updates of TF1's variables without a handle give back: the variable, which is resident."""
+    if not any(v.producer.op_type in REFERENCE_VARIABLES for v in graph.variables):
+        return set()
+    return {n.outputs[0] for n in graph.nodes if n.outputs and n.inputs and is_reference(n.inputs[0]) and updated_variables(n)}
 
 
 def _renumbered(tasks: list[Task], buffers: list[Buffer], new: Mapping[int, int]) -> tuple[list[Task], list[Buffer]]:

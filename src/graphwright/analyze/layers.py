@@ -11,17 +11,25 @@ _OPERATOR_SCOPE = re.compile(
 )
 
 
+_CALL = re.compile(r"(Stateful)?PartitionedCall(_\d+)?")
+
+
 def layer_of(name: str) -> str:
     """The layer that a node belongs to, by its name scope: the first two scopes.
 
-    Scopes of gradients and recomputations are left out, and so are those that TensorFlow opens around the operands of one operator.
+    Scopes of gradients and recomputations are left out, and so are the call that a SavedModel wraps its signature in and the scopes
+    that TensorFlow opens around the operands of one operator.
 
     >>> layer_of("gradient_tape/functional_1/conv2d_1/convolution/Conv2DBackpropInput")
     'functional_1/conv2d_1'
     >>> layer_of("adam/Sub_79/ReadVariableOp")
     'adam'
+    >>> layer_of("StatefulPartitionedCall/StatefulPartitionedCall/functional_1/conv2d_1/Relu")
+    'functional_1/conv2d_1'
     """
-    scopes = [part for part in name.split("/") if part not in _SCOPES_SKIPPED][:-1][:2]
+    scopes = [part for part in name.split("/") if part not in _SCOPES_SKIPPED][:-1]
+    calls = next((k for k, scope in enumerate(scopes) if not _CALL.fullmatch(scope)), len(scopes))
+    scopes = scopes[calls : calls + 2]
     while scopes and _OPERATOR_SCOPE.fullmatch(scopes[-1]):
         scopes.pop()
     return "/".join(scopes)

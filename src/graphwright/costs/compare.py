@@ -14,14 +14,17 @@ from graphwright.analyze.loops import loop_costs
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.costs.baseline import is_costs_file, read_costs
 from graphwright.costs.counted_graph import countable, is_graph
+from graphwright.costs.parameters import count_parameters as count_parameters_of
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.garbage_collection import garbage_collection_paused
-from graphwright.ir.graph import Graph
-from graphwright.ir.traits import Purity
+from graphwright.ir.graph import Graph, Variable
+from graphwright.ir.traits import VARIABLES, Purity, variable_key
 from graphwright.plan.model import Schedule
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts, model_scope
+from graphwright.report.parameter_table import ParameterTable
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
+from graphwright.source.stored_variables import of_node
 from graphwright.train.flatten import flatten, stateful_op_types
 from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.train.summary import count_executed, count_parameters, find_roles, layer_of, make_layers, make_timeline
@@ -88,9 +91,21 @@ def step_costs(
             remedy=f"bind it: feeds={{{free!r}: (...)}}",
         )
     graph = counted.graph
+    _name_variables(graph, count_parameters_of(target, outputs=outputs))
     purity = Purity(graph, stateful_op_types(graph))
     loops = loop_costs(graph, constant_array, infer_body=infer_body_shapes)
     return _figures(counted.name, counted.feeds, graph, build_cost_graph(graph, purity, estimated_time_s, loops=loops))
+
+
+def _name_variables(graph: Graph, table: ParameterTable) -> None:
+    """Say which variables a graph makes itself: they stay when the step is over, and some are trained."""
+    trained = {name for p in table.parameters if p.kind == "trainable" for name in (p.name, *p.aliases)}
+    known: set[str] = set()
+    for value in (node.outputs[0] for node in graph.nodes if node.op_type in VARIABLES):
+        key, variable = variable_key(value), of_node(value.producer)
+        if value not in graph.variables and key not in known:
+            known.add(key)
+            graph.variables[value] = Variable(variable.name, variable.dtype, variable.shape, variable.name in trained)
 
 
 def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, tasks: TaskMap) -> StepCosts:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphwright.costs.sized_step import TRACED_FIRST, open_shape
 from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.edit.library import bodies
@@ -46,7 +48,7 @@ class Countable:
     """A target that can be flattened, for one batch size after the other where it is open.
 
     Attributes:
-        is_open: whether the first dimension of some input is open.
+        is_open: whether a dimension of some input is the batch size, which is open.
         feeds: shape by input; None is the open dimension.
         read: what was read already, by batch size.
     """
@@ -108,13 +110,16 @@ def countable(
     try:
         return closed, closed.at()
     except (UnknownShapeError, ArgumentError) as error:
+        for name, feed in (feeds or {}).items():
+            open_shape(name, feed)
+        other = TRACED_FIRST[0]
         try:
-            one, two = closed.at(1), closed.at(2)
+            one, second = closed.at(1), closed.at(other)
         except GraphwrightError:
             raise error from None
-        pairs = {name: zip(shape, two.feeds[name], strict=True) for name, shape in one.feeds.items()}
+        pairs = {name: zip(shape, second.feeds[name], strict=True) for name, shape in one.feeds.items()}
         opened = {name: tuple(None if a != b else a for a, b in pair) for name, pair in pairs.items()}
-        return Countable(target, feeds, inputs, fetched, mode, batch, True, opened, {1: one, 2: two}), one
+        return Countable(target, feeds, inputs, fetched, mode, batch, True, opened, {1: one, other: second}), one
 
 
 def is_graph(target: Any) -> bool:
@@ -144,7 +149,7 @@ def _from_graph(target: Any, feeds: Mapping[str, Feed], outputs: Sequence[str] |
                 body.set_attr(node, "_output_shapes", None)
     fetched = outputs if outputs is not None else _own_outputs(given, graph)
     _set_outputs(graph, fetched)
-    _set_inputs(graph, given)
+    _set_inputs(graph, given, {key.removesuffix(":0") for key in feeds})
     shapes: dict[int, Shape] = {}
     bound: dict[str, tuple[int, ...]] = {}
     known = {value.producer.name: k for k, value in enumerate(graph.inputs) if value.dtype.itemsize is not None}
@@ -157,8 +162,8 @@ def _from_graph(target: Any, feeds: Mapping[str, Feed], outputs: Sequence[str] |
         shapes[known[key.removesuffix(":0")]] = tuple(shape.as_list()) if hasattr(shape, "as_list") else tuple(shape)
     for key, k in known.items():
         shape = shapes.get(k, graph.inputs[k].shape)
-        if shape and shape[0] is None and batch is not None:
-            shape = (batch, *shape[1:])
+        if shape and batch is not None:  # of a feed any dimension may be open, of a placeholder the first
+            shape = tuple(batch if d is None and (k in shapes or axis == 0) else d for axis, d in enumerate(shape))
         if shape is None or None in shape:
             raise UnknownShapeError(
                 f"input {key!r} has the shape {format_shape(shape)}",
@@ -203,10 +208,15 @@ def _set_outputs(graph: Graph, names: Sequence[str]) -> None:
     graph.control_outputs = run
 
 
-def _set_inputs(graph: Graph, given: Graph | None) -> None:
+def _is_fed(node: Node, fed: AbstractSet[str]) -> bool:
+    """Whether it is a placeholder whose default does not count: another value is given, or its shape is not the default's."""
+    return node.op_type == "PlaceholderWithDefault" and (node.name in fed or node.outputs[0].nbytes is None)
+
+
+def _set_inputs(graph: Graph, given: Graph | None, fed: AbstractSet[str]) -> None:
     """The placeholders that are needed; a variable behind one is told by what reads it."""
     needed = backward_reachable([*(v.producer for v in graph.outputs), *graph.control_outputs])
-    graph.inputs = [node.outputs[0] for node in graph.nodes if node.op_type in _PLACEHOLDERS and node in needed]
+    graph.inputs = [node.outputs[0] for node in graph.nodes if node in needed and (node.op_type in _PLACEHOLDERS or _is_fed(node, fed))]
     for value in graph.inputs:
         if value.dtype.name != "resource":
             continue

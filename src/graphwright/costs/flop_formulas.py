@@ -9,11 +9,12 @@ from dataclasses import replace
 from graphwright.analyze.formula import Formula
 from graphwright.analyze.formula_search import formula_through
 from graphwright.costs.counted_graph import Countable, CountedGraph
+from graphwright.costs.sized_step import TRACED_FIRST
 from graphwright.errors import UnknownShapeError
 from graphwright.report.flop_count import FlopCount, FlopRow
 
-_SIZES = (2, 3, 5, 7)  # a batch of one example is often a special case: there is nothing to add up
-_MORE_SIZES = (2, 3, 5, 7, 11)  # where a cube is in it
+_SIZES = TRACED_FIRST  # a batch of one example is often a special case: there is nothing to add up
+_MORE_SIZES = (2, *TRACED_FIRST, 11)  # where a square or a cube is in it
 _FIGURES: Mapping[str, Callable[[FlopCount], float]] = {
     "forward": lambda r: r.forward,
     "backward": lambda r: r.backward,

@@ -13,6 +13,7 @@ from graphwright.analyze.trip_counts import TripCount
 from graphwright.costs.counted_graph import CountedGraph, countable
 from graphwright.costs.flop_formulas import count_open
 from graphwright.ir.garbage_collection import garbage_collection_paused
+from graphwright.ir.graph import Graph
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 from graphwright.run.measure_loops import measure_trip_counts
 from graphwright.source.attributes import constant_array
@@ -47,8 +48,8 @@ def count_flops(
     Args:
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; or a
             `tf.Graph`, a `GraphDef`, a `Graph`.
-        feeds: shape, or `tf.TensorSpec`, by argument name (by placeholder for a graph). None as the first dimension leaves the batch
-            size open.
+        feeds: shape, or `tf.TensorSpec`, by argument name (by placeholder for a graph). None for one dimension leaves the batch size
+            open.
         inputs: example arguments of one call, instead of feeds.
         outputs: of a graph, what is fetched: names, tensors or operations.
         mode: for a Keras model, its training step or its inference.
@@ -103,7 +104,7 @@ def _result(counted: CountedGraph, execution: Execution, found: Tally) -> FlopCo
         unknown=_unknown(found),
         per_op_type=_rows(found.per_op_type),
         per_layer=_rows(found.per_layer),
-        how=_how(execution, found),
+        how=_how(execution, found, counted.graph),
         loops={name: _words(trip) for name, trip in execution.trips.items()},
         branches=execution.branches,
     )
@@ -125,8 +126,10 @@ def _rows(groups: Mapping[str, Sums]) -> dict[str, FlopRow]:
     return {row.name: row for row in sorted(rows, key=lambda r: (-r.total, -r.bytes_moved, r.name))}
 
 
-def _how(execution: Execution, found: Tally) -> dict[str, str]:
+def _how(execution: Execution, found: Tally, graph: Graph) -> dict[str, str]:
     how = dict(_HOW)
+    if not graph.outputs and graph.control_outputs:
+        how["directions"] += "; nothing but operations is run: fetch the loss beside the train op, and gradients are told exactly"
     if execution.trips:
         how["loops"] = "trip counts computed from constants, measured by one run, or one iteration where it says so"
     if execution.branches:

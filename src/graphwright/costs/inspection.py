@@ -9,7 +9,7 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
 from graphwright.costs.peak import executor_peak, inter_op_threads
-from graphwright.costs.profile import profile as profile_step
+from graphwright.costs.profile import profile_traced
 from graphwright.errors import ArgumentError, GraphError, UnknownShapeError, UnsupportedError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
@@ -84,7 +84,7 @@ def inspect(
     found = _inspect(traced, measured=_measured(traced) if measure else None)
     if not profile:
         return found
-    return found.with_profile(profile_step(target, feeds, inputs, mode=mode, batch=batch).step, measure_roofs())
+    return found.with_profile(profile_traced(traced).step, measure_roofs())
 
 
 def _measured(traced: Target) -> Any:

@@ -210,7 +210,7 @@ def _with_step(
     how = dict(_HOW_STEP)
     if told:
         del how["optimizer state"]
-    elif step.backward and not step.graph.outputs:
+    elif (step.backward or writes) and not step.graph.outputs:
         how["optimizer state"] += "; fetch the loss beside the train op (outputs=[train_op, loss]), and gradients are told exactly"
     return replace(
         table,

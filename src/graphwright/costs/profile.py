@@ -201,8 +201,8 @@ def profile(
             raise ArgumentError("a graph was given with inputs or a batch size", where="argument 'target'", remedy="give feeds and outputs")
         target, feeds, inputs = _callable_of(target, feeds or {}, outputs)
     traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
-    recorded = record_step(
-        _step(traced),
+    return profile_traced(
+        traced,
         steps=steps,
         warmup=warmup,
         isolated=isolated,
@@ -210,6 +210,11 @@ def profile(
         grappler=grappler,
         timeout_s=timeout_s,
     )
+
+
+def profile_traced(traced: Target, **options: Any) -> Profile:
+    """The profile of a step that is traced already; the options are those of `record_step`."""
+    recorded = record_step(_step(traced), **options)
     made_up = {} if traced.arguments is not None else {"inputs": "made up: numbers between 0 and 1, zeros where they are whole"}
     return Profile(traced.name, traced.feeds, join_records(traced, recorded), {"run": recorded.how} | _HOW | made_up, recorded)
 

@@ -25,7 +25,7 @@ from graphwright.train.summary import find_roles
 from graphwright.train.targets import Feed, Mode, Target, declared_shape, trace
 
 Feeds = Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None
-TRACED_FIRST = (3, 5, 7)
+TRACED_FIRST = (3, 5, 8)  # odd and even ones, since steps may halve a batch
 _STARTS = 4  # ranges for which formulas are looked for
 _PROBES = TRACED_FIRST[:2]
 
@@ -202,7 +202,7 @@ class SizedStep:
 
     def _next_ranges(self, first: int) -> list[_Range]:
         """The ranges behind those that are known: bound where the graphs of three sizes agree."""
-        sizes = TRACED_FIRST if first == 2 else (first, first + 2, first + 6)
+        sizes = TRACED_FIRST if first == 2 else (first, first + 2, first + 5)
         if len(self._ranges) > _STARTS:
             return [_Range(first, None, None, f"sizes from {first:,} on are traced")]
         try:
@@ -224,12 +224,15 @@ class SizedStep:
 def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
     """Feeds with a batch size: where a dimension is None; if none is, in place of every first dimension.
 
+    Raises:
+        ArgumentError: a feed is no shape, or leaves more than one dimension open.
+
     >>> feeds_at({"x": (None, 4), "k": (3,)}, 8), feeds_at({"x": (1, 4), "y": (1,)}, 8)
     ({'x': (8, 4), 'k': (3,)}, {'x': (8, 4), 'y': (8,)})
     """
     if feeds is None or callable(feeds):
         return None if feeds is None else feeds(size)
-    shapes = {name: _shape_of(name, feed) for name, feed in feeds.items()}
+    shapes = {name: open_shape(name, feed) for name, feed in feeds.items()}
     has_open = any(None in shape for shape in shapes.values())
     changed: dict[str, Feed] = {}
     for name, feed in feeds.items():
@@ -239,7 +242,12 @@ def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
     return changed
 
 
-def _shape_of(name: str, feed: Feed) -> tuple[int | None, ...]:
+def open_shape(name: str, feed: Feed) -> tuple[int | None, ...]:
+    """The shape of a feed, in which one dimension may be the batch size.
+
+    Raises:
+        ArgumentError: it is no shape, or leaves more than one dimension open.
+    """
     try:
         shape = declared_shape(feed)
     except (TypeError, ValueError):
@@ -249,6 +257,13 @@ def _shape_of(name: str, feed: Feed) -> tuple[int | None, ...]:
             f"the feed {feed!r} is no shape",
             where=f"feeds[{name!r}]",
             remedy="give a tuple such as (None, 572, 572, 1), or a tf.TensorSpec",
+        )
+    if shape.count(None) > 1:
+        raise ArgumentError(
+            f"the feed {shape} leaves {shape.count(None)} dimensions open",
+            where=f"feeds[{name!r}]",
+            cause="a formula has one free dimension, the batch size",
+            remedy="give a number for all but one of them",
         )
     return shape
 

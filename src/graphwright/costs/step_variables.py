@@ -74,7 +74,11 @@ def _fetched(graph: Graph, names: Iterable[str]) -> tuple[list[Value], list[Node
     for name in names:
         node_name, _, index = name.partition(":")
         if node_name not in graph:
-            raise ArgumentError(f"there is no node {node_name!r}", where="argument 'outputs'")
+            raise ArgumentError(
+                f"there is no node {node_name!r}",
+                where="argument 'outputs'",
+                remedy="look at [n.name for n in graph], or at `graphwright show MODEL`",
+            )
         node = graph[node_name]
         if not node.outputs:
             nodes.append(node)

@@ -29,7 +29,6 @@ from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 
 FlopsOf = Callable[[Node], float | None]
-_LIVE_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int) -> tuple[
     if workspace:
         node = tasks.nodes[schedule.steps[step]][0]
         found.append(LiveBuffer(f"{node.name} (workspace)", node.op_type, layer_of(node.name), "temporaries", workspace))
-    return tuple(sorted(found, key=lambda live: (-live.nbytes, live.name))[:_LIVE_SHOWN])
+    return tuple(sorted(found, key=lambda live: (-live.nbytes, live.name)))
 
 
 def _resident_buffers(tasks: TaskMap, roles: Roles) -> list[LiveBuffer]:

@@ -71,7 +71,7 @@ def trace(
         inputs: example arguments of one call, instead of feeds.
         mode: for a Keras model, its training step or its inference.
         batch: batch size of a Keras model's inputs, instead of feeds.
-        open_batch: what a first dimension gets that the target and the feeds leave open, whatever the target is.
+        open_batch: what a dimension gets that the feeds leave open, or a first dimension that the target does, whatever the target is.
 
     Raises:
         ArgumentError: it is nothing that can be traced, has several signatures and nothing says which, or the feeds do not fit.
@@ -115,13 +115,12 @@ def trace(
 
 
 def _closed(feed: Feed, size: int) -> Feed:
-    """A shape or a spec with this size where its first dimension is open."""
+    """A shape or a spec with this size where a dimension is open."""
     if isinstance(feed, tuple | list):
-        dims = tuple(cast("Sequence[int | None]", feed))
-        return (size, *dims[1:]) if dims and dims[0] is None else dims
+        return tuple(size if d is None else d for d in cast("Sequence[int | None]", feed))
     tf = import_tensorflow()
-    if isinstance(feed, tf.TensorSpec) and feed.shape.rank and feed.shape[0] is None:
-        return tf.TensorSpec([size, *feed.shape[1:]], feed.dtype, feed.name)
+    if isinstance(feed, tf.TensorSpec) and feed.shape.rank is not None:
+        return tf.TensorSpec([size if d is None else d for d in feed.shape], feed.dtype, feed.name)
     return feed
 
 
