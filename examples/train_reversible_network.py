@@ -139,11 +139,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--size", choices=("small", "paper"), default="small")
     parser.add_argument("--only", choices=("RevNet", "ResNet"), help="one of the two networks")
+    parser.add_argument("--seed", type=int, default=0, help="of weights, shuffling and shifts")
     parser.add_argument("--curves", type=Path, help="write loss and accuracy of each epoch as JSON")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     paths = write_records(options.folder)
-    keras.utils.set_random_seed(0)
+    keras.utils.set_random_seed(options.seed)
     curves = {
         name: learn(name, model, paths, options.folder, epochs=options.epochs, batch=options.batch)
         for name, model in networks(options.size).items()

@@ -5,12 +5,11 @@ import pytest
 import tensorflow as tf
 
 from graphwright.train.damped_least_squares.jacobians import (
+    Linear,
     forward_jacobian,
-    jvp,
     per_sample_jacobian,
     reverse_jacobian,
     rows_of_jacobian,
-    vjp,
 )
 
 RNG = np.random.default_rng(1)
@@ -56,12 +55,27 @@ def test_a_block_of_rows():
     np.testing.assert_allclose(block, numeric(LEAVES)[3:7], atol=1e-14)
 
 
-def test_products():
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "traced"])
+def test_products_with_both_from_one_evaluation(compiled):
     matrix, tangent = numeric(LEAVES), RNG.standard_normal(10)
-    function = lambda leaves: network(leaves, DATA)  # noqa: E731
     parts = [tf.reshape(part, leaf.shape) for part, leaf in zip(np.split(tangent, [6, 9]), LEAVES, strict=True)]
-    np.testing.assert_allclose(jvp(function, LEAVES, parts)[1], matrix @ tangent, atol=1e-13)
-    _, pulled = vjp(function, LEAVES, lambda residuals: 2.0 * residuals)
+    evaluated = []
+
+    def products():
+        linear = Linear(lambda leaves: (evaluated.append(leaves), network(leaves, DATA))[1], LEAVES)
+        return linear.push(parts), linear.pull(2.0 * linear.residuals)
+
+    pushed, pulled = (tf.function(products, autograph=False) if compiled else products)()
+    assert len(evaluated) == 1
+    np.testing.assert_allclose(pushed, matrix @ tangent, atol=1e-13)
     np.testing.assert_allclose(
         tf.concat([tf.reshape(p, [-1]) for p in pulled], 0), 2.0 * matrix.T @ network(LEAVES, DATA).numpy(), atol=1e-13
     )
+
+
+def test_a_product_through_rows_that_are_looked_up():
+    table = tf.constant(RNG.standard_normal((4, 3)))
+    linear = Linear(lambda leaves: tf.reshape(tf.gather(leaves[0], [1, 1, 3]) ** 2, [-1]), [table])
+    tangent = tf.constant(RNG.standard_normal((4, 3)))
+    expected = 2.0 * tf.gather(table, [1, 1, 3]) * tf.gather(tangent, [1, 1, 3])
+    np.testing.assert_allclose(linear.push([tangent]), tf.reshape(expected, [-1]), atol=1e-14)

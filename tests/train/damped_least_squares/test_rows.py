@@ -38,7 +38,9 @@ def test_chunks_of_samples_sum_to_the_whole(point, chunk_size):
     (gram,), gradient, squares = gram_matrix(whole, x)
     np.testing.assert_allclose(rows.cost(x), whole.cost(x), rtol=1e-13)
     np.testing.assert_allclose(rows.residuals(x), tf.reshape(residuals(PARAMS), [-1]), rtol=1e-13)
-    np.testing.assert_allclose(rows.gradient(x), gradient, rtol=1e-12)
+    found, found_squares = rows.gradient(x)
+    np.testing.assert_allclose(found, gradient, rtol=1e-12)
+    np.testing.assert_allclose(found_squares, squares, rtol=1e-12)
     np.testing.assert_allclose(rows.gram_product(x, vector), tf.linalg.matvec(gram, vector), rtol=1e-11)
     np.testing.assert_allclose(rows.squared_norm_along(x, vector), tf.tensordot(vector, tf.linalg.matvec(gram, vector), 1), rtol=1e-12)
     assert float(squares) > 0.0

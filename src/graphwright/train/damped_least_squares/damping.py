@@ -41,7 +41,13 @@ def updated_damping(damping: Any, growth: Any, gain: Any, accepted: Any) -> tupl
     [2.0, 4.0]
     """
     eased = damping * tf.maximum(tf.constant(1.0 / 3.0, damping.dtype), 1.0 - (2.0 * tf.clip_by_value(gain, 0.0, 2.0) - 1.0) ** 3)
-    return tf.where(accepted, eased, damping * growth), tf.where(accepted, 2.0 * tf.ones_like(growth), 2.0 * growth)
+    raised, grown = raised_damping(damping, growth)
+    return tf.where(accepted, eased, raised), tf.where(accepted, tf.constant(2.0, growth.dtype), grown)
+
+
+def raised_damping(damping: Any, growth: Any) -> tuple[Any, Any]:
+    """The damping after a step was refused, and the factor of the next refusal; both scalars."""
+    return damping * growth, 2.0 * growth
 
 
 def first_scale(column_norms: Any) -> Any:

@@ -233,11 +233,8 @@ class _MatrixFreeSystem:
         norms = tf.sqrt(squares / self._probes)
         # A probe may miss a column; none counts as shorter than a thousandth of the root mean square.
         norms = tf.maximum(norms, 1e-3 * tf.sqrt(tf.reduce_mean(tf.square(norms))))
-        return Linearization(self._rows.gradient(x), norms, self._residual_norm(x), ())
-
-    def _residual_norm(self, x: Any) -> Any:
-        residuals = self._rows.residuals(x)
-        return tf.norm(self._rows.loss.weights(residuals)[1] * residuals)
+        gradient, squares = self._rows.gradient(x)
+        return Linearization(gradient, norms, tf.sqrt(squares), ())
 
     def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
         """Not known."""

@@ -51,9 +51,8 @@ class ParameterLayout:
 
     def split(self, vector: Any) -> list[Any]:
         """The tensors, in order, of a vector of all parameters."""
-        if len(self.shapes) == 1:
-            return [tf.reshape(vector, self.shapes[0])]
-        return [tf.reshape(part, shape) for part, shape in zip(tf.split(vector, self.sizes), self.shapes, strict=True)]
+        parts = [vector] if len(self.shapes) == 1 else tf.split(vector, self.sizes)
+        return [part if len(shape) == 1 else tf.reshape(part, shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def pack(self, leaves: Sequence[Any]) -> Any:
         """The structure with these tensors."""
@@ -61,7 +60,7 @@ class ParameterLayout:
 
     def join(self, leaves: Sequence[Any]) -> Any:
         """One vector of tensors shaped like the parameters."""
-        return tf.concat([tf.reshape(leaf, [-1]) for leaf in leaves], axis=0)
+        return tf.concat([leaf if leaf.shape.rank == 1 else tf.reshape(leaf, [-1]) for leaf in leaves], axis=0)
 
     def element_name(self, index: int) -> str:
         """What the user calls one element of the vector, such as `params['kernel'][2, 0]`."""

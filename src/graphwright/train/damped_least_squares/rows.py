@@ -17,13 +17,12 @@ from typing import Any
 from graphwright.errors import ArgumentError
 from graphwright.train.damped_least_squares.jacobians import (
     JacobianMode,
+    Linear,
     cheapest_mode,
     forward_jacobian,
-    jvp,
     per_sample_jacobian,
     reverse_jacobian,
     rows_of_jacobian,
-    vjp,
 )
 from graphwright.train.damped_least_squares.parameters import ParameterLayout
 from graphwright.train.damped_least_squares.robust_losses import RobustLoss
@@ -133,46 +132,44 @@ class Rows:
 
         return _over_chunks(of_rows, initial, self.count, self.chunk_size)
 
-    def gradient(self, x: Any) -> Any:
-        """The gradient of the cost (n,), without a Jacobian."""
-        return self._fold_vjp(x, lambda residuals: _product(self.loss.weights(residuals)) * residuals)
+    def gradient(self, x: Any) -> tuple[Any, Any]:
+        """The gradient of the cost (n,) and the squared length of the weighted residuals, a scalar; without a Jacobian."""
+        leaves = self.layout.split(x)
+
+        def add(so_far: Any, data: Any, _: Any) -> Any:
+            linear = self._linear(leaves, data)
+            weighted = linear.residuals if self.loss.is_linear else self.loss.weights(linear.residuals)[1] * linear.residuals
+            pulled = self.layout.join(linear.pull(self._weighted(weighted, linear)))
+            return so_far[0] + pulled, so_far[1] + tf.reduce_sum(tf.square(weighted))
+
+        return self._over_samples(add, (tf.zeros_like(x), tf.zeros([], x.dtype)))
 
     def gram_product(self, x: Any, vector: Any) -> Any:
         """The Gram matrix of the weighted Jacobian times a vector (n,), without either."""
-        leaves = self.layout.split(x)
         tangents = self.layout.split(vector)
 
-        def add(total: Any, data: Any, _: Any) -> Any:
-            def function(parts: list[Any]) -> Any:
-                return self._evaluate(parts, data)
+        def product(linear: Linear) -> Any:
+            return linear.pull(self._weighted(self._weighted(linear.push(tangents), linear), linear))
 
-            residuals, moved = jvp(function, leaves, tangents)
-            row = self.loss.weights(residuals)[0]
-            return total + self.layout.join(vjp(function, leaves, lambda _: row**2 * moved)[1])
-
-        return self._over_samples(add, tf.zeros_like(x))
+        return self._sum_of_pulls(x, product)
 
     def jvp(self, x: Any, vector: Any) -> Any:
         """The weighted Jacobian times a vector (n,): (m,), all samples at once."""
-        residuals, moved = jvp(lambda parts: self._evaluate(parts, self._data), self.layout.split(x), self.layout.split(vector))
-        return self.loss.weights(residuals)[0] * moved
+        linear = self._linear(self.layout.split(x), self._data)
+        return self._weighted(linear.push(self.layout.split(vector)), linear)
 
     def vjp(self, x: Any, vector: Any) -> Any:
         """The transposed weighted Jacobian times a vector (m,): (n,), all samples at once."""
-        _, gradients = vjp(
-            lambda parts: self._evaluate(parts, self._data),
-            self.layout.split(x),
-            lambda residuals: self.loss.weights(residuals)[0] * vector,
-        )
-        return self.layout.join(gradients)
+        linear = self._linear(self.layout.split(x), self._data)
+        return self.layout.join(linear.pull(self._weighted(vector, linear)))
 
     def squared_norm_along(self, x: Any, vector: Any) -> Any:
         """The squared length of the weighted Jacobian times a vector (n,): a scalar, chunk by chunk."""
         leaves, tangents = self.layout.split(x), self.layout.split(vector)
 
         def add(total: Any, data: Any, _: Any) -> Any:
-            residuals, moved = jvp(lambda parts: self._evaluate(parts, data), leaves, tangents)
-            return total + tf.reduce_sum(tf.square(self.loss.weights(residuals)[0] * moved))
+            linear = self._linear(leaves, data)
+            return total + tf.reduce_sum(tf.square(self._weighted(linear.push(tangents), linear)))
 
         return self._over_samples(add, tf.zeros([], x.dtype))
 
@@ -182,11 +179,11 @@ class Rows:
         The estimator is that of C. Bekas, E. Kokiopoulou, Y. Saad: An estimator for the diagonal of a matrix (2007).
         """
 
-        def signs(residuals: Any) -> Any:
-            coins = tf.random.stateless_uniform(residuals.shape, seed, 0, 2, tf.int32)
-            return self.loss.weights(residuals)[0] * tf.cast(2 * coins - 1, residuals.dtype)
+        def product(linear: Linear) -> Any:
+            coins = tf.random.stateless_uniform(linear.residuals.shape, seed, 0, 2, tf.int32)
+            return linear.pull(self._weighted(tf.cast(2 * coins - 1, x.dtype), linear))
 
-        return self._fold_vjp(x, signs)
+        return self._sum_of_pulls(x, product)
 
     def curvature_gradient(self, x: Any, direction: Any) -> Any:
         """The transposed weighted Jacobian times the weighted second derivative of the residuals along `direction`: (n,).
@@ -200,18 +197,26 @@ class Rows:
         def add(total: Any, data: Any, _: Any) -> Any:
             both = self._evaluate(ahead, data) + self._evaluate(behind, data)
 
-            def bend(residuals: Any) -> Any:
-                return self.loss.weights(residuals)[0] ** 2 * (both - 2.0 * residuals) / width**2
-
-            return total + self.layout.join(vjp(lambda parts: self._evaluate(parts, data), leaves, bend)[1])
+            linear = self._linear(leaves, data)
+            bend = self._weighted(self._weighted((both - 2.0 * linear.residuals) / width**2, linear), linear)
+            return total + self.layout.join(linear.pull(bend))
 
         return self._over_samples(add, tf.zeros_like(x))
 
-    def _fold_vjp(self, x: Any, cotangent: Callable[[Any], Any]) -> Any:
+    def _linear(self, leaves: list[Any], data: Sequence[Any]) -> Linear:
+        """The residuals of these samples, linearized."""
+        return Linear(lambda parts: self._evaluate(parts, data), leaves)
+
+    def _weighted(self, vector: Any, linear: Linear) -> Any:
+        """A vector (m,) times the weights of the Jacobian's rows."""
+        return vector if self.loss.is_linear else self.loss.weights(linear.residuals)[0] * vector
+
+    def _sum_of_pulls(self, x: Any, product: Callable[[Linear], list[Any]]) -> Any:
+        """The sum over chunks of samples of products with the transposed Jacobian, as one vector (n,)."""
         leaves = self.layout.split(x)
 
         def add(total: Any, data: Any, _: Any) -> Any:
-            return total + self.layout.join(vjp(lambda parts: self._evaluate(parts, data), leaves, cotangent)[1])
+            return total + self.layout.join(product(self._linear(leaves, data)))
 
         return self._over_samples(add, tf.zeros_like(x))
 
@@ -300,10 +305,6 @@ class Rows:
 def spec_of(tensor: Any) -> Any:
     """What a function that takes the tensor is traced with."""
     return tf.TensorSpec(tensor.shape, tensor.dtype)
-
-
-def _product(pair: tuple[Any, Any]) -> Any:
-    return pair[0] * pair[1]
 
 
 def _samples(data: Sequence[Any]) -> int | None:

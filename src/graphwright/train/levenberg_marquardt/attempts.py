@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, NamedTuple
 
-from graphwright.train.damped_least_squares.damping import updated_damping
+from graphwright.train.damped_least_squares.damping import raised_damping, updated_damping
 from graphwright.train.damped_least_squares.linear_systems import Linearization, LinearSystem
 
 tf: Any = importlib.import_module("tensorflow")
@@ -77,7 +77,7 @@ def attempt_steps(
         target = point + step
         reached = rows.cost(target)
         accepted = tf.math.is_finite(reached) & (reached < cost) & (predicted > 0.0)
-        raised, growth = updated_damping(state.damping, state.growth, tf.zeros_like(cost), False)
+        raised, growth = raised_damping(state.damping, state.growth)
         return (
             Attempted(
                 point=tf.where(accepted, target, point),
@@ -85,7 +85,7 @@ def attempt_steps(
                 promised=tf.where(state.attempts == 0, predicted, state.promised),
                 gain=tf.where(accepted, (cost - reached) / predicted, tf.zeros_like(cost)),
                 damping=tf.where(accepted, state.damping, tf.clip_by_value(raised, smallest, largest)),
-                growth=tf.where(accepted, 2.0 * tf.ones_like(growth), growth),
+                growth=tf.where(accepted, tf.constant(2.0, growth.dtype), growth),
                 attempts=state.attempts + 1,
                 accepted=accepted,
             ),
@@ -140,7 +140,7 @@ def judge_step(rows: Any, before: Any, point: Any, gain: Any, damping: Any, grow
         earlier = rows.cost(before)
         harmed = ~(cost <= _HARM * earlier)
         # Other samples are noise to a step: a loss there raises the damping, but losses in a row do not raise it ever faster.
-        following, _ = updated_damping(damping, 2.0 * tf.ones_like(growth), gain, cost < earlier)
+        following, _ = updated_damping(damping, tf.constant(2.0, growth.dtype), gain, cost < earlier)
         return Judged(tf.where(harmed, before, point), tf.where(harmed, earlier, cost), following, growth)
 
     return tf.cond(gain > 0.0, judged, lambda: Judged(point, cost, damping, growth))

@@ -92,7 +92,7 @@ class CompiledLosses:
         for loss, y_true, y_pred, scale in zip(self.losses, targets, outputs, scales, strict=True):
             if loss is not None:
                 elements = tf.cast(loss.elements(y_true, y_pred), dtype)
-                parts.append(tf.reduce_sum(elements * _spread(scale, elements, loss)))
+                parts.append(tf.reduce_sum(elements * _spread(scale, elements.shape, loss)))
         return tf.add_n(parts)
 
     def roots(self, targets: Sequence[Any], outputs: Sequence[Any], scales: Sequence[Any], dtype: Any) -> Any:
@@ -101,14 +101,13 @@ class CompiledLosses:
         for loss, y_true, y_pred, scale in zip(self.losses, targets, outputs, scales, strict=True):
             if loss is not None:
                 root = tf.cast(loss.root(y_true, y_pred), dtype)
-                weighted = root * tf.sqrt(_spread(scale, root[..., 0], loss))[..., tf.newaxis]
+                weighted = root * tf.expand_dims(tf.sqrt(_spread(scale, root.shape[:-1], loss)), -1)
                 parts.append(tf.reshape(weighted, [root.shape[0], math.prod(root.shape[1:])]))
         return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
 
 
-def _spread(scale: Any, elements: Any, loss: OutputLoss) -> Any:
+def _spread(scale: Any, shape: Any, loss: OutputLoss) -> Any:
     """The scale (samples, ...) for elements of this shape, divided by their number per sample where the loss is a mean."""
-    shape = elements.shape
     if scale.shape.rank == shape.rank + 1 and scale.shape[-1] == 1:
         scale = tf.squeeze(scale, axis=-1)
     if scale.shape.rank > shape.rank or any(a not in (1, b) for a, b in zip(scale.shape, shape, strict=False)):
@@ -118,7 +117,8 @@ def _spread(scale: Any, elements: Any, loss: OutputLoss) -> Any:
             remedy="give one weight per sample, or one per element of the loss",
         )
     missing = shape.rank - scale.shape.rank
-    scale = tf.reshape(scale, [*scale.shape, *[1] * missing])
+    if missing:
+        scale = tf.reshape(scale, [*scale.shape, *[1] * missing])
     per_sample = math.prod(shape[1:])
     return scale if loss.reduction == "sum" else scale / per_sample
 

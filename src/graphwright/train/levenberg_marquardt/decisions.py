@@ -162,7 +162,19 @@ def _chunk(problem: Problem, method: MethodName, mode: JacobianMode) -> int | No
         return min(rows, _COTANGENTS)
     if problem.random:
         rows = min(rows, _COTANGENTS)
-    return max(1, rows // problem.residuals_per_sample)
+    return _evenly(problem.samples, max(1, rows // problem.residuals_per_sample))
+
+
+def _evenly(samples: int, most: int) -> int:
+    """The largest chunk of at most `most` samples that leaves no rest, which would be traced apart and double the graph.
+
+    `most` itself where such a chunk would be less than half of it.
+
+    >>> _evenly(300, 212), _evenly(300, 77), _evenly(307, 77)
+    (150, 75, 77)
+    """
+    even = next(size for size in range(min(most, samples), 0, -1) if samples % size == 0)
+    return even if 2 * even >= most or most >= samples else most
 
 
 def _mode(problem: Problem, mode: JacobianMode, chunk: int | None) -> JacobianMode:

@@ -113,18 +113,18 @@ class ModelFunction:
         """The values of the other variables: moving statistics, random number generators."""
         return [tf.identity(tf.convert_to_tensor(variable.value)) for variable in self.state_variables]
 
-    def outputs(self, leaves: Sequence[Any], state: Sequence[Any], x: Any, stream: Any = None) -> tuple[list[Any], list[Any]]:
+    def outputs(self, leaves: Sequence[Any], state: Sequence[Any], x: Any, streams: Any = None) -> tuple[list[Any], list[Any]]:
         """All outputs in training, flat, and the other variables afterwards.
 
         Args:
             leaves: values of the trainable variables.
             state: values of the others.
             x: the inputs.
-            stream: a number that sets this evaluation's random numbers apart from those of other samples; an int tensor.
+            streams: numbers of the samples, ints (samples,); the first sets this evaluation's random numbers apart from those of others.
         """
         values = [tf.cast(leaf, variable.dtype) for leaf, variable in zip(leaves, self.variables, strict=True)]
-        if stream is not None and self.is_random:
-            state = [self._of_stream(value, stream) if i in self._seeds else value for i, value in enumerate(state)]
+        if streams is not None and self.is_random:
+            state = [self._of_stream(value, streams[0]) if i in self._seeds else value for i, value in enumerate(state)]
         outputs, after, _ = self._call(values, state, x, return_losses=False)
         return tf.nest.flatten(outputs), list(after)
 

@@ -82,14 +82,14 @@ class ModelRows(Rows):
             return super()._linearize(leaves, data)
 
     def _total(self, leaves: Sequence[Any], x: Any, targets: Any, scales: Any, streams: Any) -> Any:
-        outputs, _ = self._function.outputs(leaves, self._state, x, streams[0])
+        outputs, _ = self._function.outputs(leaves, self._state, x, streams)
         return self._losses.total(targets, outputs, scales, self.layout.dtype)
 
     def _roots_of_all(self, leaves: Sequence[Any]) -> Any:
         return self._roots(leaves, *self._batch)
 
     def _roots(self, leaves: Sequence[Any], x: Any, targets: Any, scales: Any, streams: Any) -> Any:
-        outputs, _ = self._function.outputs(leaves, self._state, x, streams[0])
+        outputs, _ = self._function.outputs(leaves, self._state, x, streams)
         return self._losses.roots(targets, outputs, scales, self.layout.dtype)
 
 
@@ -195,8 +195,8 @@ class ReplicatedRows:
         """As of `Rows`, for bodies that only add to what is zero at first."""
         return self._sum(lambda rows: rows.fold(x, body, initial))
 
-    def gradient(self, x: Any) -> Any:
-        """The gradient (n,)."""
+    def gradient(self, x: Any) -> tuple[Any, Any]:
+        """The gradient (n,), and the squared length of the residuals, a scalar."""
         return self._sum(lambda rows: rows.gradient(x))
 
     def gram_product(self, x: Any, vector: Any) -> Any:

@@ -209,9 +209,12 @@ class _Softmax:
         truth = truth * (1.0 - self._smoothing) + self._smoothing / classes
         p = tf.stop_gradient(tf.nn.softmax(logits))
         root = tf.sqrt(tf.maximum(p, _SMALLEST_PROBABILITY))
+        root_first, root_others = tf.split(root, [1, classes - 1], axis=-1)
+        mirror = root_others / (1.0 + root_first)
 
         def reflected(across: Any) -> Any:
-            return across[..., 1:] - root[..., 1:] * (_sum(root * across) + across[..., :1]) / (1.0 + root[..., :1])
+            first, others = tf.split(across, [1, classes - 1], axis=-1)
+            return others - mirror * (_sum(root * across) + first)
 
         return _linear(reflected((p - truth) / root), lambda moved: reflected(root * (moved - _sum(p * moved))), logits)
 
