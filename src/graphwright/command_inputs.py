@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -52,10 +51,7 @@ def load_target(text: str) -> Any:
         from graphwright.source.files import load_callable
 
         start_quietly()
-        with warnings.catch_warnings():
-            # An optimizer that was saved before its first step: costs do not depend on its values.
-            warnings.filterwarnings("ignore", "Skipping variable loading for optimizer", UserWarning)
-            return load_callable(path)
+        return load_callable(path)
     module_name, colon, attributes = text.rpartition(":")
     if not colon or not re.fullmatch(r"\w+(\.\w+)*", module_name) or not re.fullmatch(r"\w+(\.\w+)*", attributes):
         raise ArgumentError(

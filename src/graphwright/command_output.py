@@ -73,7 +73,7 @@ def in_options(text: str) -> str:
     """What the library says of arguments, in the words of the command line.
 
     >>> in_options("bind it: feeds={'x': (...)}, or give example inputs")
-    'bind it: --feed x=SIZES, or give example inputs'
+    'bind it: --feed x=SIZES'
     >>> in_options("argument 'max_peak'"), in_options("feeds['y']")
     ('option --max-peak', 'option --feed y')
     """
@@ -82,6 +82,8 @@ def in_options(text: str) -> str:
         .replace("feeds={name: shape}", "--feed NAME=SIZES")
         .replace("batch=...", "--batch N")
         .replace(" (on the command line: --batch N)", "")
+        .replace(", or give example inputs", "")
+        .replace(", or example inputs (inputs=...)", "")
     )
     text = _NAMED.sub(r"input '\1'", text)
     text = _FEED_OF.sub(r"option --feed \1", text).replace(_FEEDS, "option --feed")

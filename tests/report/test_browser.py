@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from graphwright.report.html import inspection_page
+from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
+from graphwright.report.comparison_page import comparison_page
+from graphwright.report.html import inspection_page, plan_page
 from graphwright.report.page import plotly_script
 from graphwright.report.sweep import SweepPoint, SweepResult
 from graphwright.report.sweep_page import sweep_page
 from tests.report.browser import CHROMIUM, needs_chromium
-from tests.report.samples import full_inspection, sample_inspection
+from tests.report.samples import full_inspection, sample_inspection, sample_plan
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright, which drives the browser, is not installed")
 pytestmark = needs_chromium
@@ -40,11 +43,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Where no chart is looked at, its library need not be read.
     (made / "lean.html").write_text(full.replace(plotly_script(), NO_CHARTS), encoding="utf-8")
     (made / "plain.html").write_text(inspection_page(sample_inspection()).replace(plotly_script(), NO_CHARTS), encoding="utf-8")
+    (made / "plan.html").write_text(plan_page(sample_plan()).replace(plotly_script(), NO_CHARTS), encoding="utf-8")
+    (made / "compare.html").write_text(comparison_page(compared()).replace(plotly_script(), NO_CHARTS), encoding="utf-8")
     points = tuple(SweepPoint(b, 100 * b * 2**20, 50 * 2**20, 60 * 2**20, fits=b < 4) for b in (1, 2, 4))
     leaner = SweepResult(tuple(SweepPoint(p.batch, p.peak_bytes // 2, p.resident_bytes, 0, fits=True) for p in points), 0, None, "halved")
     sweep = SweepResult(points, 350 * 2**20, 2, "made up", "<b>step</b>").beside(planned=leaner)
     (made / "sweep.html").write_text(sweep_page(sweep), encoding="utf-8")
     return made
+
+
+def compared() -> Comparison:
+    """Two steps with the same layers under other names; the second takes twice the memory."""
+
+    def costs(name: str, batch: int, scope: str) -> StepCosts:
+        found = sample_inspection(batch)
+        renamed = replace(
+            found.timeline,
+            live_at_peak=tuple(replace(b, layer=scope + b.layer) for b in found.timeline.live_at_peak),
+            lifetimes=tuple(replace(v, buffer=replace(v.buffer, layer=scope + v.buffer.layer)) for v in found.timeline.lifetimes),
+        )
+        layers = tuple(
+            LayerFigures(scope + r.layer, r.op_count, r.parameter_count, r.forward_flops, 0.0, 0.0, r.residual_bytes, r.peak_share_bytes)
+            for r in found.layers
+        )
+        figures = dict.fromkeys(FIGURES, 1.0) | {"peak_bytes": found.peak_bytes}
+        return StepCosts(name, {"x": (batch, 4)}, figures, layers, (), {"peak": "simulated"}, renamed)
+
+    a, b = costs("one", 4, "old/"), costs("two", 8, "")
+    return Comparison(a, b, tuple(LayerPair(*pair) for pair in zip(a.layers, b.layers, strict=True)))
 
 
 @pytest.fixture
@@ -130,6 +156,37 @@ def test_a_layer_leads_to_its_row_its_tensors_and_its_box(page: Any) -> None:
     assert page.evaluate("location.hash") == HREF
     page.get_by_text("Close", exact=True).click()
     assert detail.is_hidden()
+
+
+def test_a_layer_of_a_comparison_shows_what_it_holds_in_both_steps(page: Any, folder: Path) -> None:
+    show(page, folder, "compare")
+    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Memory", "Layers"]
+    parts = page.locator("#overview .stacked span").evaluate_all("parts => parts.map((part) => part.title)")
+    assert sum(title.startswith("residuals ") for title in parts) == 2
+    page.locator("#tab-layers").click()
+    page.locator(f'.paired a[href="{HREF}"]').first.click()
+    page.wait_for_selector("#layer-detail:not([hidden])")
+    lists = page.locator("#layer-detail .lists > div")
+    assert lists.locator("h4").all_inner_texts() == ["Its largest tensors, A: one", "Its largest tensors, B: two"]
+    assert all(f"unet/{LAYER}/Conv2D:0" in text for text in lists.all_inner_texts()), "A calls the layer otherwise"
+    page.get_by_text("What it holds at the peak").click()
+    assert chosen_tab(page) == "Memory"
+    rows = page.locator("#table-live-groups tbody tr:not([hidden])")
+    assert set(rows.evaluate_all("rows => rows.map((row) => row.dataset.key)")) == {LAYER}
+
+
+def test_a_layer_of_a_plan_leads_to_what_becomes_of_it(page: Any, folder: Path) -> None:
+    show(page, folder, "plan")
+    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Memory", "Memory and time", "Layers", "Residuals"]
+    page.locator("#tab-layers").click()
+    page.locator(f'#table-layers a[href="{HREF}"]').click()
+    page.wait_for_selector("#layer-detail:not([hidden])")
+    assert page.locator("#layer-detail h4").all_inner_texts() == ["Its largest tensors, before", "Its largest tensors, planned"]
+    page.get_by_text("What becomes of its residuals").click()
+    assert chosen_tab(page) == "Residuals"
+    assert set(page.locator("#table-decisions tbody tr:not([hidden])").evaluate_all("rows => rows.map((row) => row.dataset.key)")) == {
+        LAYER
+    }
 
 
 def test_an_address_with_a_layer_opens_it(page: Any, folder: Path) -> None:
@@ -306,15 +363,21 @@ def test_paper_shows_all_tabs_in_light(browser: Any, folder: Path) -> None:
 
 
 def test_nothing_scrolls_sideways_on_a_narrow_screen(page: Any, folder: Path) -> None:
-    show(page, folder, "full")
-    for tab in page.locator('[role="tab"]').all():
-        tab.click()
-        for width in (800, 400):
-            page.set_viewport_size({"width": width, "height": 900})
-            assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0, (
-                tab.inner_text(),
-                width,
-            )
+    for name in ("full", "compare", "plan"):
+        show(page, folder, name)
+        for tab in page.locator('[role="tab"]').all():
+            tab.click()
+            for width in (800, 400):
+                page.set_viewport_size({"width": width, "height": 900})
+                beyond = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+                assert beyond <= 0, (name, tab.inner_text(), width)
+
+
+def test_bars_of_layers_have_room_on_a_narrow_screen(page: Any, folder: Path) -> None:
+    show(page, folder, "compare", "#layers")
+    page.set_viewport_size({"width": 400, "height": 900})
+    widths = page.locator(".pair-bar .bar-track").evaluate_all("tracks => tracks.map((track) => track.clientWidth)")
+    assert min(widths) > 150
 
 
 def test_a_sweep_shows_both_lines_and_the_budget(page: Any, folder: Path) -> None:

@@ -140,9 +140,9 @@ def test_the_verdict_comes_first_and_the_sections_follow() -> None:
     places = [
         visible.index(text)
         for text in (
-            plan.verdict, "Predicted and measured", "Memory over the step", "Memory and extra time",
-            "Live at the planned peak", "Live at the original peak", "Per layer", "What becomes of the residuals",
-            "How each figure was obtained",
+            plan.verdict, "Predicted and measured", "How each figure was obtained", "Memory over the step",
+            "Live at the planned peak", "Live at the original peak", "Memory and extra time", "Per layer",
+            "What becomes of the residuals",
         )
     ]  # fmt: skip
     assert places == sorted(places)

@@ -161,11 +161,13 @@ def test_a_comparison_page_shows_both_steps():
     a, b = costs("plain", 1), costs("normalized", 2)
     pairs = (LayerPair(a.layers[0], b.layers[0]), LayerPair(None, b.layers[1]), LayerPair(a.layers[1], None))
     timeline = sample_inspection().timeline
-    for timelines in (None, (timeline, timeline)):
-        text = comparison_page(Comparison(a, b, pairs), timelines)
+    for of_a, of_b in ((None, None), (None, timeline), (timeline, timeline)):
+        text = comparison_page(Comparison(replace(a, timeline=of_a), replace(b, timeline=of_b), pairs))
         page = Page(text)
         assert len(page.ids) == len(set(page.ids))
         assert "normalized" in page.visible
         assert "1 changed, 1 added, 1 removed" in page.visible
         assert "+100.00 %" in page.visible.replace("\xa0", " ")
-        assert ("timeline-a" in page.ids) == (timelines is not None)
+        assert ("timeline-a" in page.ids, "timeline-b" in page.ids) == (of_a is not None, of_b is not None)
+        assert ("tab-memory" in page.ids) == (of_b is not None)
+        assert ("A file of costs holds no memory" in page.visible) == (of_a is None)

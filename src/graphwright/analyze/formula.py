@@ -110,13 +110,26 @@ class Formula:
         return 0
 
     def __str__(self) -> str:
-        if len(self.pieces) == 1:
-            return self._written(self.pieces[0].polynomial)
-        return ", ".join(f"{self._written(p.polynomial)} ({self.where(p)})" for p in self.pieces)
+        return ", ".join(f"{text} ({where})" if where else text for where, text in self.lines())
 
     def lines(self) -> tuple[tuple[str, str], ...]:
-        """Each piece as text: where it holds, and its polynomial."""
-        return tuple((self.where(p) if len(self.pieces) > 1 else "", self._written(p.polynomial)) for p in self.pieces)
+        """Each piece as text: where it holds, and its polynomial. Neighbors that read the same are one."""
+        shown = self.told_apart()
+        return tuple((self.where(p) if len(shown) > 1 else "", self._written(p.polynomial)) for p in shown)
+
+    def told_apart(self) -> tuple[Piece, ...]:
+        """The pieces, those joined whose polynomials differ by less than is written of them.
+
+        >>> pieces = (Piece(1, 50, line(2**20, 2**30)), Piece(51, None, line(2**20, 2**30 + 8)))
+        >>> print(Formula(pieces, unit="bytes"))
+        1 MiB + 1 GiB * batch
+        """
+        shown: list[Piece] = []
+        for piece in self.pieces:
+            if shown and self._written(shown[-1].polynomial) == self._written(piece.polynomial):
+                piece = Piece(shown.pop().first, piece.last, piece.polynomial)
+            shown.append(piece)
+        return tuple(shown)
 
     def where(self, piece: Piece) -> str:
         """The range of a piece in words: "batch <= 6"."""

@@ -12,7 +12,8 @@ from graphwright.report.comparison import FIGURES, LayerFigures, StepCosts
 
 FORMAT = "graphwright costs"
 VERSION = 1
-_WRITE_ANEW = "write it anew: graphwright check TARGET --write-baseline FILE"
+_WRITE = "write it: graphwright check TARGET --write-baseline FILE"
+_WRITE_ANEW = _WRITE.replace("write it", "write it anew")
 _FLOATS = frozenset({"forward_flops", "backward_flops", "optimizer_flops"})
 
 
@@ -54,6 +55,8 @@ def read_costs(path: str | Path) -> StepCosts:
     True
     """
     path = Path(path)
+    if not path.exists():
+        raise FileFormatError("there is no such file", where=str(path), remedy=_WRITE.replace("FILE", path.name))
     data = read_json(path)
     read = FieldReader(path)
     if data.get("format") != FORMAT:

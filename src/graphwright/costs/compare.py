@@ -132,7 +132,7 @@ def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, task
     run = (layer_of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
     order = dict.fromkeys([*run, *(layer_of(node.name) for node in graph.nodes), *rows])
     layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])
-    return StepCosts(name, feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), _HOW)
+    return StepCosts(name, feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), _HOW, timeline)
 
 
 def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:

@@ -22,6 +22,7 @@ _FIGURES: Mapping[str, Callable[[FlopCount], float]] = {
     "total": lambda r: r.total,
     "bytes_moved": lambda r: r.bytes_moved,
 }
+_SAID = {"total": "FLOPs", "bytes_moved": "bytes moved"}
 _NONE = FlopRow("", 0, 0.0, 0.0, 0.0, 0.0)
 
 
@@ -43,9 +44,11 @@ def _joined(target: Countable, one: FlopCount, results: Mapping[int, FlopCount])
     largest = max(results)
     last = results[largest]
     formulas = {name: _fitted(name, {1: one, **results}, figure) for name, figure in _FIGURES.items()}
+    formulas["bytes_moved"] = replace(formulas["bytes_moved"], unit="bytes")
     how = f"polynomials through the figures at batch sizes {', '.join(str(s) for s in results if s != largest)}, checked at {largest}"
-    if any(len(formula.pieces) > 1 for formula in formulas.values()):
-        how += f"; those of rows hold from 2 on: at 1 there are {one.total:,.0f} FLOPs and {one.bytes_moved:,.0f} bytes moved"
+    special = [f"{one_of(one):,.0f} {_SAID[name]}" for name, one_of in _FIGURES.items() if name in _SAID and len(formulas[name].pieces) > 1]
+    if special:
+        how += f"; rows and bytes moved hold from 2 on: at 1 there are {' and '.join(special)}"
     branches = {"branches": f"{last.how['branches']}; their figures are those at batch size {largest}"} if last.branches else {}
     return replace(
         last,

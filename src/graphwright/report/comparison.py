@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
@@ -83,12 +83,12 @@ class LayerFigures:
 
     def to_json(self) -> dict[str, object]:
         """All fields by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {own.name: getattr(self, own.name) for own in fields(self)}
 
     def costs_as_much_as(self, other: LayerFigures) -> bool:
         """Whether all but the name and the share of the peak are equal: what is live at the peak hangs on all other layers."""
         own = {"layer", "peak_share_bytes"}
-        return all(getattr(self, field.name) == getattr(other, field.name) for field in fields(self) if field.name not in own)
+        return all(getattr(self, figure.name) == getattr(other, figure.name) for figure in fields(self) if figure.name not in own)
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,7 @@ class StepCosts:
         layers: by name scope, in the order in which they run.
         unknown_flop_ops: op types that are in no figure of FLOPs.
         how: by figure, how it was obtained.
+        timeline: memory over the step, for pages; files do not hold it.
     """
 
     name: str
@@ -110,6 +111,7 @@ class StepCosts:
     layers: tuple[LayerFigures, ...]
     unknown_flop_ops: tuple[str, ...]
     how: Mapping[str, str]
+    timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""
@@ -224,16 +226,11 @@ class Comparison:
 
         return render_comparison(self)
 
-    def write_html(self, path: str | Path, timelines: tuple[Timeline, Timeline] | None = None) -> Path:
-        """Write the comparison as one offline HTML file; returns the path.
-
-        Args:
-            path: the file; its folder must exist.
-            timelines: memory over both steps, of two inspections, to be drawn side by side.
-        """
+    def write_html(self, path: str | Path) -> Path:
+        """Write the comparison as one offline HTML file, whose folder must exist; returns the path."""
         from graphwright.report.comparison_page import write_comparison
 
-        return write_comparison(self, Path(path), timelines)
+        return write_comparison(self, Path(path))
 
 
 LAYER_FIGURES = ("nodes", "parameters", "total_flops", "residual_bytes", "peak_share_bytes")

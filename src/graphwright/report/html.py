@@ -151,11 +151,13 @@ def plan_page(plan: MemoryPlan) -> str:
             "budgetBytes": plan.budget_bytes,
             "lowerBoundBytes": plan.lower_bound_bytes,
         }
+    tabs = [("overview", "Overview"), ("memory", "Memory"), *([("price", "Memory and time")] if curve else [])]
     return render_page(
         "plan.html",
+        scripts=("layers.js",),
         name=plan.name,
         feeds=plan.feeds,
-        tabs=[],
+        tabs=[*tabs, ("layers", "Layers"), ("residuals", "Residuals")],
         result=plan,
         verdict=plan_verdict(plan),
         tone=plan_tone(plan),
@@ -166,11 +168,11 @@ def plan_page(plan: MemoryPlan) -> str:
         markers=_markers([("budget", plan.budget_bytes), ("lower bound", plan.lower_bound_bytes)], _longest(peaks)),
         charts=[chart_words(*chart) for chart in charts],
         live=[
-            live_table("table-live-after", "Live at the planned peak", after, linked=False),
-            live_table("table-live-before", "Live at the original peak", before, linked=False),
+            live_table("table-live-after", "Live at the planned peak", after, linked=True),
+            live_table("table-live-before", "Live at the original peak", before, linked=True),
         ][: len(charts)],
-        layers=layer_table(layers_by_share(plan.layers), linked=False),
-        decisions=decision_table(plan.decisions),
+        layers=layer_table(layers_by_share(plan.layers), linked=True),
+        decisions=decision_table(plan.decisions, linked=True),
         totals=_decision_totals(plan),
         curve=plan.curve,
         data={
@@ -178,7 +180,7 @@ def plan_page(plan: MemoryPlan) -> str:
             "noLayer": NO_LAYER,
             "topBytes": chart_top_bytes(plan),
             "budgetBytes": plan.budget_bytes,
-            "timelines": [timeline_data(identity, timeline) for identity, _, timeline in charts],
+            "timelines": [{**timeline_data(identity, timeline), "title": title.lower()} for identity, title, timeline in charts],
             "curve": curve,
         },
     )

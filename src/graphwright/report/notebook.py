@@ -75,7 +75,7 @@ def plan_html(plan: MemoryPlan) -> str:
         facts=plan_facts(plan),
         charts=[("", after)] if plan.status == "unchanged" else [("Before", before), ("Planned", after)],
         with_roles=True,
-        tables=[decision_table(plan.decisions), layer_table(layers_by_share(plan.layers), linked=False)],
+        tables=[decision_table(plan.decisions, linked=False), layer_table(layers_by_share(plan.layers), linked=False)],
         hint=_PAGE_HINT,
     )
 

@@ -100,7 +100,7 @@ def layer_table(layers: Sequence[LayerCost], *, linked: bool) -> Table:
     if measured:
         figures.append((Column("measured", bar=True, note="time in the profile"), lambda r: time_cell(r.measured_time_s)))
     figures.append((Column("ops", optional=extra, note="operations"), lambda r: count_cell(r.op_count)))
-    rows = [(_layer_cell(r.layer, linked=linked), *(cell(r) for _, cell in figures)) for r in layers[:ROW_LIMIT]]
+    rows = [(layer_cell(r.layer, linked=linked), *(cell(r) for _, cell in figures)) for r in layers[:ROW_LIMIT]]
     columns = (Column("layer", "name"), *(column for column, _ in figures))
     caption = f"{format_count(len(layers))} layers. Residuals are forward values kept for the backward pass"
     return Table("table-layers", "Per layer", caption, columns, tuple(rows), tuple(r.layer for r in layers[:ROW_LIMIT]), len(layers))
@@ -156,7 +156,7 @@ def live_table(identity: str, title: str, timeline: Timeline, *, linked: bool) -
         (
             Cell(b.name),
             Cell(b.op_type),
-            _layer_cell(b.layer, linked=linked),
+            layer_cell(b.layer, linked=linked),
             Cell(b.role),
             bytes_cell(b.nbytes),
             Cell(format_percent(b.nbytes / timeline.peak_bytes) if timeline.peak_bytes else "", b.nbytes),
@@ -176,7 +176,7 @@ def live_group_table(groups: Sequence[LiveGroup], peak_bytes: int, *, linked: bo
     columns = (Column("layer", "name"), Column("role", "role"), Column("buffers"), Column("bytes", bar=True), Column("of the peak"))
     rows = [
         (
-            _layer_cell(g.layer, linked=linked),
+            layer_cell(g.layer, linked=linked),
             Cell(g.role),
             count_cell(g.count),
             bytes_cell(g.nbytes),
@@ -196,7 +196,7 @@ def live_group_table(groups: Sequence[LiveGroup], peak_bytes: int, *, linked: bo
     )
 
 
-def decision_table(decisions: Sequence[BufferDecision]) -> Table:
+def decision_table(decisions: Sequence[BufferDecision], *, linked: bool) -> Table:
     """What a plan does with each residual."""
     columns = (
         Column("value", "name"),
@@ -210,7 +210,7 @@ def decision_table(decisions: Sequence[BufferDecision]) -> Table:
         (
             Cell(d.name),
             Cell(d.op_type),
-            _layer_cell(d.layer, linked=False),
+            layer_cell(d.layer, linked=linked),
             Cell(d.decision),
             bytes_cell(d.nbytes),
             Cell(format_flops(d.recompute_flops) if d.decision == "recompute" else "", d.recompute_flops),
@@ -223,7 +223,7 @@ def decision_table(decisions: Sequence[BufferDecision]) -> Table:
         "Forward values that the backward pass reads",
         columns,
         tuple(rows),
-        (),
+        tuple(d.layer for d in decisions[:ROW_LIMIT]),
         len(decisions),
     )
 
@@ -259,7 +259,8 @@ def _cell(form: Callable[[float], str], figure: float) -> Cell:
     return Cell(form(figure), figure) if math.isfinite(figure) else Cell("", -1)
 
 
-def _layer_cell(layer: str, *, linked: bool) -> Cell:
+def layer_cell(layer: str, *, linked: bool) -> Cell:
+    """A layer, which leads to where it is shown."""
     return Cell(layer or NO_LAYER, href=layer_href(layer) if linked else "")
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from graphwright.report.page_tables import Cell, Column, Table, bytes_cell
 from graphwright.report.units import format_bytes
 
+_SAID = 6  # of the points of a chart in words
+
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
@@ -97,7 +99,7 @@ class SweepResult:
     @property
     def summary(self) -> str:
         """The chart in words."""
-        rows = [f"{name}: " + ", ".join(f"{format_bytes(y)} at {x:g}" for x, y in points) + "." for name, points in self.series.items()]
+        rows = [f"{name}: {_listed(points)}." for name, points in self.series.items()]
         return " ".join(["Peak against batch size.", *rows])
 
     def table(self) -> Table:
@@ -144,3 +146,10 @@ class SweepResult:
         from graphwright.report.notebook import sweep_html
 
         return sweep_html(self)
+
+
+def _listed(points: Sequence[tuple[float, float]]) -> str:
+    """Peaks in words; of many, those at the ends and in between."""
+    step = -(-(len(points) - 1) // (_SAID - 1)) if len(points) > _SAID else 1
+    said = list(dict.fromkeys([*points[::step], *points[-1:]]))
+    return ", ".join(f"{format_bytes(y)} at {x:g}" for x, y in said)

@@ -24,7 +24,7 @@ def render_formulas(formulas: BatchFormulas) -> str:
 def print_formulas(formulas: BatchFormulas, console: Console | None = None) -> None:
     """Print formulas on `console` (standard output by default), in color where it has colors."""
     page = Page(console)
-    peak = formulas.peak_bytes.pieces[-1]
+    peak = formulas.peak_bytes.told_apart()[-1]
     text = Formula((peak,), formulas.peak_bytes.variable, "bytes")
     where = f" for {formulas.peak_bytes.where(peak)}" if peak.first > 1 else ""
     page.headline(f"{printable(formulas.name)}: {text} at its peak{where}.")
@@ -61,7 +61,8 @@ def print_max_batch(answer: MaxBatch, console: Console | None = None) -> None:
     rows = _max_batch_rows(answer)
     if rows:
         columns = ("batch", "predicted peak", "measured peak", "budget", "fits")
-        page.table("Around the budget", columns, rows)
+        kept = [k for k, column in enumerate(columns) if column != "measured peak" or answer.measured]
+        page.table("Around the budget", [columns[k] for k in kept], [[row[k] for k in kept] for row in rows])
     page.section("Predicted peak", pieces_table(answer.formula, page.body_width))
     page.origins(answer.how.items())
 

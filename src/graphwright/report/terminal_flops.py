@@ -54,6 +54,8 @@ def _facts(count: FlopCount) -> list[Fact]:
         Fact("optimizer", _flops(count.optimizer, count.formulas, "optimizer"), "from finished gradients to updated variables"),
         Fact("total", _flops(count.total, count.formulas, "total"), "a multiply-add counts as two"),
     ]
+    if "bytes_moved" in count.formulas:
+        facts.append(Fact("bytes moved", str(count.formulas["bytes_moved"].lines()[-1][1]), "inputs read once, outputs written once"))
     if math.isfinite(count.bytes_moved):
         intensity = "" if math.isnan(count.arithmetic_intensity) else f"{count.arithmetic_intensity:.3g} FLOP per byte"
         facts.append(Fact("bytes moved", format_bytes(count.bytes_moved), intensity))

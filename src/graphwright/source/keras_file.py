@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,10 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
     if path.suffix == ".keras":
         check_keras_archive(path)
     try:
-        return import_keras().saving.load_model(path, compile=compiled)
+        with warnings.catch_warnings():
+            # An optimizer that was saved before its first step has no values yet.
+            warnings.filterwarnings("ignore", "Skipping variable loading for optimizer", UserWarning)
+            return import_keras().saving.load_model(path, compile=compiled)
     except Exception as error:  # Keras raises anything for a damaged file
         raise FileFormatError(
             f"Keras cannot read it: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}",

@@ -22,10 +22,11 @@
     part.append(items);
     return part;
   }
-  function tensorsOf(layer) {
-    const [timeline] = report.timelines;
+  // A page of two steps shows a layer under one name.
+  const shownAs = (timeline, layer) => report.rows?.[timeline.id]?.[layer] ?? layer;
+  function tensorsOf(timeline, layer) {
     const source = timeline.lifetimes.length ? timeline.lifetimes : timeline.liveAtPeak;
-    return source.filter((buffer) => buffer[2] === layer).map(([name, opType, , role, nbytes, first, last]) =>
+    return source.filter((buffer) => shownAs(timeline, buffer[2]) === layer).map(([name, opType, , role, nbytes, first, last]) =>
       [name, `${opType}, ${report.roles[role]}${first === undefined ? "" : `, steps ${first + 1} to ${last + 1}`}`, formatBytes(nbytes)]);
   }
   function operationsOf(layer) {
@@ -54,21 +55,26 @@
       });
       row.scrollIntoView({ block: "nearest" });
     }
-    const tensors = tensorsOf(layer), operations = operationsOf(layer);
+    const operations = operationsOf(layer);
     const lists = element("div", "lists"), links = element("p", "links");
-    lists.append(list("Its largest tensors", tensors, tensors.length));
+    for (const timeline of report.timelines) {
+      const tensors = tensorsOf(timeline, layer), title = timeline.title ? `Its largest tensors, ${timeline.title}` : "Its largest tensors";
+      lists.append(list(title, tensors, tensors.length));
+    }
     if (report.graph) lists.append(list(`Its operations, by ${report.timeWords}`, operations, operations.length));
     const link = (href, text) => { const made = element("a", "", text); made.href = href; links.append(made); };
     if (report.graph) link(`#graph/${encodeURIComponent(layer)}`, "Show it in the graph");
-    link(`#memory/${encodeURIComponent(layer)}`, "What it holds at the peak");
+    if (document.getElementById("memory")) link(`#memory/${encodeURIComponent(layer)}`, "What it holds at the peak");
+    if (document.getElementById("residuals")) link(`#residuals/${encodeURIComponent(layer)}`, "What becomes of its residuals");
     link("#layers", "Close");
     panel.replaceChildren(element("h3", "", layer || report.noLayer), facts, lists, links);
     panel.scrollIntoView({ block: "nearest" });
   }
   graphwright.routes.layers = show;
-  graphwright.routes.memory = (layer) => {
-    graphwright.showOnly("table-live", layer);
-    graphwright.showOnly("table-live-groups", layer);
-    if (layer !== null) document.getElementById("table-live-groups")?.closest(".scroll").scrollIntoView({ block: "center" });
+  const showRowsOf = (tab) => (layer) => {
+    const tables = [...document.querySelectorAll(`#${tab} table.sortable`)].filter((of) => of.querySelector("tbody tr[data-key]"));
+    for (const of of tables) graphwright.showOnly(of.id, layer);
+    if (layer !== null) tables[0]?.closest(".scroll").scrollIntoView({ block: "center" });
   };
+  for (const tab of ["memory", "residuals"]) graphwright.routes[tab] = showRowsOf(tab);
 })();

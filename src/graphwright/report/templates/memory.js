@@ -123,7 +123,7 @@
           const row = element("li");
           const what = element("span", "live-name");
           what.append(name, element("span", "soft", ` ${opType}${layer ? ", " : ""}`));
-          if (layer) what.append(hasLayers ? layerLink(layer) : element("span", "soft", layer));
+          if (layer) what.append(hasLayers ? layerLink(report.rows?.[timeline.id]?.[layer] ?? layer) : element("span", "soft", layer));
           row.append(element("i", `swatch ${report.roles[role].replace(" ", "-")}`), what, element("span", "", formatBytes(nbytes)));
           list.append(row);
         }
