@@ -98,9 +98,11 @@ def _stacked(timelines: Mapping[str, Timeline]) -> list[StackedBar]:
     longest = max((timeline.peak_bytes for timeline in timelines.values()), default=0) or 1
     bars: list[StackedBar] = []
     for letter, timeline in timelines.items():
-        sizes = [(role, _at_peak(timeline, role)) for role in ROLES]
-        parts = tuple((role, nbytes / longest, f"{role} {format_bytes(nbytes)}") for role, nbytes in sizes if nbytes)
-        bars.append(StackedBar(letter, format_bytes(timeline.peak_bytes), parts))
+        sizes: list[tuple[Role, int]] = [(role, _at_peak(timeline, role)) for role in ROLES]
+        parts: list[tuple[Role, float, str]] = [
+            (role, nbytes / longest, f"{role} {format_bytes(nbytes)}") for role, nbytes in sizes if nbytes
+        ]
+        bars.append(StackedBar(letter, format_bytes(timeline.peak_bytes), tuple(parts)))
     return bars
 
 
