@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import graphwright as gw
 from bench.nist import MODELS, read_problem
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.train.damped_least_squares.solve import LeastSquares, choose_method, least_squares
 
 LINE = LeastSquares(lambda p, a, b: tf.linalg.matvec(a, p) - b)
@@ -194,7 +194,13 @@ def test_the_public_name():
         ({"geodesic": True, "bounds": (0.0, 9.0)}, "bounds"),
         ({"bounds": (1.0, 1.0)}, "1.0 and 1.0"),
         ({"bounds": (2.0, 3.0)}, "outside its bounds"),
-        ({"bounds": ((0.0, 0.0, 0.0), 1.0)}, "3 tensors"),
+        ({"bounds": ((0.0, 0.0, 0.0), 1.0)}, r"params of shape \(2,\)"),
+        ({"bounds": (np.zeros(3), 1.0)}, r"params of shape \(2,\)"),
+        ({"bounds": ("low", 1.0)}, "'low'"),
+        ({"bounds": 5.0}, "a pair"),
+        ({"bounds": (0.0, 1.0, 2.0)}, "a pair"),
+        ({"loss": "huber", "loss_scale": np.inf}, "loss_scale=inf"),
+        ({"max_iterations": 2.5}, "whole number"),
         ({"loss": "median"}, "median"),
     ],
     ids=str,
@@ -202,6 +208,53 @@ def test_the_public_name():
 def test_arguments_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ArgumentError, match=message):
         least_squares(lambda p: p - 1.0, np.array([1.0, 1.5]), **options)
+
+
+@pytest.mark.parametrize("lower", [{"a": 0.0}, {"a": 0.0, "c": 0.0}, [0.0, 0.0]], ids=str)
+def test_bounds_of_another_structure_than_the_parameters_are_refused(lower):
+    with pytest.raises(ArgumentError, match="another structure"):
+        least_squares(lambda p: tf.stack([p["a"] - 1.0, p["b"] - 2.0]), {"a": 0.5, "b": 0.5}, bounds=(lower, 5.0))
+
+
+@pytest.mark.parametrize(
+    ("residuals", "message"),
+    [
+        (lambda p: None, "nothing is returned"),
+        (lambda p: [], "nothing is returned"),
+        (lambda p: (p, tf.cast(p, tf.float32)), "residuals of type float32"),
+    ],
+)
+def test_residuals_that_are_none_are_refused(residuals, message):
+    with pytest.raises(ArgumentError, match=message):
+        least_squares(residuals, np.ones(2))
+
+
+def test_data_of_another_type_than_the_parameters_and_lists_of_numbers_are_refused():
+    line = lambda p, x: p[0] * x + p[1]  # noqa: E731
+    with pytest.raises(ArgumentError, match="data of type float32 and parameters of type float64"):
+        least_squares(line, np.ones(2), data=(np.ones(3, np.float32),))
+    with pytest.raises(ArgumentError, match="without a dimension of samples"):
+        least_squares(line, np.ones(2), data=([1.0, 2.0, 3.0],))
+
+
+@pytest.mark.parametrize(
+    ("jacobian", "message"),
+    [
+        (lambda p, x: tf.stack([x, tf.ones_like(x)]), r"a Jacobian of shape \(2, 3\)"),
+        (lambda p, x: tf.ones([3, 2], tf.float32), "a Jacobian of type float32"),
+    ],
+    ids=["transposed", "another type"],
+)
+def test_a_jacobian_of_another_shape_or_type_is_refused(jacobian, message):
+    with pytest.raises(ArgumentError, match=message):
+        least_squares(lambda p, x: p[0] * x + p[1], np.ones(2), data=(np.arange(3.0),), jacobian=jacobian)
+
+
+def test_a_fit_inside_a_graph_and_what_is_no_function_are_refused():
+    with pytest.raises(UnsupportedError, match="while a graph is built"):
+        tf.function(lambda: least_squares(lambda p: p - 1.0, np.ones(2)).params, autograph=False)()
+    with pytest.raises(ArgumentError, match="residuals=3"):
+        least_squares(3, np.ones(2))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 
 from graphwright.errors import ArgumentError
-from graphwright.train.damped_least_squares.parameters import ParameterLayout
+from graphwright.train.damped_least_squares.parameters import ParameterLayout, labels_of
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -32,7 +32,7 @@ def check_positive(name: str, value: float) -> None:
 
 def check_count(name: str, value: float) -> None:
     """Raise where the value is not a whole number of at least 1."""
-    if value < 1 or value != int(value):
+    if not math.isfinite(value) or value < 1 or value != int(value):
         raise ArgumentError(f"{name}={value}", where=f"argument {name!r}", remedy="give a whole number of at least 1")
 
 
@@ -56,25 +56,29 @@ def as_data(value: Any, dtype: Any) -> Any:
 
 
 def bound_vectors(bounds: Bounds | None, layout: ParameterLayout) -> tuple[Any, Any] | None:
-    """Lower and upper bounds as vectors, None where there are none."""
+    """Lower and upper bounds as vectors (n,), None where there are none.
+
+    Raises:
+        ArgumentError: no pair, another structure or shape than the parameters', or lower ones that are not below upper ones.
+    """
     if bounds is None:
         return None
+    given: Any = bounds
+    if not isinstance(given, tuple | list) or len(bounds) != 2:
+        raise ArgumentError(f"bounds={bounds!r}", where="argument 'bounds'", remedy="give a pair: lower and upper ones")
     sides: list[Any] = []
     for name, side, missing in (("lower", bounds[0], -np.inf), ("upper", bounds[1], np.inf)):
-        leaves = tf.nest.flatten(missing if side is None else side)
-        if len(leaves) == 1 and len(layout.shapes) > 1 and np.ndim(leaves[0]) == 0:
-            leaves = leaves * len(layout.shapes)
-        if len(leaves) == layout.size and len(layout.shapes) == 1:
-            leaves = [np.asarray(leaves)]  # a list of numbers for one vector
-        if len(leaves) != len(layout.shapes):
-            raise ArgumentError(
-                f"{name} bounds for {len(leaves)} tensors, parameters of {len(layout.shapes)}",
-                where="argument 'bounds'",
-                remedy="give a number, or a structure like the parameters",
-            )
-        parts = [
-            np.broadcast_to(np.asarray(leaf, layout.dtype.as_numpy_dtype), shape) for leaf, shape in zip(leaves, layout.shapes, strict=True)
-        ]
+        leaves = _like_parameters(missing if side is None else side, name, layout)
+        parts: list[Any] = []
+        for leaf, shape, label in zip(leaves, layout.shapes, layout.labels, strict=True):
+            try:
+                parts.append(np.broadcast_to(np.asarray(leaf, layout.dtype.as_numpy_dtype), shape))
+            except (TypeError, ValueError) as error:
+                raise ArgumentError(
+                    f"{name} bounds {leaf!r} for {label} of shape {shape}",
+                    where="argument 'bounds'",
+                    remedy="give numbers, or arrays shaped like the parameters",
+                ) from error
         sides.append(np.concatenate([np.reshape(part, -1) for part in parts]))
     lower, upper = sides
     wrong = np.flatnonzero(~(lower < upper))
@@ -86,6 +90,21 @@ def bound_vectors(bounds: Bounds | None, layout: ParameterLayout) -> tuple[Any, 
     if np.isinf(lower).all() and np.isinf(upper).all():
         return None
     return tf.constant(lower), tf.constant(upper)
+
+
+def _like_parameters(side: Any, name: str, layout: ParameterLayout) -> list[Any]:
+    """One entry per tensor of the parameters."""
+    if not tf.nest.is_nested(side) and np.ndim(side) == 0:
+        return [side] * len(layout.shapes)
+    if not tf.nest.is_nested(layout.structure):
+        return [np.asarray(side)] if isinstance(side, list | tuple) else [side]  # a list of numbers for one vector
+    if tuple(labels_of(side, "params")) != layout.labels:
+        raise ArgumentError(
+            f"{name} bounds of another structure than the parameters",
+            where="argument 'bounds'",
+            remedy=f"give a number, or one entry for each of {', '.join(layout.labels)}",
+        )
+    return tf.nest.flatten(side)
 
 
 def check_start(start: Any, bounds: tuple[Any, Any] | None, layout: ParameterLayout) -> None:

@@ -253,7 +253,7 @@ def flat_parameters(state: State, options: LoopOptions) -> Any:
 def _offset(state: State, step: Any, free: Any) -> Any:
     """The share of the residuals' length that a step's directions account for; infinite where it is not known."""
     decrement = -tf.tensordot(state.at.gradient * free, step, 1)
-    return _relative(tf.sqrt(tf.maximum(decrement, 0.0 * decrement)), state.at.residual_norm)
+    return _relative(tf.abs(tf.sqrt(tf.maximum(decrement, 0.0 * decrement))), state.at.residual_norm)
 
 
 def _relative(length: Any, size: Any) -> Any:

@@ -105,14 +105,14 @@ def flatten_parameters(params: Any) -> tuple[ParameterLayout, Any]:
         structure=tf.nest.pack_sequence_as(params, [0] * len(leaves)),
         shapes=tuple(tuple(tensor.shape) for tensor in tensors),
         dtype=dtype,
-        labels=tuple(_labels(params, "params")),
+        labels=tuple(labels_of(params, "params")),
     )
     if layout.size == 0:
         raise ArgumentError("the parameters have no elements", where=_WHERE)
     return layout, layout.join(tensors)
 
 
-def _labels(structure: Any, prefix: str) -> list[str]:
+def labels_of(structure: Any, prefix: str) -> list[str]:
     """One text per leaf, in the order of `tf.nest.flatten`: mappings by sorted key."""
     children: list[tuple[str, Any]]
     if isinstance(structure, Mapping):
@@ -125,4 +125,4 @@ def _labels(structure: Any, prefix: str) -> list[str]:
         children = [(prefix + place, item) for place, item in zip(places, items, strict=True)]
     else:
         return [prefix]
-    return [label for place, item in children for label in _labels(item, place)]
+    return [label for place, item in children for label in labels_of(item, place)]

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from graphwright.errors import ArgumentError
+from graphwright.train.damped_least_squares.arguments import check_positive
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -69,8 +70,7 @@ class RobustLoss:
             raise ArgumentError(
                 f"the loss {loss!r}", where="argument 'loss'", remedy=f"one of {', '.join(get_args(LossName))}, or a function"
             )
-        if not scale > 0.0:
-            raise ArgumentError(f"a loss scale of {scale}", where="argument 'loss_scale'", remedy="give a positive number")
+        check_positive("loss_scale", scale)
         self.name = loss if isinstance(loss, str) else getattr(loss, "__name__", "own loss")
         self._rho = loss if callable(loss) else _LOSSES.get(loss)
         self._scale = float(scale)

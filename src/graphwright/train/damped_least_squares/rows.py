@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError
+from graphwright.train.damped_least_squares.arguments import as_data
 from graphwright.train.damped_least_squares.jacobians import (
     JacobianMode,
     Linear,
@@ -236,8 +237,20 @@ class Rows:
     def _evaluate(self, leaves: list[Any], data: Sequence[Any]) -> Any:
         """The residuals of these samples as one vector."""
         parts = tf.nest.flatten(self._residuals(self.layout.pack(leaves), *data))
+        if not parts or any(part is None for part in parts):
+            raise ArgumentError("nothing is returned", where="argument 'residuals'", remedy="return a tensor, or a structure of tensors")
         vectors = [tf.reshape(part, [-1]) for part in parts]
+        for vector in vectors:
+            self._check_type(vector.dtype, "residuals", "argument 'residuals'")
         return vectors[0] if len(vectors) == 1 else tf.concat(vectors, axis=0)
+
+    def _check_type(self, dtype: Any, what: str, where: str) -> None:
+        if dtype != self.layout.dtype:
+            raise ArgumentError(
+                f"{what} of type {dtype.name} of parameters of type {self.layout.dtype.name}",
+                where=where,
+                remedy="make parameters, data and residuals of one type",
+            )
 
     def _linearize(self, leaves: list[Any], data: Sequence[Any]) -> tuple[Any, Any]:
         """Residuals (c,) and Jacobian (c, n) of these samples."""
@@ -250,16 +263,19 @@ class Rows:
 
     def _given_jacobian(self, leaves: list[Any], data: Sequence[Any]) -> Any:
         assert self._jacobian is not None
-        parts = [tf.convert_to_tensor(part, self.layout.dtype) for part in tf.nest.flatten(self._jacobian(self.layout.pack(leaves), *data))]
+        parts = [as_data(part, self.layout.dtype) for part in tf.nest.flatten(self._jacobian(self.layout.pack(leaves), *data))]
+        for part in parts:
+            self._check_type(part.dtype, "a Jacobian", "argument 'jacobian'")
         rows = self._count_of(data)
         if len(parts) == 1 and tuple(parts[0].shape) == (rows, self.layout.size):
             return parts[0]
-        wanted = [rows * size for size in self.layout.sizes]
-        if [math.prod(part.shape) for part in parts] != wanted:
+        shapes = self.layout.shapes
+        if len(parts) != len(shapes) or not all(_is_jacobian(part.shape, rows, shape) for part, shape in zip(parts, shapes, strict=True)):
             raise ArgumentError(
                 f"a Jacobian of shape {', '.join(str(tuple(part.shape)) for part in parts)}",
                 where="argument 'jacobian'",
-                remedy=f"return a matrix of shape {(rows, self.layout.size)}, or a structure like the parameters",
+                remedy=f"return a matrix of shape {(rows, self.layout.size)}, or a structure like the parameters, "
+                "of tensors with the shape of the residuals followed by that of the parameter",
             )
         return tf.concat([tf.reshape(part, [rows, -1]) for part in parts], axis=1)
 
@@ -268,13 +284,18 @@ class Rows:
         specs = [tf.TensorSpec(shape, self.layout.dtype) for shape in self.layout.shapes]
         shape_only = tf.function(self._evaluate, autograph=False)
         data_specs = tf.nest.map_structure(spec_of, tuple(data))
-        output = shape_only.get_concrete_function(specs, data_specs).outputs[0]
-        if output.dtype != self.layout.dtype:
-            raise ArgumentError(
-                f"residuals of type {output.dtype.name} of parameters of type {self.layout.dtype.name}",
-                where="argument 'residuals'",
-                remedy="make parameters, data and residuals of one type",
-            )
+        try:
+            output = shape_only.get_concrete_function(specs, data_specs).outputs[0]
+        except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+            for spec in tf.nest.flatten(data_specs):
+                if spec.dtype.is_floating and spec.dtype != self.layout.dtype:
+                    raise ArgumentError(
+                        f"the residuals of data of type {spec.dtype.name} and parameters of type {self.layout.dtype.name} cannot be traced",
+                        where="argument 'data'",
+                        cause=str(error).splitlines()[0],
+                        remedy="make parameters, data and residuals of one type",
+                    ) from error
+            raise
         if output.shape[0] is None:
             raise ArgumentError(
                 "the number of residuals is not known before they are computed",
@@ -307,9 +328,22 @@ def spec_of(tensor: Any) -> Any:
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
+def _is_jacobian(found: Any, rows: int, parameter: tuple[int, ...]) -> bool:
+    """Whether a tensor of this shape holds the derivatives of so many residuals with respect to a parameter of that shape."""
+    behind = len(found) - len(parameter)
+    return behind >= 0 and tuple(found[behind:]) == parameter and math.prod(found[:behind]) == rows
+
+
 def _samples(data: Sequence[Any]) -> int | None:
     """The size of the data's first dimension."""
-    sizes = {int(tensor.shape[0] or 0) if tensor.shape.rank else 0 for tensor in tf.nest.flatten(data)}
+    if any(tensor.shape.rank == 0 for tensor in tf.nest.flatten(data)):
+        raise ArgumentError(
+            "data without a dimension of samples",
+            where="argument 'data'",
+            cause="a single number, or a list of numbers, each of which counts as data",
+            remedy="give arrays whose first dimension counts samples (np.asarray of a list)",
+        )
+    sizes = {int(tensor.shape[0] or 0) for tensor in tf.nest.flatten(data)}
     if not sizes:
         return None
     if len(sizes) > 1 or 0 in sizes:

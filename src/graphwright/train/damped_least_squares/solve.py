@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.train.damped_least_squares.arguments import (
     Bounds,
     as_data,
@@ -102,6 +102,7 @@ def least_squares(
 
     Raises:
         ArgumentError: arguments that contradict each other, or residuals that are not finite at the start.
+        UnsupportedError: called while a `tf.function` is traced.
 
     Sources: K. Levenberg (1944), D. W. Marquardt (1963); damping by H. B. Nielsen (1999); the parts name their own.
 
@@ -195,6 +196,8 @@ class LeastSquares:
     _compiled: dict[Any, _Compiled] = field(default_factory=dict[Any, "_Compiled"], init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not callable(self.residuals):
+            raise ArgumentError(f"residuals={self.residuals!r}", where="argument 'residuals'", remedy="give a function of the parameters")
         check_choice("method", self.method, Method)
         check_choice("jacobian_mode", self.jacobian_mode, JacobianMode)
         check_positive("first_damping", self.first_damping)
@@ -238,6 +241,13 @@ class LeastSquares:
 
     def _prepare(self, params: Any, data: tuple[Any, ...]) -> tuple[ParameterLayout, _Compiled, tuple[Any, tuple[Any, ...]]]:
         """The fit traced for these shapes, and its arguments: the start as a vector, and the data."""
+        if not tf.executing_eagerly():
+            raise UnsupportedError(
+                "a fit is called while a graph is built",
+                where="least_squares",
+                cause="its start is checked, and its result is numbers",
+                remedy="call it outside of tf.function; in a graph of your own, call the function that LeastSquares(...).trace gives",
+            )
         layout, start = flatten_parameters(params)
         tensors = tf.nest.map_structure(partial(as_data, dtype=layout.dtype), data)
         bounds = bound_vectors(self.bounds, layout)

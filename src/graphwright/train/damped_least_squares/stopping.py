@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import ArgumentError
+from graphwright.train.damped_least_squares.arguments import check_count
 
 LIGHT_DAMPING = 1e-3
 LARGEST_DAMPING = 1e20
@@ -80,7 +81,7 @@ def tolerances_for(dtype: Any, gtol: float | None, xtol: float | None, ftol: flo
     """The tolerances given, and for the others what the type can resolve.
 
     Raises:
-        ArgumentError: a tolerance that is negative or not a number, or no iterations.
+        ArgumentError: a tolerance that is negative or not a number, or iterations that are no whole number of at least 1.
 
     >>> import tensorflow as tf
     >>> tolerances_for(tf.float64, None, None, 1e-8, 100)
@@ -91,8 +92,7 @@ def tolerances_for(dtype: Any, gtol: float | None, xtol: float | None, ftol: flo
             raise ArgumentError(
                 f"{name}={value}", where=f"argument {name!r}", remedy="give a number of at least 0, or None for the default"
             )
-    if max_iterations < 1:
-        raise ArgumentError(f"max_iterations={max_iterations}", where="argument 'max_iterations'", remedy="allow at least one step")
+    check_count("max_iterations", max_iterations)
     epsilon = float(np.finfo(dtype.as_numpy_dtype).eps)
     fine = epsilon ** (2.0 / 3.0)
     return Tolerances(
