@@ -28,7 +28,7 @@ _MERGE = frozenset({"Merge", "RefMerge"})
 _DEAD_S = 6e-6
 """To pass over a dead node. After the last round of a loop its whole body is dead, and until that is passed the loop holds its arguments,
 while another thread may be at work on its results already. To pass over a node takes a tenth of a microsecond; the rest is what
-it takes until the memory that it lets go of is back with the kernel, spread over the nodes: fitted to measured peaks of recurrent layers."""
+it takes until the memory that it lets go of is back with the kernel, spread over the nodes, and fitted to peaks of recurrent layers."""
 
 
 @dataclass(eq=False, slots=True)
