@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Any
 
 from graphwright.ir.graph import Graph, Node, Value, Variable
@@ -16,10 +17,12 @@ from graphwright.ir.traits import READS_OF_VARIABLES, REFERENCE_VARIABLES
 from graphwright.source import private_tensorflow as private
 from graphwright.source.concrete_function import drop_shape_attributes, types_of
 from graphwright.source.graph_def import from_graph_def
+from graphwright.source.opaque_gate import always_true, held, some_bits
 from graphwright.source.rebuild import variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _GIVEN = frozenset({"Placeholder", "PlaceholderV2", "_Arg", "VarHandleOp"}) | REFERENCE_VARIABLES
+_NUMERIC = ("float", "bfloat", "complex", "bool", "int", "uint")
 _PLACES = frozenset({"_class", "_output_shapes"})  # of the original alone: its place is told by the device
 
 
@@ -91,7 +94,19 @@ def handles_touched_elsewhere(live: Any, known: Graph) -> set[str]:
     }
 
 
-def write_live_graph(live: Any, graph: Graph, originals: Mapping[str, str], *, fixed: AbstractSet[str]) -> dict[Value, Any]:
+def is_numeric(value: Value) -> bool:
+    """Whether an opaque gate can hold the tensor back, or wait for it."""
+    return value.dtype.name.startswith(_NUMERIC) and value.shape is not None
+
+
+def numeric_output(node: Node) -> Value | None:
+    """What an opaque gate waits for when it waits for the node."""
+    return next((value for value in node.outputs if is_numeric(value)), None)
+
+
+def write_live_graph(
+    live: Any, graph: Graph, originals: Mapping[str, str], *, fixed: AbstractSet[str], opaque: Mapping[Node, bool] = MappingProxyType({})
+) -> dict[Value, Any]:
     """Carry what was added to the IR over to the graph that it was read from.
 
     Args:
@@ -99,12 +114,15 @@ def write_live_graph(live: Any, graph: Graph, originals: Mapping[str, str], *, f
         graph: in topological order.
         originals: by the name of a node that is new, the name of the operation whose attributes it takes over.
         fixed: names of operations that must stay as they are.
+        opaque: gates (an Identity that waits for nodes with a `numeric_output`) that are to hold under XLA too, which drops control edges,
+            and whether they are solid (see `held`).
 
     Returns:
         The tensor of every value of the IR.
     """
     tensors: dict[Value, Any] = {}
     made: dict[Node, Any] = {}
+    conditions: dict[tuple[Node, ...], Any] = {}
     known = {node for node in graph.nodes if node.name not in originals}
     for node in known:
         operation = made[node] = live.get_operation_by_name(node.name)
@@ -115,7 +133,10 @@ def write_live_graph(live: Any, graph: Graph, originals: Mapping[str, str], *, f
         stack.enter_context(live.colocate_with(None, ignore_existing=True))
         stack.enter_context(live.name_scope(None))
         for node in graph.nodes:
-            if node not in known:
+            if node in opaque:
+                tensors[node.outputs[0]] = _hold(live, node, opaque[node], tensors, conditions)
+                made[node] = tensors[node.outputs[0]].op
+            elif node not in known:
                 made[node] = _create(live, node, live.get_operation_by_name(originals[node.name]), tensors, made)
                 tensors.update(zip(node.outputs, made[node].outputs, strict=True))
     for node in graph.nodes:
@@ -143,6 +164,16 @@ def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], 
             name=node.name,
             attrs=attributes,
         )
+
+
+def _hold(live: Any, gate: Node, solid: bool, tensors: Mapping[Value, Any], conditions: dict[tuple[Node, ...], Any]) -> Any:
+    """The tensor that a gate lets through. Gates that wait for the same share their condition."""
+    waits = tuple(gate.control_inputs)
+    with live.device(gate.device), live.name_scope(gate.name + "/"):
+        if waits not in conditions:
+            outputs = [value for value in map(numeric_output, waits) if value is not None]
+            conditions[waits] = always_true(some_bits([tensors[value] for value in outputs]))
+        return held(tensors[gate.inputs[0]], conditions[waits], solid=solid)
 
 
 def _follow(operation: Any, node: Node, tensors: Mapping[Value, Any], made: Mapping[Node, Any]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import ArgumentError
+from graphwright.source.private_tensorflow import is_traced_for_xla
 from graphwright.source.split_function import Split, split_function
 from graphwright.train.gradients.arguments import Checkpoints, check_mode, listed, named_checkpoints
 from graphwright.train.gradients.gradients import PLANS, GradientPlan, choose, follow, left_alone, take
@@ -290,4 +291,4 @@ def _key(leaves: Sequence[Any], tensors: dict[int, Any], structure: Any) -> Any:
     replica = tf.distribute.get_replica_context()
     place = replica.replica_id_in_sync_group if replica is not None and tf.distribute.has_strategy() else None
     nest = tf.nest.pack_sequence_as(structure, [0] * len(leaves), expand_composites=True)
-    return (tuple(described), repr(nest), place if isinstance(place, int | None) else id(place))
+    return (tuple(described), repr(nest), place if isinstance(place, int | None) else id(place), is_traced_for_xla())

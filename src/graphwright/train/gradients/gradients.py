@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from graphwright.errors import AssumedSizeWarning, CheckpointWarning
-from graphwright.ir.graph import Graph, Value
+from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import VARIABLES, resource_of
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.source.live_graph import write_live_graph
+from graphwright.source.opaque_gate import some_bits
+from graphwright.source.private_tensorflow import is_traced_for_xla
 from graphwright.train.gradients import policies
 from graphwright.train.gradients.arguments import (
     Checkpoints,
@@ -36,6 +38,7 @@ from graphwright.train.gradients.arguments import (
     named_checkpoints,
 )
 from graphwright.train.gradients.joint import Joint, read_joint
+from graphwright.train.gradients.xla_gates import add_gates
 from graphwright.transform.rematerialize import RECOMPUTED_FROM, apply_schedule
 
 tf: Any = importlib.import_module("tensorflow")
@@ -163,13 +166,16 @@ def take(ys: Any, xs: Any, grad_ys: Any, options: Mapping[str, Any], shapes: Map
     """Take plain gradients in the current graph, and read it back."""
     live = tf.compat.v1.get_default_graph()
     function = tf.compat.v1.gradients if "colocate_gradients_with_ops" in options else tf.gradients
+    ends = flat(ys)
+    if is_traced_for_xla():  # the backward part waits for some bits of the ys, so that it need not keep them
+        ends = [some_bits([y for y in ends if y.shape.rank is not None])]
     before = len(live.get_operations())
     result: list[Any] = function(ys, xs, grad_ys, **options)
     added = {operation.name for operation in live.get_operations()[before:]}
     tensors = [tensor for gradient in result for tensor in _tensors_of(gradient)]
     if not any(tensor.op.name in added for tensor in tensors):
         return Taken(live, result, 0.0, None)
-    return Taken(live, result, clock.perf_counter(), read_joint(live, added, flat(ys), flat(grad_ys), tensors, shapes))
+    return Taken(live, result, clock.perf_counter(), read_joint(live, added, ends, flat(grad_ys), tensors, shapes))
 
 
 def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
@@ -182,7 +188,27 @@ def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
     tensors = [tensor for gradient in taken.gradients for tensor in _tensors_of(gradient)]
     graph = joint.graph
     outputs = {value.name: k for k, value in enumerate(graph.outputs)}
-    apply_schedule(joint.tasks, schedule, ordered_from=joint.forward, behind=joint.behind, unordered=joint.framed)
+    compiled = is_traced_for_xla()
+    steps = apply_schedule(
+        joint.tasks, schedule, fix_order=not compiled, ordered_from=joint.forward, behind=joint.behind, unordered=joint.framed
+    )
+    originals = _new_nodes(live, graph)
+    opaque: dict[Node, bool] = {}
+    if compiled:
+        backward = [[node for node in steps[k] if node.name in graph] for k in range(joint.forward, len(schedule.steps))]
+        opaque = add_gates(graph, backward, joint.behind, {graph[name] for name in originals})
+        originals |= {gate.name: gate.inputs[0].producer.name for gate in opaque}
+    made = write_live_graph(live, graph, originals, fixed=joint.fixed, opaque=opaque)
+    followed = {tensor.name: made[graph.outputs[outputs[tensor.name]]] for tensor in tensors}
+    if live.building_function:  # there updates wait for what was built before
+        return [_replaced(gradient, followed, ()) for gradient in taken.gradients]
+    readers = _readers_of_variables(graph, originals, made)
+    before = [readers.get(_variable_of(x), []) for x in listed(xs)]
+    return [_replaced(gradient, followed, waits) for gradient, waits in zip(taken.gradients, before, strict=True)]
+
+
+def _new_nodes(live: Any, graph: Graph) -> dict[str, str]:
+    """By the name of a node that the live graph lacks, the name of the operation that it was made from."""
     known = {operation.name for operation in live.get_operations()}
     originals: dict[str, str] = {}
     for node in graph.nodes:
@@ -191,13 +217,7 @@ def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
             originals.setdefault(node.name, source.decode())
         elif node.name not in known:  # a gate in front of a convolution
             originals[node.name] = node.inputs[0].producer.name
-    made = write_live_graph(live, graph, originals, fixed=joint.fixed)
-    followed = {tensor.name: made[graph.outputs[outputs[tensor.name]]] for tensor in tensors}
-    if live.building_function:  # there updates wait for what was built before
-        return [_replaced(gradient, followed, ()) for gradient in taken.gradients]
-    readers = _readers_of_variables(graph, originals, made)
-    before = [readers.get(_variable_of(x), []) for x in listed(xs)]
-    return [_replaced(gradient, followed, waits) for gradient, waits in zip(taken.gradients, before, strict=True)]
+    return originals
 
 
 def _readers_of_variables(graph: Graph, originals: Mapping[str, str], made: Mapping[Value, Any]) -> dict[str, list[Any]]:

@@ -1,0 +1,148 @@
+"""The memory of a step that XLA compiles, as XLA's own buffer assignment lays it out: nothing is run, nothing is estimated.
+
+XLA decides when it compiles which buffer lies where, and takes all of it at once when the program starts. So the sum of its allocations is
+the peak, arguments and variables included; what it does not hold is workspace that libraries (cuDNN, oneDNN) take by themselves.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphwright.errors import UnsupportedError
+
+tf: Any = importlib.import_module("tensorflow")
+
+
+@dataclass(frozen=True, slots=True)
+class XlaBuffer:
+    """A buffer that is live at the peak: the operation of TensorFlow that it is of (or XLA's own name), what XLA runs for it, its size."""
+
+    name: str
+    opcode: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class XlaMemory:
+    """What a compiled program allocates.
+
+    Attributes:
+        argument_bytes: arguments and variables, each once; a result in the place of an argument is counted here.
+        output_bytes: results, and new values of variables that do not lie in the place of the old ones.
+        temporary_bytes: what lies between.
+        constant_bytes: constants of the program, the small ones aside that are part of its code.
+        peak_op: the operation at which most of the temporaries are live.
+        live: temporaries and results that are live then, largest first; less than was allocated where places do not fit.
+    """
+
+    argument_bytes: int
+    output_bytes: int
+    temporary_bytes: int
+    constant_bytes: int
+    peak_op: str
+    live: tuple[XlaBuffer, ...]
+
+    @property
+    def peak_bytes(self) -> int:
+        """All of it."""
+        return self.argument_bytes + self.output_bytes + self.temporary_bytes + self.constant_bytes
+
+
+def xla_memory(function: Any, shapes: Sequence[tuple[int, ...]]) -> XlaMemory:
+    """Let XLA compile a step for this process's first device, and read what memory it laid out.
+
+    Args:
+        function: a `ConcreteFunction`; whether it is marked `jit_compile` or not.
+        shapes: of its flat arguments, captures left out.
+
+    Raises:
+        UnsupportedError: XLA cannot compile it.
+
+    >>> import tensorflow as tf
+    >>> step = tf.function(lambda x: tf.sin(x @ x) @ x)
+    >>> memory = xla_memory(step.get_concrete_function(tf.TensorSpec((512, 512))), [(512, 512)])
+    >>> memory.argument_bytes, memory.output_bytes, memory.temporary_bytes
+    (1048576, 1048576, 1048576)
+    """
+    specs = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, function.inputs, strict=False)]
+    try:
+        serialized = _compiled(function, specs)
+    except (tf.errors.OpError, TypeError, ValueError) as error:
+        raise UnsupportedError(
+            f"XLA cannot compile the step: {(str(error).splitlines() or [''])[0]}",
+            where=f"step {function.name!r}",
+            remedy="see what tf.function(step, jit_compile=True) says when it is called",
+        ) from error
+    return _read(_hlo_proto(serialized))
+
+
+def _read(program: Any) -> XlaMemory:
+    arguments = outputs = temporaries = constants = 0
+    for allocation in program.buffer_assignment.buffer_allocations:
+        if allocation.is_thread_local:
+            continue  # scalars of what is computed per element
+        if allocation.is_entry_computation_parameter:
+            arguments += allocation.size
+        elif allocation.is_constant:
+            constants += allocation.size
+        elif allocation.maybe_live_out:
+            outputs += allocation.size
+        else:
+            temporaries += allocation.size
+    peak_op, live = _live_at_peak(program)
+    return XlaMemory(arguments, outputs, temporaries, constants, peak_op, live)
+
+
+def _live_at_peak(program: Any) -> tuple[str, tuple[XlaBuffer, ...]]:
+    """From XLA's record of how it simulated the heap: allocate, free, and share the place of another buffer."""
+    instructions = {i.id: i for computation in program.hlo_module.computations for i in computation.instructions}
+    by_name = {i.name: i for i in instructions.values()}
+    buffers = {buffer.id: buffer for buffer in program.buffer_assignment.logical_buffers}
+    peaks = [_peak_of(trace, buffers) for trace in program.buffer_assignment.heap_simulator_traces]
+    _, peak_op, found = max(peaks, default=(0, "", dict[int, int]()), key=lambda peak: peak[0])
+    named: list[XlaBuffer] = []
+    for number, size in found.items():
+        instruction = instructions.get(buffers[number].defined_at.instruction_id)
+        if instruction is not None and size:
+            named.append(XlaBuffer(_name_of(instruction), instruction.opcode, size))
+    named.sort(key=lambda buffer: (-buffer.nbytes, buffer.name))
+    return _name_of(by_name[peak_op]) if peak_op in by_name else peak_op, tuple(named)
+
+
+def _peak_of(trace: Any, buffers: Mapping[int, Any]) -> tuple[int, str, dict[int, int]]:
+    """The most bytes of one trace, the instruction at which they are live, and what is live then, by number."""
+    total = most = last = 0
+    live: dict[int, int] = {}
+    for replay in (False, True):  # first to find the place, then to see what is live there
+        total, live = 0, {}
+        for k, event in enumerate(trace.events):
+            if event.kind == event.FREE:
+                total -= live.pop(event.buffer_id, 0)
+                continue
+            live[event.buffer_id] = buffers[event.buffer_id].size
+            total += live[event.buffer_id]
+            if replay and k == last:
+                return most, str(event.instruction_name), live
+            if total > most:
+                most, last = total, k
+    return most, "", live
+
+
+def _name_of(instruction: Any) -> str:
+    return str(instruction.metadata.op_name or instruction.name)
+
+
+# TensorFlow's private machinery; `tests/run/test_xla_memory.py` calls it.
+
+
+def _compiled(function: Any, specs: list[Any]) -> bytes:
+    """The compiled program with its buffers. The public door, `experimental_get_compiler_ir`, is one of a `tf.function`."""
+    compiler_ir = importlib.import_module("tensorflow.python.eager.polymorphic_function.compiler_ir")
+    return compiler_ir.from_concrete_function(function, specs)(stage="optimized_hlo_proto_serialized")
+
+
+def _hlo_proto(serialized: bytes) -> Any:
+    return importlib.import_module("tensorflow.compiler.xla.service.hlo_pb2").HloProto.FromString(serialized)

@@ -1,0 +1,155 @@
+"""What keeps XLA from merging clones with their originals, and from computing them before the backward part asks for them.
+
+XLA drops control edges and merges equal computations across forward and backward part, which would undo every schedule. So clones and
+some gradients read through *gates* (`source/opaque_gate.py`), which open when what stands before them in the schedule is done. The order
+between two gates is left to XLA, which schedules for memory too.
+
+Terms
+-----
+run
+    Clones that stand together in the schedule. Their gates open when the steps since the run before are done. A gate stands before the
+    smallest operand that is known only when the program runs: the weights of a convolution, not its image. What reads another clone of
+    its run needs none.
+sum of gradients
+    Where paths join, as at every block of a residual network, gradients are added up. XLA fuses a sum with each of its readers, and so
+    keeps the summands of all blocks instead of the one sum. What reads a sum made before the last run reads it through a solid gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import called_functions, is_view
+from graphwright.ir.walk import topological_order
+from graphwright.source.live_graph import is_numeric, numeric_output
+
+_KNOWN_WHEN_COMPILING = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "VariableShape"})
+_LOOKUPS = frozenset({"Gather", "GatherV2"})
+_SIZES_ONLY = frozenset({"Range", "LinSpace", "Fill"})
+_SUMS = frozenset({"Add", "AddN", "AddV2"})
+_SMALL_BYTES = 4096
+
+
+def add_gates(graph: Graph, steps: Sequence[Sequence[Node]], behind: Iterable[Node], clones: AbstractSet[Node]) -> dict[Node, bool]:
+    """Let the clones wait for what stands before them in the schedule.
+
+    Args:
+        graph: in which the schedule has been applied, without an order; gates are added.
+        steps: the nodes of each step of the backward part, in the order of the schedule.
+        behind: what is there when the backward part begins.
+        clones: those among the nodes of the steps.
+
+    Returns:
+        The gates, each an Identity that waits for what must be there before it, and whether it is solid. `write_live_graph` makes them
+        what XLA honors.
+    """
+    compile_time = _known_when_compiling(graph)
+    made_in: dict[Node, int] = {}
+    run = _Run(graph, [], compile_time)
+    number, since, in_run = 0, list(behind), False
+    gates: dict[Node, bool] = {}
+    for nodes in steps:
+        is_clone = not clones.isdisjoint(nodes)
+        if is_clone and not in_run:
+            run = _Run(graph, _last_of(since, compile_time) or run.waits, compile_time)
+            number, since = number + 1, []
+        in_run = is_clone
+        for node in nodes:
+            if is_clone:
+                run.hold(node)
+            else:
+                run.hold_sums(node, [made_in.get(value.producer, number) < number for value in node.inputs])
+                made_in[node] = number
+                since.append(node)
+        gates |= run.gates
+    graph.sort_nodes(topological_order(graph))
+    return gates
+
+
+class _Run:
+    """A run of clones, and the steps up to the next one."""
+
+    def __init__(self, graph: Graph, waits: Sequence[Node], compile_time: AbstractSet[Node]) -> None:
+        self.waits = waits
+        self.gates: dict[Node, bool] = {}
+        self._graph, self._compile_time = graph, compile_time
+        self._held: set[Node] = set()
+        self._gated: dict[Value, Value] = {}
+
+    def hold(self, clone: Node) -> None:
+        """Let a clone wait, unless what it reads does."""
+        if not any(_behind_views(value) in self._held for value in clone.inputs):
+            places = _operands_to_hold(clone, self._compile_time)
+            for k in places:
+                self._graph.replace_input(clone, k, self._gate(clone.inputs[k], solid=False))
+            if not places:
+                return
+        self._held.add(clone)
+
+    def hold_sums(self, node: Node, is_old: Sequence[bool]) -> None:
+        """Let a step read by solid gates those sums that were made before the run."""
+        for k, value in enumerate(node.inputs):
+            if is_old[k] and _is_large_sum(value):
+                self._graph.replace_input(node, k, self._gate(value, solid=True))
+
+    def _gate(self, value: Value, *, solid: bool) -> Value:
+        if not self.waits:
+            return value
+        if value not in self._gated:
+            gate = self._graph.add_node(
+                "Identity",
+                self._graph.unique_name(f"recomputed/{value.producer.name}/gate"),
+                inputs=[value],
+                control_inputs=self.waits,
+                attrs={"T": value.dtype},
+                output_types=[(value.dtype, value.shape)],
+                device=value.producer.device,
+            )
+            self._gated[value] = gate.outputs[0]
+            self.gates[gate] = solid
+        return self._gated[value]
+
+
+def _behind_views(value: Value) -> Node:
+    """What made the storage."""
+    node = value.producer
+    while is_view(node) and node.inputs:
+        value = node.inputs[value.index if node.op_type == "IdentityN" else 0]
+        node = value.producer
+    return node
+
+
+def _operands_to_hold(node: Node, compile_time: AbstractSet[Node]) -> list[int]:
+    """Places of the inputs that a gate goes before; none where XLA knows all of them when it compiles, or must."""
+    able = [k for k, value in enumerate(node.inputs) if value.producer not in compile_time and is_numeric(value)]
+    if not able or node.op_type in _SIZES_ONLY:
+        return []
+    if called_functions(node):  # is inlined: what reads only the other arguments would be merged
+        return able
+    if node.op_type in _LOOKUPS and 1 in able:
+        return [1]
+    numbers = [k for k in able if "int" not in node.inputs[k].dtype.name]  # the others may be sizes that are arguments
+    return [min(numbers, key=lambda k: node.inputs[k].nbytes or 0) if numbers else able[0]]
+
+
+def _is_large_sum(value: Value) -> bool:
+    node, nbytes = value.producer, value.nbytes or 0
+    return node.op_type in _SUMS and nbytes > _SMALL_BYTES and sum((v.nbytes or 0) >= nbytes for v in node.inputs) > 1 and is_numeric(value)
+
+
+def _known_when_compiling(graph: Graph) -> set[Node]:
+    """Nodes that depend on constants and shapes alone."""
+    known: set[Node] = set()
+    for node in topological_order(graph):
+        if node.op_type in _KNOWN_WHEN_COMPILING or (node.inputs and all(value.producer in known for value in node.inputs)):
+            known.add(node)
+    return known
+
+
+def _last_of(nodes: Sequence[Node], compile_time: AbstractSet[Node]) -> list[Node]:
+    """Those that no other one of them reads, and that can be waited for."""
+    able = [node for node in nodes if node not in compile_time and numeric_output(node) is not None]
+    read = {value.producer for node in able for value in node.inputs}
+    return [node for node in able if node not in read]
