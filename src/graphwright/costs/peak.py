@@ -15,6 +15,7 @@ from graphwright.analyze.executor_buffers import PeakState
 from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.time_model import ASSUMED_ROOFS, estimated_time_s
 from graphwright.analyze.workspace import workspace_bytes
+from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.garbage_collection import garbage_collection_paused
@@ -25,6 +26,7 @@ from graphwright.report.results import ROLES, LiveBuffer, Role
 from graphwright.run.callables import Step, resolve
 from graphwright.run.executed_graph import executed_graph, read_executed_graph
 from graphwright.source.attributes import constant_array
+from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.example_inputs import example_inputs
 from graphwright.train.flatten import flatten
@@ -68,7 +70,7 @@ def predict_peak(
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, or the path of a `.keras` file, a SavedModel or a graph.
         feeds: shape (or `tf.TensorSpec`) by argument name.
         inputs: example arguments instead of feeds; their values do not matter.
-        order: "traced" or "executor".
+        order: "traced" or "executor"; a step that XLA compiles (`jit_compile=True`) has an order of its own, whatever is given.
         threads: inter-op threads of the executor; None for the setting of this process.
         mode: for a Keras model, "train" or "infer".
         batch: batch size of a Keras model, instead of feeds.
@@ -93,6 +95,8 @@ def predict_peak(
         if count is not None and count < 1:
             raise ArgumentError(f"{name}={count} was given", where=f"argument {name!r}", remedy="give 1 or more")
     traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
+    if is_jit_compiled(traced.function):
+        return xla_peak(traced, threads=inter_op_threads(threads))
     flat = flatten(traced.function, traced.shapes_by_position)
     tasks = map_tasks(flat)
     if order == "traced" and flat.loops.trip_counts:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from graphwright.report.results import LiveBuffer, Role
 
-Order = Literal["traced", "executor"]
+Order = Literal["traced", "executor", "xla"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class PeakPrediction:
     Attributes:
         name: of the step.
         feeds: shape by argument.
-        order: "traced" for one fixed order of all operations, the one in which the step was traced; "executor" for TensorFlow's own.
+        order: "traced" for one fixed order of all operations, the one in which the step was traced; "executor" for TensorFlow's own;
+            "xla" for a step that XLA compiles, which has one order.
         threads: inter-op threads that run kernels; with the traced order they make no difference.
         peak_bytes: the peak, resident bytes included; of several simulations the median.
         low_bytes: the smallest peak of all simulations.

@@ -37,6 +37,8 @@ def _verdict(prediction: PeakPrediction) -> str:
     text = f"{printable(prediction.name)}: {format_bytes(prediction.peak_bytes)} at its peak, "
     if prediction.order == "traced":
         return text + "when its operations run in the order in which they were traced."
+    if prediction.order == "xla":
+        return text + "compiled by XLA."
     threads = "one inter-op thread" if prediction.threads == 1 else f"{prediction.threads} inter-op threads"
     spread = f" ({format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)})" if _is_spread(prediction) else ""
     return text + f"in the order of TensorFlow's executor with {threads}{spread}."

@@ -1,0 +1,67 @@
+"""The predicted peak of a step that XLA compiles: what XLA's own buffer assignment takes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.report.results import ROLES, LiveBuffer, Role
+from graphwright.run.xla_memory import XlaMemory, xla_memory
+from graphwright.train.summary import layer_of
+from graphwright.train.targets import Target
+
+_HOW = (
+    "XLA's own buffer assignment: arguments, results, temporaries and constants of the program that XLA compiled for this process's first "
+    "device (nothing was run); workspace that libraries take by themselves is not in it"
+)
+_HOW_ROLES = "all but arguments and variables counts as temporaries: XLA does not tell residuals and gradients apart"
+
+
+def xla_peak(traced: Target, *, threads: int) -> PeakPrediction:
+    """The prediction for a step compiled by XLA, whose order is part of the program.
+
+    Raises:
+        UnsupportedError: XLA cannot compile it.
+    """
+    memory = xla_memory(traced.function, traced.shapes)
+    live = _live(traced, memory)
+    given = min(sum(buffer.nbytes for buffer in live if buffer.role == "inputs"), memory.argument_bytes)
+    by_role: dict[Role, int] = dict.fromkeys(ROLES, 0)
+    by_role["inputs"] = given
+    by_role["weights"] = memory.argument_bytes - given
+    by_role["temporaries"] = memory.peak_bytes - memory.argument_bytes
+    by_layer: dict[str, int] = defaultdict(int)
+    for buffer in live:
+        by_layer[buffer.layer] += buffer.nbytes
+    return PeakPrediction(
+        name=traced.name,
+        feeds=traced.feeds,
+        order="xla",
+        threads=threads,
+        peak_bytes=memory.peak_bytes,
+        low_bytes=memory.peak_bytes,
+        high_bytes=memory.peak_bytes,
+        simulations=1,
+        resident_bytes=memory.argument_bytes + memory.constant_bytes,
+        peak_op=memory.peak_op,
+        live=live,
+        by_role=by_role,
+        by_layer=dict(sorted(by_layer.items(), key=lambda item: (-item[1], item[0]))),
+        how={"peak": _HOW, "roles": _HOW_ROLES},
+    )
+
+
+def _live(traced: Target, memory: XlaMemory) -> tuple[LiveBuffer, ...]:
+    """Arguments, variables, and what XLA holds besides them at the peak."""
+    function = traced.function
+    live = [LiveBuffer(buffer.name, buffer.opcode, layer_of(buffer.name), "temporaries", buffer.nbytes) for buffer in memory.live]
+    for name, shape, tensor in zip(traced.names, traced.shapes, function.inputs, strict=False):
+        size = int(tensor.dtype.size or 0)
+        for d in shape:
+            size *= d
+        live.append(LiveBuffer(name, "Placeholder", "", "inputs", size))
+    for variable in function.graph.variables:
+        name = str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
+        size = int(variable.shape.num_elements() or 0) * int(variable.dtype.size or 0)
+        live.append(LiveBuffer(name, "VarHandleOp", layer_of(name), "weights", size))
+    return tuple(sorted(live, key=lambda buffer: (-buffer.nbytes, buffer.name)))

@@ -1,0 +1,50 @@
+"""The predicted peak of a step that XLA compiles, beside the measured one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import graphwright as gw
+
+MIB = 1 << 20
+
+
+def _step() -> tuple[Any, Any]:
+    weights = [tf.Variable(tf.ones((256, 256)) / 256, name=f"w{k}") for k in range(6)]
+
+    @tf.function(jit_compile=True)
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            h = x
+            for w in weights:
+                h = tf.tanh(h @ w)
+            loss = tf.reduce_mean(h)
+        for w, g in zip(weights, tape.gradient(loss, weights), strict=True):
+            w.assign_sub(g)
+        return loss
+
+    return step, tf.ones((8192, 256))
+
+
+def test_roles_add_up_and_arguments_are_named() -> None:
+    step, x = _step()
+    found = gw.predict_peak(step, inputs=x)
+    assert found.order == "xla"
+    assert sum(found.by_role.values()) == found.peak_bytes
+    assert found.by_role["inputs"] == 8 * MIB
+    assert found.by_role["weights"] == 6 * 256 * 256 * 4
+    assert found.resident_bytes >= 9.5 * MIB
+    assert {"x", "w0", "w5"} <= {buffer.name for buffer in found.live}
+    assert "XLA's own buffer assignment" in found.how["peak"]
+    assert "compiled by XLA" in str(found)
+    assert gw.predict_peak(step, feeds={"x": (4096, 256)}).peak_bytes < found.peak_bytes
+
+
+@pytest.mark.slow
+def test_it_is_what_is_measured() -> None:
+    step, x = _step()
+    measured = gw.measure(step, x, time=False)
+    assert gw.predict_peak(step, inputs=x).peak_bytes == pytest.approx(measured.peak_bytes, rel=0.03)
