@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import keras
 import pytest
 import tensorflow as tf
@@ -172,6 +174,22 @@ class TestMaxBatch:
         assert largest(lambda size: asked.append(size) or size <= truth, start) == truth
         assert len(asked) == len(set(asked))
         assert set(asked) >= ({truth, truth + 1} - {0})
+
+
+class TestText:
+    def test_what_reads_the_same_is_said_once(self) -> None:
+        text = str(gw.batch_formulas(perceptron(), FEEDS))
+        lines = [line.partition(":")[2] for line in text.splitlines() if "batch" in line.partition(":")[0]]
+        assert lines
+        assert all(a != b for a, b in pairwise(lines))
+
+    def test_a_column_without_figures_is_left_out(self) -> None:
+        assert "measured peak" not in str(gw.max_batch(perceptron(), "600KiB", FEEDS)).partition("Predicted peak")[0]
+
+    def test_a_sweep_is_drawn(self) -> None:
+        rows = [line for line in str(gw.sweep(perceptron(), FEEDS, batches=(256, 512))).splitlines() if "█" in line]
+        assert 1.5 < rows[1].count("█") / rows[0].count("█") < 2.5
+        assert max(map(len, rows)) <= 80
 
 
 class TestOddSteps:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from graphwright.analyze.parameters import Parameter, make_parameter
 from graphwright.analyze.variable_access import function_arguments
-from graphwright.ir.dtypes import element_count
+from graphwright.ir.constants import constant_array
+from graphwright.ir.dtypes import DType, element_count
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.graph import Graph, Node, Value
 
@@ -76,22 +77,32 @@ def find_constant_weights(graph: Graph) -> ConstantWeights:
         for node in body.nodes:
             if node.op_type != "Const" or not node.outputs:
                 continue
-            use = weight_use(node.outputs[0], graph)
+            array = constant_array(node)  # says its shape itself, where a large graph would have to be inferred
+            shape = node.outputs[0].shape if array is None else tuple(array.shape)
+            use = weight_use(node.outputs[0], graph, element_count(shape))
             if use is None:
                 others += 1
-                other_elements += element_count(node.outputs[0].shape) or 0
+                other_elements += element_count(shape) or 0
                 continue
             name = node.name if body is graph else f"{functions[id(body)]}/{node.name}"
-            weights.append(make_parameter(name, "constant", node.outputs[0].dtype, node.outputs[0].shape, use=use))
+            weights.append(make_parameter(name, "constant", node.outputs[0].dtype, shape, use=use))
     return ConstantWeights(tuple(weights), others, other_elements)
 
 
-def weight_use(value: Value, graph: Graph) -> str | None:
-    """What a value is used for where it is a weight ("" when that has no name), or None where it is none."""
-    if not value.dtype.name.startswith(_NUMBERS) or element_count(value.shape) == 0:
+def weight_use(value: Value, graph: Graph, elements: int | None = None) -> str | None:
+    """What a value is used for where it is a weight ("" when that has no name), or None where it is none.
+
+    Args:
+        elements: how many it has, where that is known without asking for its shape: a large graph may have to be inferred for that.
+    """
+    if not value.dtype.name.startswith(_NUMBERS):
+        return None
+    if elements is None:
+        elements = element_count(value.shape)
+    if elements == 0:
         return None
     stack, seen = [value], 0
-    is_many = (element_count(value.shape) or 0) > 1
+    is_many = (elements or 0) > 1
     notes: dict[str, None] = {}
     found = False
     while stack and seen < _LIMIT:
@@ -103,7 +114,7 @@ def weight_use(value: Value, graph: Graph) -> str | None:
                 function = graph.functions.get(name)
                 if function is not None and position < len(function.body.inputs):
                     stack.append(function.body.inputs[position])
-            if _takes_weight(node, use.index, value):
+            if _takes_weight(node, use.index, value.dtype, is_many=is_many):
                 found = True
                 if node.op_type in _LOOKUPS:
                     notes["embedding"] = None
@@ -122,12 +133,12 @@ def weight_use(value: Value, graph: Graph) -> str | None:
     return ", ".join(notes)
 
 
-def _takes_weight(node: Node, index: int, value: Value) -> bool:
+def _takes_weight(node: Node, index: int, dtype: DType, *, is_many: bool) -> bool:
     slots = _SLOTS.get(node.op_type)
     if slots is not None:
         return index in slots or EVERY in slots
     if node.op_type.startswith("Quantized") and "Pool" not in node.op_type:
-        return index == 1 or value.dtype.name.startswith("qint32")
-    if node.op_type not in _ELEMENTWISE or (element_count(value.shape) or 0) <= 1:
+        return index == 1 or dtype.name.startswith("qint32")
+    if node.op_type not in _ELEMENTWISE or not is_many:
         return False
     return all(v.producer.op_type != "Const" for k, v in enumerate(node.inputs) if k != index)

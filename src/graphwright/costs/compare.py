@@ -91,7 +91,8 @@ def step_costs(
             remedy=f"bind it: feeds={{{free!r}: (...)}}",
         )
     graph = counted.graph
-    _name_variables(graph, count_parameters_of(target, outputs=outputs))
+    if any(node.op_type in VARIABLES for node in graph.nodes):
+        _name_variables(graph, count_parameters_of(target, outputs=outputs))
     purity = Purity(graph, stateful_op_types(graph))
     loops = loop_costs(graph, constant_array, infer_body=infer_body_shapes)
     return _figures(counted.name, counted.feeds, graph, build_cost_graph(graph, purity, estimated_time_s, loops=loops))

@@ -13,9 +13,10 @@ from graphwright.analyze.parameters import Parameter, ParameterKind, make_parame
 from graphwright.analyze.variable_access import Access, find_accesses
 from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE
 from graphwright.costs.step_variables import StepVariables
+from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of
-from graphwright.ir.traits import variable_key
+from graphwright.ir.traits import VARIABLES, variable_key
 from graphwright.report.units import format_count
 from graphwright.source.meta_graph import SAVER
 from graphwright.source.stored_variables import StoredVariable
@@ -24,6 +25,8 @@ _STATE_OF = {"running total": "metric", "counter": "counter", "random state": "r
 """Effects of what is neither a weight nor the optimizer's -> what such a variable is used for."""
 _INTEGERS = frozenset("int32 int64 uint32 uint64 bool".split())
 _NAMED = 2
+_READS = frozenset({"ReadVariableOp", "Identity", *VARIABLES})
+"""Whose result is the variable as a whole."""
 _SAVES = frozenset({"Save", "SaveSlices", "SaveV2"})
 
 
@@ -63,7 +66,7 @@ def graph_parameters(
     found = GraphParameters()
     accesses = find_accesses(graph, keys, _without_savers(graph))
     found.read = {access.key for access in accesses if access.reads}
-    uses = _uses(accesses, graph)
+    uses = _uses(accesses, graph, {v.key: element_count(v.shape) for v in stored})
     effects = step_effects(step)
     trainable = _trainable(graph, stored, keys, step, uses, found.how)
     state = {v.key for v in stored if v.of_optimizer}
@@ -121,8 +124,12 @@ def step_effects(step: StepVariables | None) -> dict[str, str]:
     return found
 
 
-def _uses(accesses: Iterable[Access], graph: Graph) -> dict[str, str]:
-    """By key, what the values that are read are used for, where that has a name."""
+def _uses(accesses: Iterable[Access], graph: Graph, elements: Mapping[str, int | None]) -> dict[str, str]:
+    """By key, what the values that are read are used for, where that has a name.
+
+    Args:
+        elements: of variables, by key.
+    """
     notes: dict[str, dict[str, None]] = defaultdict(dict)
     for access in accesses:
         if not access.reads or access.writes:
@@ -130,7 +137,8 @@ def _uses(accesses: Iterable[Access], graph: Graph) -> dict[str, str]:
         if access.node.op_type == "ResourceGather":
             notes[access.key]["embedding"] = None
         for value in access.node.outputs[:1]:
-            use = weight_use(value, graph)
+            whole = elements.get(access.key) if access.node.op_type in _READS else None
+            use = weight_use(value, graph, whole)
             if access.node.op_type in ("Gather", "GatherV2"):
                 use = "embedding"
             if use:
