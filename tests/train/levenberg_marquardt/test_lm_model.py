@@ -93,6 +93,16 @@ def test_training_ends_when_nothing_moves() -> None:
     assert "epoch 1" in model.stopped_because
 
 
+def test_why_training_ended_is_told_right() -> None:
+    model = LMModel(small())
+    model.compile("mse", attempts=2)
+    model.fit(X, np.full_like(Y, np.nan), batch_size=50, epochs=2, verbose=0)
+    assert model.stopped_because == "no step of epoch 1 was taken: the loss is nan"
+    with pytest.warns(UserWarning, match="ran out of data"):
+        model.fit(tf.data.Dataset.from_tensor_slices((X, Y)).take(0).batch(5), shuffle=False, verbose=0)
+    assert not model.stopped_because  # there was no batch
+
+
 def test_what_does_not_exist_is_refused() -> None:
     model = LMModel(small())
     with pytest.raises(ArgumentError, match="optimizer"):

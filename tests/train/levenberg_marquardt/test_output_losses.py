@@ -131,3 +131,22 @@ def test_what_has_no_residuals_is_refused() -> None:
         output_loss("no such loss")
     with pytest.raises(ArgumentError, match="reduction"):
         output_loss(keras.losses.MeanSquaredError(reduction=None))
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 1)], ids=["per element", "per sample"])
+def test_a_mean_by_sample_weights_is_that_of_keras_where_samples_have_several_elements(shape: tuple[int, int]) -> None:
+    weights = RANDOM.random(shape)
+    outputs, targets = (RANDOM.normal(size=(4, 3, 2)) for _ in range(2))
+    loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight", dtype="float64")
+    ours = CompiledLosses.of(loss, None, tf.constant(outputs), None)
+    given = ours.sample_weights(tf.constant(weights))
+    scales = ours.scales(given, ours.denominators(given, 4, tf.float64), 4, tf.float64)
+    total = ours.total([tf.constant(targets)], [tf.constant(outputs)], scales, tf.float64)
+    np.testing.assert_allclose(total, loss(targets, outputs, sample_weight=weights), rtol=1e-6)
+    roots = ours.roots([tf.constant(targets)], [tf.constant(outputs)], scales, tf.float64)
+    np.testing.assert_allclose(0.5 * np.sum(np.square(roots)), total, rtol=1e-12)
+
+
+def test_a_single_class_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="of 1 class"):
+        output_loss("sparse_categorical_crossentropy").root(tf.constant([0, 0]), tf.ones([2, 1]))

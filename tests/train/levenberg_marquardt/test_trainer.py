@@ -134,5 +134,9 @@ def test_what_cannot_be_proved_is_refused() -> None:
     for options in ({"method": "lu"}, {"attempts": 0}, {"first_damping": -1.0}, {"smallest_damping": -1.0}, {"solve_dtype": "float16"}):
         with pytest.raises(ArgumentError):
             LevenbergMarquardt(network(), "mse", **options)
+    with pytest.raises(ArgumentError, match="no target for output"):  # not: trained on anything else
+        LevenbergMarquardt(network(), "mse").step(X, None)
+    with pytest.raises(ArgumentError, match=r"targets of shape \(None, 4, 4\) for outputs of shape \(None, 2\)"):
+        LevenbergMarquardt(network(), "mse").step(X, np.ones((23, 4, 4), np.float32))
     with pytest.raises(ArgumentError, match="sample weights"):
         LevenbergMarquardt(network(), "mse").step(X, Y, np.ones((23, 7), np.float32))

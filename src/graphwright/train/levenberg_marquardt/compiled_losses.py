@@ -58,8 +58,16 @@ class CompiledLosses:
         return CompiledLosses(names, losses, tuple(weights))
 
     def targets(self, y: Any) -> list[Any]:
-        """Targets by output."""
-        return _by_output(y, self.names, "y", repeat=False)
+        """Targets by output; None for an output that is not trained.
+
+        Raises:
+            ArgumentError: an output that is trained has none.
+        """
+        found = _by_output(y, self.names, "y", repeat=False)
+        for name, loss, target in zip(self.names, self.losses, found, strict=True):
+            if loss is not None and target is None:
+                raise ArgumentError(f"no target for output {name!r}", where="argument 'y'", remedy="give one, or leave out its loss")
+        return found
 
     def sample_weights(self, sample_weight: Any) -> list[Any]:
         """Sample weights by output, None where all count the same."""
@@ -107,7 +115,8 @@ class CompiledLosses:
 
 
 def _spread(scale: Any, shape: Any, loss: OutputLoss) -> Any:
-    """The scale (samples, ...) for elements of this shape, divided by their number per sample where the loss is a mean."""
+    """The scale (samples, ...) for elements of this shape, divided by their number per sample where the loss is a mean over them."""
+    by_weights = loss.reduction == "mean_with_sample_weight" and scale.shape.rank > 1  # the sum of such weights counts the elements
     if scale.shape.rank == shape.rank + 1 and scale.shape[-1] == 1:
         scale = tf.squeeze(scale, axis=-1)
     if scale.shape.rank > shape.rank or any(a not in (1, b) for a, b in zip(scale.shape, shape, strict=False)):
@@ -119,8 +128,7 @@ def _spread(scale: Any, shape: Any, loss: OutputLoss) -> Any:
     missing = shape.rank - scale.shape.rank
     if missing:
         scale = tf.reshape(scale, [*scale.shape, *[1] * missing])
-    per_sample = math.prod(shape[1:])
-    return scale if loss.reduction == "sum" else scale / per_sample
+    return scale if by_weights or loss.reduction == "sum" else scale / math.prod(shape[1:])
 
 
 def _names(outputs: Any, output_names: Sequence[str] | None) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
@@ -229,7 +230,7 @@ class LMModel(keras.Model):
 
 
 class _StopWhenNothingMoves(keras.callbacks.Callback):
-    """Ends training after an epoch in which no step was taken."""
+    """Ends training after an epoch of batches in which no step was taken."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Count anew."""
@@ -238,10 +239,13 @@ class _StopWhenNothingMoves(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Look at the count."""
-        del logs
-        if not self.model.accepted_in_epoch:
-            self.model.stop_training = True
+        if not logs or self.model.accepted_in_epoch:  # without logs there was no batch
+            return
+        self.model.stop_training = True
+        if math.isfinite(float(logs["loss"])):
             self.model.stopped_because = f"no step of epoch {epoch + 1} lowered the loss of its batch, however damped"
+        else:
+            self.model.stopped_because = f"no step of epoch {epoch + 1} was taken: the loss is {float(logs['loss'])}"
 
 
 def _without_optionals(data: Any) -> Any:

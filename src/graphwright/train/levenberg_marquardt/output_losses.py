@@ -199,6 +199,10 @@ class _Softmax:
         """
         logits = _logits(y_pred, self._from_logits, tf.math.log)
         classes = logits.shape[-1]
+        if classes < 2:
+            raise ArgumentError(
+                f"{self.name} of {classes} class", where="argument 'loss'", remedy="use BinaryCrossentropy, or an output per class"
+            )
         if self._sparse:
             labels = tf.cast(y_true, tf.int32)
             if labels.shape.rank == logits.shape.rank:

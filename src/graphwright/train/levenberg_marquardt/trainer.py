@@ -197,7 +197,15 @@ class LevenbergMarquardt(tf.Module):
         names = getattr(self._model, "output_names", None)
         losses = CompiledLosses.of(*self._given_losses, outputs, names)
         batch = batch_of(losses, few, [tf.constant(1.0, self._function.layout.dtype)] * len(losses.names), self._function.layout.dtype, 0)
-        roots = losses.roots(batch.targets, tf.nest.flatten(outputs), batch.scales, self._function.layout.dtype)
+        try:
+            roots = losses.roots(batch.targets, tf.nest.flatten(outputs), batch.scales, self._function.layout.dtype)
+        except (tf.errors.InvalidArgumentError, ValueError, TypeError) as error:
+            raise ArgumentError(
+                f"targets of shape {_shapes(batch.targets)} for outputs of shape {_shapes(tf.nest.flatten(outputs))}",
+                where="argument 'y'",
+                cause=str(error).splitlines()[0],
+                remedy="give targets that the loss can compare with the outputs",
+            ) from error
         self._residuals_per_sample = int(roots.shape[1])
         self._structure = tf.nest.pack_sequence_as(outputs, range(len(losses.names)))
         self._losses = losses
@@ -287,6 +295,11 @@ class LevenbergMarquardt(tf.Module):
 
     def _scope(self) -> Any:
         return tf.distribute.get_strategy().scope() if self._strategy is None else self._strategy.scope()
+
+
+def _shapes(tensors: Any) -> str:
+    """Those of some samples, the number of which is left out."""
+    return ", ".join(str((None, *tensor.shape[1:])) for tensor in tensors)
 
 
 def _check_damping(first: float, smallest: float, largest: float) -> None:
