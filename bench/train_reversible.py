@@ -171,12 +171,20 @@ def ratios(steps: Mapping[str, Any], inputs: Sequence[Any], *, rounds: int) -> d
 
 
 def drift(results: dict[str, Any], *, quick: bool, batch: int) -> None:
-    import graphwright as gw
+    """One stage of many units, of which the last streams alone are kept, and a network whose stages keep theirs."""
+    import keras
 
-    subject = Subject(named("revnet110", quick=quick), batch)
-    check = gw.check_inverse(subject.model, subject.inputs[0], training=True)
-    print(check)
-    results["drift"] = [{"depth": row.depth, "dtype": row.dtype, "relative": row.relative_error} for row in check.rows]
+    import graphwright as gw
+    from graphwright import train
+
+    keras.utils.set_random_seed(0)
+    side = 16 if quick else 32
+    one_stage = train.revnet([27], [16], input_shape=(side, side, 3), name="27 units of 16 channels")
+    for model in (one_stage, named("revnet110", quick=quick)):
+        check = gw.check_inverse(model, Subject(model, batch).inputs[0], training=True)
+        print(check)
+        rows = [{"depth": row.depth, "dtype": row.dtype, "relative": row.relative_error} for row in check.rows]
+        results.setdefault("drift", {})[model.name] = rows
     _write(results)
 
 
@@ -198,12 +206,13 @@ def as_markdown(results: Mapping[str, Any]) -> str:
             for key, found in row["steps"].items():
                 lines.append(f"| {name} | {row['batch']} | {key} | {found['wall']:.2f} | {found['cpu']:.2f} |")
         lines.append("")
-    if "drift" in results:
-        dtypes = list(dict.fromkeys(row["dtype"] for row in results["drift"]))
-        lines += [f"| blocks back | {' | '.join(dtypes)} |", f"|---:|{'---:|' * len(dtypes)}"]
-        for depth in dict.fromkeys(row["depth"] for row in results["drift"]):
-            cells = [f"{row['relative']:.1e}" for row in results["drift"] if row["depth"] == depth]
+    for name, drifts in results.get("drift", {}).items():
+        dtypes = list(dict.fromkeys(row["dtype"] for row in drifts))
+        lines += [f"| blocks back, {name} | {' | '.join(dtypes)} |", f"|---:|{'---:|' * len(dtypes)}"]
+        for depth in dict.fromkeys(row["depth"] for row in drifts):
+            cells = [f"{row['relative']:.1e}" for row in drifts if row["depth"] == depth]
             lines.append(f"| {depth} | {' | '.join(cells)} |")
+        lines.append("")
     return "\n".join(lines)
 
 
