@@ -74,6 +74,32 @@ def test_what_cannot_be_reversed_is_refused():
         train.InvertibleDownsampling()(np.ones((1, 5, 4, 2), "float32"))
 
 
+@pytest.mark.parametrize("inputs", [{"a": np.ones((1, 4)), "b": np.ones((1, 4))}, (np.ones((1, 4)),) * 3], ids=["dict", "three"])
+def test_inputs_that_are_neither_one_tensor_nor_a_pair_are_refused(inputs):
+    block = gw.ReversibleBlock(keras.layers.Dense(4), keras.layers.Dense(4))
+    with pytest.raises(gw.ArgumentError, match=f"a {type(inputs).__name__} of {len(inputs)} tensors"):
+        block(inputs)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: gw.ReversibleSequence([train.InvertibleDownsampling()], kept_blocks=1.5), "kept_blocks=1.5"),
+        (lambda: train.InvertibleDownsampling(2.5), "block_size=2.5"),
+        (lambda: train.revnet([1, 1], [8, 4], stem=8), "that do not fall"),
+        (lambda: train.revnet([1], [4], stem=16), "a smaller stem"),
+        (lambda: train.revnet([1], [3], bottleneck=True), "4 or more with bottlenecks"),
+        (lambda: train.resnet([1, 1], [8]), "one number of each"),
+        (lambda: train.resnet([1, 1], [16, 8]), "that do not fall"),
+        (lambda: train.reversible_transformer(9, 4, width=8, heads=0), "heads=0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_sizes_that_make_no_network_are_refused(make, message):
+    with pytest.raises(gw.ArgumentError, match=message):
+        make()
+
+
 def test_sizes_of_the_papers_models():
     assert train.revnet38().count_params() == pytest.approx(train.resnet32().count_params(), rel=0.01)
 
@@ -167,6 +193,9 @@ def test_check_inverse_tells_dtypes_apart():
     assert all(np.array_equal(a, w.numpy()) for a, w in zip(before, model.weights, strict=True))
     with pytest.raises(gw.ArgumentError, match="no reversible layer"):
         gw.check_inverse(keras.Sequential([keras.layers.Dense(1)]), np.ones((1, 1)))
+    for inputs, dtypes in ((np.ones((0, 8, 8, 1), "float32"), ["float32"]), (np.ones((1, 8, 8, 1), "float32"), [])):
+        with pytest.raises(gw.ArgumentError, match="nothing is to be checked"):
+            gw.check_inverse(model, inputs, dtypes=dtypes)
 
 
 @pytest.mark.slow

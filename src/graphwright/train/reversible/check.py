@@ -106,7 +106,7 @@ def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, t
         training: whether batch statistics and dropout are those of training.
 
     Raises:
-        ArgumentError: nothing reversible in the target, or functions that cannot be copied.
+        ArgumentError: nothing reversible in the target, functions that cannot be copied, no dtypes, or inputs without samples.
 
     Source of the question: A. Gomez et al., "The Reversible Residual Network", 2017, section 3.2 and figure 3.
 
@@ -123,6 +123,8 @@ def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, t
             where="argument 'target'",
             remedy="give a ReversibleSequence, or a model that holds one",
         )
+    if not dtypes or not all(len(tensor) for tensor in tf.nest.flatten(inputs)):
+        raise ArgumentError("nothing is to be checked", remedy="give at least one dtype, and inputs of at least one sample")
     rows: list[InverseRow] = []
     for layer in layers:
         x = inputs if layer is target else keras.Model(target.input, layer.input)(inputs, training=False)

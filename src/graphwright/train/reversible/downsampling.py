@@ -22,6 +22,9 @@ class InvertibleDownsampling(StreamLayer):
         block_size: pixels on a side that become one.
         **kwargs: what a Keras layer takes.
 
+    Raises:
+        ArgumentError: a block size that is no whole number of at least 2, or images that it does not divide.
+
     Input: images `[batch, height, width, channels]`, one tensor or a pair. One tensor is split into two streams, each is
     rearranged, and both are joined again.
 
@@ -37,8 +40,10 @@ class InvertibleDownsampling(StreamLayer):
     """
 
     def __init__(self, block_size: int = 2, **kwargs: Any) -> None:
-        if block_size < 2:
-            raise ArgumentError(f"block_size={block_size} was given", where="argument 'block_size'", remedy="give 2 or more")
+        if not isinstance(block_size, int) or block_size < 2:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(
+                f"block_size={block_size!r} was given", where="argument 'block_size'", remedy="give a whole number from 2 on"
+            )
         super().__init__(**kwargs)
         self.block_size = block_size
 

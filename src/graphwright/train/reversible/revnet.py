@@ -138,15 +138,14 @@ def revnet(
         name: of the model.
 
     Raises:
-        ArgumentError: stages and widths do not match, an odd `stem`, or an unknown `downsampling`.
+        ArgumentError: stages and widths do not match or get narrower, an odd `stem`, or an unknown `downsampling`.
 
     >>> model = revnet([1, 1], [4, 8], input_shape=(8, 8, 1), stem=8, classes=3)
     >>> model.output_shape
     (None, 3)
     """
-    if len(units) != len(widths) or not units or min(units) < 1:
-        raise ArgumentError(f"units={list(units)} and widths={list(widths)} were given", remedy="give one number of each for every stage")
-    if stem % 2:
+    _check_stages(units, widths, bottleneck=bottleneck, start=None if downsampling == "invertible" else stem // 2)
+    if stem % 2 or stem < 2:
         raise ArgumentError(f"stem={stem} was given", where="argument 'stem'", remedy="give an even number: half for each stream")
     if downsampling not in ("residual", "invertible"):
         raise ArgumentError(
@@ -196,9 +195,13 @@ def resnet(
 ) -> Any:
     """A plain preactivation ResNet, to compare with; arguments as for `revnet`, `widths` of the one stream.
 
+    Raises:
+        ArgumentError: stages and widths do not match, or get narrower.
+
     >>> resnet([1, 1], [4, 8], input_shape=(8, 8, 1), stem=4, classes=3).output_shape
     (None, 3)
     """
+    _check_stages(units, widths, bottleneck=bottleneck, start=stem)
     images = keras.Input(input_shape)
     x = Stem(stem, large_images=large_images)(images)
     for stage, (count, width) in enumerate(zip(units, widths, strict=True)):
@@ -208,6 +211,23 @@ def resnet(
             changes = strides > 1 or x.shape[-1] != width
             x = keras.layers.Add()([Shortcut(width, strides=strides, bottleneck=bottleneck)(x) if changes else x, residual])
     return keras.Model(images, _head(x, classes), name=name)
+
+
+def _check_stages(units: Sequence[int], widths: Sequence[int], *, bottleneck: bool, start: int | None) -> None:
+    """Raise where the stages cannot be built. `start` is the width before the first; None where stages have widths of their own."""
+    what = f"units={list(units)} and widths={list(widths)} were given"
+    if len(units) != len(widths) or not units or min(units) < 1:
+        raise ArgumentError(what, remedy="give one number of each for every stage")
+    if min(widths) < (BOTTLENECK_FACTOR if bottleneck else 1):
+        raise ArgumentError(what, where="argument 'widths'", remedy=f"give {BOTTLENECK_FACTOR} or more with bottlenecks, else 1 or more")
+    before = [] if start is None else [start, *widths[:-1]]
+    if not bottleneck and any(width < earlier for earlier, width in zip(before, widths, strict=False)):
+        raise ArgumentError(
+            f"{what}, behind a width of {start}",
+            where="argument 'widths'",
+            cause="where the width changes, units without bottlenecks add channels of zeros to what they pass on, and can take none away",
+            remedy="give widths that do not fall, or a smaller stem",
+        )
 
 
 def _reversible(name: str, input_shape: Shape, classes: int, options: dict[str, Any]) -> Any:

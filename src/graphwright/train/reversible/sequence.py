@@ -33,7 +33,7 @@ class ReversibleSequence(StreamLayer):
     Input: one tensor with an even number of channels, or a pair of tensors. Output: the same form.
 
     Raises:
-        ArgumentError: no layers, or one that is not reversible.
+        ArgumentError: no layers, one that is not reversible, or numbers of blocks that are no whole numbers of at least 0.
 
     >>> import numpy as np
     >>> from graphwright.train.reversible.block import ReversibleBlock
@@ -57,8 +57,8 @@ class ReversibleSequence(StreamLayer):
     ) -> None:
         super().__init__(axis=axis, stream_dtype=stream_dtype, **kwargs)
         for name, count in (("kept_blocks", kept_blocks), ("remembering_blocks", remembering_blocks or 0)):
-            if count < 0:
-                raise ArgumentError(f"{name}={count} was given", where=f"argument {name!r}", remedy="give 0 or more")
+            if not isinstance(count, int) or count < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ArgumentError(f"{name}={count!r} was given", where=f"argument {name!r}", remedy="give a whole number of at least 0")
         self.layers, self.kept_blocks, self.remembering_blocks = list(layers), kept_blocks, remembering_blocks
         if not self.layers:
             raise ArgumentError("no layers were given", where="argument 'layers'", remedy="give at least one ReversibleBlock")

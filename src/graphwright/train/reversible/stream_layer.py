@@ -126,6 +126,12 @@ class StreamLayer(keras.layers.Layer):
 
     def _stream_shapes(self, shape: Any) -> tuple[Any, Any]:
         """Shapes of the two streams, from that of the input."""
+        if isinstance(shape, dict) or (_is_pair(shape) and len(shape) != 2):
+            raise ArgumentError(
+                f"a {type(shape).__name__} of {len(shape)} tensors was given",
+                where=f"layer {self.name!r}",
+                remedy="give one tensor or a pair",
+            )
         if _is_pair(shape):
             return tuple(shape[0]), tuple(shape[1])
         if len(shape) < 2 or not -len(shape) <= self.axis < len(shape) or self.axis in (0, -len(shape)):

@@ -184,7 +184,7 @@ def reversible_transformer(
     >>> reversible_transformer(100, 16, layers=2, width=8, heads=2).output_shape
     (None, 16, 100)
     """
-    if width % heads:
+    if heads < 1 or width % heads:
         raise ArgumentError(
             f"width={width} is no multiple of heads={heads}", where="argument 'heads'", remedy="give a divisor of the width"
         )
