@@ -145,9 +145,9 @@ def _gram_work(problem: Problem) -> float:
 
 
 def _iteration_work(problem: Problem) -> float:
-    """Multiplications of an iterative solution: products by a forward pass and its tangent, then by another and its backward pass.
+    """Multiplications of an iterative solution: for each product a forward pass, its tangent and its backward pass.
 
-    A pass is taken to use each parameter once per sample, as dense layers do.
+    A forward pass is taken to use each parameter once per sample, as dense layers do, the two others twice.
     """
     return KRYLOV_ITERATIONS * 5.0 * problem.samples * problem.parameters
 
