@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import keras
 import pytest
 import tensorflow as tf
@@ -177,12 +175,6 @@ class TestMaxBatch:
 
 
 class TestText:
-    def test_what_reads_the_same_is_said_once(self) -> None:
-        text = str(gw.batch_formulas(perceptron(), FEEDS))
-        lines = [line.partition(":")[2] for line in text.splitlines() if "batch" in line.partition(":")[0]]
-        assert lines
-        assert all(a != b for a, b in pairwise(lines))
-
     def test_a_column_without_figures_is_left_out(self) -> None:
         assert "measured peak" not in str(gw.max_batch(perceptron(), "600KiB", FEEDS)).partition("Predicted peak")[0]
 

@@ -382,3 +382,19 @@ def test_arguments_are_checked(arguments, words):
     graph, *_ = graph_of_tf1(resource=True, run_updates=True)
     with pytest.raises(ArgumentError, match=words):
         gw.count_parameters(graph, **arguments)
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["variables", "constants"])
+def test_no_shapes_are_inferred_for_what_says_its_own(frozen, monkeypatch):
+    """TensorFlow takes long to infer those of a large graph."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, (None, 8), name="x")
+        weight = tf.ones((8, 4)) if frozen else v1.get_variable("w", (8, 4), use_resource=False)
+        tf.matmul(x, weight, name="y")
+    read = gw.load(graph.as_graph_def())
+
+    def refuse(*_):
+        raise AssertionError("shapes were inferred")
+
+    monkeypatch.setattr("graphwright.ir.outputs.settle", refuse)
+    assert gw.count_parameters(read, outputs=["y"]).total == 32

@@ -44,7 +44,6 @@ def _joined(target: Countable, one: FlopCount, results: Mapping[int, FlopCount])
     largest = max(results)
     last = results[largest]
     formulas = {name: _fitted(name, {1: one, **results}, figure) for name, figure in _FIGURES.items()}
-    formulas["bytes_moved"] = replace(formulas["bytes_moved"], unit="bytes")
     how = f"polynomials through the figures at batch sizes {', '.join(str(s) for s in results if s != largest)}, checked at {largest}"
     special = [f"{one_of(one):,.0f} {_SAID[name]}" for name, one_of in _FIGURES.items() if name in _SAID and len(formulas[name].pieces) > 1]
     if special:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -55,7 +56,8 @@ def _facts(count: FlopCount) -> list[Fact]:
         Fact("total", _flops(count.total, count.formulas, "total"), "a multiply-add counts as two"),
     ]
     if "bytes_moved" in count.formulas:
-        facts.append(Fact("bytes moved", str(count.formulas["bytes_moved"].lines()[-1][1]), "inputs read once, outputs written once"))
+        moved = replace(count.formulas["bytes_moved"], unit="bytes")
+        facts.append(Fact("bytes moved", moved.lines()[-1][1], "inputs read once, outputs written once"))
     if math.isfinite(count.bytes_moved):
         intensity = "" if math.isnan(count.arithmetic_intensity) else f"{count.arithmetic_intensity:.3g} FLOP per byte"
         facts.append(Fact("bytes moved", format_bytes(count.bytes_moved), intensity))
