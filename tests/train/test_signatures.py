@@ -15,6 +15,20 @@ def test_shapes_and_dtypes_of_tensors_and_values_of_the_rest() -> None:
     assert len({signature_of(args, {}) for args in ((ones, 1), *others)}) == 1 + len(others)
     assert signature_of((), {"x": ones, "y": 1}) == signature_of((), {"y": 1, "x": ones})
     assert signature_of((), {"x": ones}) != signature_of((ones,), {})
+    assert len({signature_of(({"a": ones},), {}), signature_of(({"b": ones},), {}), signature_of(([ones],), {})}) == 3
+
+
+def test_what_counts_as_a_tensor_may_be_told() -> None:
+    one, other = tf.Variable(1.0), tf.Variable(1.0)
+    assert signature_of((one,), {}) == signature_of((other,), {})
+    assert signature_of((one,), {}, tensor_types=(tf.Tensor,)) != signature_of((other,), {}, tensor_types=(tf.Tensor,))
+
+
+def test_sparse_tensors_count_by_their_parts() -> None:
+    def sparse(count: int) -> tf.SparseTensor:
+        return tf.SparseTensor(tf.zeros((count, 2), tf.int64), tf.ones(count), (5, 5))
+
+    assert signature_of((sparse(2),), {}) == signature_of((sparse(2),), {}) != signature_of((sparse(3),), {})
 
 
 def test_an_object_is_equal_to_itself_alone_even_when_it_is_gone() -> None:

@@ -47,19 +47,28 @@ def as_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return dict(kwargs) if kwargs else tuple(args)
 
 
-def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """What makes two calls run the same function: shapes and dtypes of tensors, the values of everything else."""
+def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensor_types: tuple[type, ...] = ()) -> Any:
+    """What makes two calls run the same function: the structure, shapes and dtypes of tensors, the values of everything else, the replica.
+
+    Args:
+        tensor_types: what counts as a tensor; by default whatever has a shape and a dtype, variables among them.
+    """
     tf = import_tensorflow()
-    structure = (args, dict(kwargs))
-    leaves: list[Any] = []
-    # A value per replica counts by its parts, each with its shape.
-    for leaf in tf.nest.flatten(tf.nest.map_structure(_parts, structure)):
+
+    def described(leaf: Any) -> Any:
+        parts = tf.nest.flatten(leaf, expand_composites=True)
+        if len(parts) != 1 or parts[0] is not leaf:  # a sparse or ragged tensor
+            return (type(leaf), tuple(described(part) for part in parts))
         shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
-        if shape is not None and dtype is not None:
-            leaves.append((tuple(shape), str(getattr(dtype, "name", dtype))))
-        else:
-            leaves.append(same_constant(leaf))
-    return (_replica(), tuple(sorted(kwargs)), tuple(leaves))
+        if shape is None or dtype is None or (tensor_types and not isinstance(leaf, tensor_types)):
+            return same_constant(leaf)
+        is_open = getattr(shape, "rank", 0) is None
+        return (None if is_open else tuple(shape), str(getattr(dtype, "name", dtype)))
+
+    # A value per replica counts by its parts, each with its shape.
+    structure = tf.nest.map_structure(_parts, (args, dict(sorted(kwargs.items()))))
+    leaves = tuple(described(leaf) for leaf in tf.nest.flatten(structure))
+    return (_replica(), repr(tf.nest.map_structure(_nothing, structure)), leaves)
 
 
 def same_constant(leaf: Any) -> Any:
@@ -94,6 +103,10 @@ def _replica() -> int:
     return int((tf.get_static_value(number) if tf.is_tensor(number) else number) or 0)
 
 
+def _nothing(_: Any) -> int:
+    return 0
+
+
 def _parts(leaf: Any) -> Any:
     return list(leaf.values) if isinstance(leaf, import_tensorflow().distribute.DistributedValues) else leaf
 
@@ -101,4 +114,5 @@ def _parts(leaf: Any) -> Any:
 def signature_of_shapes(target: Target) -> Any:
     """The key of a later call with positional tensors of the target's shapes."""
     dtypes = [tensor.dtype.name for tensor in target.function.inputs[: len(target.shapes)]]
-    return (_replica(), (), tuple(zip(target.shapes, dtypes, strict=True)))
+    structure = ((0,) * len(dtypes), dict[str, Any]())
+    return (_replica(), repr(structure), tuple(zip(target.shapes, dtypes, strict=True)))

@@ -22,9 +22,12 @@ from graphwright.source.split_function import Split, split_function
 from graphwright.train.gradients.arguments import Checkpoints, check_mode, listed, named_checkpoints
 from graphwright.train.gradients.gradients import PLANS, GradientPlan, choose, follow, left_alone, take
 from graphwright.train.gradients.second_derivatives import Original
-from graphwright.train.signatures import same_constant
+from graphwright.train.signatures import signature_of
 
 tf: Any = importlib.import_module("tensorflow")
+
+_TENSOR_TYPES: tuple[type, ...] = (tf.Tensor, np.ndarray)
+"""What is traced as an argument; a variable among the arguments is read where the function reads it."""
 
 
 def checkpointed(fn: Any = None, *, checkpoints: Checkpoints = "memory", time_limit_s: float = 3.0) -> Any:
@@ -120,8 +123,8 @@ class Checkpointed:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         leaves = tf.nest.flatten((args, kwargs), expand_composites=True)
-        tensors = {k: tf.convert_to_tensor(leaf) for k, leaf in enumerate(leaves) if isinstance(leaf, tf.Tensor | np.ndarray)}
-        key = _key(leaves, tensors, (args, kwargs))
+        tensors = {k: tf.convert_to_tensor(leaf) for k, leaf in enumerate(leaves) if isinstance(leaf, _TENSOR_TYPES)}
+        key = (is_traced_for_xla(), signature_of(args, kwargs, tensor_types=_TENSOR_TYPES))
         signature = self._signatures.get(key)
         if signature is None or not signature.lasting:
             signature = self._signatures[key] = self._trace((args, kwargs), leaves, tensors)
@@ -278,17 +281,3 @@ def _joined(split: Split, traced: _Traced, original: Original) -> Callable[..., 
 def _is_differentiable(tensor: Any) -> bool:
     dtype = tf.as_dtype(tensor.dtype)
     return bool(dtype.is_floating or dtype.is_complex)
-
-
-def _key(leaves: Sequence[Any], tensors: dict[int, Any], structure: Any) -> Any:
-    """What makes two calls run the same function."""
-    described: list[Any] = []
-    for k, leaf in enumerate(leaves):
-        if k in tensors:
-            described.append((tensors[k].dtype.name, tuple(tensors[k].shape) if tensors[k].shape.rank is not None else None))
-        else:
-            described.append(same_constant(leaf))
-    replica = tf.distribute.get_replica_context()
-    place = replica.replica_id_in_sync_group if replica is not None and tf.distribute.has_strategy() else None
-    nest = tf.nest.pack_sequence_as(structure, [0] * len(leaves), expand_composites=True)
-    return (tuple(described), repr(nest), place if isinstance(place, int | None) else id(place), is_traced_for_xla())
