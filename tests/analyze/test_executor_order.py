@@ -99,6 +99,25 @@ def test_a_second_thread_takes_the_oldest_task_and_both_hold_their_tensors() -> 
     assert 2 * BLOCK <= two.peak_bytes < 2.01 * BLOCK
 
 
+def test_kernels_side_by_side_end_together_now_and_then() -> None:
+    """x -> long -> last, x -> short -> s2 -> s3: the second branch is done long before the first, unless `short` waits for `long`."""
+    graph = Graph()
+    x = make(graph, "_Arg", "x")
+    make(graph, "MatMul", "last", make(graph, "MatMul", "long", x))
+    make(graph, "MatMul", "s3", make(graph, "MatMul", "s2", make(graph, "MatMul", "short", x)))
+
+    def orders(**options: int) -> list[str]:
+        time_of = {"long": 1000.0, "x": 0.0}
+        return relevant(
+            run(graph, threads=2, time_of=lambda node: time_of.get(node.name, 1.0), **options), [last.producer.name, s3.producer.name]
+        )
+
+    assert orders() == ["s3", "last"]
+    found = [orders(seed=k) for k in range(60)]
+    assert 1 <= found.count(["last", "s3"]) <= 20
+    assert found.count(["s3", "last"]) >= 40
+
+
 def test_a_task_that_finds_no_room_runs_at_once() -> None:
     """Of 1030 readers the last runs where it became ready, the next 1024 wait, newest first; five found no room and ran before all."""
     graph = Graph()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from graphwright.analyze.executor_buffers import Buffer
 from graphwright.analyze.executor_memory import Memory
-from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, Numbered
+from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, TOGETHER, Numbered
 from graphwright.analyze.reader_tables import in_table_order
 from graphwright.ir.graph import Node
 
@@ -129,6 +129,10 @@ class Frames:
         self.running[token] = _Running(inputs, self.memory.start(node, inputs))
         self.runs[k] += 1
         return self._varied(k)
+
+    def ends_with_others(self) -> bool:
+        """Whether two kernels that run side by side end together: chance."""
+        return self.chance is not None and self.chance.random() < TOGETHER
 
     def _time(self, k: int) -> float:
         if k not in self.times:

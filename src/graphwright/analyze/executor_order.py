@@ -17,7 +17,10 @@ does the node that all nodes without inputs wait for (`analyze.reader_tables`).
 Sources, TensorFlow 2.21: common_runtime/executor.cc (`ExecutorState::ScheduleReady`), simple_propagator_state.cc,
 propagator_state.cc, graph_constructor.cc (the numbering), graph/edgeset.h; Eigen/CXX11/src/ThreadPool/NonBlockingThreadPool.h.
 
-Gaps: short kernels outside of loops count as expensive, as they do in the first ninety steps. Threads inside kernels are not modeled.
+Kernels that run side by side share the threads inside kernels (Eigen's intra-op pool). Each takes longer then, mostly in proportion;
+now and then the parts of the shorter one wait behind those of the longer one, and both end together (seen in traces).
+
+Gaps: short kernels outside of loops count as expensive, as they do in the first ninety steps.
 """
 
 from __future__ import annotations
@@ -44,8 +47,11 @@ QUICK_S = 5.2e-6
 The time is that of `analyze.time_model`, which adds 3e-6 s to every kernel."""
 TIME_SPREAD = 0.4
 """Standard deviation of the logarithm of measured over estimated time, by which simulations with a seed vary each kernel."""
+TOGETHER = 0.1
+"""How often a kernel ends together with one that runs beside it."""
 _DEQUE_ROOM = 1024  # Eigen's RunQueue
 _WAKE_S = 2e-5  # until a thread that waits sees new work
+_SHARES_S = 1e-4  # kernels from this time on are split into parts that the threads inside kernels work off
 
 
 Token = TypeVar("Token")
@@ -144,6 +150,10 @@ class Propagator(Protocol[Token]):
         """The kernel is done; returns what is ready now, in order."""
         ...
 
+    def ends_with_others(self) -> bool:
+        """Whether a kernel and one that runs beside it end at the same time, since their parts wait in the same queues."""
+        ...
+
 
 @dataclass
 class _Thread(Generic[Token]):
@@ -151,6 +161,7 @@ class _Thread(Generic[Token]):
     queue: deque[Token]
     interrupted: list[tuple[deque[Token], Sequence[Token]]]  # queues that wait for a task that found no room, and what was to follow it
     running: Token | None = None
+    ends: float = 0.0
     waiting: bool = False
 
 
@@ -180,6 +191,9 @@ class _Pool(Generic[Token]):
         while self.events:
             now, _, k = heapq.heappop(self.events)
             thread = self.threads[k]
+            if thread.running is not None and thread.ends > now:  # it takes longer, because of another one
+                self._at(thread.ends, k)
+                continue
             if thread.running is not None:
                 token, thread.running = thread.running, None
                 self._dispatch(thread, self.propagator.finish(token), now)
@@ -226,8 +240,15 @@ class _Pool(Generic[Token]):
         if token is None:
             thread.waiting = True
             return
+        time = self.propagator.start(token)
+        thread.ends = now + time
+        beside = [other for other in self.threads if other.running is not None and other.ends >= now + _SHARES_S]
+        if time >= _SHARES_S and beside and self.propagator.ends_with_others():
+            thread.ends = max(thread.ends, *(other.ends for other in beside))
+            for other in beside:
+                other.ends = thread.ends
         thread.running = token
-        self._at(now + self.propagator.start(token), k)
+        self._at(thread.ends, k)
 
     def _next(self, thread: _Thread[Token], now: float) -> Token | None:
         while not thread.queue and thread.interrupted:
