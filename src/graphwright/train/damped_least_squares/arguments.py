@@ -97,7 +97,8 @@ def _like_parameters(side: Any, name: str, layout: ParameterLayout) -> list[Any]
     if not tf.nest.is_nested(side) and np.ndim(side) == 0:
         return [side] * len(layout.shapes)
     if not tf.nest.is_nested(layout.structure):
-        return [np.asarray(side)] if isinstance(side, list | tuple) else [side]  # a list of numbers for one vector
+        given: Any = side
+        return [np.asarray(given)] if isinstance(side, list | tuple) else [given]  # a list of numbers for one vector
     if tuple(labels_of(side, "params")) != layout.labels:
         raise ArgumentError(
             f"{name} bounds of another structure than the parameters",

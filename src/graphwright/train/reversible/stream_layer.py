@@ -126,9 +126,10 @@ class StreamLayer(keras.layers.Layer):
 
     def _stream_shapes(self, shape: Any) -> tuple[Any, Any]:
         """Shapes of the two streams, from that of the input."""
-        if isinstance(shape, dict) or (_is_pair(shape) and len(shape) != 2):
+        given: Any = shape
+        if isinstance(shape, dict) or (_is_pair(given) and len(given) != 2):
             raise ArgumentError(
-                f"a {type(shape).__name__} of {len(shape)} tensors was given",
+                f"a {type(given).__name__} of {len(given)} tensors was given",
                 where=f"layer {self.name!r}",
                 remedy="give one tensor or a pair",
             )
