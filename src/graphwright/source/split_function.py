@@ -11,12 +11,18 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.constants import add_constant
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.walk import backward_reachable, forward_reachable
+from graphwright.ir.walk import backward_reachable, forward_reachable, topological_order
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.rebuild import rebuild_concrete_function
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_SMALL_BYTES = 512
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ def split_function(
         name: of the new functions.
     """
     graph, binding = from_concrete_function(function, planned=False)
+    _write_out_known_sizes(function, graph)
     given = [graph.value(tensor) for tensor in inputs]
     seeds = [graph.value(tensor) for tensor in incoming]
     captures = [
@@ -56,10 +63,11 @@ def split_function(
     ]
     outputs = [_without_barrier(value) for value in graph.outputs]
     results, gradients = outputs[:result_count], outputs[result_count:]
+    sizes = _made_of_constants(graph)  # the part that needs them makes them
     behind = forward_reachable(value.producer for value in seeds)
     effects = [node for node in graph.control_outputs if node not in behind]
     late_effects = [node for node in graph.control_outputs if node in behind]
-    roots = [value.producer for value in results] + effects + [graph[n] for n in early if n in graph]
+    roots = [value.producer for value in results] + effects + [graph[n] for n in early if n in graph and graph[n] not in sizes]
     first = backward_reachable(root for root in roots if root not in behind) - behind
     second = backward_reachable([*(value.producer for value in gradients), *late_effects]) - first
     borders = {value.producer for value in (*given, *(value for _, value in captures))}
@@ -88,6 +96,32 @@ def split_function(
         name=f"{name}_backward",
     )
     return Split(forward, backward, needed)
+
+
+def _write_out_known_sizes(function: Any, graph: Graph) -> None:
+    """Make constants of small integers that TensorFlow knows already, such as shapes.
+
+    Handed from one function to the other they would be unknown when XLA compiles, which then takes whatever they are made next to for
+    constants, seeds among them, and compiles anew for each.
+    """
+    tf = import_tensorflow()
+    known: dict[Value, Value] = {}
+    for node in list(graph.nodes):
+        for value in node.outputs if node.inputs else ():
+            if value.dtype.name in ("int32", "int64") and (value.nbytes or _SMALL_BYTES + 1) <= _SMALL_BYTES:
+                number = tf.get_static_value(function.graph.get_tensor_by_name(value.name))
+                if number is not None:
+                    known[value] = add_constant(graph, graph.unique_name(f"{node.name}/known"), np.asarray(number), dtype=value.dtype)
+    graph.replace_many_uses(known)
+
+
+def _made_of_constants(graph: Graph) -> set[Node]:
+    """Nodes that depend on constants alone, such as the inverse of a permutation."""
+    found: set[Node] = set()
+    for node in topological_order(graph):
+        if node.inputs and all(value.producer.op_type == "Const" or value.producer in found for value in node.inputs):
+            found.add(node)
+    return found
 
 
 def _without_barrier(value: Value) -> Value:

@@ -183,6 +183,22 @@ def test_lookups_functions_and_integers_are_held_back_too() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-13)
 
 
+def test_seeds_stay_arguments_of_the_program() -> None:
+    given = keras.Input((4, 16))
+    model = keras.Model(given, keras.layers.MultiHeadAttention(2, 8, dropout=0.1)(given, given))  # transposes, and a seed
+    weights = [v.value for v in model.trainable_variables]
+
+    def loss(x: Any) -> Any:
+        return tf.reduce_mean(model(x, training=True) ** 2)
+
+    x = tf.ones((2, 4, 16))
+    sizes: list[int] = []
+    for function in (loss, gw.checkpointed(loss, checkpoints="inputs")):
+        step = tf.function(_by_tape(function, weights), jit_compile=True)
+        sizes.append(xla_memory(step.get_concrete_function(x), [(2, 4, 16)]).argument_bytes)
+    assert sizes[0] == sizes[1]  # else the seed is a constant, and each call is compiled anew
+
+
 @pytest.mark.slow
 def test_a_residual_network_and_a_transformer_take_less() -> None:
     from bench import train_gradients, zoo
