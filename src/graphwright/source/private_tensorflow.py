@@ -172,8 +172,3 @@ def is_traced_for_xla() -> bool:
     if import_tensorflow().executing_eagerly():
         return False
     return bool(_private("ops.control_flow_util").GraphOrParentsInXlaContext(_private("framework.ops").get_default_graph()))
-
-
-def xla_barrier(tensors: list[Any]) -> list[Any]:
-    """The same tensors, none of which XLA computes anything from before all of them are there. Only for what XLA compiles."""
-    return list(importlib.import_module("tensorflow.compiler.tf2xla.ops.gen_xla_ops").xla_optimization_barrier(tensors))

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright import train
+from graphwright.run.xla_memory import xla_memory
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.train.flatten import flatten_graph
 
@@ -152,6 +153,27 @@ def test_units_that_keep_inputs_or_remember_or_are_computed_again(float64, optio
 def test_xla_and_what_functions_remember(float64):
     expected = revnet_gradients(0, 0, plain=True, jit_compile=True)
     assert cases.largest_difference(revnet_gradients(1, 2, jit_compile=True), expected) < 1e-10
+
+
+@pytest.mark.slow
+def test_xla_rebuilds_one_unit_after_the_other():
+    """XLA drops control dependencies, and merges what is computed again with the forward pass unless it is kept from it."""
+    model = train.revnet([6], [8], input_shape=(16, 16, 3), classes=3, stem=8)
+    trunk, x = model.get_layer("trunk"), tf.zeros((32, 16, 16, 3))
+    trunk.kept_blocks = trunk.remembering_blocks = 0
+
+    def temporary_bytes(*, reversible):
+        trunk.reconstructs = reversible
+
+        @tf.function(jit_compile=True)
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.square(model(x, training=True)))
+            return tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+        return xla_memory(step.get_concrete_function(x), [tuple(x.shape)]).temporary_bytes
+
+    assert temporary_bytes(reversible=True) < 0.5 * temporary_bytes(reversible=False)
 
 
 def test_no_convolution_runs_again_where_all_is_kept():

@@ -7,7 +7,7 @@ that call rebuilds the part's inputs, and the *tape* gives the gradients, so tha
 
 Order is part of the memory: the rebuilt streams depend on the last streams only, so an executor would rebuild the whole
 network before it takes the first gradient. `BackwardRun.gate` ties each rebuilt stream to the gradients before it: by control
-dependencies, which TensorFlow's executor and Grappler honor, or under XLA, which drops those, by an optimization barrier.
+dependencies, which TensorFlow's executor and Grappler honor, or under XLA, which drops those, by `source.opaque_gate`.
 Both also keep what is computed again from being merged with the forward pass.
 
 Source: A. Gomez, M. Ren, R. Urtasun, R. Grosse, "The Reversible Residual Network: Backpropagation Without Storing
@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from graphwright.errors import UnsupportedError
+from graphwright.source.opaque_gate import always_true, held, some_bits
 from graphwright.source.private_keras import without_autocast
-from graphwright.source.private_tensorflow import is_recorded, is_traced_for_xla, not_recorded, xla_barrier
+from graphwright.source.private_tensorflow import is_recorded, is_traced_for_xla, not_recorded
 from graphwright.train.reversible.remember import Player, Recorder, remembering
 from graphwright.train.reversible.residual import ResidualFunction
 
@@ -160,7 +161,8 @@ class BackwardRun:
         if tf.executing_eagerly() or not before or not tensors:
             return tensors
         if self._compiled:
-            return xla_barrier([*tensors, *before])[: len(tensors)]
+            there = always_true(some_bits(before))
+            return [held(tensor, there, solid=True) for tensor in tensors]
         with tf.control_dependencies(before):
             return [tf.identity(tensor) for tensor in tensors]
 
