@@ -138,4 +138,4 @@ def test_the_peak_grows_with_the_batch() -> None:
     peaks = [p.peak_bytes for p in result.points]
     assert peaks == sorted(peaks)
     assert [p.fits for p in result.points] == [p.peak_bytes <= 6 * 2**20 for p in result.points]
-    assert "Batch size 8 fits 6.00 MiB." in str(result)
+    assert "batch size 8 fits 6.00 MiB." in str(result)

@@ -53,7 +53,7 @@ class _Rows:
         for node in body.nodes:
             depth = self._inside(node)
             if node.op_type in LOOPS and (any(v.uses or v in body.outputs for v in node.outputs) or node.control_consumers):
-                loops[node] = depth
+                loops[node] = depth + 1
         for loop, length in loops.items():
             _wait(body, loop, length)
         if loops:
