@@ -13,6 +13,8 @@ import tensorflow as tf
 
 import graphwright as gw
 
+pytestmark = pytest.mark.slow
+
 _X = tf.constant(np.random.default_rng(0).random((32, 8), np.float32))
 _Y = tf.sin(tf.reduce_sum(_X, axis=1, keepdims=True))
 _HOST = re.compile(r"\b(infeed|outfeed|send|recv|host_compute|custom-call)\b[^\n]*")
