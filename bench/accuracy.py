@@ -67,7 +67,7 @@ _SIMULATIONS = 3  # of graphs that TensorFlow prepares anew
 _DRAWS = 9  # of what it leaves to chance, on the graph that ran
 _PROCESSES = 3  # in which a peak is measured that is chance
 _PROCESSES_SMALL = 7  # in which one is measured that is too small for a single measurement, and how small that is
-_SMALL_BYTES = 10 * 2**20
+_SMALL_BYTES = 16 * 2**20
 _FORMULAS = ("unet", "resnet50", "densenet121", "mlp1000")  # nothing but layers whose formula is short
 _PRODUCTS = ("Conv2D", "Conv2DBackpropInput", "MatMul")
 
