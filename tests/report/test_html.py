@@ -243,6 +243,7 @@ def test_a_browser_draws_the_charts(tmp_path: Path) -> None:
         plan_page(plan),
         tmp_path,
         """
+        for (const tab of ["price", "memory"]) document.querySelector(`#tab-${tab}`).click();
         const panel = document.querySelector("#after .at-step");
         const atPeak = panel.textContent;
         const slider = document.querySelector("#after input");
@@ -252,7 +253,7 @@ def test_a_browser_draws_the_charts(tmp_path: Path) -> None:
         const area = document.querySelector("#after .nsewdrag").getBoundingClientRect();
         const where = {bubbles: true, clientX: area.left + area.width / 2, clientY: area.top + area.height / 2};
         document.querySelector("#after .nsewdrag").dispatchEvent(new MouseEvent("mousemove", where));
-        const table = document.querySelector("table.sortable");
+        const table = document.querySelector("#layers table.sortable");
         const column = () => [...table.tBodies[0].rows].map((row) => Number(row.cells[4].dataset.value));
         const button = table.tHead.rows[0].cells[4].querySelector("button");
         button.click();
