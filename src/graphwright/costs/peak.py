@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -147,7 +146,6 @@ def executor_peak(
         peak_op=chosen.peak_node.name if chosen.peak_node is not None else "",
         live=live,
         by_role=by_role,
-        by_layer=_by_layer(live),
         how=how,
     )
 
@@ -190,7 +188,6 @@ def _traced(traced: Target, tasks: TaskMap, threads: int) -> PeakPrediction:
         peak_op=timeline.labels[at] if timeline.labels else "",
         live=timeline.live_at_peak,
         by_role={role: timeline.bytes_by_role[role][at] if timeline.labels else 0 for role in ROLES},
-        by_layer=_by_layer(timeline.live_at_peak),
         how={"peak": _HOW_TRACED},
     )
 
@@ -268,10 +265,3 @@ def _live_at(state: PeakState, tasks: TaskMap, roles: Roles) -> tuple[tuple[Live
 
 def _resident_name(value: Value, graph: Graph) -> str:
     return graph.variables[value].name if value in graph.variables else value.name
-
-
-def _by_layer(live: Sequence[LiveBuffer]) -> dict[str, int]:
-    sizes: dict[str, int] = defaultdict(int)
-    for buffer in live:
-        sizes[buffer.layer] += buffer.nbytes
-    return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))

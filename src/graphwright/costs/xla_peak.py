@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
 from graphwright.run.xla_memory import XlaMemory, xla_memory
@@ -30,9 +28,6 @@ def xla_peak(traced: Target, *, threads: int) -> PeakPrediction:
     by_role["inputs"] = given
     by_role["weights"] = memory.argument_bytes - given
     by_role["temporaries"] = memory.peak_bytes - memory.argument_bytes
-    by_layer: dict[str, int] = defaultdict(int)
-    for buffer in live:
-        by_layer[buffer.layer] += buffer.nbytes
     return PeakPrediction(
         name=traced.name,
         feeds=traced.feeds,
@@ -46,7 +41,6 @@ def xla_peak(traced: Target, *, threads: int) -> PeakPrediction:
         peak_op=memory.peak_op,
         live=live,
         by_role=by_role,
-        by_layer=dict(sorted(by_layer.items(), key=lambda item: (-item[1], item[0]))),
         how={"peak": _HOW, "roles": _HOW_ROLES},
     )
 

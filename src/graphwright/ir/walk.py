@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from graphwright.errors import GraphError
 from graphwright.ir.graph import Graph, Node
@@ -33,6 +34,15 @@ def forward_reachable(seeds: Iterable[Node], *, control: bool = True) -> set[Nod
                 seen.add(after)
                 stack.append(after)
     return seen
+
+
+def made_of(graph: Graph, op_types: AbstractSet[str]) -> set[Node]:
+    """The nodes of these types, and those that read nothing but what such nodes make, directly or not."""
+    found: set[Node] = set()
+    for node in topological_order(graph):
+        if node.op_type in op_types or (node.inputs and all(value.producer in found for value in node.inputs)):
+            found.add(node)
+    return found
 
 
 def producers_of(node: Node) -> dict[Node, None]:

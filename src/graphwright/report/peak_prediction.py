@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -29,7 +30,6 @@ class PeakPrediction:
         peak_op: the operation at which the peak is reached.
         live: what is held there, largest first.
         by_role: bytes at the peak; they add up to `peak_bytes`.
-        by_layer: bytes at the peak by name scope of the layer, largest first; workspace and rounding are in none.
         how: by figure, how it was obtained.
     """
 
@@ -45,8 +45,15 @@ class PeakPrediction:
     peak_op: str
     live: tuple[LiveBuffer, ...]
     by_role: Mapping[Role, int]
-    by_layer: Mapping[str, int]
     how: Mapping[str, str]
+
+    @property
+    def by_layer(self) -> dict[str, int]:
+        """Bytes at the peak by name scope of the layer, largest first; workspace and rounding are in none."""
+        sizes: dict[str, int] = defaultdict(int)
+        for buffer in self.live:
+            sizes[buffer.layer] += buffer.nbytes
+        return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers, bytes in all `_bytes`."""
@@ -62,7 +69,7 @@ class PeakPrediction:
             "resident_bytes": self.resident_bytes,
             "peak_op": self.peak_op,
             "bytes_by_role": dict(self.by_role),
-            "bytes_by_layer": dict(self.by_layer),
+            "bytes_by_layer": self.by_layer,
             "live": [{"name": b.name, "op_type": b.op_type, "layer": b.layer, "role": b.role, "bytes": b.nbytes} for b in self.live],
             "how": dict(self.how),
         }

@@ -16,7 +16,7 @@ import numpy as np
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.walk import backward_reachable, forward_reachable, topological_order
+from graphwright.ir.walk import backward_reachable, forward_reachable, made_of
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.rebuild import rebuild_concrete_function
@@ -63,7 +63,7 @@ def split_function(
     ]
     outputs = [_without_barrier(value) for value in graph.outputs]
     results, gradients = outputs[:result_count], outputs[result_count:]
-    sizes = _made_of_constants(graph)  # the part that needs them makes them
+    sizes = {node for node in made_of(graph, {"Const"}) if node.inputs}  # the part that needs them makes them
     behind = forward_reachable(value.producer for value in seeds)
     effects = [node for node in graph.control_outputs if node not in behind]
     late_effects = [node for node in graph.control_outputs if node in behind]
@@ -113,15 +113,6 @@ def _write_out_known_sizes(function: Any, graph: Graph) -> None:
                 if number is not None:
                     known[value] = add_constant(graph, graph.unique_name(f"{node.name}/known"), np.asarray(number), dtype=value.dtype)
     graph.replace_many_uses(known)
-
-
-def _made_of_constants(graph: Graph) -> set[Node]:
-    """Nodes that depend on constants alone, such as the inverse of a permutation."""
-    found: set[Node] = set()
-    for node in topological_order(graph):
-        if node.inputs and all(value.producer.op_type == "Const" or value.producer in found for value in node.inputs):
-            found.add(node)
-    return found
 
 
 def _without_barrier(value: Value) -> Value:

@@ -12,6 +12,7 @@ Source: common_runtime/executor.cc, TensorFlow 2.21 (`ExecutorState::ScheduleRea
 
 from __future__ import annotations
 
+from graphwright.ir.edit.insert import insert_after
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits import LOOPS, called_functions
 from graphwright.ir.walk import producers_of, topological_order
@@ -77,25 +78,13 @@ class _Rows:
 
 
 def _wait(graph: Graph, loop: Node, length: int) -> None:
-    readers, waiting = [list(value.uses) for value in loop.outputs], loop.control_consumers
-    last = loop
+    waiting, last = loop.control_consumers, loop
     for _ in range(length):
         last = graph.add_node("NoOp", graph.unique_name(f"{loop.name}/ends"), control_inputs=[last], device=loop.device)
-    for value, uses in zip(loop.outputs, readers, strict=True):
-        if not uses and value not in graph.outputs:
-            continue
-        over = graph.add_node(
-            "Identity",
-            graph.unique_name(f"{loop.name}/over"),
-            inputs=[value],
-            control_inputs=[last],
-            attrs={"T": value.dtype},
-            output_types=[(value.dtype, value.shape)],
-            device=loop.device,
-        )
-        for use in uses:
-            graph.replace_input(use.node, use.index, over.outputs[0])
-        graph.outputs = [over.outputs[0] if v is value else v for v in graph.outputs]
+    for value in loop.outputs:
+        if value.uses or value in graph.outputs:
+            over = insert_after(value, "Identity", f"{loop.name}/over", attrs={"T": value.dtype})
+            graph.add_control_input(over, last)
     for node in waiting:
         graph.add_control_input(node, last)
         graph.remove_control_input(node, loop)

@@ -22,7 +22,7 @@ from collections.abc import Set as AbstractSet
 
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import called_functions, is_view
-from graphwright.ir.walk import topological_order
+from graphwright.ir.walk import made_of, topological_order
 from graphwright.source.live_graph import is_numeric, numeric_output
 
 _KNOWN_WHEN_COMPILING = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "VariableShape"})
@@ -45,7 +45,7 @@ def add_gates(graph: Graph, steps: Sequence[Sequence[Node]], behind: Iterable[No
         The gates, each an Identity that waits for what must be there before it, and whether it is solid. `write_live_graph` makes them
         what XLA honors.
     """
-    compile_time = _known_when_compiling(graph)
+    compile_time = made_of(graph, _KNOWN_WHEN_COMPILING)
     made_in: dict[Node, int] = {}
     run = _Run(graph, [], compile_time)
     number, since, in_run = 0, list(behind), False
@@ -137,15 +137,6 @@ def _operands_to_hold(node: Node, compile_time: AbstractSet[Node]) -> list[int]:
 def _is_large_sum(value: Value) -> bool:
     node, nbytes = value.producer, value.nbytes or 0
     return node.op_type in _SUMS and nbytes > _SMALL_BYTES and sum((v.nbytes or 0) >= nbytes for v in node.inputs) > 1 and is_numeric(value)
-
-
-def _known_when_compiling(graph: Graph) -> set[Node]:
-    """Nodes that depend on constants and shapes alone."""
-    known: set[Node] = set()
-    for node in topological_order(graph):
-        if node.op_type in _KNOWN_WHEN_COMPILING or (node.inputs and all(value.producer in known for value in node.inputs)):
-            known.add(node)
-    return known
 
 
 def _last_of(nodes: Sequence[Node], compile_time: AbstractSet[Node]) -> list[Node]:
