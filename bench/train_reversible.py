@@ -2,7 +2,7 @@
 
     python -m bench.train reversible                                      # everything; some 15 minutes on two quiet cores
     python -m bench.train reversible --quick                              # small images, few steps
-    python -m bench.train reversible --parts memory --depths 38 164       # or: time, drift
+    python -m bench.train reversible --parts memory --depths 38 164       # or: time, xla, drift
     python -m bench.train reversible --parts time --models revnet110 --rounds 9
     python -m bench.train reversible --from-json                          # the tables again, as Markdown
 
@@ -27,7 +27,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -35,10 +35,13 @@ from unittest.mock import patch
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 RESULTS = Path(__file__).parent / "results" / "train_reversible.json"
-PARTS = ("memory", "time", "drift")
+PARTS = ("memory", "time", "xla", "drift")
 
 DEPTHS = {38: 2, 110: 6, 164: 9}
 """Layers of a bottleneck RevNet -> units of each of its three stages: 6 convolutions a unit, and the first and last layer."""
+
+BASIC_DEPTHS = (38, 110)
+"""Layers of the RevNets of basic units that `graphwright.train` has."""
 
 
 class Subject:
@@ -54,10 +57,19 @@ class Subject:
         self.optimizer.build(model.trainable_variables)
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         shape = model.input_shape[1:]
+        self.weight_bytes = sum(4 * v.value.shape.num_elements() for v in model.trainable_variables)
         self.inputs = (tf.random.stateless_normal((batch, *shape), (0, 0)), tf.range(batch) % model.output_shape[-1])
 
-    def step(self, *, reversible: bool, kept: tuple[int, int] | None = None, recompute: bool = False, jit_compile: bool = False) -> Any:
-        """A training step, traced, since the settings hold while it is traced."""
+    def step(
+        self,
+        *,
+        reversible: bool,
+        kept: tuple[int, int] | None = None,
+        recompute: bool = False,
+        update: bool = True,
+        jit_compile: bool = False,
+    ) -> Any:
+        """A training step, traced, since the settings hold while it is traced; without `update`, the gradients alone."""
         import tensorflow as tf
 
         from graphwright.train.reversible import engine
@@ -68,6 +80,8 @@ class Subject:
                 loss = self.loss(y, self.model(x, training=True))
             variables = self.model.trainable_variables
             gradients = tape.gradient(loss, [v.value for v in variables])
+            if not update:
+                return loss, gradients
             with tf.control_dependencies([tf.group(*gradients)]):  # else the executor decays all momenta first, which are as large again
                 self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
             return loss
@@ -103,18 +117,51 @@ def named(name: str, *, quick: bool) -> Any:
     return getattr(train, name)((side, side, 3))
 
 
+STEPS: dict[str, dict[str, Any]] = {
+    "plain": {"reversible": False},
+    "reversible": {"reversible": True},
+    "nothing kept": {"reversible": True, "kept": (0, 0)},
+}
+
+
 def memory(results: dict[str, Any], *, quick: bool, batch: int, depths: Sequence[int]) -> None:
     rows = results.setdefault("memory", {})
-    for layers in depths:
-        subject = Subject(deep(DEPTHS[layers], quick=quick), batch)
-        weights = sum(4 * v.value.shape.num_elements() for v in subject.model.trainable_variables)
-        row: dict[str, Any] = {"batch": batch, "gradients": weights, "kept": subject.default_kept}
-        rows[f"{layers} layers, batch {batch}"] = row
-        for key, options in (("nothing kept", {"kept": (0, 0)}), ("reversible", {}), ("plain", {"reversible": False})):
-            measured = measured_step(subject.step(**({"reversible": True} | options)), subject.inputs, quick=quick)
+    for title, model in _by_depth(depths, quick=quick):
+        subject = Subject(model, batch)
+        row: dict[str, Any] = {"batch": batch, "gradients": subject.weight_bytes, "kept": subject.default_kept}
+        rows[f"{title}, batch {batch}"] = row
+        for key, options in STEPS.items():
+            measured = measured_step(subject.step(**options), subject.inputs, quick=quick)
             row[key], row["resident"] = measured.peak_bytes - measured.resident_bytes, measured.resident_bytes
-            print(layers, key, row[key], flush=True)
+            print(title, key, row[key], flush=True)
             _write(results)
+
+
+def _by_depth(depths: Sequence[int], *, quick: bool) -> Iterator[tuple[str, Any]]:
+    """Networks of two kinds of units; within a kind only the depth differs."""
+    for layers in depths:
+        yield f"bottlenecks, {layers} layers", deep(DEPTHS[layers], quick=quick)
+    for layers in depths:
+        if layers in BASIC_DEPTHS:
+            yield f"revnet{layers}", named(f"revnet{layers}", quick=quick)
+
+
+def compiled(results: dict[str, Any], *, quick: bool, batch: int, depths: Sequence[int], rounds: int) -> None:
+    """The gradients compiled by XLA: what it lays out for temporaries, and the time over the plain one's."""
+    from graphwright.run.xla_memory import xla_memory
+
+    rows = results.setdefault("xla", {})
+    for title, model in _by_depth(depths, quick=quick):
+        subject = Subject(model, batch)
+        steps = {key: subject.step(**options, update=False, jit_compile=True) for key, options in STEPS.items()}
+        row: dict[str, Any] = {"batch": batch, "gradients": subject.weight_bytes, "kept": subject.default_kept}
+        shapes = [tuple(tensor.shape) for tensor in subject.inputs]
+        row["temporaries"] = {key: xla_memory(step, shapes).temporary_bytes for key, step in steps.items()}
+        print(title, row["temporaries"], flush=True)
+        row["steps"] = ratios(steps, subject.inputs, rounds=2 if quick else rounds)
+        print(title, row["steps"], flush=True)
+        rows[f"{title}, batch {batch}"] = row
+        _write(results)
 
 
 def measured_step(step: Any, inputs: Sequence[Any], *, quick: bool) -> Any:
@@ -155,12 +202,14 @@ def _planned(steps: Mapping[str, Any], inputs: Sequence[Any], *, quick: bool) ->
 
 def ratios(steps: Mapping[str, Any], inputs: Sequence[Any], *, rounds: int) -> dict[str, dict[str, float]]:
     """Wall and processor time of a step over that of the first in the same round, the median of the rounds."""
+    import tensorflow as tf
+
     clocks = {"wall": time.perf_counter, "cpu": time.process_time}
     spent: dict[str, list[dict[str, float]]] = {key: [] for key in steps}
     for _ in range(rounds + 1):
         for key, step in steps.items():
             start = {clock: read() for clock, read in clocks.items()}
-            float(step(*inputs))
+            tf.nest.map_structure(lambda tensor: tensor.numpy(), step(*inputs))
             spent[key].append({clock: read() - start[clock] for clock, read in clocks.items()})
     first = next(iter(spent.values()))
 
@@ -191,20 +240,28 @@ def drift(results: dict[str, Any], *, quick: bool, batch: int) -> None:
 def as_markdown(results: Mapping[str, Any]) -> str:
     lines: list[str] = []
     if "memory" in results:
-        lines += [
-            "| bottleneck RevNet | plain | reversible | nothing kept | of it gradients of weights | nothing kept, without them |",
-            "|---|---:|---:|---:|---:|---:|",
-        ]
+        lines += ["| RevNet | plain | as built | nothing kept | of it gradients of weights | the last two without those | |"]
+        lines += ["|---|---:|---:|---:|---:|---:|---:|"]
         for title, row in results["memory"].items():
-            figures = [row.get(key) for key in ("plain", "reversible", "nothing kept", "gradients")]
-            figures.append(row["nothing kept"] - row["gradients"] if "nothing kept" in row else None)
-            lines.append(f"| {title} | {' | '.join('' if n is None else f'{n / 1e6:,.1f}' for n in figures)} |")
+            if not STEPS.keys() <= row.keys():
+                continue
+            peaks = [row[key] for key in STEPS]
+            figures = [*peaks, row["gradients"], *(peak - row["gradients"] for peak in peaks[1:])]
+            lines.append(f"| {title} | {' | '.join(f'{n / 1e6:,.1f}' for n in figures)} |")
         lines.append("")
     if "time" in results:
         lines += ["| model | batch | step | time | processor time |", "|---|---:|---|---:|---:|"]
         for name, row in results["time"].items():
             for key, found in row["steps"].items():
                 lines.append(f"| {name} | {row['batch']} | {key} | {found['wall']:.2f} | {found['cpu']:.2f} |")
+        lines.append("")
+    if "xla" in results:
+        lines += ["| RevNet | XLA's temporaries: plain | as built | nothing kept | processor time: as built | nothing kept |"]
+        lines += ["|---|---:|---:|---:|---:|---:|"]
+        for title, row in results["xla"].items():
+            cells = [f"{nbytes / 1e6:,.1f}" for nbytes in row["temporaries"].values()]
+            cells += [f"{row['steps'][key]['cpu']:.2f}" for key in list(STEPS)[1:]]
+            lines.append(f"| {title} | {' | '.join(cells)} |")
         lines.append("")
     for name, drifts in results.get("drift", {}).items():
         dtypes = list(dict.fromkeys(row["dtype"] for row in drifts))
@@ -225,9 +282,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--depths", type=int, nargs="+", choices=tuple(DEPTHS), default=tuple(DEPTHS), help="of the part memory")
+    parser.add_argument("--depths", type=int, nargs="+", choices=tuple(DEPTHS), default=tuple(DEPTHS), help="of the parts memory and xla")
     parser.add_argument("--models", nargs="+", default=("revnet38", "revnet110", "revnet164"), help="of the part time")
-    parser.add_argument("--rounds", type=int, default=7, help="of the part time")
+    parser.add_argument("--rounds", type=int, default=7, help="of the parts time and xla")
     parser.add_argument("--planned", action="store_true", help="with optimize_memory, which plans for minutes")
     parser.add_argument("--from-json", action="store_true")
     options = parser.parse_args(argv)
@@ -240,6 +297,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             memory(results, quick=options.quick, batch=options.batch, depths=options.depths)
         if "time" in options.parts:
             times(results, quick=options.quick, batch=options.batch, names=options.models, rounds=options.rounds, planned=options.planned)
+        if "xla" in options.parts:
+            compiled(results, quick=options.quick, batch=options.batch, depths=options.depths, rounds=options.rounds)
         if "drift" in options.parts:
             drift(results, quick=options.quick, batch=options.batch)
     print(as_markdown(results))

@@ -7,7 +7,8 @@ what must run before or behind the branch overlaps with it, and its memory adds 
 
 from __future__ import annotations
 
-from graphwright.ir.graph import Graph, Node
+from graphwright.ir.edit.insert import insert_before
+from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import BRANCHES
 from graphwright.ir.walk import topological_order
 
@@ -33,14 +34,13 @@ def order_branches(graph: Graph) -> int:
         changed += 1
         if node.control_inputs:
             predicate = node.inputs[0]
-            gate = _identity(graph, node, "ordered", 0)
-            graph.replace_input(node, 0, gate.outputs[0])
+            gate = insert_before(graph, node, 0, "Identity", f"{node.name}/ordered", attrs={"T": predicate.dtype})
             for control in node.control_inputs:
                 if control is not predicate.producer:
                     graph.add_control_input(gate, control)
         if node.control_consumers and node.outputs:
             consumers = node.control_consumers
-            done = [_identity(graph, node, "done", k) for k in range(len(node.outputs))]
+            done = [_done(graph, value) for value in node.outputs]
             for consumer in consumers:
                 for result in done:
                     graph.add_control_input(consumer, result)
@@ -50,13 +50,12 @@ def order_branches(graph: Graph) -> int:
     return changed
 
 
-def _identity(graph: Graph, node: Node, role: str, position: int) -> Node:
-    value = node.inputs[0] if role == "ordered" else node.outputs[position]
+def _done(graph: Graph, value: Value) -> Node:
     return graph.add_node(
         "Identity",
-        graph.unique_name(f"{node.name}/{role}"),
+        graph.unique_name(f"{value.producer.name}/done"),
         inputs=[value],
         attrs={"T": value.dtype},
         output_types=[(value.dtype, value.shape)],
-        device=node.device,
+        device=value.producer.device,
     )

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.ir.attributes import Attribute
+from graphwright.ir.edit.insert import insert_before
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
@@ -156,18 +157,10 @@ def _chain(graph: Graph, steps: list[tuple[Node, ...]]) -> None:
         if all(leave in {v.producer for v in entry.inputs} for entry in entries for leave in exits):
             continue  # the data edges say it already
         if len(after) > 1 and after[0].op_type in ("Conv2D", "Conv3D"):
-            value = after[0].inputs[0]
-            gate = graph.add_node(
-                "Identity",
-                graph.unique_name(f"{after[0].name}/ordered"),
-                inputs=[value],
-                control_inputs=exits,
-                attrs={"T": value.dtype},
-                output_types=[(value.dtype, value.shape)],
-                device=after[0].device,
-            )
-            graph.replace_input(after[0], 0, gate.outputs[0])
-            continue
-        for entry in after:
+            gate = insert_before(graph, after[0], 0, "Identity", f"{after[0].name}/ordered", attrs={"T": after[0].inputs[0].dtype})
+            waiting = [gate]
+        else:
+            waiting = after
+        for entry in waiting:
             for leave in exits:
                 graph.add_control_input(entry, leave)
