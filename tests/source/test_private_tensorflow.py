@@ -101,3 +101,19 @@ def test_rerouting_operations_of_a_live_graph():
     assert [operation.name for operation in doubled.op.control_inputs] == ["before"]
     with tf.compat.v1.Session(graph=graph) as session:
         assert session.run(doubled) == 3.0
+
+
+def test_a_tape_watches_a_variable():
+    variable = tf.Variable(2.0, trainable=False)
+    with tf.GradientTape() as tape:
+        assert not private.is_watched([variable.handle])
+        tape.watch(variable)
+        assert private.is_watched([variable.handle])
+
+
+def test_a_forward_accumulator_follows_a_tensor():
+    x, other = tf.constant(2.0), tf.constant(3.0)
+    assert not private.has_tangents([x])
+    with tf.autodiff.ForwardAccumulator(x, tf.constant(1.0)):
+        assert private.has_tangents([other, x * x])
+        assert not private.has_tangents([other])

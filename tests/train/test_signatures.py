@@ -31,6 +31,18 @@ def test_sparse_tensors_count_by_their_parts() -> None:
     assert signature_of((sparse(2),), {}) == signature_of((sparse(2),), {}) != signature_of((sparse(3),), {})
 
 
+def test_extension_types_count_by_their_constants() -> None:
+    class Scaled(tf.experimental.ExtensionType):
+        values: tf.Tensor
+        by: int
+
+    def key(count: int, by: int) -> object:
+        return signature_of((Scaled(tf.ones(count), by),), {})
+
+    assert key(2, 1) == key(2, 1)
+    assert len({key(2, 1), key(2, 3), key(3, 1)}) == 3
+
+
 def test_an_object_is_equal_to_itself_alone_even_when_it_is_gone() -> None:
     class Thing:
         pass

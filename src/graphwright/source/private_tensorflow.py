@@ -167,6 +167,16 @@ def is_recorded() -> bool:
     return bool(_private("eager.record").could_possibly_record())
 
 
+def is_watched(tensors: list[Any]) -> bool:
+    """Whether some gradient tape watches one of the tensors, or the variable behind a handle."""
+    return bool(_private("eager.record").should_record_backprop(tensors))
+
+
+def has_tangents(tensors: list[Any]) -> bool:
+    """Whether some `tf.autodiff.ForwardAccumulator` follows one of the tensors."""
+    return any(_private("eager.forwardprop_util").pack_tangents(tensors).indices)
+
+
 def is_traced_for_xla() -> bool:
     """Whether what is traced now is to be compiled by XLA (`jit_compile=True`, or a TPU)."""
     if import_tensorflow().executing_eagerly():

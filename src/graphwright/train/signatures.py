@@ -6,6 +6,8 @@ import inspect as python_inspect
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from graphwright.errors import ArgumentError
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.targets import Target
@@ -57,8 +59,8 @@ def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensor_typ
 
     def described(leaf: Any) -> Any:
         parts = tf.nest.flatten(leaf, expand_composites=True)
-        if len(parts) != 1 or parts[0] is not leaf:  # a sparse or ragged tensor
-            return (type(leaf), tuple(described(part) for part in parts))
+        if len(parts) != 1 or parts[0] is not leaf:  # a sparse or ragged tensor, or an extension type with constants of its own
+            return (type(leaf), tf.type_spec_from_value(leaf), tuple(described(part) for part in parts))
         shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
         if shape is None or dtype is None or (tensor_types and not isinstance(leaf, tensor_types)):
             return same_constant(leaf)
@@ -76,8 +78,11 @@ def same_constant(leaf: Any) -> Any:
 
     >>> same_constant(1) == same_constant(True), same_constant([]) == same_constant([])
     (False, False)
+    >>> same_constant(np.float32(1)) == same_constant(np.float32(1)), same_constant(1j) == same_constant(1j)
+    (True, True)
     """
-    return (type(leaf), repr(leaf)) if isinstance(leaf, int | float | str | bytes | None) else _Same(leaf)
+    plain = int | float | complex | str | bytes | None | slice | range | np.generic | import_tensorflow().TensorShape
+    return (type(leaf), repr(leaf)) if isinstance(leaf, plain) else _Same(leaf)
 
 
 class _Same:

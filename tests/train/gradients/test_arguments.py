@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -111,6 +113,40 @@ def test_no_gradient_at_all(graph: Any) -> None:
 def test_what_cannot_be_wrapped(bad: Any) -> None:
     with pytest.raises(gw.ArgumentError, match="cannot be called"):
         gw.checkpointed(bad)
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, None, "1", float("nan"), float("inf"), True])
+def test_a_time_that_is_none(graph: Any, bad: Any) -> None:
+    with pytest.raises(gw.ArgumentError, match="is no time"):
+        gw.gradients_memory(graph.get_tensor_by_name("y:0"), graph.get_tensor_by_name("x:0"), time_limit_s=bad)
+    with pytest.raises(gw.ArgumentError, match="is no time"):
+        gw.checkpointed(tf.tanh, time_limit_s=bad)
+
+
+@pytest.mark.parametrize(
+    ("feeds", "said"),
+    [
+        ({"z": (2, 3)}, "'z' is no placeholder of the graph"),
+        ({"h1": (64, 64)}, "'h1' is no placeholder of the graph"),
+        *(({"given": shape}, "is no shape of 'given'") for shape in ((2, None), (2, 4), (2, 3, 1), (-1, 3), 2, "ab", None)),
+    ],
+)
+def test_feeds_that_do_not_fit(graph: Any, feeds: Any, said: str) -> None:
+    given = v1.placeholder(tf.float32, [None, 3], name="given")
+    count = len(graph.get_operations())
+    with pytest.raises(gw.ArgumentError, match=said):
+        gw.gradients_memory(tf.reduce_sum(tf.tanh(given)), given, feeds=feeds)
+    assert len(graph.get_operations()) == count + 3  # the ys of this test
+
+
+def test_budgets_by_numpy(graph: Any) -> None:
+    for budget in (np.int64(2**30), np.float32(0.99)):
+        assert gw.gradients(graph.get_tensor_by_name("y:0"), graph.get_tensor_by_name("x:0"), checkpoints=budget)
+
+
+def test_a_tensor_of_keras_has_no_values() -> None:
+    with pytest.raises(gw.ArgumentError, match="a KerasTensor was given"):
+        gw.checkpointed(tf.tanh)(keras.Input((3,)))
 
 
 def test_checkpoints_of_a_wrapped_function() -> None:

@@ -169,6 +169,185 @@ def test_third_derivatives() -> None:
     np.testing.assert_allclose(*found, rtol=1e-10)
 
 
+def _used_mib() -> float:
+    return tf.config.experimental.get_memory_info("CPU:0")["current"] / 2**20
+
+
+def test_an_eager_tape_holds_what_the_plan_keeps_and_no_more() -> None:
+    def block(x: Any) -> Any:
+        for _ in range(10):
+            x = tf.tanh(x)
+        return x
+
+    wrapped = gw.checkpointed(block, checkpoints="inputs")
+    x = tf.ones((512, 512))
+    held: list[float] = []
+    for function in (wrapped, wrapped, block):  # the first call traces
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            before = _used_mib()
+            y = function(x)
+            held.append(_used_mib() - before)
+        assert tape.gradient(y, x) is not None
+        del tape, y
+    assert held[1] < 2.5
+    assert held[2] > 9.5
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("inner", ["checkpointed", "function", "recompute_grad"])
+def test_functions_inside_under_a_persistent_tape(inner: str, graph: bool) -> None:
+    w = tf.Variable(tf.random.stateless_normal((16, 16), (1, 2), dtype=tf.float64))
+    wrap = {"checkpointed": gw.checkpointed, "function": tf.function, "recompute_grad": tf.recompute_grad}[inner]
+    called = wrap(lambda h: tf.sin(tf.tanh(h @ w)))
+
+    def bare(x: Any) -> Any:
+        return tf.tanh(called(tf.sin(x)))
+
+    def step(function: Any, x: Any) -> Any:
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            y = function(x)
+        return [y, *tape.gradient(y, [x, w]), tape.gradient(y, x)]
+
+    x = tf.random.stateless_normal((5, 16), (3, 4), dtype=tf.float64)
+    wrapped = gw.checkpointed(bare, checkpoints="inputs")
+    found = [(tf.function(step) if graph else step)(function, x) for function in (bare, wrapped)]
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_forward_mode(outside: bool) -> None:
+    w = tf.Variable(tf.random.stateless_normal((16, 16), (1, 2), dtype=tf.float64))
+    x = tf.random.stateless_normal((5, 16), (3, 4), dtype=tf.float64)
+
+    def bare(x: Any) -> Any:
+        return tf.tanh(tf.sin(x @ w))
+
+    found: list[Any] = []
+    for function in (bare, gw.checkpointed(bare, checkpoints="inputs")):
+        called = tf.function(function) if outside else function
+        with tf.autodiff.ForwardAccumulator([x, w], [tf.ones_like(x), tf.ones_like(w)]) as accumulator:
+            y = called(x)
+        found.append([accumulator.jvp(y)])
+        if not outside:  # forward over backward; a function with variables is refused by TensorFlow itself there
+            with tf.autodiff.ForwardAccumulator([x, w], [tf.ones_like(x), tf.ones_like(w)]) as accumulator:
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    y = called(x)
+                slopes = tape.gradient(y, [x, w])
+            found[-1] += [accumulator.jvp(slope) for slope in slopes]
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+def test_forward_mode_of_what_is_random() -> None:
+    wrapped = gw.checkpointed(lambda h: tf.nn.dropout(h, 0.5), checkpoints="inputs")
+    x = tf.ones((64, 64))
+    with tf.autodiff.ForwardAccumulator(x, 3 * x) as accumulator:
+        y = wrapped(x)
+    np.testing.assert_allclose(accumulator.jvp(y), 3 * y)
+
+
+def test_results_that_are_no_plain_tensors() -> None:
+    weight = tf.Variable(tf.ones((4,)))
+
+    def bare(x: Any) -> Any:
+        values = tf.tanh(x)
+        ragged = tf.RaggedTensor.from_row_lengths(values, [1, 3])
+        return {"ragged": ragged, "slices": tf.IndexedSlices(values, tf.range(4)), "weight": weight, "nothing": (None, ())}
+
+    x = tf.constant([1.0, 2.0, 3.0, 4.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        made = gw.checkpointed(bare)(x)
+        loss = tf.reduce_sum(made["ragged"].flat_values * made["slices"].values * made["weight"])
+    assert made["ragged"].to_list() == bare(x)["ragged"].to_list()
+    assert made["nothing"] == (None, ())
+    by_x, by_weight = tape.gradient(loss, [x, weight])
+    np.testing.assert_allclose(by_x, 2 * tf.tanh(x) * (1 - tf.tanh(x) ** 2), rtol=1e-6)
+    np.testing.assert_allclose(by_weight, tf.tanh(x) ** 2, rtol=1e-6)
+    assert gw.checkpointed(lambda _: None)(x) is None
+
+
+def test_a_variable_that_is_not_trainable_and_that_a_tape_watches() -> None:
+    fixed = [tf.Variable(tf.ones((8, 8)), trainable=False) for _ in range(2)]
+    wrapped = gw.checkpointed(lambda x: tf.sin(tf.tanh(x @ fixed[0]) @ fixed[1]), checkpoints="inputs")
+    x = tf.ones((2, 8))
+    for watched in ([], fixed[:1], fixed[1:]):
+        found: list[Any] = []
+        for function in (wrapped, wrapped._fn):
+            with tf.GradientTape() as tape:
+                tape.watch([x, *watched])
+                y = function(x)
+            found.append(tape.gradient(y, [x, *fixed]))
+        for variable, one, other in zip((x, *fixed), *found, strict=True):
+            assert (one is None) == (other is None) == all(variable is not w for w in (x, *watched))
+            if one is not None:
+                np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_constants_that_are_equal_are_one_signature() -> None:
+    wrapped = gw.checkpointed(lambda x, by, shape: tf.reshape(x, shape) * by, checkpoints="inputs")
+    for _ in range(2):
+        wrapped(tf.ones((2, 3)), np.float32(2), tf.TensorShape((3, 2)))
+    assert len(wrapped._signatures) == 1
+
+
+def test_the_call_of_a_keras_layer() -> None:
+    class Block(keras.layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense, self.dropout = keras.layers.Dense(8, "tanh"), keras.layers.Dropout(0.5)
+
+        @gw.checkpointed(checkpoints="inputs")
+        def call(self, x: Any, training: bool = False) -> Any:
+            return self.dropout(self.dense(self.dense(x)), training=training)
+
+    image = keras.Input((8,))
+    model = keras.Model(image, Block()(Block()(image)))
+    model.compile("sgd", "mse", jit_compile=False)
+    x = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
+    before = model.get_weights()
+    model.fit(x, x, batch_size=8, verbose=0)
+    assert all(np.abs(a - b).max() > 0 for a, b in zip(before, model.get_weights(), strict=True) if a.dtype == np.float32)
+    assert np.abs(model(x) - model(x)).max() == 0 < np.abs(model(x, training=True) - model(x)).max()
+    assert isinstance(model.layers[1].call.plans, tuple)
+    assert keras.layers.Lambda(gw.checkpointed(tf.tanh))(x).shape == x.shape
+
+
+def test_second_derivatives_through_autograph() -> None:
+    def bare(x: Any) -> Any:
+        if tf.reduce_sum(x) > 0:
+            x = tf.sin(x)
+        return tf.tanh(x)
+
+    @tf.function
+    def second(x: Any) -> Any:
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = wrapped(x)
+            slope = inner.gradient(y, x)
+        return outer.gradient(slope, x)
+
+    wrapped = gw.checkpointed(bare, checkpoints="inputs")
+    step = 1e-4
+    for value in (0.7, -0.7):
+        x = tf.constant([value], tf.float64)
+        expected = (bare(x + step) - 2 * bare(x) + bare(x - step)) / step**2
+        np.testing.assert_allclose(second(x), expected, rtol=1e-5)
+
+
+def test_open_shapes_are_said_as_the_caller_knows_them() -> None:
+    wrapped = gw.checkpointed(lambda x: tf.tanh(tf.sin(tf.tanh(x))), time_limit_s=0.1)
+    traced = tf.function(wrapped, input_signature=[tf.TensorSpec((None, 64))])
+    with pytest.warns(gw.AssumedSizeWarning, match="dimensions of argument_0, gradient_of_result_0.* tensors of known"):
+        traced(tf.ones((3, 64)))
+
+
 def test_second_derivatives_of_what_is_random_are_refused() -> None:
     wrapped = gw.checkpointed(lambda h: tf.nn.dropout(tf.tanh(tf.sin(h)), 0.5), checkpoints="inputs")
     x = tf.ones((64, 64))

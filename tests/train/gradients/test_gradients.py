@@ -166,6 +166,24 @@ def test_sparse_gradients_stay_sparse() -> None:
     assert_equal(one, other)
 
 
+def test_ragged_tensors() -> None:
+    def build() -> Any:
+        ragged = tf.RaggedTensor.from_row_lengths(weights("x", 256, 64) + 0.0, [100, 156])
+        values = ragged.flat_values
+        for _ in range(5):
+            values = tf.sigmoid(tf.tanh(values))
+        return tf.reduce_sum(values), [ragged]
+
+    graph = tf.Graph()
+    with graph.as_default():
+        y, xs = build()
+        plain, found = tf.gradients(y, xs)[0], gw.gradients(y, xs, checkpoints="memory", time_limit_s=0.3)[0]
+        assert isinstance(found, tf.RaggedTensor)
+    assert recomputed(graph)
+    with session(graph) as opened:
+        assert_equal(*([value] for value in opened.run([plain.flat_values, found.flat_values])))
+
+
 def test_dropout_keeps_its_mask_and_statistics_move_once() -> None:
     graph = tf.Graph()
     with graph.as_default():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
+import numbers
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,9 +36,9 @@ def check_mode(given: Any) -> Checkpoints:
             raise ArgumentError(f"unknown way to choose checkpoints: {checkpoints!r}", where="argument 'checkpoints'", remedy=remedy)
         parse_budget(checkpoints, _ANY_PEAK)
         return checkpoints
-    if isinstance(checkpoints, int | float) and not isinstance(checkpoints, bool):
+    if not isinstance(checkpoints, bool) and isinstance(checkpoints, numbers.Real):  # NumPy's numbers too
         parse_budget(checkpoints, _ANY_PEAK)
-        return checkpoints
+        return int(checkpoints) if isinstance(checkpoints, numbers.Integral) else float(checkpoints)
     if isinstance(checkpoints, list | tuple | set | frozenset) or inspect.isgenerator(checkpoints):
         tensors: list[Any] = list(given)
         return tensors
@@ -72,6 +74,41 @@ def check_options(kwargs: Mapping[str, Any]) -> None:
     strange = [name for name in kwargs if name not in known]
     if strange:
         raise ArgumentError(f"unknown argument {strange[0]!r}", where="gradients", remedy=f"tf.gradients takes {', '.join(known)}")
+
+
+def check_time_limit(given: Any) -> None:
+    """See that the planner gets a positive number of seconds.
+
+    Raises:
+        ArgumentError: it does not.
+    """
+    if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0 < float(given) < math.inf:
+        raise ArgumentError(f"{given!r} is no time", where="argument 'time_limit_s'", remedy="give a positive number of seconds")
+
+
+def check_feeds(live: Any, feeds: Mapping[Any, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes by name of their placeholders.
+
+    Raises:
+        ArgumentError: a name is that of no placeholder, or a shape does not fit it or is not known itself.
+    """
+    places = {operation.name: operation for operation in live.get_operations() if operation.type in ("Placeholder", "PlaceholderV2")}
+    found: dict[str, tuple[int, ...]] = {}
+    for key, shape in feeds.items():
+        name = str(getattr(key, "name", key)).split(":")[0]
+        if name not in places:
+            known = ", ".join(name for name, operation in places.items() if operation.outputs[0].dtype != tf.resource) or "none"
+            raise ArgumentError(f"{name!r} is no placeholder of the graph", where="argument 'feeds'", remedy=f"the graph has {known}")
+        declared = places[name].outputs[0].shape
+        try:
+            given = tf.TensorShape(shape)
+            fits = given.is_fully_defined() and given.is_compatible_with(declared)
+        except (TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise ArgumentError(f"{shape!r} is no shape of {name!r}", where="argument 'feeds'", remedy=f"give numbers that fit {declared}")
+        found[name] = tuple(tf.TensorShape(shape).as_list())
+    return found
 
 
 def named_checkpoints(live: Any, mode: Checkpoints) -> list[Any]:
@@ -112,8 +149,3 @@ def flat(tensors: Any) -> list[Any]:
 def listed(given: Any) -> list[Any]:
     """A list of what may be one thing or several."""
     return [*given] if isinstance(given, list | tuple) else [given]  # pyright: ignore[reportUnknownVariableType]
-
-
-def name_of(placeholder: Any) -> str:
-    """The name of a placeholder's operation; a name may be given too."""
-    return str(getattr(placeholder, "name", placeholder)).split(":")[0]

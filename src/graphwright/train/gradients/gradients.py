@@ -29,12 +29,13 @@ from graphwright.source.private_tensorflow import is_traced_for_xla
 from graphwright.train.gradients import policies
 from graphwright.train.gradients.arguments import (
     Checkpoints,
+    check_feeds,
     check_graph,
     check_mode,
     check_options,
+    check_time_limit,
     flat,
     listed,
-    name_of,
     named_checkpoints,
 )
 from graphwright.train.gradients.joint import Joint, read_joint
@@ -111,7 +112,7 @@ def gradients(
         Per x its gradient as `tf.gradients` gives it: a tensor, a `tf.IndexedSlices`, or None.
 
     Raises:
-        ArgumentError: an argument cannot be used: an unknown mode, an empty collection, a tensor of another graph.
+        ArgumentError: an argument cannot be used: an unknown mode, an empty collection, a tensor of another graph, feeds that do not fit.
         InfeasibleError: no plan keeps the budget; the error carries the smallest one that works.
         UnsupportedError: called eagerly.
 
@@ -128,8 +129,9 @@ def gradients(
     mode = check_mode(checkpoints)
     live = check_graph(ys)
     check_options(kwargs)
+    check_time_limit(time_limit_s)
     named = named_checkpoints(live, mode) if not isinstance(mode, str | int | float) or mode == "collection" else []
-    shapes = {name_of(key): tuple(int(d) for d in shape) for key, shape in (feeds or {}).items()}
+    shapes = check_feeds(live, feeds or {})
     taken = take(ys, xs, grad_ys, kwargs, shapes)
     if taken.joint is None:
         return taken.gradients
@@ -243,7 +245,9 @@ def _describe(joint: Joint, schedule: Schedule, time_s: float) -> GradientPlan:
     return GradientPlan(after.peak_bytes, before.peak_bytes, extra, again, joint.assumed, time_s)
 
 
-def choose(joint: Joint, mode: Checkpoints, named: Sequence[Any], time_limit_s: float) -> Schedule:
+def choose(
+    joint: Joint, mode: Checkpoints, named: Sequence[Any], time_limit_s: float, *, remedy: str = "give feeds={placeholder: shape}"
+) -> Schedule:
     """The schedule that the argument `checkpoints` asks for; "inputs" keeps what must be kept and nothing else."""
     costs, forward = joint.tasks.costs, joint.forward
     if not isinstance(mode, str | int | float) or mode == "collection":
@@ -254,7 +258,7 @@ def choose(joint: Joint, mode: Checkpoints, named: Sequence[Any], time_limit_s: 
         return policies.fast(joint.tasks, forward)
     if joint.assumed:
         warnings.warn(
-            f"the plan assumes sizes: {joint.assumed}. With other sizes the peak is another one; give feeds={{placeholder: shape}}",
+            f"the plan assumes sizes: {joint.assumed}. With other sizes the peak is another one; {remedy}",
             AssumedSizeWarning,
             stacklevel=4,
         )
@@ -289,10 +293,8 @@ def _replaced(gradient: Any, followed: Mapping[str, Any], before: Sequence[Any])
     """The gradient as it is now, held back until these operations have run."""
     if gradient is None:
         return None
-    if isinstance(gradient, tf.IndexedSlices):
-        parts = [None if part is None else followed[part.name] for part in (gradient.values, gradient.indices, gradient.dense_shape)]
-        return tf.IndexedSlices(_held(parts[0], before), *parts[1:])
-    return _held(followed[gradient.name], before)
+    first, *others = [followed[part.name] for part in tf.nest.flatten(gradient, expand_composites=True)]
+    return tf.nest.pack_sequence_as(gradient, [_held(first, before), *others], expand_composites=True)
 
 
 def _held(tensor: Any, before: Sequence[Any]) -> Any:
@@ -303,5 +305,6 @@ def _held(tensor: Any, before: Sequence[Any]) -> Any:
 
 
 def _variable_of(x: Any) -> str:
-    """The name of the operation that makes the variable, or its handle."""
-    return str(getattr(x, "handle", x).op.name)
+    """The name of the operation that makes the variable, or its handle; "" of a ragged tensor."""
+    operation = getattr(getattr(x, "handle", x), "op", None)
+    return "" if operation is None else str(operation.name)

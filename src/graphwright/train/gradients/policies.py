@@ -64,20 +64,17 @@ def _small_results_of_what_stays(costs: CostGraph, forward: int) -> set[int]:
     for t, task in enumerate(costs.tasks):
         for number in task.inputs:
             readers.setdefault(number, []).append(t)
-    forward_tasks = set(costs.order[:forward])
-    found: set[int] = set()
-    for t in costs.order[:forward]:
-        for number in () if costs.tasks[t].recomputable else costs.tasks[t].outputs:
-            best = at = number
-            while len(readers.get(at, ())) == 1:
-                reader = readers[at][0]
-                if reader not in forward_tasks or not costs.tasks[reader].recomputable or len(costs.tasks[reader].outputs) != 1:
-                    break
-                at = costs.tasks[reader].outputs[0]
-                best = at if costs.buffers[at].nbytes < costs.buffers[best].nbytes else best
-            if best != number:
-                found.add(best)
-    return found
+    smallest: dict[int, int] = {}  # of what is made of a buffer alone, itself among it
+    for t in reversed(costs.order[:forward]):
+        for number in costs.tasks[t].outputs:
+            smallest[number] = number
+            only = readers.get(number, ())
+            task = costs.tasks[only[0]] if len(only) == 1 else None
+            if task is not None and task.recomputable and len(task.outputs) == 1 and task.outputs[0] in smallest:
+                made = smallest[task.outputs[0]]
+                smallest[number] = made if costs.buffers[made].nbytes < costs.buffers[number].nbytes else number
+    stays = [number for t in costs.order[:forward] if not costs.tasks[t].recomputable for number in costs.tasks[t].outputs]
+    return {smallest[number] for number in stays if smallest[number] != number}
 
 
 def _missing(costs: CostGraph, wanted: Iterable[int], at_hand: AbstractSet[int]) -> list[int]:
@@ -133,7 +130,11 @@ def _without_first_repeats(costs: CostGraph, forward: int, schedule: Schedule) -
 def fast(tasks: TaskMap, forward: int) -> Schedule:
     """Repeat only what is cheap, and only where the peak asks for it."""
     costs = tasks.costs
-    schedule = drop_useless_repeats(costs, keep_only(costs, forward, _slow_buffers(tasks, forward)))
+    return _unless_worse(costs, drop_useless_repeats(costs, keep_only(costs, forward, _slow_buffers(tasks, forward))))
+
+
+def _unless_worse(costs: CostGraph, schedule: Schedule) -> Schedule:
+    """The schedule, or that of the plain gradients where it saves nothing."""
     plain = Schedule(costs.order)
     return schedule if simulate(costs, schedule).peak_bytes < simulate(costs, plain).peak_bytes else plain
 
@@ -156,7 +157,7 @@ def least_peak(costs: CostGraph, forward: int, forward_time: float, time_limit_s
     """The schedule with the smallest peak found that takes at most about one forward pass longer."""
     once = sum(task.time for task in costs.tasks)
     solution = minimum_within(costs, once + EXTRA * forward_time, time_limit_s=time_limit_s)
-    return forward_first(costs, forward, solution.schedule)
+    return _unless_worse(costs, forward_first(costs, forward, solution.schedule))
 
 
 def within_budget(tasks: TaskMap, forward: int, budget: int | float | str, time_limit_s: float) -> Schedule:

@@ -34,7 +34,7 @@ class Original:
         present: of arguments, closed-over tensors and variables, in a row, those that have a gradient.
     """
 
-    call: Callable[[Sequence[Any]], list[Any]]
+    call: Callable[..., list[Any]]
     traced: Any
     closed_over: tuple[Any, ...]
     variables: tuple[Any, ...]
@@ -67,7 +67,7 @@ class Original:
             outer.watch([*watched, *incoming])
             with tf.GradientTape() as inner:
                 inner.watch(watched)
-                results = self.call(arguments)
+                results = self.call(*arguments)
             ys = [results[k] for k in self.differentiable]
             gradients = inner.gradient(ys, [sources[k] for k in self.present], output_gradients=list(incoming))
         pairs = [(_values(g), _values(u)) for g, u in zip(gradients, upstream, strict=True) if g is not None]
