@@ -90,8 +90,8 @@ def verify(
         inputs: the arguments of one call: a tuple of positional ones, a mapping of keyword ones, or one tensor.
         steps: how many steps in a row both run on the inputs.
         rtol: relative tolerance. Without it and `atol`, bitwise equality is asked for where both run the same kernels
-            (without Grappler, on the CPU), and a tolerance by dtype elsewhere. When the original does not agree bit for
-            bit with *itself*, the tolerance by dtype holds too.
+            (without Grappler, on the CPU, not compiled by XLA), and a tolerance by dtype elsewhere. When the original does not
+            agree bit for bit with *itself*, the tolerance by dtype holds too.
         atol: absolute tolerance.
         grappler: whether Grappler rewrites both graphs. Its fusions differ between the two, so results do too, slightly.
 
@@ -134,6 +134,7 @@ def verify(
 
     how.append(f"{len(handles)} variables and all outputs compared")
     exact = rtol is None and atol is None and not grappler and not _on_accelerator(handles, left)
+    exact = exact and not (is_jit_compiled(left.concrete) or is_jit_compiled(right.concrete))  # XLA fuses each in its own way
     # All processes must run the same steps, so none may run one more because of what it alone has found.
     exact = exact and not meets_other_processes(left.concrete)
     start = {name: _read(name, handle) for name, handle in handles.items()}

@@ -42,11 +42,12 @@ class Binding:
     function: Any
 
 
-def from_concrete_function(function: Any, *, planned: bool = True) -> tuple[Graph, Binding]:
+def from_concrete_function(function: Any, *, planned: bool = True, compiled: bool = False) -> tuple[Graph, Binding]:
     """Read a `ConcreteFunction`; the graph's inputs are its arguments, then its captures.
 
     Args:
         planned: whether a plan is to be made for it; what is only counted may hold anything.
+        compiled: whether the plan is to be one for XLA, which may compile the function then.
 
     Raises:
         UnsupportedError: it is to be planned, and calls back into Python, or must be compiled by XLA.
@@ -54,8 +55,10 @@ def from_concrete_function(function: Any, *, planned: bool = True) -> tuple[Grap
     func_graph = function.graph
     name = str(getattr(function, "name", "") or func_graph.name)
     name = name.removeprefix("b'").rstrip("'")
-    if planned and is_jit_compiled(function):
-        raise _compiled_by_xla("the step", f"step {name!r}")
+    if planned and not compiled and is_jit_compiled(function):
+        raise _compiled_by_xla(
+            "the step", f"step {name!r}", "use jit_compile=False for this step; optimize_memory and predict_peak take both"
+        )
     graph = from_graph_def(func_graph.as_graph_def(add_shapes=True), name=func_graph.name)
     drop_shape_attributes(graph)
     graph.inputs = [graph.value(t.name) for t in func_graph.inputs]
@@ -75,7 +78,7 @@ def from_concrete_function(function: Any, *, planned: bool = True) -> tuple[Grap
         elif behind is not None:
             graph.variables[value] = Variable(f"resource_{k}", *types_of(*behind), False)
     if planned:
-        _refuse_unsupported(graph)
+        _refuse_unsupported(graph, compiled=compiled)
     return graph, Binding(captures, argument_count, name, function)
 
 
@@ -92,7 +95,7 @@ def drop_shape_attributes(graph: Graph) -> None:
                 body.set_attr(node, "_output_shapes", None)
 
 
-def _refuse_unsupported(graph: Graph) -> None:
+def _refuse_unsupported(graph: Graph, *, compiled: bool) -> None:
     for body in bodies(graph):
         for node in body.nodes:
             if node.op_type in HOST_CALLBACKS:
@@ -108,16 +111,17 @@ def _refuse_unsupported(graph: Graph) -> None:
                     where=f"node {node.name!r} of {body.name!r}",
                     remedy="build the loop with control flow v2 (tf.compat.v1.enable_control_flow_v2)",
                 )
-            if node.attrs.get("_XlaMustCompile") is True:
-                raise _compiled_by_xla("a function inside the step", f"node {node.name!r} of {body.name!r}")
+            if not compiled and node.attrs.get("_XlaMustCompile") is True:
+                where = f"node {node.name!r} of {body.name!r}"
+                raise _compiled_by_xla("a function inside the step", where, "use jit_compile=False for it, or True for the whole step")
 
 
-def _compiled_by_xla(what: str, where: str) -> UnsupportedError:
+def _compiled_by_xla(what: str, where: str, remedy: str) -> UnsupportedError:
     return UnsupportedError(
         f"{what} is compiled by XLA (jit_compile=True)",
         where=where,
         cause="XLA schedules and recomputes by its own rules, and undoes the planned order",
-        remedy="use jit_compile=False for this step (for Keras: model.compile(..., jit_compile=False))",
+        remedy=f"{remedy} (for Keras: model.compile(..., jit_compile=False))",
     )
 
 
@@ -140,11 +144,12 @@ def evaluate_constants(graph: Graph) -> Callable[[Sequence[Value]], list[np.ndar
     return evaluate
 
 
-def to_concrete_function(graph: Graph, binding: Binding, *, name: str = "", noinline: bool = True) -> Any:
+def to_concrete_function(graph: Graph, binding: Binding, *, name: str = "", noinline: bool = True, jit_compile: bool = False) -> Any:
     """Make a `ConcreteFunction` of a graph, with the captures and the signature of the binding.
 
     Args:
         noinline: keep TensorFlow from inlining it into a function that calls it, where the order would be lost.
+        jit_compile: whether XLA compiles it.
     """
     arguments = graph.inputs[: binding.argument_count]
     captured = graph.inputs[binding.argument_count :]
@@ -156,6 +161,7 @@ def to_concrete_function(graph: Graph, binding: Binding, *, name: str = "", noin
         control_outputs=[n.name for n in graph.control_outputs],
         name=name or binding.name,
         like=binding.function,
+        jit_compile=jit_compile,
         noinline=noinline,
     )
 

@@ -42,18 +42,19 @@ class FlatStep:
         return {value: device for value, device in devices.items() if device}
 
 
-def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = None) -> FlatStep:
+def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, compiled: bool = False) -> FlatStep:
     """Read, inline, bind shapes, and fold what only asks about shapes.
 
     Args:
         function: a `ConcreteFunction`.
         feeds: shapes of flat arguments by position, where they are not static in the function.
+        compiled: whether it is planned for XLA, which may compile it then.
 
     Raises:
         UnsupportedError: the step holds something that cannot be handled with proof.
         UnknownShapeError: the feeds do not fit the step.
     """
-    graph, binding = from_concrete_function(function)
+    graph, binding = from_concrete_function(function, compiled=compiled)
     graph, purity = flatten_graph(graph, feeds)
     return FlatStep(graph, binding, purity, loop_costs(graph, constant_array, infer_body=infer_body_shapes))
 

@@ -30,7 +30,8 @@ def check_trainable(model: Any) -> None:
 
     Raises:
         ArgumentError: it is not compiled, or not built.
-        UnsupportedError: it is to be compiled by XLA, run eagerly, or was made under a strategy without one joint graph.
+        UnsupportedError: it is to be run eagerly, to be compiled by XLA for several replicas, or was made under a strategy without one
+            joint graph.
     """
     where = f"model {model.name!r}"
     keras = import_keras()
@@ -43,22 +44,28 @@ def check_trainable(model: Any) -> None:
             cause="its loss and its optimizer are not known",
             remedy="call model.compile(...) first",
         )
-    if isinstance(strategy_of(model), import_tensorflow().distribute.TPUStrategy):
+    strategy = strategy_of(model)
+    if isinstance(strategy, import_tensorflow().distribute.TPUStrategy):
         raise UnsupportedError(
             "the model was made under TPUStrategy",
             where=where,
-            cause="XLA compiles every step for the TPU, schedules it by its own rules, and undoes the planned order",
-            remedy="use reversible layers, whose memory does not depend on the order",
+            cause="TensorFlow makes the TPU's program of marked operations of the whole step: there is no function of a replica to plan",
+            remedy="use gw.checkpointed or reversible layers in the model: what they compute again is held back in a way that XLA honors",
         )
     if model.run_eagerly:
         raise UnsupportedError("the model runs eagerly", where=where, remedy="compile it with run_eagerly=False: there is no graph to plan")
-    if model.jit_compile and not jit_compile_is_automatic(model):
+    if is_compiled_by_xla(model) and strategy is not None and strategy.num_replicas_in_sync > 1:
         raise UnsupportedError(
-            "the model is compiled with jit_compile=True, which is not supported yet",
+            f"the model is compiled with jit_compile=True under {type(strategy).__name__} with {strategy.num_replicas_in_sync} replicas",
             where=where,
-            cause="XLA schedules and recomputes by its own rules, and undoes the planned order",
+            cause="XLA would compile one program for all replicas, whose variables are on different devices; Keras alone fails too",
             remedy="model.compile(..., jit_compile=False)",
         )
+
+
+def is_compiled_by_xla(model: Any) -> bool:
+    """Whether XLA is to compile the model's steps because its user said so; where it was left to Keras ("auto"), it is switched off."""
+    return bool(model.jit_compile) and not jit_compile_is_automatic(model)
 
 
 def jit_compile_is_automatic(model: Any) -> bool:
@@ -86,11 +93,10 @@ def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
 
     step = on_replicas(strategy_of(model), model.train_step)
 
-    @tf.function
     def train(data: Any) -> Any:
         return step(data)
 
-    return train
+    return tf.function(train, jit_compile=True if is_compiled_by_xla(model) else None)
 
 
 def train_with(model: Any, make_step: Callable[[], Callable[[Any], Any]]) -> None:
@@ -104,7 +110,8 @@ def train_with(model: Any, make_step: Callable[[], Callable[[Any], Any]]) -> Non
 
     def make_function() -> Callable[[Any], Any]:
         step = make_step()
-        model.jit_compile = False  # it was left to Keras: `check_trainable` refuses an explicit True
+        if not is_compiled_by_xla(model):
+            model.jit_compile = False  # it was left to Keras
 
         def train_step(data: Any) -> Any:
             build_for_training(model, data)

@@ -16,6 +16,7 @@ from graphwright.run.call_options import grappler_disabled
 from graphwright.run.callables import split_inputs
 from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
+from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.distribution.keras_model import as_tensors
 from graphwright.train.keras_step import build_for_training, is_keras_model, keras_step, train_with
@@ -23,6 +24,8 @@ from graphwright.train.plan_cache import PlanCache, default_directory
 from graphwright.train.planning import Planned, plan_step
 from graphwright.train.signatures import as_inputs, by_one_kind, signature_of, signature_of_shapes
 from graphwright.train.targets import Feed, Target, trace
+from graphwright.train.xla_planning import plan_xla_step
+from graphwright.train.xla_verification import Fixed, verify_compiled
 
 Progress = Callable[[float, str], None]
 _PROGRESS_AFTER_S = 1.0
@@ -135,14 +138,16 @@ class OptimizedStep:
         """
         with _Shown(self._progress) as progress:
             try:
-                planned: Planned | None = plan_step(
-                    target,
-                    self._budget,
-                    time_limit_s=self._time_limit_s,
-                    progress=progress,
-                    cache=self._cache,
-                    earlier=self._latest,
-                    curve_points=self._curve_points,
+                options: dict[str, Any] = {
+                    "time_limit_s": self._time_limit_s,
+                    "progress": progress,
+                    "cache": self._cache,
+                    "earlier": self._latest,
+                }
+                planned: Planned | None = (
+                    plan_xla_step(target, self._budget, **options)
+                    if is_jit_compiled(target.function)
+                    else plan_step(target, self._budget, curve_points=self._curve_points, **options)
                 )
             except GraphwrightError:
                 raise
@@ -167,29 +172,21 @@ class OptimizedStep:
         inputs = as_inputs(args, kwargs)
         original = trace(self._step, inputs=inputs).function
         try:
-            found = verify_steps(original, _Fixed(planned.function), inputs)
+            if is_jit_compiled(planned.function):
+                proved, difference = verify_compiled(original, planned.function, inputs)
+            else:
+                found = verify_steps(original, Fixed(planned.function), inputs)
+                proved, difference = str(found), found.first_difference
         except GraphwrightError as error:
             self._warn(f"the plan cannot be verified ({error.what}), so it is not used; give verify=False to use it all the same")
             return None
-        if not found.equal:
-            self._warn(f"the rewritten step differs from the original: {found.first_difference}")
+        if difference:
+            self._warn(f"the rewritten step differs from the original: {difference}")
             return None
-        return replace(planned, plan=replace(planned.plan, verification=str(found)))
+        return replace(planned, plan=replace(planned.plan, verification=proved))
 
     def _warn(self, why: str) -> None:
         warnings.warn(f"{self.__name__}: the original step runs, with its own peak. {why}", VerificationWarning, stacklevel=4)
-
-
-class _Fixed:
-    """A concrete function, as `verify` and `measure` take a step that runs without Grappler."""
-
-    grappler_disabled = True
-
-    def __init__(self, function: Any) -> None:
-        self._function = function
-
-    def concrete_function(self, *_args: Any, **_kwargs: Any) -> Any:
-        return self._function
 
 
 def optimize_memory(
@@ -210,21 +207,24 @@ def optimize_memory(
     budget, and its order is fixed by control edges, so that the measured peak is the simulated one. Nothing random is
     drawn anew, nothing stateful runs twice.
 
+    Of a step that XLA compiles (`jit_compile=True`) the order is XLA's. It is rematerialized until the peak that XLA's own buffer
+    assignment takes keeps the budget; to know it, a few plans are compiled.
+
     Args:
         step: a `tf.function`, a `ConcreteFunction`, or a compiled Keras model.
         budget: all that the step may hold on the device at once, resident variables included: bytes (int), a share of the
-            unmodified peak (float below 1), or text such as "2.5GiB" or "60%". Where the step runs on several devices, it
-            is what each of them may hold.
+            unmodified peak (float below 1; under XLA, of XLA's), or text such as "2.5GiB" or "60%". Where the step runs on several
+            devices, it is what each of them may hold.
         inputs: example arguments of one call; then the plan is made (and verified) now instead of at the first call.
         feeds: shapes by argument name, instead of inputs; then the plan is made now and verified at the first call.
         verify: run the first step of a new plan both ways, compare all outputs and variables, put the variables back,
             and fall back to the original, with a `VerificationWarning`, when anything differs.
-        time_limit_s: seconds that planning may take at most, about.
+        time_limit_s: seconds that planning may take at most, about; compiling with XLA comes on top.
         cache_dir: folder that keeps plans between runs; "default" is `$GRAPHWRIGHT_CACHE_DIR` or the user's cache folder,
             None keeps none.
         progress: called with the share done and a few words; by default a progress bar shows when planning lasts.
         curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the curve in the
-            report; costs up to `time_limit_s` more.
+            report; costs up to `time_limit_s` more. Under XLA the plans that were compiled on the way make the curve.
 
     Returns:
         For a step: an `OptimizedStep` with the same signature and results, and `.plan`. For a model: the model itself, whose
@@ -232,7 +232,7 @@ def optimize_memory(
 
     Raises:
         InfeasibleError: no plan fits; the error carries `smallest_budget_bytes`.
-        UnsupportedError: the step calls back into Python, or is compiled by XLA.
+        UnsupportedError: the step calls back into Python, a part of it is compiled by XLA, or XLA cannot compile it as it is told to.
         UnknownShapeError: a dimension is not known; the message names the argument.
         ArgumentError: the step cannot be traced, the model is not compiled, or the budget cannot be read.
 

@@ -251,10 +251,16 @@ def _curve(costs: CostGraph, solution: Solution, original_bytes: int, points: in
 
 
 def _reuse(tasks: TaskMap, earlier: Planned, budget_bytes: int) -> Solution | None:
-    """The earlier schedule on this step, where each of its tasks is known by name and the budget is kept."""
+    """The earlier schedule on this step, where it fits and the budget is kept."""
+    schedule = reused_schedule(tasks, earlier)
+    return None if schedule is None else known_solution(tasks.costs, schedule, budget_bytes)
+
+
+def reused_schedule(tasks: TaskMap, earlier: Planned) -> Schedule | None:
+    """The earlier schedule on this step; None where not each of its tasks is known by name."""
     costs = tasks.costs
     by_name = {task.name: t for t, task in enumerate(costs.tasks)}
     steps = tuple(by_name[name] for name in earlier.steps if name in by_name)
     if len(set(steps)) != len(costs.tasks):
         return None
-    return known_solution(costs, Schedule(steps), budget_bytes)
+    return Schedule(steps)

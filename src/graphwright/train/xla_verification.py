@@ -1,0 +1,101 @@
+"""The proof that a rewritten step which XLA compiles computes what the original does.
+
+XLA fuses the two programs in different ways, so results differ in the last digits, and no tolerance fits all: an optimizer such as Adam
+makes a full step of a gradient that is zero up to rounding (the bias of a convolution before a batch norm). So the proof has two parts.
+The rewrite is proved with TensorFlow's own kernels, operation by operation, where both graphs must agree as elsewhere: bit for bit on the
+CPU. Then both programs of XLA run, and must agree within the tolerance by dtype, or as well as the original's program agrees with
+TensorFlow's kernels.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from graphwright.run.verify import verify
+from graphwright.source.private_tensorflow import captures_of
+from graphwright.source.rebuild import rebuild_concrete_function
+
+tf: Any = importlib.import_module("tensorflow")
+
+_YARDSTICK = 2.0  # how much farther than the original's own rounding the rewritten program's may be
+
+
+class Fixed:
+    """A concrete function, as `verify` takes a step that runs without Grappler."""
+
+    grappler_disabled = True
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def concrete_function(self, *_args: Any, **_kwargs: Any) -> Any:
+        """The function, whatever the arguments."""
+        return self._function
+
+
+def verify_compiled(original: Any, rewritten: Any, inputs: Any) -> tuple[str, str]:
+    """Run both, with TensorFlow's kernels and as XLA compiles them, and put the variables back.
+
+    Args:
+        original: a `ConcreteFunction`, marked for XLA.
+        rewritten: what should compute the same.
+        inputs: the arguments of one call, as `verify` takes them.
+
+    Returns:
+        What was proved, in words; and what differs first, "" where nothing does.
+
+    Raises:
+        UnsupportedError, ArgumentError: see `verify`.
+    """
+    plain, ours = _without_xla(original), _without_xla(rewritten)
+    try:
+        by_kernels = verify(Fixed(plain), Fixed(ours), inputs)
+    except tf.errors.OpError as error:  # an operation that only XLA has, or no memory for it
+        by_kernels = None
+        first = (str(error).splitlines() or [""])[0]
+        said = f"not run by TensorFlow's kernels ({type(error).__name__}: {first[:100]})"
+    else:
+        if not by_kernels.equal:
+            return "", f"by TensorFlow's kernels, {by_kernels.first_difference}"
+        said = f"by TensorFlow's kernels {by_kernels}"
+    if _draws_by_state(original):
+        if by_kernels is None:
+            return "", "XLA draws random numbers from a state of its own, so its programs cannot be compared"
+        return f"{said}; XLA's programs not compared, since XLA draws random numbers from a state of its own", ""
+    compiled = verify(Fixed(original), Fixed(rewritten), inputs)
+    if not compiled.equal and by_kernels is not None:
+        rounding = verify(Fixed(original), Fixed(plain), inputs)
+        if compiled.max_abs <= _YARDSTICK * rounding.max_abs:
+            own = f"XLA's program of the original differs from TensorFlow's kernels by up to {rounding.max_abs:.3g}"
+            return f"{said}; compiled by XLA, equal up to rounding: largest difference {compiled.max_abs:.3g}, where {own}", ""
+    if not compiled.equal:
+        return "", f"compiled by XLA, {compiled.first_difference}"
+    return f"{said}; compiled by XLA {compiled}", ""
+
+
+def _draws_by_state(function: Any) -> bool:
+    """Whether an operation draws random numbers that TensorFlow seeds by a hidden counter; XLA has a state of its own for them."""
+    graph_def = function.graph.as_graph_def()
+    nodes = [*graph_def.node, *(node for body in graph_def.library.function for node in body.node_def)]
+    return any("seed" in node.attr and "seed2" in node.attr for node in nodes)
+
+
+def _without_xla(function: Any) -> Any:
+    """The same function, run by TensorFlow's kernels."""
+    graph_def = function.graph.as_graph_def()
+    for node in (*graph_def.node, *(inner for body in graph_def.library.function for inner in body.node_def)):
+        node.attr.pop("_XlaMustCompile", None)
+    for body in graph_def.library.function:
+        body.attr.pop("_XlaMustCompile", None)
+    captures = captures_of(function)
+    count = len(function.inputs) - len(captures)
+    return rebuild_concrete_function(
+        graph_def,
+        inputs=[tensor.name for tensor in function.inputs[:count]],
+        captures=[(external, inner.name) for external, inner in zip(captures, function.inputs[count:], strict=True)],
+        outputs=[tensor.name for tensor in function.outputs],
+        control_outputs=[operation.name for operation in function.graph.control_outputs],
+        name="kernels",
+        like=function,
+    )
