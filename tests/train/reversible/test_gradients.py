@@ -176,6 +176,27 @@ def test_xla_rebuilds_one_unit_after_the_other():
     assert temporary_bytes(reversible=True) < 0.5 * temporary_bytes(reversible=False)
 
 
+@pytest.mark.slow
+def test_activations_take_the_same_at_every_depth():
+    """As built, where some is kept to save time; what grows with the depth is the weights and their gradients."""
+    found = []
+    for units in (2, 6, 9):
+        model = train.revnet([units] * 3, [16, 32, 64], bottleneck=True, input_shape=(16, 16, 3), classes=3)
+        assert model.get_layer("trunk").remembering_blocks
+
+        @tf.function
+        def step(x, model=model):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.square(model(x, training=True)))
+            return tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+        predicted = gw.predict_peak(step, inputs=(tf.zeros((8, 16, 16, 3)),))
+        found.append(
+            predicted.peak_bytes - predicted.resident_bytes - sum(4 * v.value.shape.num_elements() for v in model.trainable_variables)
+        )
+    assert max(found[1:]) <= found[0], found
+
+
 def test_no_convolution_runs_again_where_all_is_kept():
     model = train.revnet([1, 2], [4, 8], input_shape=(8, 8, 2), classes=3, stem=8)
     trunk, x = model.get_layer("trunk"), tf.zeros((4, 8, 8, 2))
