@@ -89,6 +89,134 @@ def test_a_model_that_changed_is_refused(tmp_path: Path) -> None:
         checkpoints.restore()
 
 
+def test_a_checkpoint_that_holds_more_is_refused(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    a, b = tf.Variable(1.0), tf.Variable(2.0)
+    gw.train.TrainingCheckpoints(tmp_path, lambda: {"a": a, "b": b}).save(1)
+    checkpoints = gw.train.TrainingCheckpoints(tmp_path, lambda: {"a": a})  # the optimizer has not been built, say
+    a.assign(5.0)
+    with pytest.raises(ArgumentError, match="holds 'b', and there is no such variable"):
+        checkpoints.restore()
+    assert float(a) == 5.0
+    assert checkpoints.restore(["a"]) == {}
+    assert float(a) == 1.0
+
+
+def _small(layers: int, optimizer: str, metrics: Any, loss: str = "mse") -> Any:
+    import keras
+
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((6,)), *(keras.layers.Dense(6, "tanh") for _ in range(layers))])
+    model.compile(optimizer, loss, metrics=list(metrics), jit_compile=False)
+    return model
+
+
+def _fit_small(model: Any, folder: Path, *, stop_at: int | None = None, others: Any = (), **fit: Any) -> Any:
+    import keras
+
+    def stop(batch: int, logs: Any) -> None:
+        if batch == stop_at and (not fit or model.optimizer.iterations > 5):
+            raise _StoppedError
+
+    resume = gw.train.ResumeTraining(folder, every=2)
+    callbacks = [*others, keras.callbacks.LambdaCallback(on_train_batch_begin=stop), resume]
+    options = {"batch_size": 8, "epochs": 3, "shuffle": False, "verbose": 0} | fit
+    try:
+        return model.fit(_X, _X, callbacks=callbacks, **options)
+    except _StoppedError:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("layers", "optimizer", "metrics"),
+    [(1, "sgd", ["mae"]), (3, "sgd", ["mae"]), (2, "adam", ["mae"]), (2, "sgd", []), (2, "sgd", ["mae", "cosine_similarity"])],
+)
+def test_a_training_that_changed_is_refused(tmp_path: Path, layers: int, optimizer: str, metrics: list[str]) -> None:
+    _fit_small(_small(2, "sgd", ["mae"]), tmp_path, stop_at=3)
+    with pytest.raises(ArgumentError, match=r"there is no such variable|does not fit variable"):
+        _fit_small(_small(layers, optimizer, metrics), tmp_path)
+    assert _fit_small(_small(2, "sgd", ["mae"]), tmp_path)
+
+
+def test_two_trainings_in_one_folder_are_noticed(tmp_path: Path) -> None:
+    one, other = (gw.train.TrainingCheckpoints(tmp_path, dict) for _ in range(2))
+    assert (one.newest(), other.newest()) == (None, None)
+    one.save(100)
+    with pytest.raises(ArgumentError, match="another training has written the checkpoint of step 100 meanwhile"):
+        other.save(1)
+    one.save(200)
+    assert other.newest() == 200  # who looks again goes on from there
+
+
+def test_histories_are_those_of_keras(tmp_path: Path) -> None:
+    """A metric with a number per class, validation now and then, what other callbacks log, and a first epoch that is not 0."""
+    import keras
+
+    def train(folder: Path | None, stop_at: int | None = None) -> Any:
+        model = _small(2, "sgd", [keras.metrics.F1Score(average=None)], "categorical_crossentropy")
+        schedule = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9 if epoch < 3 else rate)
+        fit = {"validation_data": (_X, _X), "validation_freq": 2, "initial_epoch": 1, "epochs": 4}
+        if folder is not None:
+            return _fit_small(model, folder, stop_at=stop_at, others=[schedule], **fit)
+        return model.fit(_X, _X, batch_size=8, shuffle=False, verbose=0, callbacks=[schedule], **fit)
+
+    expected = train(None)
+    assert train(tmp_path / "broken", stop_at=4) is None
+    for found in (train(tmp_path / "whole"), train(tmp_path / "broken")):
+        assert found.epoch == expected.epoch == [1, 2, 3]
+        assert found.history.keys() == expected.history.keys()
+        for key, values in expected.history.items():
+            np.testing.assert_array_equal(found.history[key], values)
+
+
+def test_a_folder_that_cannot_be_written_to_is_said_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ArgumentError, match="checkpoints cannot be written"):
+        _fit_small(_small(1, "sgd", []), tmp_path / "file")
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = gw.train.TrainingCheckpoints(tmp_path, dict)
+    checkpoints.save(1)
+
+    def full(stream: Any, **_: Any) -> None:
+        stream.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoints.save(2)
+    assert checkpoints.newest() == 1
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    weight = tf.Variable(np.arange(20.0))
+    checkpoints = gw.train.TrainingCheckpoints(tmp_path, lambda: {"w": weight})
+    path = checkpoints.save(1)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(300):
+        damaged = bytearray(whole[: len(whole) if rng.random() < 0.7 else int(rng.integers(len(whole)))])
+        for place in rng.integers(len(damaged), size=rng.integers(1, 8)) if damaged else ():
+            damaged[place] = rng.integers(256)
+        path.write_bytes(damaged)
+        try:
+            checkpoints.restore()
+        except (gw.FileFormatError, ArgumentError):
+            refused += 1
+        np.testing.assert_array_equal(weight, np.arange(20.0))
+    assert refused > 200
+    with path.open("wb") as stream:
+        np.save(stream, np.ones(3))
+    with pytest.raises(gw.FileFormatError, match="step 1 cannot be read"):
+        checkpoints.restore()
+
+
 def test_a_checkpoint_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
     import tensorflow as tf
 
@@ -249,11 +377,23 @@ def test_levenberg_marquardt_goes_on(tmp_path: Path) -> None:
 
 
 def test_arguments(tmp_path: Path) -> None:
-    for every in (0, -1, "batch", 1.5):
+    import tensorflow as tf
+
+    for every in (0, -1, "batch", 1.5, True):
         with pytest.raises(ArgumentError, match="every="):
             gw.train.ResumeTraining(tmp_path, every=every)
-    with pytest.raises(ArgumentError, match="keep=1"):
-        gw.train.TrainingCheckpoints(tmp_path, dict, keep=1)
+    for keep in (1, 2.5, None):
+        with pytest.raises(ArgumentError, match="keep="):
+            gw.train.TrainingCheckpoints(tmp_path, dict, keep=keep)  # type: ignore[arg-type]
+    checkpoints = gw.train.TrainingCheckpoints(tmp_path, lambda: {"s": tf.Variable("text")})
+    for step in (-1, 1.5, "1", None):
+        with pytest.raises(ArgumentError, match="is no step"):
+            checkpoints.save(step)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="JSON cannot hold"):
+        gw.train.TrainingCheckpoints(tmp_path, dict).save(1, {"a": object()})
+    with pytest.raises(ArgumentError, match="'s' holds strings"):
+        checkpoints.save(1)
+    assert not list(tmp_path.iterdir())
     (tmp_path / "step-000000000001.process-0-of-2.npz").touch()
     with pytest.raises(ArgumentError, match="2 processes, this one has 1"):
         gw.train.TrainingCheckpoints(tmp_path, dict).newest()

@@ -9,9 +9,13 @@ on from the newest step that all processes have: one may have died before or whi
 from __future__ import annotations
 
 import json
+import numbers
 import os
 import re
+import struct
+import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +42,7 @@ class TrainingCheckpoints:
         keep: how many steps stay on disk, at least two: a process may die before it has written the newest one.
 
     Raises:
-        ArgumentError: `keep` is below 2.
+        ArgumentError: `keep` is no whole number of at least 2.
 
     >>> import tempfile, tensorflow as tf
     >>> weight = tf.Variable(1.0)
@@ -51,38 +55,46 @@ class TrainingCheckpoints:
     """
 
     def __init__(self, directory: str | Path, variables: Callable[[], Mapping[str, Any]], *, strategy: Any = None, keep: int = 2) -> None:
-        if keep < 2:
+        if not isinstance(keep, numbers.Integral) or keep < 2:
             raise ArgumentError(f"keep={keep} was given", where="argument 'keep'", remedy="give 2 or more: processes may die between two")
         self.directory = Path(directory)
         self._variables = variables
         self._strategy = strategy
-        self._keep = keep
+        self._keep = int(keep)
+        self._known: set[int] | None = None  # the steps that were on disk when this looked last
         self._process, self._processes = _place(strategy)
 
     def save(self, step: int, notes: Mapping[str, Any] | None = None) -> Path:
         """Write the state after a step. Older ones than those to keep are removed, and later ones: of a training that was given up.
 
         Args:
+            step: a whole number, 0 or more.
             notes: what else is to be known at the restart, as JSON can hold it.
 
         Raises:
+            ArgumentError: the step is no such number, the notes are not for JSON, a variable holds strings, or another training has
+                written to the folder meanwhile.
             OSError: the folder cannot be written to.
         """
+        number = _whole(step)
+        self._refuse_strangers()
         self.directory.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, Any] = {}
         for name, variable in self._variables().items():
             for k, replica in enumerate(self._replicas(variable)):
-                arrays[f"{name}@{k}"] = replica.numpy()
-        arrays[_NOTES] = np.frombuffer(json.dumps(dict(notes or {})).encode(), dtype=np.uint8)
-        path = self._path(step)
+                arrays[f"{name}@{k}"] = _stored(name, replica)
+        arrays[_NOTES] = np.frombuffer(_as_json(notes or {}), dtype=np.uint8)
+        path = self._path(number)
         self._remove_halves()
         with replaced_file(path) as stream:
             np.savez(stream.buffer, **arrays)
             stream.flush()
             os.fsync(stream.fileno())  # or the name could be on disk before the content, and the machine go down in between
         steps = self._steps()
-        for other in set(steps) - set(sorted(s for s in steps if s <= step)[-self._keep :]):
+        stay = set(sorted(s for s in steps if s <= number)[-self._keep :])
+        for other in set(steps) - stay:
             self._path(other).unlink(missing_ok=True)
+        self._known = stay
         return path
 
     def newest(self) -> int | None:
@@ -91,7 +103,8 @@ class TrainingCheckpoints:
         Raises:
             ArgumentError: the files are of a training with another number of processes, or some processes have lost theirs.
         """
-        mine = sorted(self._steps())[-self._keep :]
+        self._known = set(self._steps())
+        mine = sorted(self._known)[-self._keep :]
         of_all = self._steps_of_all(mine) if spans_workers(self._strategy) else [set(mine)]
         common = set[int].intersection(*of_all)
         # The very first one may be missing where a process died; whoever has two was sure that all had the first of them.
@@ -104,31 +117,56 @@ class TrainingCheckpoints:
             )
         return max(common, default=None)
 
-    def restore(self, names: Iterable[str] | None = None, *, step: int | None = None) -> dict[str, Any] | None:
+    def restore(self, names: Iterable[str] | Callable[[str], bool] | None = None, *, step: int | None = None) -> dict[str, Any] | None:
         """Put the variables back to the newest step that all processes have; returns its notes, or None where there is none.
 
         Args:
-            names: of the variables to put back, all without it.
+            names: of the variables to put back, or a function that picks them; all without it.
             step: another step than the newest one; then the processes need not ask together.
 
         Raises:
             ArgumentError: there is no such step or variable, or the file does not hold a variable, or in another shape or dtype or for
-                another number of replicas. Then no variable is changed.
+                another number of replicas, or (without `names`, or among those that a function picks) it holds one that is not
+                there, such as the state of an optimizer that has not been built yet. Then no variable is changed.
             FileFormatError: the file is damaged.
         """
-        step = self.newest() if step is None else step
+        step = self.newest() if step is None else _whole(step)
         if step is None:
             return None
         variables = self._variables()
-        wanted = list(variables if names is None else names)
+        picks: Callable[[str], Any] = (lambda _: True) if names is None else names if callable(names) else (lambda _: False)
+        wanted = [name for name in variables if picks(name)] if names is None or callable(names) else [*names]
         strange = [name for name in wanted if name not in variables]
         if strange:
             raise ArgumentError(f"there is no variable {strange[0]!r}", where="argument 'names'", remedy=f"one of {', '.join(variables)}")
-        arrays = self._read(step, set(wanted))
+        arrays, notes, held = self._read(step, set(wanted))
         found = [pair for name in wanted for pair in self._pairs(name, variables[name], arrays, step)]
+        lost = [name for name in held if name not in variables and picks(name)]
+        if lost:
+            raise ArgumentError(
+                f"the checkpoint of step {step} holds {lost[0]!r}, and there is no such variable",
+                where=str(self._path(step)),
+                cause="the model or the optimizer is another one than when it was written, or has not been built yet",
+                remedy="build it first, make the training as it was, give names, or give another directory",
+            )
         for replica, array in found:
             replica.assign(array.view(replica.dtype.as_numpy_dtype))
-        return dict(json.loads(arrays[_NOTES].tobytes().decode()))
+        return notes
+
+    def check_writable(self) -> None:
+        """See that files can be written, before there is something to lose.
+
+        Raises:
+            ArgumentError: they cannot.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.directory):
+                pass
+        except OSError as error:
+            raise ArgumentError(
+                f"checkpoints cannot be written: {error}", where=str(self.directory), remedy="give a folder that can be written to"
+            ) from error
 
     def clear(self) -> None:
         """Remove this process' files."""
@@ -136,16 +174,33 @@ class TrainingCheckpoints:
             self._path(step).unlink(missing_ok=True)
         self._remove_halves()
 
-    def _read(self, step: int, wanted: set[str]) -> dict[str, Any]:
-        """The arrays of these variables, and the notes."""
+    def _refuse_strangers(self) -> None:
+        """Refuse to go on where files have come that this training did not write: two would remove each other's."""
+        steps = set(self._steps())
+        if self._known is None:
+            self._known = steps
+        if steps - self._known:
+            raise ArgumentError(
+                f"another training has written the checkpoint of step {max(steps - self._known)} meanwhile",
+                where=str(self.directory),
+                cause="two trainings run with the same folder, of which each would remove and restore the other's checkpoints",
+                remedy="give each training a folder of its own",
+            )
+
+    def _read(self, step: int, wanted: set[str]) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+        """The arrays of these variables, the notes, and the names of all variables in the file."""
         path = self._path(step)
         try:
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-                return {key: arrays[key] for key in arrays.files if key == _NOTES or key.rpartition("@")[0] in wanted}
+            with path.open("rb") as stream, zipfile.ZipFile(stream):  # else NumPy takes it for something else
+                stream.seek(0)
+                with np.load(stream, allow_pickle=False) as arrays:
+                    found = {key: arrays[key] for key in arrays.files if key.rpartition("@")[0] in wanted}
+                    notes = dict(json.loads(arrays[_NOTES].tobytes().decode()))
+                    return found, notes, [name for key in arrays.files if (name := key.rpartition("@")[0])]
         except FileNotFoundError as error:
             kept = ", ".join(map(str, sorted(self._steps()))) or "none"
             raise ArgumentError(f"there is no checkpoint of step {step}", where=str(path), remedy=f"there are: {kept}") from error
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, EOFError, KeyError, RuntimeError, struct.error, zlib.error, zipfile.BadZipFile) as error:
             raise FileFormatError(
                 f"the checkpoint of step {step} cannot be read: {error}",
                 where=str(path),
@@ -199,6 +254,35 @@ class TrainingCheckpoints:
         here = self._strategy.run(tf.autograph.experimental.do_not_convert(lambda: tf.constant(padded, tf.int64)))
         rows = self._strategy.gather(here, axis=0).numpy().reshape(self._processes, -1)
         return [{int(step) for step in row if step >= 0} for row in rows]
+
+
+def _whole(step: Any) -> int:
+    """A step as a number."""
+    try:
+        number = int(step)
+        fits = bool(number == step) and number >= 0
+    except (TypeError, ValueError):
+        number, fits = 0, False
+    if not fits:
+        raise ArgumentError(f"{step!r} is no step", where="argument 'step'", remedy="give a whole number, 0 or more")
+    return number
+
+
+def _as_json(notes: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(dict(notes)).encode()
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"JSON cannot hold the notes: {error}", where="argument 'notes'", remedy="give plain numbers and texts"
+        ) from error
+
+
+def _stored(name: str, replica: Any) -> Any:
+    """What a file holds of one replica."""
+    array = np.asarray(replica.numpy())
+    if array.dtype.kind in "OSU":
+        raise ArgumentError(f"variable {name!r} holds strings", where="checkpoints", remedy="leave it out of the variables")
+    return array
 
 
 def _fits(array: Any, replica: Any) -> bool:

@@ -8,9 +8,12 @@ and history too, and files are complete or not there.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from graphwright.errors import ArgumentError
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
@@ -24,7 +27,8 @@ keras: Any = import_keras()
 class ResumeTraining(keras.callbacks.Callback):
     """A callback for `fit`: saves the training now and then, and goes on from there when the program is started again.
 
-    For any Keras model, `LMModel` too. Under a strategy with several processes, give it to `fit` in all of them.
+    For any Keras model, `LMModel` too. Under a strategy with several processes, give it to `fit` in all of them. Put it last among the
+    callbacks, so that the history it keeps has what the others add to the logs.
 
     The result is that of an uninterrupted training when the data come in the same order again: no shuffling, or one that
     depends on the epoch alone. Not kept is what other callbacks remember (`EarlyStopping`, `ReduceLROnPlateau`), nor
@@ -41,7 +45,8 @@ class ResumeTraining(keras.callbacks.Callback):
             callbacks for it all the same, with the logs of the checkpoint.
 
     Raises:
-        ArgumentError: `every` is no positive number; in `fit`, the model is not built, or a checkpoint does not fit it or the data.
+        ArgumentError: `every` is no positive number; in `fit`, the model is not built, a checkpoint does not fit it or the data, the
+            folder cannot be written to, or another training writes to it.
 
     >>> import tempfile, keras, numpy as np
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -55,10 +60,10 @@ class ResumeTraining(keras.callbacks.Callback):
     def __init__(self, directory: str | Path, every: int | Literal["epoch"] = "epoch", *, keep: int = 2, remove: bool = True) -> None:
         keras.callbacks.Callback.__init__(self)
         batches: Any = None if every == "epoch" else every
-        if batches is not None and (not isinstance(batches, int) or batches < 1):
+        if batches is not None and (isinstance(batches, bool) or not isinstance(batches, numbers.Integral) or batches < 1):
             raise ArgumentError(f"every={every!r} was given", where="argument 'every'", remedy='give a number of batches, or "epoch"')
         self.directory = Path(directory)
-        self.every: int | None = batches
+        self.every: int | None = None if batches is None else int(batches)
         self.keep = keep
         self.remove = remove
         self.skipping = False
@@ -67,8 +72,10 @@ class ResumeTraining(keras.callbacks.Callback):
         self._steps = 0
         self._saved_at = 0
         self._batches = 0  # of the epoch at hand
-        self._logs: list[dict[str, float]] = []  # of each epoch
-        self._last_logs: dict[str, float] = {}
+        self._logs: list[dict[str, Any]] = []  # of each epoch
+        self._epochs: list[int] = []  # their numbers
+        self._before = 0  # how many of them were trained before the interruption
+        self._last_logs: dict[str, Any] = {}
         self._accepted = 0  # steps that an `LMModel` took in the epoch at hand
         self._train_function: Any = None
         self._checkpoints: Any = None
@@ -82,14 +89,15 @@ class ResumeTraining(keras.callbacks.Callback):
             )
         build_optimizer(model)
         self._checkpoints = TrainingCheckpoints(self.directory, self._variables, strategy=strategy_of(model), keep=self.keep)
-        self._logs, self._steps, self._skip, self.skipping = [], 0, 0, False
+        self._logs, self._epochs, self._steps, self._skip, self.skipping = [], [], 0, 0, False
+        self._checkpoints.check_writable()
         step = self._checkpoints.newest()
         if step is not None:
-            state = [name for name in self._variables() if not name.startswith("metrics/")]
-            notes = self._checkpoints.restore(state, step=step)
-            self._logs, self._steps, self._skip = notes["logs"], step, notes["batches"]
+            notes = self._checkpoints.restore(_is_state, step=step)
+            self._logs, self._epochs, self._steps, self._skip = notes["logs"], notes["epochs"], step, notes["batches"]
             self._last_logs, self._accepted = notes["last_logs"], notes["accepted"]
             model._initial_epoch = notes["epoch"]
+        self._before = len(self._logs)
         self._saved_at = self._steps
         self.skipping = self._skip > 0
         steps = self.params.get("steps")  # None where nobody knows yet
@@ -114,13 +122,14 @@ class ResumeTraining(keras.callbacks.Callback):
             self.skipping = self._skip > 0
             return
         self._steps += made
-        self._last_logs = _numbers(logs)
+        self._last_logs = _as_json(logs)
         if self.every is not None and self._steps - self._saved_at >= self.every:
             self._save(self._epoch, self._batches)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Save."""
-        self._logs.append(_numbers(logs))
+        self._logs.append(_as_json(logs))
+        self._epochs.append(epoch)
         self._save(epoch + 1, 0)
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
@@ -129,13 +138,15 @@ class ResumeTraining(keras.callbacks.Callback):
         model.train_function = self._train_function
         model._initial_epoch = None
         history = getattr(model, "history", None)
-        if history is not None and self._logs:
-            history.epoch = list(range(len(self._logs)))
-            history.history = {key: [entry[key] for entry in self._logs if key in entry] for key in self._logs[-1]}
+        if history is not None and self._before:
+            earlier = [_from_json(entry) for entry in self._logs[: self._before]]
+            history.epoch = [*self._epochs[: self._before], *history.epoch]
+            keys = dict.fromkeys(key for entry in (*earlier, history.history) for key in entry)
+            history.history = {key: [e[key] for e in earlier if key in e] + history.history.get(key, []) for key in keys}
         if self.remove:
             self._checkpoints.clear()
 
-    def _pass_over(self, iterator: Any) -> dict[str, float]:
+    def _pass_over(self, iterator: Any) -> dict[str, Any]:
         """Stands for the model's `train_function` until the batches that were trained are taken from the iterator."""
         data: Any = None
         for number in range(min(self.model.steps_per_execution, self._skip)):
@@ -149,11 +160,12 @@ class ResumeTraining(keras.callbacks.Callback):
             self._skip -= 1
         if not self._skip:
             build_for_training(self.model, data)
-            self._checkpoints.restore((name for name in self._variables() if name.startswith("metrics/")), step=self._steps)
+            # Metrics, which were not there before; and all else again: a schedule of the learning rate has begun the epoch a second time.
+            self._checkpoints.restore(step=self._steps)
             self.model.train_function = self._train_function
             if hasattr(self.model, "accepted_in_epoch"):
                 self.model.accepted_in_epoch = self._accepted
-        return dict(self._last_logs)
+        return _from_json(self._last_logs)
 
     def _too_short(self) -> ArgumentError:
         return ArgumentError(
@@ -165,8 +177,8 @@ class ResumeTraining(keras.callbacks.Callback):
 
     def _save(self, epoch: int, batches: int) -> None:
         accepted = getattr(self.model, "accepted_in_epoch", 0)
-        notes = {"epoch": epoch, "batches": batches, "logs": self._logs, "last_logs": self._last_logs, "accepted": accepted}
-        self._checkpoints.save(self._steps, notes)
+        notes = {"epoch": epoch, "batches": batches, "logs": self._logs, "epochs": self._epochs}
+        self._checkpoints.save(self._steps, notes | {"last_logs": self._last_logs, "accepted": accepted})
         self._saved_at = self._steps
 
     def _variables(self) -> dict[str, Any]:
@@ -177,5 +189,15 @@ class ResumeTraining(keras.callbacks.Callback):
         return {f"{kind}/{k}": variable for kind, variables in kinds.items() for k, variable in enumerate(variables)}
 
 
-def _numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
-    return {str(key): float(value) for key, value in (logs or {}).items()}
+def _is_state(name: str) -> bool:
+    """Whether a variable is there before the first batch, as metrics are not."""
+    return not name.startswith("metrics/")
+
+
+def _as_json(logs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Logs, in which a metric may have a number per class."""
+    return {str(key): np.asarray(value).tolist() for key, value in (logs or {}).items()}
+
+
+def _from_json(logs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value if isinstance(value, int | float) else np.asarray(value) for key, value in logs.items()}
