@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 
+import numpy as np
+import pytest
 import tensorflow as tf
 
 from graphwright.ir.graph import DTYPES
@@ -117,3 +119,18 @@ def test_a_forward_accumulator_follows_a_tensor():
     with tf.autodiff.ForwardAccumulator(x, tf.constant(1.0)):
         assert private.has_tangents([other, x * x])
         assert not private.has_tangents([other])
+
+
+def test_a_function_runs_without_its_graph():
+    variable = tf.Variable(3.0)
+    concrete = tf.function(lambda x: tf.cond(x > 0.0, lambda: x * variable, lambda: x)).get_concrete_function(tf.TensorSpec([], tf.float32))
+    run = private.runtime_function(concrete)
+    del concrete
+    gc.collect()
+    assert [float(run([tf.constant(x)])[0]) for x in (2.0, -1.0)] == [6.0, -1.0]
+    failing = tf.function(lambda x: tf.debugging.check_numerics(x, "a message")).get_concrete_function(tf.TensorSpec([], tf.float32))
+    run = private.runtime_function(failing)
+    del failing
+    gc.collect()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a message"):
+        run([tf.constant(np.nan, tf.float32)])

@@ -182,3 +182,26 @@ def is_traced_for_xla() -> bool:
     if import_tensorflow().executing_eagerly():
         return False
     return bool(_private("ops.control_flow_util").GraphOrParentsInXlaContext(_private("framework.ops").get_default_graph()))
+
+
+def runtime_function(concrete_function: Any) -> Any:
+    """A function of flat tensors that runs a `ConcreteFunction` eagerly, without gradients; what Python holds of its graph is given up.
+
+    The runtime has the function by then. The graph in Python, five to ten KiB per operation, serves what is not done with it: gradients,
+    saving, calls from other graphs. It goes when the caller drops the `ConcreteFunction`, which nothing else may use.
+    """
+    captures = list(concrete_function.captured_inputs)
+    functions = [concrete_function._inference_function]
+    dismantle = _private("framework.func_graph").dismantle_func_graph
+    for function in functions:
+        functions += function.children
+        graph, function._cached_graph = function._cached_graph, None
+        if graph is not None:  # its tensors hold it, so that it would stay until Python looks for such circles
+            dismantle(graph)
+            graph.inputs, graph.outputs, graph.structured_outputs = [], [], None
+            list(graph.captures)  # makes it forget the last answer
+
+    def run(tensors: list[Any]) -> list[Any]:
+        return functions[0].call_flat(*tensors, *captures)
+
+    return run

@@ -89,6 +89,19 @@ def test_random_signs_estimate_column_norms(point):
     np.testing.assert_allclose(squares, np.diag(gram_matrix(rows, x)[0][0]), rtol=0.7)
 
 
+def test_random_signs_are_the_same_whatever_the_chunks_and_replicas(point):
+    layout, x = point
+    expected = make(layout, None).random_column_products(x, (7, 1))
+    np.testing.assert_allclose(make(layout, 3).random_column_products(x, (7, 1)), expected, rtol=1e-12)
+    halves = [
+        Rows(residuals, layout, data=(tf.constant(X[a:b]), tf.constant(Y[a:b])), loss=RobustLoss("cauchy", 0.5)).random_column_products(
+            x, (7, 1), first=3 * a, total=21
+        )
+        for a, b in ((0, 4), (4, 7))
+    ]
+    np.testing.assert_allclose(halves[0] + halves[1], expected, rtol=1e-12)
+
+
 def test_a_given_jacobian_may_be_a_matrix_or_a_structure():
     layout, x = flatten_parameters({"a": np.array([1.0, 2.0]), "b": 3.0})
     t = np.array([1.0, 2.0, 4.0])

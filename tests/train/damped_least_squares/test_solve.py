@@ -128,6 +128,12 @@ def test_no_influence_is_no_convergence():
     assert "params[1]" in fit.message
 
 
+def test_no_influence_is_no_convergence_without_a_jacobian_either():
+    fit = least_squares(lambda p: p["a"] * np.arange(4.0) - 1.0, {"a": 0.0, "unused": 0.0}, method="cg")
+    assert (fit.status, fit.converged) == ("flat", False)
+    assert "params['unused']" in fit.message
+
+
 def test_wrong_derivatives_are_no_convergence():
     fit = least_squares(lambda p: p - tf.constant([1.0, 2.0], tf.float64), np.zeros(2), jacobian=lambda _: -tf.eye(2, dtype=tf.float64))
     assert (fit.status, fit.converged) == ("stalled", False)
@@ -202,6 +208,11 @@ def test_the_public_name():
         ({"loss": "huber", "loss_scale": np.inf}, "loss_scale=inf"),
         ({"max_iterations": 2.5}, "whole number"),
         ({"loss": "median"}, "median"),
+        ({"loss": lambda z: z}, "three tensors"),
+        ({"chunk_size": "some"}, "chunk_size='some'"),
+        ({"first_damping": None}, "first_damping=None"),
+        ({"gtol": "1e-8"}, "gtol='1e-8'"),
+        ({"jacobian": lambda p: None}, "nothing is returned"),
     ],
     ids=str,
 )
@@ -222,9 +233,14 @@ def test_bounds_of_another_structure_than_the_parameters_are_refused(lower):
         (lambda p: None, "nothing is returned"),
         (lambda p: [], "nothing is returned"),
         (lambda p: (p, tf.cast(p, tf.float32)), "residuals of type float32"),
+        (lambda p: np.exp(p), "not np.exp"),
+        (lambda p: p if p[0] > 0.0 else -p, "tf.where in place"),
+        (lambda p, x: p * x, "one argument for each entry"),
+        (lambda p: p[5], "slice index 5"),
     ],
+    ids=["none", "empty", "another type", "NumPy", "if", "two arguments", "an error"],
 )
-def test_residuals_that_are_none_are_refused(residuals, message):
+def test_residuals_that_make_no_sense_are_refused(residuals, message):
     with pytest.raises(ArgumentError, match=message):
         least_squares(residuals, np.ones(2))
 
@@ -263,11 +279,19 @@ def test_a_fit_inside_a_graph_and_what_is_no_function_are_refused():
         (lambda p: tf.math.log(p), [1.0, -1.0, 0.0], "2 of 3 residuals .* number 1"),
         (lambda p: tf.sqrt(p), [1.0, 0.0, 0.0], "Jacobian"),
         (lambda p: p, [1.0, np.nan, 0.0], r"params\[1\] is nan"),
+        (lambda p: p * 1e200, [1.0, 0.0, 0.0], "too large for float64"),
+        (lambda p: p * 1e-200, [1.0, 0.0, 0.0], "too small for float64"),  # the squares of which are zero
     ],
 )
-def test_a_start_that_is_not_finite_is_an_error(residuals, start, message):
+def test_a_start_that_is_not_finite_or_beyond_numbers_is_an_error(residuals, start, message):
     with pytest.raises(ArgumentError, match=message):
         least_squares(residuals, np.array(start))
+
+
+@pytest.mark.parametrize("params", [1j, "abc", {"a": None}], ids=str)
+def test_a_start_that_is_no_number_is_an_error(params):
+    with pytest.raises(ArgumentError, match="no real number"):
+        least_squares(lambda p: p, params)
 
 
 def test_methods_are_chosen_by_size():

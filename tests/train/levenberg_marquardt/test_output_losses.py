@@ -43,13 +43,13 @@ def compiled(loss: Any) -> CompiledLosses:
 def total_and_roots(loss: Any, y_true: Any, weights: Any = None) -> tuple[Any, Any, Any, Any]:
     """The loss, its gradient by differentiation, the roots, and their Jacobian, in the outputs of all samples."""
     losses = compiled(loss)
-    given = losses.sample_weights(weights)
-    scales = losses.scales(given, losses.denominators(given, 4, tf.float64), 4, tf.float64)
+    given = [() if weight is None else tf.constant(weight, tf.float64) for weight in losses.sample_weights(weights)]
+    scales = given, losses.factors(losses.denominators(losses.sample_weights(weights), 4, tf.float64))
     outputs = tf.constant(np.abs(LOGITS) if losses.losses[0].name == "mean_squared_logarithmic_error" else LOGITS)
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(outputs)
-        total = losses.total([tf.constant(y_true)], [outputs], scales, tf.float64)
-        roots = tf.reshape(losses.roots([tf.constant(y_true)], [outputs], scales, tf.float64), [-1])
+        total = losses.total([tf.constant(y_true)], [outputs], *scales, tf.float64)
+        roots = tf.reshape(losses.roots([tf.constant(y_true)], [outputs], *scales, tf.float64), [-1])
     jacobian = tf.reshape(tape.jacobian(roots, outputs), [roots.shape[0], -1])
     return total, tf.reshape(tape.gradient(total, outputs), [-1]).numpy(), roots.numpy(), jacobian.numpy()
 
@@ -71,13 +71,13 @@ def test_cost_and_gradient_are_those_of_keras(name: str, weights: Any) -> None:
 def test_gram_matrix_is_the_hessian(name: str) -> None:
     loss, y_true = LOSSES[name]
     losses = compiled(loss)
-    scales = losses.scales([None], [tf.constant(4.0, tf.float64)], 4, tf.float64)
+    scales = [()], losses.factors([4.0])
     outputs = tf.constant(LOGITS)
     with tf.GradientTape() as outer:
         outer.watch(outputs)
         with tf.GradientTape() as inner:
             inner.watch(outputs)
-            total = losses.total([tf.constant(y_true)], [outputs], scales, tf.float64)
+            total = losses.total([tf.constant(y_true)], [outputs], *scales, tf.float64)
         gradient = inner.gradient(total, outputs)
     hessian = tf.reshape(outer.jacobian(gradient, outputs), [12, 12]).numpy()
     jacobian = total_and_roots(loss, y_true)[3]
@@ -140,10 +140,10 @@ def test_a_mean_by_sample_weights_is_that_of_keras_where_samples_have_several_el
     loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight", dtype="float64")
     ours = CompiledLosses.of(loss, None, tf.constant(outputs), None)
     given = ours.sample_weights(tf.constant(weights))
-    scales = ours.scales(given, ours.denominators(given, 4, tf.float64), 4, tf.float64)
-    total = ours.total([tf.constant(targets)], [tf.constant(outputs)], scales, tf.float64)
+    scales = given, ours.factors(ours.denominators(given, 4, tf.float64))
+    total = ours.total([tf.constant(targets)], [tf.constant(outputs)], *scales, tf.float64)
     np.testing.assert_allclose(total, loss(targets, outputs, sample_weight=weights), rtol=1e-6)
-    roots = ours.roots([tf.constant(targets)], [tf.constant(outputs)], scales, tf.float64)
+    roots = ours.roots([tf.constant(targets)], [tf.constant(outputs)], *scales, tf.float64)
     np.testing.assert_allclose(0.5 * np.sum(np.square(roots)), total, rtol=1e-12)
 
 

@@ -121,6 +121,20 @@ def test_layers_that_couple_samples_are_noticed() -> None:
     assert trainer._function.couples_samples
 
 
+def test_attention_is_not_vectorized_over_samples() -> None:
+    """TensorFlow's vectorized gradient of an einsum writes beyond its memory with oneDNN: the process would end."""
+    inputs = keras.Input((4, 3))
+    attention = keras.layers.MultiHeadAttention(1, 2)(inputs, inputs)
+    model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Flatten()(attention)))
+    x = RANDOM.normal(size=(23, 4, 3)).astype(np.float32)
+    trainer = LevenbergMarquardt(model, "mse")
+    found = [float(trainer.step(x, Y).loss) for _ in range(3)]
+    assert found == sorted(found, reverse=True)
+    assert trainer.decisions[0].jacobian_mode == "reverse"
+    with pytest.raises(UnsupportedError, match="EinsumDense"):
+        LevenbergMarquardt(model, "mse", jacobian_mode="per_sample").step(x, Y)
+
+
 def test_what_cannot_be_proved_is_refused() -> None:
     regularized = network(keras.layers.Dense(4, kernel_regularizer="l2"))
     with pytest.raises(UnsupportedError, match="regularizers"):

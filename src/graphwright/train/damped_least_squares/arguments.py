@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -24,16 +25,21 @@ def check_choice(name: str, value: str, choices: Any) -> None:
         raise ArgumentError(f"{name}={value!r}", where=f"argument {name!r}", remedy=f"one of {', '.join(get_args(choices))}")
 
 
+def is_finite(value: Any) -> bool:
+    """Whether the value is a number, and a finite one."""
+    return isinstance(value, numbers.Real) and math.isfinite(value)
+
+
 def check_positive(name: str, value: float) -> None:
     """Raise where the value is not a positive number."""
-    if not (math.isfinite(value) and value > 0):
-        raise ArgumentError(f"{name}={value}", where=f"argument {name!r}", remedy="give a positive number")
+    if not is_finite(value) or value <= 0:
+        raise ArgumentError(f"{name}={value!r}", where=f"argument {name!r}", remedy="give a positive number")
 
 
 def check_count(name: str, value: float) -> None:
     """Raise where the value is not a whole number of at least 1."""
-    if not math.isfinite(value) or value < 1 or value != int(value):
-        raise ArgumentError(f"{name}={value}", where=f"argument {name!r}", remedy="give a whole number of at least 1")
+    if not is_finite(value) or value < 1 or value != int(value):
+        raise ArgumentError(f"{name}={value!r}", where=f"argument {name!r}", remedy="give a whole number of at least 1")
 
 
 def check_chunks(method: str, chunk_size: int | None) -> None:
@@ -85,7 +91,9 @@ def bound_vectors(bounds: Bounds | None, layout: ParameterLayout) -> tuple[Any, 
     if len(wrong):
         i = int(wrong[0])
         raise ArgumentError(
-            f"bounds {lower[i]} and {upper[i]} of {layout.element_name(i)}", where="argument 'bounds'", remedy="lower ones below upper ones"
+            f"bounds {lower[i]} and {upper[i]} of {layout.element_name(i)}",
+            where="argument 'bounds'",
+            remedy="give lower ones below upper ones; what is to stay as it is need not be a parameter: let `residuals` use its value",
         )
     if np.isinf(lower).all() and np.isinf(upper).all():
         return None
@@ -126,10 +134,44 @@ def check_start(start: Any, bounds: tuple[Any, Any] | None, layout: ParameterLay
         )
 
 
+def tracing_error(error: Exception, dtype: Any, other_dtypes: set[Any]) -> ArgumentError:
+    """What went wrong when the residuals were traced, and what to do about it.
+
+    Args:
+        error: what they raised.
+        dtype: of the parameters.
+        other_dtypes: of data that are of floating point, too.
+    """
+    cause = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    if other_dtypes:
+        names = ", ".join(sorted(other.name for other in other_dtypes))
+        return ArgumentError(
+            f"the residuals of data of type {names} and parameters of type {dtype.name} cannot be traced",
+            where="argument 'data'",
+            cause=cause,
+            remedy="make parameters, data and residuals of one type",
+        )
+    remedy = "call it yourself as residuals(params, *data), with tensors, to see where it fails"
+    if "numpy" in cause.lower():
+        remedy = "use TensorFlow operations: tf.exp, not np.exp; and see that shapes fit"
+    elif "as a Python `bool`" in cause:
+        remedy = "use tf.where in place of `if`"
+    elif "positional argument" in cause:
+        remedy = "let it take the parameters as one argument, then one argument for each entry of `data`"
+    return ArgumentError("the residuals cannot be traced", where="argument 'residuals'", cause=cause, remedy=remedy)
+
+
 def start_error(layout: ParameterLayout, residuals: Callable[..., Any], start: Any, data: tuple[Any, ...]) -> ArgumentError:
     """Which residuals are not finite at the start."""
     values = np.concatenate([np.reshape(part, -1) for part in tf.nest.flatten(residuals(layout.pack(layout.split(start)), *data))])
     wrong = np.flatnonzero(~np.isfinite(values))
+    largest = float(np.abs(values).max(initial=0.0))
+    if not len(wrong) and largest > np.sqrt(np.finfo(values.dtype).max / len(values)):
+        return ArgumentError(
+            f"the squares of the residuals, up to {largest:.3g}, are too large for {values.dtype}",
+            where="argument 'residuals'",
+            remedy="give residuals in a larger unit, or start elsewhere",
+        )
     if not len(wrong):
         return ArgumentError(
             "the Jacobian is not finite at the start",

@@ -40,9 +40,17 @@ def updated_damping(damping: Any, growth: Any, gain: Any, accepted: Any) -> tupl
     >>> [float(x) for x in updated_damping(one, 2.0 * one, -one, False)]
     [2.0, 4.0]
     """
-    eased = damping * tf.maximum(tf.constant(1.0 / 3.0, damping.dtype), 1.0 - (2.0 * tf.clip_by_value(gain, 0.0, 2.0) - 1.0) ** 3)
     raised, grown = raised_damping(damping, growth)
-    return tf.where(accepted, eased, raised), tf.where(accepted, tf.constant(2.0, growth.dtype), grown)
+    return tf.where(accepted, eased_damping(damping, gain), raised), tf.where(accepted, tf.constant(2.0, growth.dtype), grown)
+
+
+def eased_damping(damping: Any, gain: Any) -> Any:
+    """The damping after a step with this gain was taken, a scalar.
+
+    >>> float(eased_damping(tf.constant(3.0, tf.float64), tf.constant(0.5, tf.float64)))
+    3.0
+    """
+    return damping * tf.maximum(tf.constant(1.0 / 3.0, damping.dtype), 1.0 - (2.0 * gain - 1.0) ** 3)
 
 
 def raised_damping(damping: Any, growth: Any) -> tuple[Any, Any]:

@@ -58,16 +58,19 @@ class LinearSystem(Protocol):
         """The problem at a point x (n,)."""
         ...
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
-        """The damped step h (n,), zero where `free` (n,) is 0 instead of 1; and a solver of (J'J + damping S'S) a = b, if there is one."""
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
+        """The damped step h (n,); and a solver of (J'J + damping S'S) a = b, if there is one.
+
+        Where `free` (n,) is 0 instead of 1 the step is zero; None where all may move.
+        """
         ...
 
     def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
         """The Gauss-Newton step (n,), which tells how far the minimum is; None where steps are not exact enough for that."""
         ...
 
-    def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
-        """|J step|**2, a scalar."""
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
+        """|J step|**2 / 2, a scalar."""
         ...
 
 
@@ -91,44 +94,47 @@ class QrSystem:
         size = self._rows.layout.size
 
         def add(triangle: Any, residuals: Any, matrix: Any) -> Any:
-            return tf.linalg.qr(tf.concat([triangle, tf.concat([matrix, residuals[:, tf.newaxis]], axis=1)], axis=0)).r
+            joined = tf.concat([matrix, tf.expand_dims(residuals, 1)], axis=1)
+            return tf.linalg.qr(joined if triangle is None else tf.concat([triangle, joined], axis=0)).r
 
-        triangle = self._rows.fold(x, add, tf.zeros([size + 1, size + 1], x.dtype))
-        right, rotated = triangle[:size, :size], triangle[:size, size]
+        at_once = not self._rows.is_chunked and self._rows.count > size
+        triangle = self._rows.fold(x, add, None if at_once else tf.zeros([size + 1, size + 1], x.dtype))
+        right, rotated = tf.split(triangle, [size, 1], axis=1)
         return Linearization(
-            gradient=tf.linalg.matvec(right, rotated, transpose_a=True),
-            column_norms=tf.norm(right, axis=0),
-            residual_norm=tf.norm(triangle[:, size]),
-            factor=(right, rotated),
+            gradient=tf.squeeze(tf.matmul(right, rotated, transpose_a=True), axis=1),
+            column_norms=tf.sqrt(tf.reduce_sum(tf.square(right), axis=0)),
+            residual_norm=tf.sqrt(2.0 * tf.nn.l2_loss(rotated)),
+            factor=(triangle, right),
         )
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
         """By the triangle of the augmented matrix."""
         del x
-        right, rotated = at.factor
-        size = right.shape[0]
-        above = tf.concat([right * free, rotated[:, tf.newaxis]], axis=1)
-        below = tf.concat([tf.linalg.diag(tf.sqrt(damping) * scale), tf.zeros([size, 1], right.dtype)], axis=1)
+        above, right = at.factor
+        size = right.shape[1]
+        if free is not None:
+            above *= tf.concat([free, tf.ones([1], free.dtype)], axis=0)
+        below = tf.linalg.diag(tf.sqrt(damping) * scale, num_rows=size, num_cols=size + 1)
         triangle = tf.linalg.qr(tf.concat([above, below], axis=0)).r
-        upper, right_side = triangle[:size, :size], triangle[:size, size:]
+        upper, right_side = tf.split(tf.split(triangle, [size, 1], axis=0)[0], [size, 1], axis=1)
 
         def solve(vector: Any) -> Any:
-            half = tf.linalg.triangular_solve(upper, vector[:, tf.newaxis], lower=False, adjoint=True)
-            return tf.linalg.triangular_solve(upper, half, lower=False)[:, 0]
+            half = tf.linalg.triangular_solve(upper, tf.expand_dims(vector, 1), lower=False, adjoint=True)
+            return tf.squeeze(tf.linalg.triangular_solve(upper, half, lower=False), axis=1)
 
-        return -tf.linalg.triangular_solve(upper, right_side, lower=False)[:, 0], solve
+        return -tf.squeeze(tf.linalg.triangular_solve(upper, right_side, lower=False), axis=1), solve
 
     def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
         """Without the columns that depend on those before them, whose share of the residuals would be rounding."""
-        triangle = tf.linalg.qr(at.factor[0] * free).r
+        triangle = tf.linalg.qr(at.factor[1] * free).r
         resolved = np.sqrt(self.smallest_damping) * tf.norm(triangle, axis=0)
         independent = tf.cast(tf.abs(tf.linalg.diag_part(triangle)) > resolved, x.dtype)
         return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free * independent)[0]
 
-    def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
         """From the triangle."""
         del x
-        return tf.reduce_sum(tf.square(tf.linalg.matvec(at.factor[0], step)))
+        return tf.nn.l2_loss(tf.matmul(at.factor[1], tf.expand_dims(step, 1)))
 
 
 class CholeskySystem:
@@ -145,10 +151,10 @@ class CholeskySystem:
         gram, gradient, squares = gram_matrix(self._rows, x)
         return Linearization(gradient, tf.sqrt(symmetric_blocks.diagonal(gram)), tf.sqrt(squares), gram)
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
         """By Cholesky, in columns of length one; not finite where the matrix is not positive definite."""
         del x
-        inverse = free / scale
+        inverse = _inverse(scale, free)
         root = symmetric_blocks.cholesky(at.factor, inverse, damping)
 
         def solve(vector: Any) -> Any:
@@ -160,10 +166,10 @@ class CholeskySystem:
         """With the damping that rounding asks for."""
         return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free)[0]
 
-    def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
         """From the Gram matrix."""
         del x
-        return symmetric_blocks.quadratic_form(at.factor, step)
+        return 0.5 * symmetric_blocks.quadratic_form(at.factor, step)
 
 
 class DualSystem:
@@ -185,27 +191,28 @@ class DualSystem:
         gradient = tf.linalg.matvec(matrix, residuals, transpose_a=True)
         return Linearization(gradient, tf.norm(matrix, axis=0), tf.norm(residuals), (matrix, residuals))
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
         """By Cholesky of the damped J J'."""
         del x
         matrix, residuals = at.factor
-        scaled = matrix * (free / scale)
+        inverse = _inverse(scale, free)
+        scaled = matrix * inverse
         kernel = tf.matmul(scaled, scaled, transpose_b=True)
         size = tf.reduce_max(tf.linalg.diag_part(kernel))
         # Damping is relative to columns of length one; what is added must not vanish beside the kernel's entries.
         shift = tf.maximum(damping, self.smallest_damping * size)
         root = tf.linalg.cholesky(tf.linalg.set_diag(kernel, tf.linalg.diag_part(kernel) + shift))
         weights = tf.linalg.cholesky_solve(root, residuals[:, tf.newaxis])[:, 0]
-        return -tf.linalg.matvec(scaled, weights, transpose_a=True) * (free / scale), None
+        return -tf.linalg.matvec(scaled, weights, transpose_a=True) * inverse, None
 
     def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
         """With the damping that rounding asks for."""
         return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free)[0]
 
-    def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
         """From the Jacobian."""
         del x
-        return tf.reduce_sum(tf.square(tf.linalg.matvec(at.factor[0], step)))
+        return tf.nn.l2_loss(tf.linalg.matvec(at.factor[0], step))
 
 
 class _MatrixFreeSystem:
@@ -231,8 +238,9 @@ class _MatrixFreeSystem:
 
         squares = tf.while_loop(is_left, add, (tf.constant(0), tf.zeros_like(x)), parallel_iterations=1)[1]
         norms = tf.sqrt(squares / self._probes)
-        # A probe may miss a column; none counts as shorter than a thousandth of the root mean square.
-        norms = tf.maximum(norms, 1e-3 * tf.sqrt(tf.reduce_mean(tf.square(norms))))
+        # A probe may miss most of a column: none counts as shorter than a thousandth of the root mean square, but one that no probe sees.
+        shortest = 1e-3 * tf.sqrt(tf.reduce_mean(tf.square(norms)))
+        norms = tf.where(norms > 0.0, tf.maximum(norms, shortest), norms)
         gradient, squares = self._rows.gradient(x)
         return Linearization(gradient, norms, tf.sqrt(squares), ())
 
@@ -241,10 +249,10 @@ class _MatrixFreeSystem:
         del x, at, scale, free
         return None
 
-    def squared_length(self, x: Any, at: Linearization, step: Any) -> Any:
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
         """By one forward pass."""
         del at
-        return self._rows.squared_norm_along(x, step)
+        return 0.5 * self._rows.squared_norm_along(x, step)
 
 
 class CgSystem(_MatrixFreeSystem):
@@ -252,9 +260,9 @@ class CgSystem(_MatrixFreeSystem):
 
     name: MethodName = "cg"
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
         """By conjugate gradients in the scaled parameters."""
-        inverse = free / scale
+        inverse = _inverse(scale, free)
 
         def product(vector: Any) -> Any:
             return inverse * self._rows.gram_product(x, inverse * vector) + damping * vector
@@ -268,10 +276,10 @@ class LsmrSystem(_MatrixFreeSystem):
 
     name: MethodName = "lsmr"
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
         """By LSMR in the scaled parameters."""
         del at
-        inverse = free / scale
+        inverse = _inverse(scale, free)
         residuals = self._rows.residuals(x)
         found = lsmr(
             lambda vector: self._rows.jvp(x, inverse * vector),
@@ -282,6 +290,11 @@ class LsmrSystem(_MatrixFreeSystem):
             max_iterations=self._max_iterations,
         )
         return inverse * found, None
+
+
+def _inverse(scale: Any, free: Any | None) -> Any:
+    """One over the scale (n,), and zero where a parameter is held."""
+    return 1.0 / scale if free is None else free / scale
 
 
 def gram_matrix(rows: Rows, x: Any) -> tuple[Blocks, Any, Any]:

@@ -185,11 +185,11 @@ def _try(how: Descent, state: State, step: Any, solve: Any, free: Any) -> Trial:
     target = state.x + moved
     if options.bounds is None:
         damped = tf.reduce_sum(tf.square(state.scale * step))
-        predicted = 0.5 * system.squared_length(state.x, state.at, step) + state.damping * damped
+        predicted = system.half_square(state.x, state.at, step) + state.damping * damped
     else:
         target = tf.clip_by_value(target, *options.bounds)
         moved = target - state.x
-        predicted = -tf.tensordot(state.at.gradient, moved, 1) - 0.5 * system.squared_length(state.x, state.at, moved)
+        predicted = -tf.tensordot(state.at.gradient, moved, 1) - system.half_square(state.x, state.at, moved)
     cost = rows.cost(target)
     # Where the reduction drowns in the rounding of the cost, the gradient, which is better resolved, decides once it is known.
     rounding = float(np.finfo(cost.dtype.as_numpy_dtype).eps) * state.cost

@@ -31,7 +31,7 @@ def linear_system(method: MethodName, rows: Any, *, krylov_tolerance: float, kry
     if method == "dual":
         return DualSystem(rows)
     kind = CgSystem if method == "cg" else LsmrSystem
-    return kind(rows, tolerance=krylov_tolerance, max_iterations=krylov_iterations)
+    return kind(rows, tolerance=krylov_tolerance, max_iterations=int(krylov_iterations))
 
 
 def choose_method(parameters: int, residuals: int, itemsize: int, *, chunked: bool) -> tuple[MethodName, str]:

@@ -100,7 +100,14 @@ def flatten_parameters(params: Any) -> tuple[ParameterLayout, Any]:
         raise ArgumentError(
             f"parameters of type {dtype.name}", where=_WHERE, cause="steps are found by factorizations", remedy="give float64 or float32"
         )
-    tensors = [tf.convert_to_tensor(leaf, dtype) for leaf in leaves]
+    tensors: list[Any] = []
+    for leaf, label in zip(leaves, labels_of(params, "params"), strict=True):
+        try:
+            tensors.append(tf.convert_to_tensor(leaf, dtype))
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(
+                f"{label} is {leaf!r}, no real number", where=_WHERE, remedy="give numbers, arrays or tensors, float64 or float32"
+            ) from error
     layout = ParameterLayout(
         structure=tf.nest.pack_sequence_as(params, [0] * len(leaves)),
         shapes=tuple(tuple(tensor.shape) for tensor in tensors),

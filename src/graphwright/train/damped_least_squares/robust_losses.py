@@ -83,15 +83,27 @@ class RobustLoss:
     def cost(self, residuals: Any) -> Any:
         """Half the sum of the loss over all residuals: a scalar."""
         if self._rho is None:
-            return 0.5 * tf.reduce_sum(tf.square(residuals))
-        return 0.5 * self._scale**2 * tf.reduce_sum(self._rho(tf.square(residuals / self._scale))[0])
+            return tf.nn.l2_loss(residuals)
+        return 0.5 * self._scale**2 * tf.reduce_sum(self._evaluated(tf.square(residuals / self._scale))[0])
+
+    def _evaluated(self, z: Any) -> tuple[Any, Any, Any]:
+        assert self._rho is not None
+        found: Any = self._rho(z)
+        if not isinstance(found, tuple | list) or len(found) != 3:  # pyright: ignore[reportUnknownArgumentType]
+            raise ArgumentError(
+                f"the loss {self.name!r} returns no three tensors",
+                where="argument 'loss'",
+                remedy="return the loss, its first and its second derivative in z = (f / loss_scale)**2",
+            )
+        first, *others = (tf.convert_to_tensor(part, z.dtype) for part in found)  # pyright: ignore[reportUnknownVariableType]
+        return (first, *others)
 
     def weights(self, residuals: Any) -> tuple[Any, Any]:
         """What the rows of the Jacobian and the residuals are multiplied with: two tensors shaped like the residuals."""
         if self._rho is None:
             return tf.ones_like(residuals), tf.ones_like(residuals)
         z = tf.square(residuals / self._scale)
-        _, first, second = self._rho(z)
+        _, first, second = self._evaluated(z)
         tiny = float(np.finfo(residuals.dtype.as_numpy_dtype).eps)
         bent = first + 2.0 * z * second
         row = tf.sqrt(tf.where(bent > tiny, bent, tf.maximum(first, tiny)))

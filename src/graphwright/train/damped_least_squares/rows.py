@@ -14,8 +14,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphwright.errors import ArgumentError
-from graphwright.train.damped_least_squares.arguments import as_data
+from graphwright.errors import ArgumentError, GraphwrightError
+from graphwright.train.damped_least_squares.arguments import as_data, tracing_error
 from graphwright.train.damped_least_squares.jacobians import (
     JacobianMode,
     Linear,
@@ -73,7 +73,7 @@ class Rows:
         self.samples = _samples(self._data)
         self.count = self._count_of(self._data)
         whole = self.count if self.samples is None else self.samples
-        self.chunk_size = whole if chunk_size is None else min(chunk_size, whole)
+        self.chunk_size = whole if chunk_size is None else min(int(chunk_size), whole)
         self.is_chunked = self.chunk_size < whole
         if self.is_chunked and self.samples is not None and self.count % self.samples:
             raise ArgumentError(
@@ -174,17 +174,28 @@ class Rows:
 
         return self._over_samples(add, tf.zeros([], x.dtype))
 
-    def random_column_products(self, x: Any, seed: Any) -> Any:
+    def random_column_products(self, x: Any, seed: Any, *, first: Any = 0, total: int | None = None) -> Any:
         """The transposed weighted Jacobian times random signs (n,): its square estimates the squared column norms without bias.
 
-        The estimator is that of C. Bekas, E. Kokiopoulou, Y. Saad: An estimator for the diagonal of a matrix (2007).
+        Each row has a sign of its own, whatever the chunks. The estimator is that of C. Bekas, E. Kokiopoulou, Y. Saad: An estimator for
+        the diagonal of a matrix (2007).
+
+        Args:
+            x: the point (n,).
+            seed: two ints.
+            first: the number of the first row here, where others are elsewhere.
+            total: rows here and elsewhere; None for those here.
         """
+        leaves = self.layout.split(x)
+        coins = tf.random.stateless_uniform([self.count if total is None else total], seed, 0, 2, tf.int32)
 
-        def product(linear: Linear) -> Any:
-            coins = tf.random.stateless_uniform(linear.residuals.shape, seed, 0, 2, tf.int32)
-            return linear.pull(self._weighted(tf.cast(2 * coins - 1, x.dtype), linear))
+        def add(so_far: Any, data: Any, sample: Any) -> Any:
+            linear = self._linear(leaves, data)
+            row = first + sample * (self.count // (self.samples or 1))
+            signs = tf.cast(2 * tf.slice(coins, [row], linear.residuals.shape) - 1, x.dtype)
+            return so_far + self.layout.join(linear.pull(self._weighted(signs, linear)))
 
-        return self._sum_of_pulls(x, product)
+        return self._over_samples(add, tf.zeros_like(x))
 
     def curvature_gradient(self, x: Any, direction: Any) -> Any:
         """The transposed weighted Jacobian times the weighted second derivative of the residuals along `direction`: (n,).
@@ -263,7 +274,10 @@ class Rows:
 
     def _given_jacobian(self, leaves: list[Any], data: Sequence[Any]) -> Any:
         assert self._jacobian is not None
-        parts = [as_data(part, self.layout.dtype) for part in tf.nest.flatten(self._jacobian(self.layout.pack(leaves), *data))]
+        found = tf.nest.flatten(self._jacobian(self.layout.pack(leaves), *data))
+        if not found or any(part is None for part in found):
+            raise ArgumentError("nothing is returned", where="argument 'jacobian'", remedy="return a matrix, or a structure of tensors")
+        parts = [as_data(part, self.layout.dtype) for part in found]
         for part in parts:
             self._check_type(part.dtype, "a Jacobian", "argument 'jacobian'")
         rows = self._count_of(data)
@@ -286,16 +300,11 @@ class Rows:
         data_specs = tf.nest.map_structure(spec_of, tuple(data))
         try:
             output = shape_only.get_concrete_function(specs, data_specs).outputs[0]
-        except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
-            for spec in tf.nest.flatten(data_specs):
-                if spec.dtype.is_floating and spec.dtype != self.layout.dtype:
-                    raise ArgumentError(
-                        f"the residuals of data of type {spec.dtype.name} and parameters of type {self.layout.dtype.name} cannot be traced",
-                        where="argument 'data'",
-                        cause=str(error).splitlines()[0],
-                        remedy="make parameters, data and residuals of one type",
-                    ) from error
+        except GraphwrightError:
             raise
+        except (TypeError, ValueError, NotImplementedError, tf.errors.InvalidArgumentError) as error:
+            others = {spec.dtype for spec in tf.nest.flatten(data_specs) if spec.dtype.is_floating} - {self.layout.dtype}
+            raise tracing_error(error, self.layout.dtype, others) from error
         if output.shape[0] is None:
             raise ArgumentError(
                 "the number of residuals is not known before they are computed",

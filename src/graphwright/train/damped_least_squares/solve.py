@@ -324,6 +324,12 @@ class LeastSquares:
         status = Status.of_code(int(found.status))
         if status is Status.NOT_FINITE:
             raise start_error(layout, self.residuals, start, data)
+        if status is Status.ZERO and not int(found.iterations) and np.any(found.residuals):
+            raise ArgumentError(
+                f"the squares of the residuals, up to {np.abs(found.residuals).max():.3g}, are too small for {layout.dtype.name}",
+                where="argument 'residuals'",
+                remedy="give residuals in a smaller unit",
+            )
         offset, iterations = float(found.offset), int(found.iterations)
         flat = [layout.element_name(int(i)) for i in np.flatnonzero(found.flat.numpy())] if status is Status.FLAT else []
         return LeastSquaresResult(
@@ -354,4 +360,4 @@ def _covariance_factor(method: str, state: State) -> Any:
     size = state.x.shape[0]
     if method not in ("qr", "cholesky") or size > COVARIANCE_PARAMETERS:
         return tf.zeros([0, 0], state.x.dtype)
-    return state.at.factor[0] if method == "qr" else lower_half(state.at.factor)
+    return state.at.factor[1][:size] if method == "qr" else lower_half(state.at.factor)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import ArgumentError
-from graphwright.train.damped_least_squares.arguments import check_count
+from graphwright.train.damped_least_squares.arguments import check_count, is_finite
 
 LIGHT_DAMPING = 1e-3
 LARGEST_DAMPING = 1e20
@@ -88,9 +88,9 @@ def tolerances_for(dtype: Any, gtol: float | None, xtol: float | None, ftol: flo
     Tolerances(gradient=3.666852862501036e-11, step=3.666852862501036e-11, cost=1e-08, rounding=8.429369702178807e-08, max_iterations=100)
     """
     for name, value in (("gtol", gtol), ("xtol", xtol), ("ftol", ftol)):
-        if value is not None and not (math.isfinite(value) and value >= 0.0):
+        if value is not None and not (is_finite(value) and value >= 0.0):
             raise ArgumentError(
-                f"{name}={value}", where=f"argument {name!r}", remedy="give a number of at least 0, or None for the default"
+                f"{name}={value!r}", where=f"argument {name!r}", remedy="give a number of at least 0, or None for the default"
             )
     check_count("max_iterations", max_iterations)
     epsilon = float(np.finfo(dtype.as_numpy_dtype).eps)
@@ -100,5 +100,5 @@ def tolerances_for(dtype: Any, gtol: float | None, xtol: float | None, ftol: flo
         step=fine if xtol is None else xtol,
         cost=0.0 if ftol is None else ftol,
         rounding=math.sqrt(32.0 * epsilon),
-        max_iterations=max_iterations,
+        max_iterations=int(max_iterations),
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from graphwright.train.damped_least_squares.damping import raised_damping, updated_damping
+from graphwright.train.damped_least_squares.damping import eased_damping, raised_damping
 from graphwright.train.damped_least_squares.linear_systems import Linearization, LinearSystem
 
 tf: Any = importlib.import_module("tensorflow")
 
+CostOf = Callable[[Any], Any]
 _HARM = 2.0
 """A step that raises the loss of the next batch by more than this factor is taken back."""
 
@@ -39,7 +41,7 @@ class Attempted(NamedTuple):
 
 
 def attempt_steps(
-    rows: Any,
+    cost_of: CostOf,
     system: LinearSystem,
     point: Any,
     cost: Any,
@@ -54,7 +56,7 @@ def attempt_steps(
     """Try steps from `point` until one lowers the loss.
 
     Args:
-        rows: of the batch.
+        cost_of: parameters -> the loss of the batch.
         system: that linearized it.
         point: the parameters (n,).
         cost: the loss there.
@@ -65,26 +67,25 @@ def attempt_steps(
         attempts: steps tried at most.
         limits: smallest and largest damping.
     """
-    free = tf.ones_like(point)
     smallest, largest = max(limits[0], system.smallest_damping), limits[1]
 
     def go_on(state: Attempted) -> Any:
         return ~state.accepted & (state.attempts < attempts)
 
     def attempt(state: Attempted) -> tuple[Attempted]:
-        step, _ = system.step(point, at, scale, state.damping, free)
-        predicted = -tf.tensordot(at.gradient, step, 1) - 0.5 * system.squared_length(point, at, step)
+        step, _ = system.step(point, at, scale, state.damping, None)
+        predicted = -tf.reduce_sum(at.gradient * step) - system.half_square(point, at, step)
         target = point + step
-        reached = rows.cost(target)
-        accepted = tf.math.is_finite(reached) & (reached < cost) & (predicted > 0.0)
+        reached = cost_of(target)
+        accepted = (reached < cost) & (predicted > 0.0)  # never where one of them is not a number
         raised, growth = raised_damping(state.damping, state.growth)
         return (
             Attempted(
                 point=tf.where(accepted, target, point),
                 cost=tf.where(accepted, reached, cost),
-                promised=tf.where(state.attempts == 0, predicted, state.promised),
+                promised=tf.maximum(predicted, state.promised),  # the first, at the smallest damping
                 gain=tf.where(accepted, (cost - reached) / predicted, tf.zeros_like(cost)),
-                damping=tf.where(accepted, state.damping, tf.clip_by_value(raised, smallest, largest)),
+                damping=tf.where(accepted, state.damping, tf.minimum(raised, largest)),
                 growth=tf.where(accepted, tf.constant(2.0, growth.dtype), growth),
                 attempts=state.attempts + 1,
                 accepted=accepted,
@@ -120,27 +121,29 @@ class Judged(NamedTuple):
     growth: Any
 
 
-def judge_step(rows: Any, before: Any, point: Any, gain: Any, damping: Any, growth: Any) -> Judged:
+def judge_step(cost_of: CostOf, before: Any, point: Any, gain: Any, damping: Any, growth: Any) -> Judged:
     """What a batch says of a step that was made for the batch before it.
 
     On its own batch every step gains. It eases the damping by Nielsen's rule only if it lowers the loss of the next batch too; otherwise it
     raises it. Where batches are all of the data, this is Nielsen's rule.
 
     Args:
-        rows: of the new batch.
+        cost_of: parameters -> the loss of the new batch.
         before: where the step came from (n,).
         point: where it led (n,).
         gain: actual reduction of its own batch's loss over the predicted one; 0 if there was no step.
         damping: of the step.
         growth: what a refusal multiplies it with.
     """
-    cost = rows.cost(point)
-
-    def judged() -> Judged:
-        earlier = rows.cost(before)
-        harmed = ~(cost <= _HARM * earlier)
-        # Other samples are noise to a step: a loss there raises the damping, but losses in a row do not raise it ever faster.
-        following, _ = updated_damping(damping, tf.constant(2.0, growth.dtype), gain, cost < earlier)
-        return Judged(tf.where(harmed, before, point), tf.where(harmed, earlier, cost), following, growth)
-
-    return tf.cond(gain > 0.0, judged, lambda: Judged(point, cost, damping, growth))
+    cost = cost_of(point)
+    moved = gain > 0.0
+    earlier = tf.cond(moved, lambda: cost_of(before), lambda: cost)
+    harmed = moved & ~(cost <= _HARM * earlier)
+    # Other samples are noise to a step: a loss there raises the damping, but losses in a row do not raise it ever faster.
+    following = tf.where(cost < earlier, eased_damping(damping, gain), 2.0 * damping)
+    return Judged(
+        point=tf.where(harmed, before, point),
+        cost=tf.where(harmed, earlier, cost),
+        damping=tf.where(moved, following, damping),
+        growth=growth,
+    )

@@ -74,61 +74,72 @@ class CompiledLosses:
         return _by_output(sample_weight, self.names, "sample_weight", repeat=True)
 
     def denominators(self, weights: Sequence[Any], samples: int, dtype: Any) -> list[Any]:
-        """By what each output's sum over these samples is to be divided, element counts aside: scalars that add up over replicas."""
+        """By what each output's sum over these samples is to be divided, numbers of elements aside; numbers or scalars that add up."""
         found: list[Any] = []
         for loss, weight in zip(self.losses, weights, strict=True):
             if loss is None or loss.reduction == "sum":
-                found.append(tf.constant(0.0, dtype))  # not divided
+                found.append(0.0)  # not divided
             elif loss.reduction == "mean_with_sample_weight" and weight is not None:
                 found.append(tf.reduce_sum(tf.cast(weight, dtype)))
             else:
-                found.append(tf.constant(samples, dtype))
+                found.append(float(samples))
         return found
 
-    def scales(self, weights: Sequence[Any], denominators: Sequence[Any], samples: int, dtype: Any) -> list[Any]:
-        """What each element's loss is multiplied with, but for the number of elements per sample: (samples, ...) per output."""
+    def factors(self, denominators: Sequence[Any]) -> list[Any]:
+        """What the loss of each output is multiplied with, sample weights and numbers of elements aside: numbers or scalars."""
         found: list[Any] = []
-        for weight, denominator, factor in zip(weights, denominators, self.weights, strict=True):
-            scale = factor / tf.where(denominator > 0.0, denominator, tf.ones_like(denominator))
-            ones = tf.ones([samples], dtype) if weight is None else tf.cast(weight, dtype)
-            found.append(ones * scale)
+        for denominator, factor in zip(denominators, self.weights, strict=True):
+            if not tf.is_tensor(denominator):
+                found.append(factor / denominator if denominator else factor)
+            else:
+                found.append(factor / tf.where(denominator > 0.0, denominator, tf.ones_like(denominator)))
         return found
 
-    def total(self, targets: Sequence[Any], outputs: Sequence[Any], scales: Sequence[Any], dtype: Any) -> Any:
+    def total(self, targets: Sequence[Any], outputs: Sequence[Any], weights: Sequence[Any], factors: Sequence[Any], dtype: Any) -> Any:
         """The loss summed over these samples: a scalar."""
         parts: list[Any] = []
-        for loss, y_true, y_pred, scale in zip(self.losses, targets, outputs, scales, strict=True):
-            if loss is not None:
-                elements = tf.cast(loss.elements(y_true, y_pred), dtype)
-                parts.append(tf.reduce_sum(elements * _spread(scale, elements.shape, loss)))
-        return tf.add_n(parts)
+        for loss, y_true, y_pred, weight, factor in zip(self.losses, targets, outputs, weights, factors, strict=True):
+            if loss is None:
+                continue
+            elements = tf.cast(loss.elements(y_true, y_pred), dtype)
+            if tf.is_tensor(weight):
+                elements *= _spread(weight, elements.shape)
+            parts.append(tf.reduce_sum(elements) * (factor / _divisor(weight, elements.shape, loss)))
+        return parts[0] if len(parts) == 1 else tf.add_n(parts)
 
-    def roots(self, targets: Sequence[Any], outputs: Sequence[Any], scales: Sequence[Any], dtype: Any) -> Any:
+    def roots(self, targets: Sequence[Any], outputs: Sequence[Any], weights: Sequence[Any], factors: Sequence[Any], dtype: Any) -> Any:
         """The roots of all losses (samples, r)."""
         parts: list[Any] = []
-        for loss, y_true, y_pred, scale in zip(self.losses, targets, outputs, scales, strict=True):
-            if loss is not None:
-                root = tf.cast(loss.root(y_true, y_pred), dtype)
-                weighted = root * tf.expand_dims(tf.sqrt(_spread(scale, root.shape[:-1], loss)), -1)
-                parts.append(tf.reshape(weighted, [root.shape[0], math.prod(root.shape[1:])]))
+        for loss, y_true, y_pred, weight, factor in zip(self.losses, targets, outputs, weights, factors, strict=True):
+            if loss is None:
+                continue
+            root = tf.cast(loss.root(y_true, y_pred), dtype)
+            scale = factor / _divisor(weight, root.shape[:-1], loss)
+            root *= tf.sqrt(scale) if tf.is_tensor(scale) else math.sqrt(scale)
+            if tf.is_tensor(weight):
+                root *= tf.expand_dims(tf.sqrt(_spread(weight, root.shape[:-1])), -1)
+            parts.append(root if root.shape.rank == 2 else tf.reshape(root, [root.shape[0], math.prod(root.shape[1:])]))
         return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
 
 
-def _spread(scale: Any, shape: Any, loss: OutputLoss) -> Any:
-    """The scale (samples, ...) for elements of this shape, divided by their number per sample where the loss is a mean over them."""
-    by_weights = loss.reduction == "mean_with_sample_weight" and scale.shape.rank > 1  # the sum of such weights counts the elements
-    if scale.shape.rank == shape.rank + 1 and scale.shape[-1] == 1:
-        scale = tf.squeeze(scale, axis=-1)
-    if scale.shape.rank > shape.rank or any(a not in (1, b) for a, b in zip(scale.shape, shape, strict=False)):
+def _spread(weight: Any, shape: Any) -> Any:
+    """Sample weights (samples, ...) for elements of this shape."""
+    if weight.shape.rank == shape.rank + 1 and weight.shape[-1] == 1:
+        weight = tf.squeeze(weight, axis=-1)
+    if weight.shape.rank > shape.rank or any(a not in (1, b) for a, b in zip(weight.shape, shape, strict=False)):
         raise ArgumentError(
-            f"sample weights of shape {tuple(scale.shape)} for losses of shape {tuple(shape)}",
+            f"sample weights of shape {tuple(weight.shape)} for losses of shape {tuple(shape)}",
             where="argument 'sample_weight'",
             remedy="give one weight per sample, or one per element of the loss",
         )
-    missing = shape.rank - scale.shape.rank
-    if missing:
-        scale = tf.reshape(scale, [*scale.shape, *[1] * missing])
-    return scale if by_weights or loss.reduction == "sum" else scale / math.prod(shape[1:])
+    missing = shape.rank - weight.shape.rank
+    return tf.reshape(weight, [*weight.shape, *[1] * missing]) if missing else weight
+
+
+def _divisor(weight: Any, shape: Any, loss: OutputLoss) -> int:
+    """Elements per sample of this shape, where the loss is a mean over them."""
+    by_weights = loss.reduction == "mean_with_sample_weight" and tf.is_tensor(weight) and weight.shape.rank > 1
+    return 1 if by_weights or loss.reduction == "sum" else math.prod(shape[1:])  # the sum of such weights counts the elements
 
 
 def _names(outputs: Any, output_names: Sequence[str] | None) -> tuple[str, ...]:

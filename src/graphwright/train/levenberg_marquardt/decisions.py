@@ -65,6 +65,7 @@ class Problem:
         replicas: that share the batch.
         coupled: whether samples depend on each other.
         random: whether layers draw random numbers.
+        einsum: whether layers multiply by `einsum`, whose vectorized gradient writes beyond its memory (TensorFlow 2.21, oneDNN).
         squares: whether the loss is a sum of squares, which exact steps may bring to zero.
     """
 
@@ -76,6 +77,12 @@ class Problem:
     coupled: bool
     random: bool
     squares: bool = True
+    einsum: bool = False
+
+    @property
+    def has_rows_of_samples(self) -> bool:
+        """Whether rows of the Jacobian can be found from one sample each."""
+        return not (self.coupled or self.random or self.einsum)
 
 
 def decide(problem: Problem, method: Method, chunk_size: int | None, mode: JacobianMode) -> Decisions:
@@ -104,8 +111,8 @@ def decide(problem: Problem, method: Method, chunk_size: int | None, mode: Jacob
             remedy=f"use {' or '.join(map(repr, _ON_REPLICAS))}, whose sums are reduced over replicas",
         )
     check_chunks(chosen, chunk_size)
-    if mode == "per_sample" and (problem.coupled or problem.random):
-        kind = "depend on each other" if problem.coupled else "share random numbers"
+    if mode == "per_sample" and not problem.has_rows_of_samples:
+        kind = "depend on each other" if problem.coupled else "share random numbers" if problem.random else "pass through EinsumDense"
         raise UnsupportedError(
             f"per-sample Jacobians of samples that {kind}", where="argument 'jacobian_mode'", remedy='leave it at "auto", or "reverse"'
         )
@@ -160,7 +167,7 @@ def _chunk(problem: Problem, method: MethodName, mode: JacobianMode) -> int | No
     rows = max(1, JACOBIAN_BYTES // row, int(SHARE_OF_SQUARE * problem.parameters))
     if problem.coupled:
         return min(rows, _COTANGENTS)
-    if problem.random:
+    if not problem.has_rows_of_samples:
         rows = min(rows, _COTANGENTS)
     return _evenly(problem.samples, max(1, rows // problem.residuals_per_sample))
 
@@ -185,4 +192,4 @@ def _mode(problem: Problem, mode: JacobianMode, chunk: int | None) -> JacobianMo
     samples = chunk or problem.samples
     if problem.coupled:
         return "reverse" if chunk is not None else cheapest_mode(problem.parameters, samples * each, None)
-    return cheapest_mode(problem.parameters, samples * each, None if problem.random else each)
+    return cheapest_mode(problem.parameters, samples * each, each if problem.has_rows_of_samples else None)

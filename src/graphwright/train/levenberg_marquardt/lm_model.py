@@ -10,6 +10,7 @@ from typing import Any
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.source.tensorflow_import import import_keras
 from graphwright.train.distribution.keras_model import as_tensors, one_replica, repair_building, repair_evaluation, steps_of, strategy_of
+from graphwright.train.levenberg_marquardt.compiled_steps import CompiledSteps
 from graphwright.train.levenberg_marquardt.model_function import first_samples
 from graphwright.train.levenberg_marquardt.model_rows import sample_count
 from graphwright.train.levenberg_marquardt.trainer import LevenbergMarquardt, StepResult
@@ -201,7 +202,7 @@ class LMModel(keras.Model):
         trainer = self.make_trainer()
         trainer.prepare(data)
         if self._compiled_step is None:
-            self._compiled_step = trainer.compiled(self._step)
+            self._compiled_step = CompiledSteps(lambda: trainer.compiled(self._step))
         logs = self._compiled_step(data)
         self.accepted_in_epoch += int(logs["accepted"])
         return logs

@@ -20,6 +20,7 @@ import numpy as np
 
 from graphwright.errors import UnsupportedError
 from graphwright.train.damped_least_squares.parameters import ParameterLayout
+from graphwright.train.levenberg_marquardt.dense_jacobian import dense_layers
 
 tf: Any = importlib.import_module("tensorflow")
 keras: Any = importlib.import_module("keras")
@@ -40,6 +41,8 @@ class ModelFunction:
     Attributes:
         layout: of the trainable variables in the vector of all parameters.
         is_random: whether layers draw random numbers in training.
+        dense_layers: those that hold all trainable variables, where Jacobians per sample follow from them; else None.
+        has_einsum: whether there is an `EinsumDense`, as in attention.
         couples_samples: whether the outputs of a sample depend on other samples of the batch; see `examine`.
     """
 
@@ -66,7 +69,9 @@ class ModelFunction:
         self.is_random = bool(self._seeds)
         layers = list(model._flatten_layers())
         self.couples_samples = any(isinstance(layer, keras.layers.BatchNormalization) and layer.trainable for layer in layers)
+        self.has_einsum = any(isinstance(layer, keras.layers.EinsumDense) for layer in layers)
         self._has_own_layers = any(not type(layer).__module__.startswith("keras.") for layer in layers)
+        self.dense_layers = dense_layers(model)
         parameters = inspect.signature(model.call).parameters
         self._takes_training = "training" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
@@ -120,10 +125,10 @@ class ModelFunction:
             leaves: values of the trainable variables.
             state: values of the others.
             x: the inputs.
-            streams: numbers of the samples, ints (samples,); the first sets this evaluation's random numbers apart from those of others.
+            streams: numbers of the samples, ints (samples,), the first of which sets this evaluation's random numbers apart; or nothing.
         """
         values = [tf.cast(leaf, variable.dtype) for leaf, variable in zip(leaves, self.variables, strict=True)]
-        if streams is not None and self.is_random:
+        if tf.is_tensor(streams) and self.is_random:
             state = [self._of_stream(value, streams[0]) if i in self._seeds else value for i, value in enumerate(state)]
         outputs, after, _ = self._call(values, state, x, return_losses=False)
         return tf.nest.flatten(outputs), list(after)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from graphwright.train.damped_least_squares.parameters import ParameterLayout
@@ -16,6 +15,7 @@ from graphwright.train.damped_least_squares.robust_losses import RobustLoss
 from graphwright.train.damped_least_squares.rows import Rows
 from graphwright.train.levenberg_marquardt.compiled_losses import CompiledLosses
 from graphwright.train.levenberg_marquardt.decisions import Decisions
+from graphwright.train.levenberg_marquardt.dense_jacobian import dense_jacobian
 from graphwright.train.levenberg_marquardt.model_function import ModelFunction
 from graphwright.train.levenberg_marquardt.patch_convolutions import convolutions_by_patches
 
@@ -27,14 +27,14 @@ class Batch(NamedTuple):
 
     Attributes:
         x: inputs.
-        targets: by output.
-        scales: what the loss of each element is multiplied with, by output.
-        streams: numbers that set the random numbers of samples apart.
+        targets: by output; `()` where an output is not trained.
+        weights: of the samples, by output; `()` where all count the same.
+        streams: numbers that set the random numbers of samples apart; `()` where there are none.
     """
 
     x: Any
     targets: Any
-    scales: Any
+    weights: Any
     streams: Any
 
 
@@ -45,19 +45,40 @@ class ModelRows(Rows):
         function: the model.
         losses: of its outputs.
         batch: the samples.
+        factors: what the losses of the outputs are multiplied with.
         state: values of the model's other variables.
         decisions: how to compute the Jacobian.
     """
 
-    def __init__(self, function: ModelFunction, losses: CompiledLosses, batch: Batch, state: Sequence[Any], decisions: Decisions) -> None:
+    def __init__(
+        self,
+        function: ModelFunction,
+        losses: CompiledLosses,
+        batch: Batch,
+        factors: Sequence[Any],
+        state: Sequence[Any],
+        decisions: Decisions,
+    ) -> None:
         self._function = function
         self._losses = losses
         self._batch = batch
+        self._factors = list(factors)
+        self.forwarded: tuple[list[Any], list[Any]] | None = None
+        """Outputs and state after them, where the last linearization evaluated all samples at once, and with the random numbers of all."""
         self._state = list(state)
         self._decisions = decisions
         coupled = function.couples_samples
+
+        def roots(leaves: Sequence[Any], x: Any, targets: Any, weights: Any, streams: Any) -> Any:
+            outputs, _ = function.outputs(leaves, state, x, streams)
+            return losses.roots(targets, outputs, weights, factors, function.layout.dtype)
+
+        # No methods of this object: it would hold itself, and all tensors of the trace, until Python looks for such circles.
+        def roots_of_all(leaves: Sequence[Any]) -> Any:
+            return roots(leaves, *batch)
+
         super().__init__(
-            self._roots_of_all if coupled else self._roots,
+            roots_of_all if coupled else roots,
             function.layout,
             data=() if coupled else tuple(batch),
             chunk_size=decisions.chunk_size,
@@ -67,30 +88,34 @@ class ModelRows(Rows):
     def cost(self, x: Any) -> Any:
         """The loss of the batch: a scalar."""
         leaves = self.layout.split(x)
-
-        def add(total: Any, data: Any, _: Any) -> Any:
-            return total + self._total(leaves, *(data or self._batch))
-
-        return self._over_samples(add, tf.zeros([], x.dtype))
+        if not self.is_chunked or self.samples is None:
+            return self._total(leaves, *self._batch)
+        return self._over_samples(lambda total, data, _: total + self._total(leaves, *data), tf.zeros([], x.dtype))
 
     def _count_of(self, data: Sequence[Any]) -> int:
         del data  # known without tracing the model
         return self._decisions.residuals
 
     def _linearize(self, leaves: list[Any], data: Sequence[Any]) -> tuple[Any, Any]:
-        with convolutions_by_patches(self._function.model) if self.mode == "per_sample" else nullcontext():
+        if self.mode != "per_sample":
             return super()._linearize(leaves, data)
+        dense = self._function.dense_layers
+        if dense is None:
+            with convolutions_by_patches(self._function.model):
+                return super()._linearize(leaves, data)
 
-    def _total(self, leaves: Sequence[Any], x: Any, targets: Any, scales: Any, streams: Any) -> Any:
+        def vector_of_roots(parts: list[Any]) -> Any:
+            self.forwarded = self._function.outputs(parts, self._state, data[0], data[3])
+            return tf.reshape(self._losses.roots(data[1], self.forwarded[0], data[2], self._factors, self.layout.dtype), [-1])
+
+        found = dense_jacobian(vector_of_roots, leaves, dense, self._function.variables, samples=sample_count(data[0]))
+        if self.is_chunked:
+            self.forwarded = None
+        return found
+
+    def _total(self, leaves: Sequence[Any], x: Any, targets: Any, weights: Any, streams: Any) -> Any:
         outputs, _ = self._function.outputs(leaves, self._state, x, streams)
-        return self._losses.total(targets, outputs, scales, self.layout.dtype)
-
-    def _roots_of_all(self, leaves: Sequence[Any]) -> Any:
-        return self._roots(leaves, *self._batch)
-
-    def _roots(self, leaves: Sequence[Any], x: Any, targets: Any, scales: Any, streams: Any) -> Any:
-        outputs, _ = self._function.outputs(leaves, self._state, x, streams)
-        return self._losses.roots(targets, outputs, scales, self.layout.dtype)
+        return self._losses.total(targets, outputs, weights, self._factors, self.layout.dtype)
 
 
 class LocalBatch:
@@ -111,11 +136,14 @@ class LocalBatch:
         self._x = data[0]
         samples = sample_count(data[0])
         weights = losses.sample_weights(data[2])
-        denominators = losses.denominators(weights, samples, function.layout.dtype)
-        self.rows = ModelRows(function, losses, batch_of(losses, data, denominators, function.layout.dtype, 0), state, decide(samples))
+        factors = losses.factors(losses.denominators(weights, samples, function.layout.dtype))
+        batch = batch_of(losses, data, function.layout.dtype, streams=tf.range(samples) if function.is_random else ())
+        self.rows = ModelRows(function, losses, batch, factors, state, decide(samples))
 
     def forward(self, point: Any) -> tuple[Any, list[Any]]:
-        """All outputs (flat), and the state variables after the forward pass."""
+        """All outputs (flat), and the state variables after the forward pass; at the point where the rows were linearized last."""
+        if self.rows.forwarded is not None:
+            return self.rows.forwarded
         return self._function.outputs(self._function.layout.split(point), self._state, self._x)
 
 
@@ -138,21 +166,24 @@ class ReplicatedBatch:
     ) -> None:
         self._strategy, self._function, self._state, self._data = strategy, function, state, data
         dtype = function.layout.dtype
+        most = decide(max(sample_count(x) for x in strategy.experimental_local_results(data[0])))
 
         def denominators_here(data: Any) -> Any:
-            return losses.denominators(losses.sample_weights(data[2]), sample_count(data[0]), dtype)
+            found = losses.denominators(losses.sample_weights(data[2]), sample_count(data[0]), dtype)
+            return [tf.convert_to_tensor(value, dtype) for value in found]
 
-        denominators = [reduced(strategy, value) for value in strategy.run(denominators_here, args=(data,))]
+        factors = losses.factors([reduced(strategy, value) for value in strategy.run(denominators_here, args=(data,))])
 
         def rows_here(data: Any) -> Rows:
             context = tf.distribute.get_replica_context()
             first = tf.cast(context.replica_id_in_sync_group, tf.int32) * 2**20
-            batch = batch_of(losses, data, denominators, dtype, first)
+            streams = first + tf.range(sample_count(data[0])) if function.is_random else ()
+            batch = batch_of(losses, data, dtype, streams=streams)
             if sample_count(data[0]) == 0:  # the last batch may leave a replica without samples: one that does not count
-                batch = tf.nest.map_structure(_one_of_zeros, batch)
-            return ModelRows(function, losses, batch, state, decide(sample_count(batch.x)))
+                batch = tf.nest.map_structure(_one_of_zeros, batch)._replace(weights=[tf.zeros([1], dtype)] * len(losses.names))
+            return ModelRows(function, losses, batch, factors, state, decide(sample_count(batch.x)))
 
-        self.rows = ReplicatedRows(strategy, function.layout, data, rows_here, jit_compile=jit_compile)
+        self.rows = ReplicatedRows(strategy, function.layout, data, rows_here, most=most.residuals, jit_compile=jit_compile)
 
     def forward(self, point: Any) -> tuple[Any, list[Any]]:
         """All outputs, per replica; and the state variables after the forward pass, means over replicas."""
@@ -177,15 +208,24 @@ class ReplicatedRows:
         layout: of the parameters.
         data: per replica.
         rows_here: data of a replica -> its rows.
+        most: residuals of the replica that has most of them.
         jit_compile: let XLA compile what each replica sums; the sums themselves are reduced outside.
     """
 
     def __init__(
-        self, strategy: Any, layout: ParameterLayout, data: Any, rows_here: Callable[[Any], Rows], *, jit_compile: bool = False
+        self,
+        strategy: Any,
+        layout: ParameterLayout,
+        data: Any,
+        rows_here: Callable[[Any], Rows],
+        *,
+        most: int,
+        jit_compile: bool = False,
     ) -> None:
         self.layout = layout
         self.loss = RobustLoss()
         self._strategy, self._data, self._rows_here, self._jit_compile = strategy, data, rows_here, jit_compile
+        self._most = most
 
     def cost(self, x: Any) -> Any:
         """The loss of the whole batch: a scalar."""
@@ -208,11 +248,12 @@ class ReplicatedRows:
         return self._sum(lambda rows: rows.squared_norm_along(x, vector))
 
     def random_column_products(self, x: Any, seed: Any) -> Any:
-        """The transposed Jacobian times random signs (n,), other ones on each replica."""
+        """The transposed Jacobian times random signs (n,): those that one device with the samples of all replicas would draw."""
+        total = self._most * int(self._strategy.num_replicas_in_sync)
 
         def here(rows: Rows) -> Any:
             replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int32)
-            return rows.random_column_products(x, tf.stack([replica, seed[0] + 1000 * seed[1]]))
+            return rows.random_column_products(x, seed, first=replica * self._most, total=total)
 
         return self._sum(here)
 
@@ -233,14 +274,11 @@ class ReplicatedRows:
         return tf.nest.pack_sequence_as(parts, [reduced(self._strategy, value) for value in tf.nest.flatten(parts)])
 
 
-def batch_of(losses: CompiledLosses, data: Any, denominators: Sequence[Any], dtype: Any, first_stream: Any) -> Batch:
-    """The samples of `data`, with scales that make the sum of losses what Keras reports for the whole batch."""
+def batch_of(losses: CompiledLosses, data: Any, dtype: Any, *, streams: Any = ()) -> Batch:
+    """The samples of `data`: inputs, targets and sample weights as a user gives them."""
     x, y, sample_weight = data
-    samples = sample_count(x)
-    scales = losses.scales(losses.sample_weights(sample_weight), denominators, samples, dtype)
-    streams = first_stream + tf.range(samples)
-    targets = [streams if target is None else target for target in losses.targets(y)]  # an output without a loss has no target
-    return Batch(x, targets, scales, streams)
+    weights = [() if weight is None else tf.cast(weight, dtype) for weight in losses.sample_weights(sample_weight)]
+    return Batch(x, [() if target is None else target for target in losses.targets(y)], weights, streams)
 
 
 def _one_of_zeros(tensor: Any) -> Any:

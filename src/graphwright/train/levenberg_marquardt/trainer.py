@@ -9,12 +9,13 @@ import numpy as np
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.train.damped_least_squares.arguments import check_choice, check_count, check_positive
-from graphwright.train.damped_least_squares.damping import first_scale, updated_scale
+from graphwright.train.damped_least_squares.damping import SCALE_FADES_BY, first_scale
 from graphwright.train.damped_least_squares.jacobians import JacobianMode
 from graphwright.train.damped_least_squares.methods import Method, linear_system
 from graphwright.train.distribution.keras_model import as_tensors, one_replica, strategy_of
 from graphwright.train.levenberg_marquardt.attempts import Attempted, Judged, attempt_steps, judge_step
 from graphwright.train.levenberg_marquardt.compiled_losses import CompiledLosses
+from graphwright.train.levenberg_marquardt.compiled_steps import CompiledSteps
 from graphwright.train.levenberg_marquardt.decisions import KRYLOV_ITERATIONS, Decisions, Problem, decide
 from graphwright.train.levenberg_marquardt.model_function import ModelFunction, first_samples
 from graphwright.train.levenberg_marquardt.model_rows import LocalBatch, ReplicatedBatch, batch_of, sample_count
@@ -125,7 +126,7 @@ class LevenbergMarquardt(tf.Module):
         self._model = model
         self._given_losses = (loss, loss_weights)
         self._method: Method = method
-        self._chunk_size = chunk_size
+        self._chunk_size = None if chunk_size is None else int(chunk_size)
         self._jacobian_mode: JacobianMode = jacobian_mode
         self._first_damping = float(first_damping)
         self._limits = (float(smallest_damping), float(largest_damping))
@@ -139,7 +140,7 @@ class LevenbergMarquardt(tf.Module):
         self._residuals_per_sample = 0
         self._decided: dict[Decisions, None] = {}
         self._jit_compile = jit_compile
-        self._compiled = self.compiled(self.traced_step)
+        self._steps = CompiledSteps(lambda: self.compiled(self.traced_step))
         with self._scope():
             dtype = self._function.layout.dtype
             self.damping = tf.Variable(self._first_damping, trainable=False, dtype=dtype, name="damping")
@@ -179,7 +180,7 @@ class LevenbergMarquardt(tf.Module):
         """
         data = tuple(None if part is None else as_tensors(part) for part in (x, y, sample_weight))
         self.prepare(data)
-        return self._compiled(data)
+        return self._steps(data)
 
     def prepare(self, data: Any) -> None:
         """Look at the model once, on a few samples of a first batch (inputs, targets, sample weights).
@@ -196,9 +197,10 @@ class LevenbergMarquardt(tf.Module):
         outputs = self._function.examine(few[0])
         names = getattr(self._model, "output_names", None)
         losses = CompiledLosses.of(*self._given_losses, outputs, names)
-        batch = batch_of(losses, few, [tf.constant(1.0, self._function.layout.dtype)] * len(losses.names), self._function.layout.dtype, 0)
+        dtype = self._function.layout.dtype
+        batch = batch_of(losses, few, dtype)
         try:
-            roots = losses.roots(batch.targets, tf.nest.flatten(outputs), batch.scales, self._function.layout.dtype)
+            roots = losses.roots(batch.targets, tf.nest.flatten(outputs), batch.weights, losses.weights, dtype)
         except (tf.errors.InvalidArgumentError, ValueError, TypeError) as error:
             raise ArgumentError(
                 f"targets of shape {_shapes(batch.targets)} for outputs of shape {_shapes(tf.nest.flatten(outputs))}",
@@ -234,21 +236,23 @@ class LevenbergMarquardt(tf.Module):
             batch = LocalBatch(function, self._losses, one_replica(self._strategy, data), state, decide_here)
         else:
             batch = ReplicatedBatch(self._strategy, function, self._losses, data, state, decide_here, jit_compile=self._jit_compile)
-            samples = max(sample_count(x) for x in self._strategy.experimental_local_results(data[0]))
-            decide_here(samples)
         system = linear_system(
             decided[0].method, batch.rows, krylov_tolerance=self._krylov_tolerance, krylov_iterations=self._krylov_iterations
         )
-        judged = judge_step(batch.rows, self._before, point, self._gain, self.damping, self._growth)
+        cost_of = batch.rows.cost
+        if self._replicas == 1:  # in three places, but one part of the graph
+            cost_of = tf.function(cost_of, autograph=False, experimental_attributes={"_noinline": True})
+        damping, growth, gain, before, scale_so_far = (tf.convert_to_tensor(variable) for variable in self.step_variables)
+        judged = judge_step(cost_of, before, point, gain, damping, growth)
         point, cost = judged.point, judged.cost
-        outputs, state_after = batch.forward(point)
         at = system.linearize(point)
-        scale = self._scale_with(at.column_norms)
+        outputs, state_after = batch.forward(point)
+        scale = _scale_after(scale_so_far, at.column_norms)
         found = attempt_steps(
-            batch.rows, system, point, cost, at, scale, judged.damping, judged.growth, attempts=self._attempts, limits=self._limits
+            cost_of, system, point, cost, at, scale, judged.damping, judged.growth, attempts=self._attempts, limits=self._limits
         )
         function.assign(found.point, function.chosen_state(found.accepted, state, state_after))
-        damping = self._remember(point, cost, scale, judged, found)
+        damping = self._remember(point, cost, tf.where(tf.reduce_all(tf.math.is_finite(scale)), scale, scale_so_far), judged, found)
         return StepResult(cost, found.cost, found.accepted, found.attempts, damping, found.gain, outputs)
 
     def _remember(self, point: Any, cost: Any, scale: Any, judged: Judged, found: Attempted) -> Any:
@@ -258,17 +262,10 @@ class LevenbergMarquardt(tf.Module):
         damping = tf.where(telling, found.damping, judged.damping)
         self.damping.assign(damping)
         self._growth.assign(tf.where(telling, found.growth, judged.growth))
-        self._scale.assign(tf.where(tf.reduce_all(tf.math.is_finite(scale)), scale, self._scale))
+        self._scale.assign(scale)
         self._before.assign(point)
         self._gain.assign(found.gain)
         return damping
-
-    def _scale_with(self, column_norms: Any) -> Any:
-        """Units of the parameters (n,), after a Jacobian with these column norms."""
-        known = tf.reduce_any(self._scale > 0.0)
-        scale = tf.where(known, updated_scale(self._scale, column_norms), first_scale(column_norms))
-        # Parameters that do not matter, such as a bias before batch normalization, must not count as free to run away.
-        return tf.maximum(scale, _SMALLEST_SCALE * tf.sqrt(tf.reduce_mean(tf.square(column_norms))))
 
     def _decide(self, samples: int) -> Decisions:
         function = self._function
@@ -280,6 +277,7 @@ class LevenbergMarquardt(tf.Module):
             replicas=self._replicas,
             coupled=function.couples_samples,
             random=function.is_random,
+            einsum=function.has_einsum,
             squares=self._losses is None or self._losses.are_squares,
         )
         decisions = decide(problem, self._method, self._chunk_size, self._jacobian_mode)
@@ -295,6 +293,13 @@ class LevenbergMarquardt(tf.Module):
 
     def _scope(self) -> Any:
         return tf.distribute.get_strategy().scope() if self._strategy is None else self._strategy.scope()
+
+
+def _scale_after(scale: Any, column_norms: Any) -> Any:
+    """Units of the parameters (n,), after a Jacobian with these column norms; the scale so far is zero where there is none."""
+    scale = first_scale(tf.maximum(SCALE_FADES_BY * scale, column_norms))
+    # Parameters that do not matter, such as a bias before batch normalization, must not count as free to run away.
+    return tf.maximum(scale, _SMALLEST_SCALE * tf.sqrt(tf.reduce_mean(tf.square(column_norms))))
 
 
 def _shapes(tensors: Any) -> str:

@@ -1,0 +1,53 @@
+"""Functions of batches, traced for each shape of batch, of which Python keeps no graph."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from graphwright.source.private_tensorflow import runtime_function
+
+tf: Any = importlib.import_module("tensorflow")
+
+
+class CompiledSteps:
+    """A function of a structure of tensors, compiled for each structure and shape.
+
+    As a `tf.function`, but for what Python keeps of its traces: for the step of a small model that is more than all of its tensors. Where
+    it is called while another graph is built, or with values per replica, the `tf.function` itself runs.
+
+    Args:
+        make: a new `tf.function` of one structure of tensors, which returns tensors.
+
+    >>> added = CompiledSteps(lambda: tf.function(lambda parts: {"sum": parts[0] + parts[1]}))
+    >>> int(added((tf.constant(1), tf.constant(2)))["sum"]), len(added.traces)
+    (3, 1)
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._plain: Any = None
+        self.traces: dict[str, tuple[Any, Any]] = {}
+
+    def __call__(self, data: Any) -> Any:
+        """The function of these tensors."""
+        tensors = [tensor for tensor in tf.nest.flatten(data) if tensor is not None]
+        if not tf.executing_eagerly() or not all(isinstance(tensor, tf.Tensor) for tensor in tensors):
+            if self._plain is None:
+                self._plain = self._make()
+            return self._plain(data)
+        key = str(tf.nest.map_structure(_kind, data))
+        if key not in self.traces:
+            self.traces[key] = self._traced(data)
+        run, like = self.traces[key]
+        return tf.nest.pack_sequence_as(like, run(tensors))
+
+    def _traced(self, data: Any) -> tuple[Any, Any]:
+        concrete = self._make().get_concrete_function(data)
+        like = tf.nest.pack_sequence_as(concrete.structured_outputs, [0] * len(tf.nest.flatten(concrete.structured_outputs)))
+        return runtime_function(concrete), like
+
+
+def _kind(tensor: Any) -> Any:
+    return None if tensor is None else (tensor.shape, tensor.dtype)
