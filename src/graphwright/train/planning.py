@@ -44,6 +44,7 @@ HOW_TIME = "estimated per operation from FLOPs and bytes moved (roofline), as ra
 
 # Left free for small tensors, page rounding and what the executor notes of every node while it runs.
 _ROOM, _ROOM_BYTES, _ROOM_PER_NODE = 0.01, 2**20, 128  # share of what is not resident, bytes, bytes per node
+_LARGEST_ROOM = 0.1  # share: a step of a few MiB is not to be planned for half of its budget
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,8 @@ def follow_schedule(flat: FlatStep, tasks: TaskMap, schedule: Schedule, lanes: S
 
 def solve_with_room(costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None) -> Solution:
     """A plan with some room for what the simulation does not count; without that room where there is no other."""
-    room = int(_ROOM * (budget_bytes - costs.resident_bytes)) + _ROOM_BYTES + _ROOM_PER_NODE * node_count
+    movable = budget_bytes - costs.resident_bytes
+    room = min(int(_ROOM * movable) + _ROOM_BYTES + _ROOM_PER_NODE * node_count, int(_LARGEST_ROOM * movable))
     if budget_bytes - room > costs.resident_bytes:
         solution = solve(costs, budget_bytes - room, time_limit_s=time_limit_s, progress=progress)
         if solution.status != "infeasible":
