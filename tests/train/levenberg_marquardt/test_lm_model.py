@@ -43,6 +43,8 @@ def test_fit_with_all_that_keras_has(tmp_path: Path) -> None:
     model.model.save(tmp_path / "inner.keras")
     model.save(tmp_path / "outer.keras")
     expected = model.predict(X, verbose=0)
+    model.export(tmp_path / "served", verbose=False)
+    assert tf.saved_model.load(str(tmp_path / "served")).serve(X).numpy() == pytest.approx(expected, abs=1e-6)
     for name in ("inner", "outer"):
         loaded = keras.models.load_model(tmp_path / f"{name}.keras")
         assert loaded.predict(X, verbose=0) == pytest.approx(expected, abs=1e-6)

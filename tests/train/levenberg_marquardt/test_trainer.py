@@ -145,12 +145,25 @@ def test_what_cannot_be_proved_is_refused() -> None:
     frozen.trainable = False
     with pytest.raises(UnsupportedError, match="no trainable"):
         LevenbergMarquardt(frozen, "mse")
-    for options in ({"method": "lu"}, {"attempts": 0}, {"first_damping": -1.0}, {"smallest_damping": -1.0}, {"solve_dtype": "float16"}):
+    for options in (
+        {"method": "lu"},
+        {"attempts": 0},
+        {"first_damping": -1.0},
+        {"smallest_damping": -1.0},
+        {"smallest_damping": None},
+        {"solve_dtype": "float16"},
+    ):
         with pytest.raises(ArgumentError):
             LevenbergMarquardt(network(), "mse", **options)
     with pytest.raises(ArgumentError, match="no target for output"):  # not: trained on anything else
         LevenbergMarquardt(network(), "mse").step(X, None)
     with pytest.raises(ArgumentError, match=r"targets of shape \(None, 4, 4\) for outputs of shape \(None, 2\)"):
         LevenbergMarquardt(network(), "mse").step(X, np.ones((23, 4, 4), np.float32))
+    with pytest.raises(ArgumentError, match="5 samples in y for 23 in x"):
+        LevenbergMarquardt(network(), "mse").step(X, Y[:5])
+    with pytest.raises(ArgumentError, match="without a dimension of samples"):
+        LevenbergMarquardt(network(), "mse").step(X.tolist(), Y)
+    with pytest.raises(UnsupportedError, match="while a graph is built"):
+        tf.function(LevenbergMarquardt(network(), "mse").step, autograph=False)(tf.constant(X), tf.constant(Y))
     with pytest.raises(ArgumentError, match="sample weights"):
         LevenbergMarquardt(network(), "mse").step(X, Y, np.ones((23, 7), np.float32))

@@ -182,6 +182,10 @@ class LMModel(keras.Model):
             "train_step of an LMModel", where=f"model {self.name!r}", remedy="call fit, train_on_batch, or LevenbergMarquardt.step"
         )
 
+    def export(self, *arguments: Any, **keywords: Any) -> Any:
+        """The inner model's."""
+        return self.model.export(*arguments, **keywords)
+
     def get_config(self) -> dict[str, Any]:
         """The inner model."""
         return {"name": self.name, "model": keras.saving.serialize_keras_object(self.model)}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.train.damped_least_squares.arguments import check_choice, check_count, check_positive
+from graphwright.train.damped_least_squares.arguments import check_choice, check_count, check_positive, is_finite
 from graphwright.train.damped_least_squares.damping import SCALE_FADES_BY, first_scale
 from graphwright.train.damped_least_squares.jacobians import JacobianMode
 from graphwright.train.damped_least_squares.methods import Method, linear_system
@@ -191,7 +191,16 @@ class LevenbergMarquardt(tf.Module):
         """
         if self._losses is not None:
             return
-        few = tf.nest.map_structure(first_samples(8), one_replica(self._strategy, data))
+        if not tf.executing_eagerly():
+            raise UnsupportedError(
+                "a first step while a graph is built",
+                where=f"model {self._model.name!r}",
+                cause="the model is run once on a few samples, to see what it is",
+                remedy="call prepare((x, y, sample_weight)) outside of tf.function first",
+            )
+        here = one_replica(self._strategy, data)
+        _check_samples(here)
+        few = tf.nest.map_structure(first_samples(8), here)
         if not sample_count(few[0]):
             raise ArgumentError("a batch without samples", where="argument 'x'")
         outputs = self._function.examine(few[0])
@@ -307,11 +316,33 @@ def _shapes(tensors: Any) -> str:
     return ", ".join(str((None, *tensor.shape[1:])) for tensor in tensors)
 
 
+def _check_samples(data: Any) -> None:
+    """Raise where inputs, targets and weights are not of the same number of samples."""
+    counts: dict[str, set[Any]] = {}
+    for name, part in zip(("x", "y", "sample_weight"), data, strict=True):
+        shapes = [tensor.shape for tensor in tf.nest.flatten(part) if tensor is not None]
+        if any(not shape.rank for shape in shapes):
+            raise ArgumentError(
+                f"{name} without a dimension of samples",
+                where=f"argument {name!r}",
+                cause="a single number, or a list of numbers, each of which counts as an input of its own",
+                remedy="give arrays whose first dimension counts samples (np.asarray of a list)",
+            )
+        counts[name] = {shape[0] for shape in shapes}
+    for name, found in counts.items():
+        if found - counts["x"]:
+            raise ArgumentError(
+                f"{min(found - counts['x'])} samples in {name} for {min(counts['x'])} in x",
+                where=f"argument {name!r}",
+                remedy="give as many as there are inputs",
+            )
+
+
 def _check_damping(first: float, smallest: float, largest: float) -> None:
     """Raise where the dampings are no numbers in order."""
     check_positive("first_damping", first)
     check_positive("largest_damping", largest)
-    if not 0.0 <= smallest <= largest:
+    if not is_finite(smallest) or not 0.0 <= smallest <= largest:
         raise ArgumentError(
-            f"smallest_damping={smallest}", where="argument 'smallest_damping'", remedy="give at least 0, at most largest_damping"
+            f"smallest_damping={smallest!r}", where="argument 'smallest_damping'", remedy="give at least 0, at most largest_damping"
         )
