@@ -85,12 +85,9 @@ class OptimizedStep:
         """All plans, one per input signature, in the order in which they were made."""
         return tuple(p.plan for p in self._planned.values() if p is not None)
 
+    @import_tensorflow().autograph.experimental.do_not_convert  # this package's own code is no part of the graph
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step; planned, and proved equal, when the signature is new."""
-        # Called inside a tf.function, AutoGraph would rewrite this package's own code, which is no part of the graph.
-        return import_tensorflow().autograph.experimental.do_not_convert(self._run)(*args, **kwargs)
-
-    def _run(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = by_one_kind(self._step, args, kwargs)
         key = signature_of(args, kwargs)
         if key not in self._planned:

@@ -47,7 +47,6 @@ _ROOM = 0.97  # share of what seems to fit that is asked for
 class _Candidate:
     """A schedule as XLA compiled it."""
 
-    share: float  # of what the planner's model takes above the resident bytes
     solution: Solution
     memory: XlaMemory
     function: Any
@@ -73,21 +72,24 @@ class _Search:
         costs = self.tasks.costs
         resident = costs.resident_bytes
         budget = max(int(resident + share * (self.model_bytes - resident)), 1)
-        return self.compiled(solve(costs, budget, time_limit_s=self._time_limit_s), share)
+        return self.compiled(solve(costs, budget, time_limit_s=self._time_limit_s))
 
     def known(self, schedule: Schedule) -> _Candidate | None:
         """A schedule that is at hand; None where it does not fit the step."""
         solution = known_solution(self.tasks.costs, schedule, _ANY)
-        return None if solution is None else self.compiled(solution, 1.0)
+        return None if solution is None else self.compiled(solution)
 
-    def compiled(self, solution: Solution, share: float) -> _Candidate:
-        """XLA's verdict."""
+    def compiled(self, solution: Solution) -> _Candidate:
+        """XLA's verdict; what it has compiled before is not compiled again."""
+        for candidate in self.found:
+            if candidate.solution.schedule.steps == solution.schedule.steps:
+                return replace(candidate, solution=solution)
         if self._progress is not None:
             self._progress(len(self.found) / (_ROUNDS + 1), f"compiling plan {len(self.found) + 1}")
         tasks = _copy(self.tasks)
         apply_for_xla(tasks, solution.schedule)
         function = to_concrete_function(tasks.graph, self.flat.binding, jit_compile=True)
-        candidate = _Candidate(share, solution, xla_memory(function, self.target.shapes), function)
+        candidate = _Candidate(solution, xla_memory(function, self.target.shapes), function)
         self.found.append(candidate)
         return candidate
 
@@ -131,7 +133,7 @@ def plan_xla_step(
         same = known_solution(costs, Schedule(costs.order), search.model_bytes)
         assert same is not None
         how["plan"] = "the step keeps the budget as it is"
-        plan = _memory_plan(search, _Candidate(1.0, same, original, target.function), original, budget_bytes, how, started)
+        plan = _memory_plan(search, _Candidate(same, original, target.function), original, budget_bytes, how, started)
         return Planned(target.function, plan, tuple(costs.tasks[t].name for t in costs.order))
     key = f"xla-{fingerprint(flat.graph, budget_bytes, time_limit_s)}" if cache is not None else ""
     chosen = _at_hand(search, budget_bytes, cache, key, earlier, how)
@@ -158,7 +160,7 @@ def _at_hand(
             return found
     solution = cache.read(key, search.tasks.costs) if cache is not None else None
     if solution is not None and cache is not None:
-        found = search.compiled(solution, 1.0)
+        found = search.compiled(solution)
         if found.nbytes <= budget_bytes:
             how["plan"] = f"read from the plan cache ({cache.path(key)})"
             return found
@@ -194,7 +196,7 @@ def _search(search: _Search, original: XlaMemory, budget_bytes: int) -> _Candida
         if high - low < 0.02:
             break
     fitting = [found for found in search.found if found.nbytes <= budget_bytes]
-    if not fitting and search.found[-1].solution.status != "infeasible":
+    if not fitting:
         last = search.at(0.0)
         fitting = [last] if last.nbytes <= budget_bytes else []
     if not fitting:
