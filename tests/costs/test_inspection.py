@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
@@ -95,3 +96,34 @@ def test_a_profile_brings_times_and_roofs() -> None:
     (dense,) = [row for row in found.layers if row.layer == "net/dense"]
     assert dense.measured_time_s > 0
     assert any(math.isfinite(cost.measured_time_s) for cost in found.nodes.values())
+
+
+def keras_model(**options):
+    import keras
+
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(10)])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), **options)
+    return model, (np.zeros((32, 8), np.float32), np.zeros(32, np.int32))
+
+
+def test_data_of_a_keras_model():
+    model, (x, y) = keras_model()
+    expected = gw.inspect(model, batch=32).peak_bytes
+    for data in ((x, y), [x, y], ((x, y),), (x, y, np.ones(32, np.float32))):
+        found = gw.inspect(model, inputs=data).peak_bytes
+        assert found == expected
+    assert gw.inspect(model, inputs=x, mode="infer").peak_bytes == gw.inspect(model, batch=32, mode="infer").peak_bytes
+    assert gw.count_flops(model, inputs=(x, y)).total == gw.count_flops(model, batch=32).total
+    with pytest.raises(gw.ArgumentError, match=r"cannot be traced with these inputs: .*incompatible"):
+        gw.inspect(model, inputs=(x[:, :3], y))
+    with pytest.raises(gw.ArgumentError, match="cannot be traced with these inputs"):
+        gw.optimize_memory(model, 0.9, inputs=x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_measured_with_data_of_a_keras_model(jit_compile):
+    model, data = keras_model(jit_compile=jit_compile)
+    found = gw.inspect(model, inputs=data, measure=True)
+    assert found.measured is not None
+    assert found.measured.resident_bytes == pytest.approx(found.resident_bytes, abs=200)

@@ -43,6 +43,33 @@ def test_roles_add_up_and_arguments_are_named() -> None:
     assert gw.predict_peak(step, feeds={"x": (4096, 256)}).peak_bytes < found.peak_bytes
 
 
+def test_what_inspect_and_check_say() -> None:
+    step, x = _step()
+    xla = gw.predict_peak(step, inputs=x)
+    report = gw.inspect(step, inputs=x)
+    assert report.executor is not None
+    assert report.executor.peak_bytes == xla.peak_bytes
+    assert "compiled by XLA" in str(report)
+    assert report.how["peak"].startswith("of the graph, operation by operation")
+    assert report.forward_flops > 6 * 2 * 8192 * 256 * 256
+    assert gw.check(step, inputs=x, max_peak=xla.peak_bytes).passed
+    assert not gw.check(step, inputs=x, max_peak=xla.peak_bytes - 1).passed
+
+
+def test_the_largest_batch_is_xlas() -> None:
+    step, _ = _step()
+    feeds = {"x": (None, 256)}
+    found = gw.max_batch(step, "20MiB", feeds)
+    assert found.order == "xla"
+    assert found.batch
+    assert found.peak_bytes <= 20 * MIB < found.next_peak_bytes
+    swept = gw.sweep(step, feeds, batches=(found.batch, found.batch + 1), budget="20MiB")
+    assert [point.fits for point in swept.points] == [True, False]
+    assert [point.peak_bytes for point in swept.points] == [found.peak_bytes, found.next_peak_bytes]
+    with pytest.raises(gw.UnsupportedError, match="compiled by XLA"):
+        gw.sweep(step, feeds, batches=(1, 2), optimized=0.5)
+
+
 @pytest.mark.slow
 def test_it_is_what_is_measured() -> None:
     step, x = _step()

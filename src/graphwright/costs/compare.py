@@ -14,7 +14,10 @@ from graphwright.analyze.loops import loop_costs
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.costs.baseline import is_costs_file, read_costs
 from graphwright.costs.counted_graph import countable, is_graph
+from graphwright.costs.flat_step import by_operation, flat_step
 from graphwright.costs.parameters import count_parameters as count_parameters_of
+from graphwright.costs.peak import inter_op_threads
+from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Variable
@@ -24,11 +27,12 @@ from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, Lay
 from graphwright.report.parameter_table import ParameterTable
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
+from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.stored_variables import of_node
-from graphwright.train.flatten import flatten, stateful_op_types
+from graphwright.train.flatten import stateful_op_types
 from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.train.summary import count_executed, count_parameters, find_roles, layer_of, make_layers, make_timeline
-from graphwright.train.targets import Feed, Mode, trace
+from graphwright.train.targets import Feed, Mode, Target, trace
 
 _NUMBER = re.compile(r"(?:_\d+)+(?=/|$)")
 _ALIGNED = 3000  # layers: up to here the longest common sequence is looked for, which takes the square of their number
@@ -79,8 +83,9 @@ def step_costs(
         return read_costs(target)
     if outputs is None and not is_graph(target):
         traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
-        flat = flatten(traced.function, traced.shapes_by_position)
-        return _figures(traced.name, traced.feeds, flat.graph, map_tasks(flat))
+        flat = flat_step(traced)
+        found = _figures(traced.name, traced.feeds, flat.graph, map_tasks(flat))
+        return _by_xla(found, traced) if is_jit_compiled(traced.function) else found
     read, counted = countable(target, feeds, inputs, outputs, mode, batch)
     if read.is_open:
         free = next(name for name, shape in (read.feeds or {}).items() if None in shape)
@@ -134,6 +139,14 @@ def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, task
     order = dict.fromkeys([*run, *(layer_of(node.name) for node in graph.nodes), *rows])
     layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])
     return StepCosts(name, feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), _HOW, timeline)
+
+
+def _by_xla(found: StepCosts, traced: Target) -> StepCosts:
+    """With the peak that XLA's own buffer assignment has; what layers hold is left as it is in the graph."""
+    compiled = xla_peak(traced, threads=inter_op_threads())
+    figures = {**found.figures, "peak_bytes": compiled.peak_bytes, "resident_bytes": compiled.resident_bytes}
+    how = {**by_operation(found.how, traced, "layers", "bytes moved"), "peak": compiled.how["peak"]}
+    return replace(found, figures=figures, how=how, timeline=None)
 
 
 def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:

@@ -8,6 +8,7 @@ from typing import Any
 from graphwright.analyze.directions import Direction
 from graphwright.analyze.formula import Formula
 from graphwright.analyze.formula_search import find_formula, formula_through
+from graphwright.costs.flat_step import by_operation
 from graphwright.costs.sized_step import TRACED_FIRST, Feeds, SizedStep
 from graphwright.errors import GraphwrightError
 from graphwright.report.batch_results import BatchFormulas
@@ -64,6 +65,7 @@ def batch_formulas(target: Any, feeds: Feeds = None, *, mode: Mode = "train") ->
     found = {name: _formula(sized, figure) for name, figure in _figures(sized).items()}
     flops, unknown, why = _flops(sized)
     how = {"peak bytes": HOW_PEAK_TRACED, **_HOW, "shapes": sized.how, "formulas": f"peak: {peak.how}"}
+    how = by_operation(how, sized.traced(max(sized.traced_sizes)), "peak bytes")
     if why:
         how["FLOPs"] = why
     elif flops["forward"] is not None:

@@ -8,8 +8,10 @@ from typing import Any
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
+from graphwright.costs.flat_step import by_operation, flat_step
 from graphwright.costs.peak import executor_peak, inter_op_threads
 from graphwright.costs.profile import profile_traced
+from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, GraphError, UnknownShapeError, UnsupportedError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
@@ -21,7 +23,8 @@ from graphwright.report.sweep import SweepPoint as SweepPoint
 from graphwright.report.sweep import SweepResult as SweepResult
 from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
-from graphwright.train.flatten import flatten
+from graphwright.source.rebuild import is_jit_compiled
+from graphwright.train.example_inputs import given_inputs
 from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.train.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
 from graphwright.train.targets import Feed, Mode, Target, trace
@@ -55,7 +58,8 @@ def inspect(
     """What a step costs: peak memory and what is live there, parameters, FLOPs, per layer.
 
     The figures are for the order in which the step was traced; `executor` is the peak in the order that TensorFlow's executor
-    takes (see `predict_peak`), with the range in which it lies.
+    takes (see `predict_peak`), with the range in which it lies. Of a step that XLA compiles, `executor` is the peak by XLA's own buffer
+    assignment, and all else is for the graph that XLA is given, operation by operation.
 
     Args:
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, or the path of a `.keras` file, a SavedModel or a graph.
@@ -92,12 +96,12 @@ def _measured(traced: Target) -> Any:
         raise ArgumentError(
             "measuring needs the values of the inputs", where="argument 'measure'", remedy="give inputs=(...) instead of feeds or batch"
         )
-    return measure_step(traced.function, traced.arguments)
+    return measure_step(traced.function, given_inputs(traced), grappler=not getattr(traced.owner, "grappler_disabled", False))
 
 
 @garbage_collection_paused()
 def _inspect(traced: Target, measured: Any) -> Inspection:
-    flat = flatten(traced.function, traced.shapes_by_position)
+    flat = flat_step(traced)
     tasks = map_tasks(flat)
     roles = find_roles(tasks)
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
@@ -105,8 +109,12 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
     execution, counted = count_executed(flat.graph)
     nodes, time_by_op_type = node_costs(execution)
     layers = make_layers(tasks, roles, timeline, None)
-    executor, reason = _executor_peak(traced, flat.graph, tasks)
-    how = _HOW | ({"executor's order": reason} if reason else {}) | ({"loops": "; ".join(flat.loops.notes)} if flat.loops.notes else {})
+    executor, reason = _own_peak(traced, flat.graph, tasks)
+    how = by_operation(_HOW, traced, "peak", "lower bound", "bytes moved")
+    if reason:
+        how["compiled by XLA" if is_jit_compiled(traced.function) else "executor's order"] = reason
+    if flat.loops.notes:
+        how["loops"] = "; ".join(flat.loops.notes)
     return Inspection(
         name=traced.name,
         feeds=traced.feeds,
@@ -133,8 +141,14 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
     )
 
 
-def _executor_peak(traced: Target, graph: Graph, tasks: TaskMap) -> tuple[PeakPrediction | None, str]:
-    """The peak in the executor's order, and how it was obtained, or why there is none."""
+def _own_peak(traced: Target, graph: Graph, tasks: TaskMap) -> tuple[PeakPrediction | None, str]:
+    """The peak in the executor's order, or in XLA's, and how it was obtained, or why there is none."""
+    if is_jit_compiled(traced.function):
+        try:
+            compiled = xla_peak(traced, threads=inter_op_threads())
+        except UnsupportedError as error:
+            return None, f"not known: {str(error).splitlines()[0]}"
+        return compiled, compiled.how["peak"]
     if len(graph) > _EXECUTOR_NODES:
         return (
             None,

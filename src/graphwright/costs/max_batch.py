@@ -43,6 +43,7 @@ def max_batch(
             and that one more does not. Where it is otherwise, further sizes are measured and the answer is corrected.
         order: the order of execution that the prediction is for: "traced", the one in which the step was traced; or "executor",
             that of TensorFlow's executor, which is simulated at the sizes around the answer, and is nearer to what a measurement gives.
+            A step that XLA compiles has an order of its own, whatever is given: it is compiled at the sizes around the answer.
 
     Returns:
         A `MaxBatch`, which prints itself.
@@ -72,7 +73,18 @@ def max_batch(
         sized.is_confirmed(found + 1)
     predicted = largest(lambda size: sized.peak_bytes(size) <= budget_bytes, found)
     peak_at: Callable[[int], int] = sized.peak_bytes
-    if order == "executor":
+    if sized.is_compiled:
+        order = "xla"
+
+        @cache
+        def compiled(size: int) -> int:
+            prediction = sized.xla_peak(size)
+            how["predicted peak"] = f"{prediction.how['peak']}; the formula is for the graph, operation by operation"
+            return prediction.peak_bytes
+
+        peak_at = compiled
+        predicted = largest(lambda size: peak_at(size) <= budget_bytes, _extrapolated(peak_at, max(predicted, 2), budget_bytes))
+    elif order == "executor":
 
         @cache
         def executed(size: int) -> int:
@@ -131,6 +143,13 @@ def largest(fits: Callable[[int], bool], start: int) -> int:
     return low
 
 
+def _extrapolated(peak_at: Callable[[int], int], size: int, budget_bytes: int) -> int:
+    """The largest size that would fit if the peak grew by the same bytes with each."""
+    half = size // 2
+    growth = (peak_at(size) - peak_at(half)) / (size - half)
+    return max(int(half + (budget_bytes - peak_at(half)) / growth), 1) if growth > 0 else size
+
+
 def _executor_peak(sized: SizedStep, size: int, how: dict[str, str]) -> int:
     flat = sized.flattened(size)
     try:
@@ -150,5 +169,5 @@ def _measure(sized: SizedStep, size: int, budget_bytes: int, how: dict[str, str]
         if "memory" not in error.cause:
             raise at_size(error, size)  # noqa: B904 - the same error, which says more now
         return MeasuredBatch(size, None, False)
-    how["measured peak"] = f"{found.how}; the order of operations is the executor's own"
+    how["measured peak"] = found.how if sized.is_compiled else f"{found.how}; the order of operations is the executor's own"
     return MeasuredBatch(size, found.peak_bytes, found.peak_bytes <= budget_bytes)

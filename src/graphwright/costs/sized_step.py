@@ -12,13 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
+from graphwright.costs.flat_step import flat_step
+from graphwright.costs.peak import inter_op_threads
 from graphwright.costs.shape_binding import BoundGraph, bind_shapes
+from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import Shape
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
+from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.source.files import load_callable
-from graphwright.train.flatten import FlatStep, flatten
+from graphwright.source.rebuild import is_jit_compiled
+from graphwright.train.flatten import FlatStep
 from graphwright.train.keras_step import is_keras_model
 from graphwright.train.planning import map_tasks
 from graphwright.train.summary import find_roles
@@ -83,6 +88,18 @@ class SizedStep:
                 remedy='give the open dimension, feeds={"x": (None, ...)}, or a target that leaves it open',
             )
         return {name: tuple(None if a != b else a for a, b in zip(shape, other[name], strict=True)) for name, shape in one.items()}
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether XLA compiles the step."""
+        return is_jit_compiled(self.traced(_PROBES[0]).function)
+
+    def xla_peak(self, size: int) -> PeakPrediction:
+        """What XLA's buffer assignment takes at a batch size."""
+        try:
+            return xla_peak(self.traced(size), threads=inter_op_threads())
+        except GraphwrightError as error:
+            raise at_size(error, size)  # noqa: B904 - the same error, which says more now
 
     @property
     def how(self) -> str:
@@ -190,7 +207,7 @@ class SizedStep:
         if size not in self._flat:
             traced = self.traced(size)
             try:
-                self._flat[size] = flatten(traced.function, traced.shapes_by_position)
+                self._flat[size] = flat_step(traced)
             except GraphwrightError as error:
                 raise at_size(error, size)  # noqa: B904 - the same error, which says more now
         return self._flat[size]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from graphwright.costs.sized_step import Feeds, SizedStep
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.plan.budget import parse_budget
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
@@ -61,6 +61,14 @@ def sweep(
     if optimized is not None:
         parse_budget(optimized, 2**62)  # before the work, not after
     sized = SizedStep(target, feeds, mode)
+    if sized.is_compiled:
+        if optimized is not None:
+            raise UnsupportedError(
+                "the step is compiled by XLA, which would have to compile several plans for each size",
+                where="argument 'optimized'",
+                remedy="leave it out, and call optimize_memory for the size that matters",
+            )
+        return _sweep_compiled(sized, sizes, budget_bytes)
     is_bound = len(sizes) > _TRACED_EACH
     if is_bound:
         sized.open_feeds()
@@ -82,6 +90,13 @@ def sweep(
     goal = format_percent(optimized) if isinstance(optimized, float) else str(optimized)
     how = f"{HOW_PEAK_TRACED}; with a plan for {goal} each, or as little as was found"
     return result.beside(**{f"planned for {goal}": _result(planned, budget_bytes, how, sized.name)})
+
+
+def _sweep_compiled(sized: SizedStep, sizes: list[int], budget_bytes: int) -> SweepResult:
+    """Each size compiled by XLA, for which what stays is the only bound."""
+    found = [(size, sized.xla_peak(size)) for size in sizes]
+    points = [SweepPoint(n, p.peak_bytes, p.resident_bytes, p.resident_bytes, 0 < budget_bytes >= p.peak_bytes) for n, p in found]
+    return _result(points, budget_bytes, found[0][1].how["peak"], sized.name)
 
 
 def _point(size: int, costs: CostGraph, peak: int, budget_bytes: int) -> SweepPoint:

@@ -167,7 +167,7 @@ class Inspection:
     lower_bound_reason: str  # for example "op decoder/conv9/Conv2D alone needs 83 %"
     how: Mapping[str, str]  # figure -> how it was obtained
     measured: Measurement | None = None
-    executor: PeakPrediction | None = None  # the peak in the order of TensorFlow's executor; all else is for the traced order
+    executor: PeakPrediction | None = None  # the peak in the order of TensorFlow's executor, or XLA's; all else is for the traced order
     optimizer_flops: float = 0.0
     bytes_moved: float = math.nan
     op_types: tuple[OpTypeCost, ...] = ()

@@ -52,9 +52,12 @@ class LiveGroup:
 
 def inspection_verdict(inspection: Inspection) -> str:
     """One sentence: what the step needs and where it goes."""
-    peak = inspection.peak_bytes
+    peak, own = inspection.peak_bytes, inspection.executor
     timeline = inspection.timeline
     text = f"{inspection.name} needs {format_bytes(peak)} at its peak"
+    if own is not None and own.order == "xla":
+        needed = f"{format_bytes(own.peak_bytes)} at its peak, compiled by XLA; operation by operation"
+        text = f"{inspection.name} needs {needed} {format_bytes(peak)}"
     if timeline.total_bytes and peak:
         role, nbytes = max(
             ((role, row[timeline.peak_step]) for role, row in timeline.bytes_by_role.items()),
@@ -133,13 +136,16 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
     ]
 
 
+_PEAK_IN_ORDER = {"traced": "peak, traced order", "executor": "peak, executor's order", "xla": "peak, compiled by XLA"}
+
+
 def inspection_comparisons(inspection: Inspection) -> list[Comparison]:
     """Predicted next to measured for an inspection; a missing measurement is said, not left out."""
     measured, executor = inspection.measured, inspection.executor
     peak = measured.peak_bytes if measured else None
     return [
         _compare_bytes("peak", inspection.peak_bytes, peak),
-        *([_compare_bytes("peak, executor's order", executor.peak_bytes, peak)] if executor else []),
+        *([_compare_bytes(_PEAK_IN_ORDER[executor.order], executor.peak_bytes, peak)] if executor else []),
         _compare_bytes("resident", inspection.resident_bytes, measured.resident_bytes if measured else None),
         Comparison("time of a step", NOT_PREDICTED, _time(measured.time_s if measured else math.nan), ""),
     ]
@@ -221,6 +227,8 @@ def _executor_facts(inspection: Inspection) -> list[Fact]:
     executor = inspection.executor
     if executor is None:
         return []
+    if executor.order == "xla":
+        return [Fact("compiled by XLA", format_bytes(executor.peak_bytes), "what XLA lays out; all else here is operation by operation")]
     low, high = format_bytes(executor.low_bytes), format_bytes(executor.high_bytes)
     spread = f"{low} to {high}, " if low != high else ""
     threads = "1 inter-op thread" if executor.threads == 1 else f"{executor.threads} inter-op threads"

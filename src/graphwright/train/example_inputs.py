@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -29,16 +30,40 @@ def example_inputs(target: Target) -> Any:
     seeds = iter(range(len(target.shapes)))
     shapes = iter(target.shapes)
 
-    def value(leaf: Any) -> Any:
-        if not isinstance(leaf, tf.TensorSpec):
-            return leaf  # a Python value that the function was traced with
+    def value(spec: Any) -> Any:
         shape = next(shapes)
-        if leaf.dtype.is_floating:
-            return tf.cast(tf.random.stateless_uniform(shape, (0, next(seeds))), leaf.dtype)
-        return tf.zeros(shape, leaf.dtype)
+        if spec.dtype.is_floating:
+            return tf.cast(tf.random.stateless_uniform(shape, (0, next(seeds))), spec.dtype)
+        return tf.zeros(shape, spec.dtype)
+
+    return _filled(target, value)
+
+
+def given_inputs(target: Target) -> Any:
+    """The arguments that the target was traced with, in the form of `example_inputs`.
+
+    >>> import tensorflow as tf
+    >>> from graphwright.train.targets import trace
+    >>> step = tf.function(lambda pair: pair[0] + pair[1])
+    >>> ((one, two),) = given_inputs(trace(step, inputs=((tf.constant(1), tf.constant(2)),)))
+    >>> int(one), int(two)
+    (1, 2)
+    """
+    values = iter(target.arguments or ())
+    return _filled(target, lambda _: next(values))
+
+
+def _filled(target: Target, value: Callable[[Any], Any]) -> Any:
+    """The arguments of one call, with a value for the spec of each tensor; Python values are those that the function was traced with."""
+    tf = import_tensorflow()
+
+    def filled(leaf: Any) -> Any:
+        return value(leaf) if isinstance(leaf, tf.TensorSpec) else leaf
 
     signature = target.function.structured_input_signature
     if signature is None:  # of a graph that was wrapped, which takes its inputs one by one
         signature: Any = (tuple(tf.TensorSpec(t.shape, t.dtype) for t in target.function.inputs[: len(target.shapes)]), {})
-    args, kwargs = tf.nest.map_structure(value, signature)
-    return dict(kwargs) if kwargs else tuple(args)
+    args, kwargs = tf.nest.map_structure(filled, signature)
+    if not kwargs:
+        return tuple(args)
+    return {**dict(zip(target.function.function_type.parameters, args, strict=False)), **kwargs}  # all by name: one kind of them

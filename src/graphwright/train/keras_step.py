@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 from graphwright.train.distribution.keras_model import (
+    as_tensors,
     on_replicas,
     one_replica,
     repair_building,
@@ -194,6 +195,22 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
 
     y: Any = tf.nest.map_structure(target, outputs)
     return ((x, y),)
+
+
+def keras_data(model: Any, mode: Literal["train", "infer"], inputs: Any, *, are_specs: bool) -> tuple[Any, ...]:
+    """The arguments of `keras_step` for example data; what a training step makes when it first runs is made.
+
+    Args:
+        inputs: `(x, y)` or `(x, y, sample_weight)`, or the same as the only element of a tuple; for inference `x`.
+        are_specs: whether they are `tf.TensorSpec`s, from which nothing is made.
+    """
+    given: tuple[Any, ...] = cast("tuple[Any, ...]", inputs) if isinstance(inputs, tuple) else ()
+    data: Any = given[0] if len(given) == 1 else cast("Any", inputs)
+    if not are_specs:
+        data = as_tensors(data)
+        if mode == "train":
+            build_for_training(model, data)
+    return (data,)
 
 
 def _loss_name(model: Any) -> str:

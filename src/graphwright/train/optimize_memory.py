@@ -18,8 +18,7 @@ from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.train.distribution.keras_model import as_tensors
-from graphwright.train.keras_step import build_for_training, is_keras_model, keras_step, train_with
+from graphwright.train.keras_step import is_keras_model, keras_data, keras_step, train_with
 from graphwright.train.plan_cache import PlanCache, default_directory
 from graphwright.train.planning import Planned, plan_step
 from graphwright.train.signatures import as_inputs, by_one_kind, signature_of, signature_of_shapes
@@ -284,9 +283,9 @@ def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds
     """Let `fit` and `train_on_batch` of a compiled model run an optimized step."""
     optimized = OptimizedStep(keras_step(model, "train"), budget, **options)
     if inputs is not None:
-        data = as_tensors(inputs)
-        build_for_training(model, data)
-        optimized.prepare(trace(keras_step(model, "train"), inputs=(data,)), signature_of((data,), {}), example=((data,), {}))
+        target = trace(model, inputs=inputs)
+        data = keras_data(model, "train", inputs, are_specs=False)
+        optimized.prepare(target, signature_of(data, {}), example=(data, {}))
     elif feeds is not None:
         optimized.prepare(trace(model, feeds=feeds), example=None)
     made = [optimized]  # until here the model is as it was, should the budget be too small

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import inspect as python_inspect
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from graphwright.errors import ArgumentError, UnknownShapeError
+from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.run.callables import resolve, split_inputs
 from graphwright.source.concrete_function import argument_shapes
 from graphwright.source.files import load_callable
 from graphwright.source.private_tensorflow import captures_of
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.train.keras_step import is_keras_model, keras_specs, keras_step
+from graphwright.train.keras_step import is_keras_model, keras_data, keras_specs, keras_step
 
 Mode = Literal["train", "infer"]
 Feed = Any
@@ -68,7 +69,7 @@ def trace(
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, a path of a `.keras` file, of a SavedModel or of a
             frozen graph, or an object with a method `concrete_function(*inputs)`.
         feeds: shape, `tf.TensorSpec` or tensor by argument name.
-        inputs: example arguments of one call, instead of feeds.
+        inputs: example arguments of one call, instead of feeds; for a Keras model its data, such as `(x, y)`, or `x` for inference.
         mode: for a Keras model, its training step or its inference.
         batch: batch size of a Keras model's inputs, instead of feeds.
         open_batch: what a dimension gets that the feeds leave open, or a first dimension that the target does, whatever the target is.
@@ -87,12 +88,12 @@ def trace(
         target = owner = load_callable(Path(target))
     name = str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__)
     if is_keras_model(target):
-        step = keras_step(target, mode)
-        if inputs is None:
-            inputs = keras_specs(target, mode, feeds or {}, open_batch if batch is None else batch)
-            feeds = None
         name = f"{name}, {'training step' if mode == 'train' else 'inference'}"
-        target = step
+        target = keras_step(target, mode)
+        if inputs is not None:
+            return replace(_trace_with_data(owner, target, mode, inputs), name=name, owner=owner)
+        inputs = keras_specs(owner, mode, feeds or {}, open_batch if batch is None else batch)
+        feeds = None
     elif batch is not None:
         raise ArgumentError(
             f"batch={batch} was given for {type(target).__name__}",
@@ -112,6 +113,30 @@ def trace(
         return trace(target, inputs=values)
     specs = {key: _as_shape(key, value) for key, value in (feeds or {}).items()}
     return _bound(name, _trace_with_feeds(target, feeds or {}), specs, owner, open_batch)
+
+
+def _trace_with_data(model: Any, step: Any, mode: Mode, inputs: Any) -> Target:
+    """The step of a Keras model, traced with its data."""
+    tf = import_tensorflow()
+    wanted = "(x, y)" if mode == "train" else "x"
+    try:
+        return trace(step, inputs=keras_data(model, mode, inputs, are_specs=_holds_specs(inputs)))
+    except GraphwrightError:
+        raise
+    except (TypeError, ValueError, tf.errors.OpError) as error:
+        raise ArgumentError(
+            f"the model cannot be traced with these inputs: {_reason(error)}",
+            where=f"argument 'inputs', model {model.name!r}",
+            cause="they are not what its inputs, its loss or its metrics take",
+            remedy=f"give the data as fit takes it: inputs={wanted}",
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """The line of an error raised while tracing that says why; Keras lists the arguments of the call after it."""
+    text = re.sub(r"\x1b\[\d*m", "", str(error))  # Keras prints in bold
+    lines = [line.strip() for line in text.partition("Arguments received by")[0].splitlines()]
+    return next((line for line in reversed(lines) if line), type(error).__name__)
 
 
 def _closed(feed: Feed, size: int) -> Feed:
@@ -199,7 +224,7 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
     except (TypeError, ValueError) as error:
         guessed = [key for key, feed in feeds.items() if not isinstance(feed, tf.TensorSpec) and key not in dtypes]
         raise ArgumentError(
-            f"the step cannot be traced with these feeds: {str(error).strip().splitlines()[-1]}",
+            f"the step cannot be traced with these feeds: {_reason(error)}",
             where="argument 'feeds'",
             cause=f"the dtype of {', '.join(guessed)} was taken for float32" if guessed else "",
             remedy='give the dtype too: feeds={"y": tf.TensorSpec((8,), tf.int32)} (--feed y=8:int32), or example inputs',
