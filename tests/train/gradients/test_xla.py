@@ -12,6 +12,8 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright.run.xla_memory import xla_memory
+from graphwright.source.split_function import split_function
+from graphwright.train.gradients import checkpointed
 
 
 def _temporary_bytes(step: Any, *inputs: Any) -> int:
@@ -197,6 +199,25 @@ def test_seeds_stay_arguments_of_the_program() -> None:
         step = tf.function(_by_tape(function, weights), jit_compile=True)
         sizes.append(xla_memory(step.get_concrete_function(x), [(2, 4, 16)]).argument_bytes)
     assert sizes[0] == sizes[1]  # else the seed is a constant, and each call is compiled anew
+
+
+def test_no_shape_goes_from_one_part_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA would take for constants what it is made next to, the values of variables too, and compile anew when one changes."""
+    kernels = [tf.Variable(tf.random.stateless_normal((3, 3, 4, 4), (k, 1))) for k in range(2)]
+    table = tf.Variable(tf.random.stateless_normal((9, 4), (5, 6)))
+    made: list[Any] = []
+    monkeypatch.setattr(checkpointed, "split_function", lambda *args, **options: made.append(split_function(*args, **options)) or made[-1])
+
+    def loss(x: Any, rows: Any) -> Any:
+        for kernel in kernels:
+            x = tf.tanh(tf.nn.conv2d(x, kernel, 1, "SAME"))
+        return tf.reduce_mean(tf.reduce_sum(x, (1, 2)) * tf.nn.embedding_lookup(table, rows))
+
+    gw.checkpointed(loss, checkpoints="inputs")(tf.ones((2, 6, 6, 4)), tf.constant([3, 1]))
+    (split,) = made
+    assert any(op.type == "Conv2DBackpropFilter" for op in split.backward.graph.get_operations())
+    given = [tensor for tensor in split.backward.inputs[: -1 - len(split.needed_inputs)] if not tensor.dtype.is_floating]
+    assert not [tensor for tensor in given if tensor.dtype != tf.resource]
 
 
 @pytest.mark.slow
