@@ -52,3 +52,13 @@ def test_a_wrapped_graph_takes_its_inputs_one_by_one(tmp_path):
     target = trace(load_callable(tmp_path / "scale.pb"), feeds={"image": (2, 3)})
     assert target.name == "scale"
     assert resolve(target.function, example_inputs(target)).run()[0].shape == (2, 3)
+
+
+def test_arguments_by_keyword_only_make_all_go_by_name():
+    def difference(x, *, y):
+        return x - y
+
+    step = tf.function(difference)
+    inputs = example_inputs(trace(step, feeds={"x": (2, 3), "y": (3,)}))
+    assert {name: tuple(value.shape) for name, value in inputs.items()} == {"x": (2, 3), "y": (3,)}
+    assert step(**inputs).shape == (2, 3)
