@@ -126,4 +126,5 @@ def test_measured_with_data_of_a_keras_model(jit_compile):
     model, data = keras_model(jit_compile=jit_compile)
     found = gw.inspect(model, inputs=data, measure=True)
     assert found.measured is not None
-    assert found.measured.resident_bytes == pytest.approx(found.resident_bytes, abs=200)
+    assert found.measured.time_s > 0
+    assert 32 * 8 * 4 + 90 * 3 * 4 <= found.measured.resident_bytes <= found.measured.peak_bytes
