@@ -3,6 +3,7 @@
     python -m bench.train gradients                       # U-Net at batches 1 to 8, full size, and deep ResNets; takes an hour on two cores
     python -m bench.train gradients --size small          # the same with small images; minutes
     python -m bench.train gradients --models unet:8 --modes memory --what times      # one row, timed beside the plain step
+    python -m bench.train gradients --xla                 # gradients compiled by XLA: see bench/gradients_xla.py; minutes
 
 A step computes the loss, takes the gradients and applies them (SGD). Every peak is measured in a fresh process; times in one process
 in which all steps take turns, the forward pass alone among them; gradients are compared with those of `tf.gradients` in float32 on the
@@ -22,6 +23,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from bench import gradients_xla
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -211,16 +214,27 @@ def _read() -> dict[str, Any]:
 
 def _keep(case: Case) -> None:
     """Put a case into the file, in place of an older one."""
-    import tensorflow as tf
-
     known = _read()
     cases = [c for c in known["cases"] if (c["model"], c["batch"], c["size"]) != (case.model, case.batch, case.size)]
     cases.append(asdict(case))
     order = list(MODELS)
     cases.sort(key=lambda c: (c["size"], order.index(c["model"]), c["batch"]))
+    _write(known | {"cases": cases})
+
+
+def _keep_xla(case: dict[str, Any]) -> None:
+    known = _read()
+    cases = [*(c for c in known.get("xla", []) if c["model"] != case["model"]), case]
+    cases.sort(key=lambda c: list(gradients_xla.MODELS).index(c["model"]))
+    _write(known | {"xla": cases})
+
+
+def _write(results: dict[str, Any]) -> None:
+    import tensorflow as tf
+
     about = {"TensorFlow": tf.__version__, "cores": os.cpu_count(), "processor": platform.processor() or platform.machine()}
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"about": about, "cases": cases}, indent=1) + "\n")
+    RESULTS.write_text(json.dumps(results | {"about": about}, indent=1) + "\n")
 
 
 def as_markdown(cases: Sequence[dict[str, Any]]) -> str:
@@ -262,11 +276,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE", help=", ".join(MODES))
     parser.add_argument("--what", nargs="+", choices=WHAT, default=list(WHAT), metavar="WHAT", help=", ".join(WHAT))
     parser.add_argument("--rounds", type=int, default=3, help="how often each step is timed")
+    parser.add_argument("--xla", action="store_true", help="compile gradients by XLA, and read the memory that it lays out, instead")
     parser.add_argument("--table", action="store_true", help="print the table of the file as Markdown and stop")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.table:
-        print(as_markdown(_read()["cases"]))
+        print(as_markdown(_read()["cases"]) + "\n\n" + gradients_xla.as_markdown(_read().get("xla", [])))
+        return 0
+    if options.xla:
+        for name in gradients_xla.MODELS:
+            _keep_xla(gradients_xla.measure_xla(name, options.rounds))
+        print(gradients_xla.as_markdown(_read()["xla"]))
         return 0
     modes = [mode for mode in MODES if mode in options.modes or mode == "plain"]
     if options.child:
