@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import topological_order
-from graphwright.source.concrete_function import drop_shape_attributes
-from graphwright.source.graph_def import from_graph_def
 from graphwright.source.live_graph import numeric_output
 from graphwright.source.opaque_gate import always_true, held, some_bits
-from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.traced_nodes import add_traced
 
 
 def write_gates(graph: Graph, gates: Mapping[Node, bool]) -> None:
@@ -23,7 +20,6 @@ def write_gates(graph: Graph, gates: Mapping[Node, bool]) -> None:
     """
     if not gates:
         return
-    tf = import_tensorflow()
     waits = {gate: tuple(value for value in map(numeric_output, gate.control_inputs) if value is not None) for gate in gates}
     values = list(dict.fromkeys(value for gate in gates for value in (gate.inputs[0], *waits[gate])))
     place = {value: k for k, value in enumerate(values)}
@@ -37,15 +33,7 @@ def write_gates(graph: Graph, gates: Mapping[Node, bool]) -> None:
             results.append(held(tensors[place[gate.inputs[0]]], conditions[waits[gate]], solid=solid))
         return results
 
-    specs = [tf.TensorSpec(value.shape, tf.dtypes.as_dtype(value.dtype.name)) for value in values]
-    traced = tf.function(build, jit_compile=True, autograph=False).get_concrete_function(*specs)
-    part = from_graph_def(traced.graph.as_graph_def(add_shapes=True), name="gates")
-    drop_shape_attributes(part)
-    given = {part.value(tensor.name): value for tensor, value in zip(traced.inputs, values, strict=True)}
-    inputs = {value.producer for value in given}
-    copied = clone([node for node in part.nodes if node not in inputs], into=graph, input_map=given, scope="gates")
-    for gate, tensor in zip(gates, traced.outputs, strict=True):
-        result = copied.value_of[part.value(tensor.name)]
+    for gate, result in zip(gates, add_traced(graph, build, values, scope="gates"), strict=True):
         for use in gate.outputs[0].uses:
             graph.replace_input(use.node, use.index, result)
         graph.outputs = [result if value is gate.outputs[0] else value for value in graph.outputs]
