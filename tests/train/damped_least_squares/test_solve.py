@@ -214,7 +214,6 @@ def test_the_public_name():
         ({"gtol": "1e-8"}, "gtol='1e-8'"),
         ({"jacobian": lambda p: None}, "nothing is returned"),
     ],
-    ids=str,
 )
 def test_arguments_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ArgumentError, match=message):
