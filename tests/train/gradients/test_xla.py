@@ -116,6 +116,7 @@ def _normalized(dtype: str) -> Any:
     return keras.Model(image, layers.Dense(3, dtype=dtype)(hidden))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["gradients", "checkpointed"])
 def test_random_numbers_and_statistics_count_once(how: str) -> None:
     model = _normalized("float64")
