@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graphwright.ir.edit.reroute import reroute
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import topological_order
 from graphwright.source.live_graph import numeric_output
@@ -33,9 +34,6 @@ def write_gates(graph: Graph, gates: Mapping[Node, bool]) -> None:
             results.append(held(tensors[place[gate.inputs[0]]], conditions[waits[gate]], solid=solid))
         return results
 
-    for gate, result in zip(gates, add_traced(graph, build, values, scope="gates"), strict=True):
-        for use in gate.outputs[0].uses:
-            graph.replace_input(use.node, use.index, result)
-        graph.outputs = [result if value is gate.outputs[0] else value for value in graph.outputs]
+    reroute(add_traced(graph, build, values, scope="gates"), [gate.outputs[0] for gate in gates])
     graph.remove_nodes(list(gates))
     graph.sort_nodes(topological_order(graph))

@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from graphwright.ir.edit.reroute import reroute
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.walk import topological_order
 from graphwright.source.traced_nodes import add_traced
@@ -27,10 +28,7 @@ def rewrite_max_pool_gradients(graph: Graph) -> int:
         values = list(dict.fromkeys(node.inputs))
         place = [values.index(value) for value in node.inputs]
         scope = graph.unique_name(f"{node.name}/compared")
-        (result,) = add_traced(graph, _gradient_of(_window(node), place), values, scope=scope)
-        for use in node.outputs[0].uses:
-            graph.replace_input(use.node, use.index, result)
-        graph.outputs = [result if value is node.outputs[0] else value for value in graph.outputs]
+        reroute(add_traced(graph, _gradient_of(_window(node), place), values, scope=scope), node.outputs)
         graph.remove_node(node)
     if found:
         graph.sort_nodes(topological_order(graph))
