@@ -18,6 +18,7 @@ from collections.abc import Set as AbstractSet
 
 from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.cost import SMALL_BYTES, TaskMap
+from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import is_view
 from graphwright.ir.walk import topological_order
@@ -106,15 +107,7 @@ class _Held:
         if value not in self._behind:
             node = value.producer
             if value is root:
-                new = self._graph.add_node(
-                    "Identity",
-                    self._graph.unique_name(f"kept/{node.name}"),
-                    inputs=[value],
-                    control_inputs=[gradient],
-                    attrs={"T": value.dtype},
-                    output_types=[(value.dtype, value.shape)],
-                    device=node.device,
-                )
+                new = add_identity(value, f"kept/{node.name}", control_inputs=[gradient])
                 self.gates.append(new)
             else:
                 new = self._graph.add_node(

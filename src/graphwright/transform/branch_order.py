@@ -7,8 +7,8 @@ what must run before or behind the branch overlaps with it, and its memory adds 
 
 from __future__ import annotations
 
-from graphwright.ir.edit.insert import insert_before
-from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.edit.insert import add_identity, insert_before
+from graphwright.ir.graph import Graph
 from graphwright.ir.traits import BRANCHES
 from graphwright.ir.walk import topological_order
 
@@ -40,7 +40,7 @@ def order_branches(graph: Graph) -> int:
                     graph.add_control_input(gate, control)
         if node.control_consumers and node.outputs:
             consumers = node.control_consumers
-            done = [_done(graph, value) for value in node.outputs]
+            done = [add_identity(value, f"{node.name}/done") for value in node.outputs]
             for consumer in consumers:
                 for result in done:
                     graph.add_control_input(consumer, result)
@@ -48,14 +48,3 @@ def order_branches(graph: Graph) -> int:
     if changed:
         graph.sort_nodes(topological_order(graph))
     return changed
-
-
-def _done(graph: Graph, value: Value) -> Node:
-    return graph.add_node(
-        "Identity",
-        graph.unique_name(f"{value.producer.name}/done"),
-        inputs=[value],
-        attrs={"T": value.dtype},
-        output_types=[(value.dtype, value.shape)],
-        device=value.producer.device,
-    )

@@ -97,6 +97,37 @@ def insert_after(
     return made
 
 
+def add_identity(value: Value, name: str, *, control_inputs: Sequence[Node] = ()) -> Node:
+    """Add an Identity of a value, on its device, that nothing reads yet; returns it.
+
+    Args:
+        name: a suffix is added where it is taken.
+        control_inputs: what it waits for.
+
+    Raises:
+        GraphError: something belongs to another graph; nothing is changed then.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "g"
+    ... %x = Placeholder() : float32[2]
+    ... ''')
+    >>> add_identity(g.value("x"), "later", control_inputs=[g["x"]])
+    <Node later = Identity(x:0)>
+    """
+    node = value.producer
+    graph = graph_of([node, *control_inputs])
+    return graph.add_node(
+        "Identity",
+        graph.unique_name(name),
+        inputs=[value],
+        control_inputs=control_inputs,
+        attrs={"T": value.dtype},
+        output_types=[(value.dtype, value.shape)],
+        device=node.device,
+    )
+
+
 def _add_reader(
     graph: Graph,
     value: Value,

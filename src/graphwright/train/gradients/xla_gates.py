@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
+from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import called_functions, is_view
 from graphwright.ir.walk import made_of, topological_order
@@ -98,15 +99,7 @@ class _Run:
         if not self.waits:
             return value
         if value not in self._gated:
-            gate = self._graph.add_node(
-                "Identity",
-                self._graph.unique_name(f"recomputed/{value.producer.name}/gate"),
-                inputs=[value],
-                control_inputs=self.waits,
-                attrs={"T": value.dtype},
-                output_types=[(value.dtype, value.shape)],
-                device=value.producer.device,
-            )
+            gate = add_identity(value, f"recomputed/{value.producer.name}/gate", control_inputs=self.waits)
             self._gated[value] = gate.outputs[0]
             self.gates[gate] = solid
         return self._gated[value]
