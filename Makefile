@@ -20,7 +20,7 @@ help:
 	@echo "make demo       a U-Net trained in half its memory: measured, proved equal, report written to report.html"
 	@echo "make test       the tests, without those marked slow"
 	@echo "make test-slow  the tests marked slow"
-	@echo "make bench      the benchmark tables of the README"
+	@echo "make bench      the benchmark tables of docs/benchmarks.md"
 	@echo "make check      ruff, formatting, pyright"
 	@echo "make format     rewrite the code the way 'make check' wants it"
 	@echo "make clean      remove the environment and the caches"

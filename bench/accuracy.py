@@ -117,10 +117,11 @@ class Accuracy:
         self.results.write(self.path)
 
     def _peaks(self, step: Any, inputs: tuple[Any, ...], mode: str, batch: int) -> Iterator[PeakRow]:
-        from graphwright.costs.peak import executor_peak, predict_peak, traced_loops_peak
+        from graphwright.costs.peak import predict_peak, traced_loops_peak
         from graphwright.run.executed_graph import read_executed_graph
         from graphwright.run.grappler_estimate import grappler_peak_bytes
         from graphwright.run.measure import measure
+        from graphwright.train.executor_peak import executor_peak
         from graphwright.train.flatten import flatten
         from graphwright.train.planning import map_tasks
         from graphwright.train.targets import trace

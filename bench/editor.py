@@ -4,11 +4,15 @@
     python -m bench.editor --nodes 1000 1000000
     python -m bench.editor --json results.json
 
-Each size is timed in a process of its own. A row gives the seconds of load, walk, rename all,
+Each size is timed in a process of its own, by processor time. A row gives the seconds of load, walk, rename all,
 reroute 1 %, copy, and write, the memory of the loaded graph per node, and the ratio of load +
 reroute + write to `ParseFromString` + `SerializeToString` and to `tf.import_graph_def` of the
 same graph in the same process. The graph is a chain of blocks of convolution-like nodes with
 weights, in scopes three deep; its bytes are made once, from a seed.
+
+The last columns are of the words of `graphwright.editor`: load, `reroute_ts` of 1 %, and
+`to_graph_def`, which loads and writes the same graph; and their ratio to `tf.import_graph_def`.
+The last row is of a graph that calls as many functions as it has nodes, each with two nodes.
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ from rich.console import Console
 from rich.table import Table
 
 SIZES = (1_000, 10_000, 100_000)
+FUNCTIONS = 5_000
 STEPS = ("load", "walk", "rename all", "reroute 1 %", "copy", "write")
+WORDS = ("gde load", "gde reroute 1 %", "gde write")
 
 
 def graph_bytes(node_count: int) -> bytes:
@@ -65,29 +71,55 @@ def graph_bytes(node_count: int) -> bytes:
     return graph_def.SerializeToString(deterministic=True)
 
 
-def measure(node_count: int) -> dict[str, Any]:
+def function_bytes(count: int) -> bytes:
+    """A serialized `GraphDef` with a chain of calls, each of a function of its own."""
+    import tensorflow as tf
+
+    graph_def: Any = tf.compat.v1.GraphDef()
+    graph_def.versions.producer = tf.version.GRAPH_DEF_VERSION
+    float32 = tf.float32.as_datatype_enum
+    last = graph_def.node.add(name="input", op="Placeholder")
+    last.attr["dtype"].type = float32
+    last.attr["shape"].shape.dim.add().size = 4
+    for k in range(count):
+        function = graph_def.library.function.add()
+        function.signature.name = f"step_{k}"
+        function.signature.input_arg.add(name="x", type=float32)
+        function.signature.output_arg.add(name="y", type=float32)
+        for name, op, inputs in (("scaled", "Mul", ("x", "x")), ("biased", "AddV2", ("scaled:z:0", "x"))):
+            function.node_def.add(name=name, op=op, input=inputs).attr["T"].type = float32
+        function.ret["y"] = "biased:z:0"
+        last = graph_def.node.add(name=f"call_{k}", op="PartitionedCall", input=[last.name])
+        for key in ("Tin", "Tout"):
+            last.attr[key].list.type.append(float32)
+        last.attr["f"].func.name = f"step_{k}"
+    return graph_def.SerializeToString(deterministic=True)
+
+
+def measure(node_count: int, *, functions: bool = False) -> dict[str, Any]:
     """Seconds of each step and of what they are compared with, in this process; garbage is collected before each one."""
     import tensorflow as tf
 
+    import graphwright.editor as gde
     from graphwright.ir.edit.clone import copy_graph
     from graphwright.ir.walk import topological_order
     from graphwright.source.graph_def import from_graph_def, to_graph_def
 
-    data = graph_bytes(node_count)
+    data = function_bytes(node_count) if functions else graph_bytes(node_count)
     seconds: dict[str, float] = {}
 
     def timed(name: str, work: Callable[[], Any]) -> Any:
         gc.collect()
-        started = time.perf_counter()
+        started = time.process_time()
         result = work()
-        seconds[name] = time.perf_counter() - started
+        seconds[name] = time.process_time() - started
         return result
 
     def read() -> Any:
         return from_graph_def(tf.compat.v1.GraphDef.FromString(data))
 
     read_once: Any = tf.compat.v1.GraphDef.FromString(graph_bytes(100))
-    from_graph_def(read_once)  # what is built on first use is not part of any figure
+    gde.Graph(read_once).to_graph_def()  # what is built on first use is not part of any figure
     parsed = timed("parse", lambda: tf.compat.v1.GraphDef.FromString(data))
     timed("serialize", parsed.SerializeToString)
     before = _resident_bytes()
@@ -99,15 +131,25 @@ def measure(node_count: int) -> dict[str, Any]:
         return sum(len(v.uses) + len(n.inputs) for n in topological_order(graph) for v in n.outputs)
 
     def reroute() -> int:
-        nodes = [n for n in graph.nodes if n.op_type == "Mul"]
-        chosen = nodes[1 :: max(1, len(nodes) // max(1, len(graph) // 100))]
-        return graph.replace_many_uses({n.inputs[0]: nodes[0].inputs[0] for n in chosen})
+        [first] = graph.nodes[0].outputs
+        return graph.replace_many_uses({n.inputs[0]: first for n in chosen_of(graph)})
+
+    def chosen_of(graph: Any) -> list[Any]:
+        nodes = [n for n in graph.nodes if n.op_type in ("Mul", "PartitionedCall")]
+        return nodes[1 :: max(1, len(nodes) // max(1, len(graph) // 100))]
+
+    def reroute_words() -> int:
+        first = words.nodes[0].output(0)
+        return sum(gde.reroute_ts(first, node.inputs[0]) for node in map(words.view_of, chosen_of(words.ir)))
 
     timed("walk", walk)
     timed("rename all", lambda: graph.rename_many({n: f"renamed/{n.name}" for n in graph.nodes}))
     rerouted = timed("reroute 1 %", reroute)
     timed("copy", lambda: copy_graph(graph))
     timed("write", lambda: to_graph_def(graph).SerializeToString())
+    words = timed("gde load", lambda: gde.Graph(tf.compat.v1.GraphDef.FromString(data)))
+    by_words = timed("gde reroute 1 %", reroute_words)
+    timed("gde write", lambda: words.to_graph_def().SerializeToString())
     imported = tf.compat.v1.GraphDef.FromString(data)
 
     def import_graph() -> None:
@@ -115,7 +157,8 @@ def measure(node_count: int) -> dict[str, Any]:
             tf.graph_util.import_graph_def(imported, name="")
 
     timed("tf.import_graph_def", import_graph)
-    return {"nodes": len(imported.node), "rerouted": rerouted, "bytes_per_node": bytes_per_node, "seconds": seconds}
+    assert by_words == rerouted
+    return {"nodes": len(imported.node), "functions": functions, "rerouted": rerouted, "bytes_per_node": bytes_per_node, "seconds": seconds}
 
 
 def _resident_bytes() -> int:
@@ -126,36 +169,41 @@ def _resident_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def ratios(row: dict[str, Any]) -> tuple[float, float]:
-    """Load + reroute 1 % + write, over parse + serialize, and over `tf.import_graph_def`."""
+def ratios(row: dict[str, Any]) -> tuple[float, float, float]:
+    """Load + reroute 1 % + write, over parse + serialize, and over `tf.import_graph_def`; the latter by the words of the editor."""
     seconds = row["seconds"]
     ours = seconds["load"] + seconds["reroute 1 %"] + seconds["write"]
-    return ours / (seconds["parse"] + seconds["serialize"]), ours / seconds["tf.import_graph_def"]
+    words = sum(seconds[step] for step in WORDS)
+    imported = seconds["tf.import_graph_def"]
+    return ours / (seconds["parse"] + seconds["serialize"]), ours / imported, words / imported
 
 
 def print_rows(rows: list[dict[str, Any]], console: Console) -> None:
     table = Table(
         "nodes",
         *STEPS,
+        *WORDS,
         "bytes/node",
         "parse + serialize",
         "import_graph_def",
         "x protobuf",
         "x import",
+        "gde x import",
         title="seconds",
         title_justify="left",
     )
     for row in rows:
         seconds = row["seconds"]
-        over_protobuf, over_import = ratios(row)
+        over_protobuf, over_import, words = ratios(row)
         table.add_row(
-            f"{row['nodes']:,}",
-            *(f"{seconds[step]:.3f}" for step in STEPS),
+            f"{row['nodes']:,}" + (" and functions" if row["functions"] else ""),
+            *(f"{seconds[step]:.3f}" for step in (*STEPS, *WORDS)),
             f"{row['bytes_per_node']:.0f}",
             f"{seconds['parse'] + seconds['serialize']:.3f}",
             f"{seconds['tf.import_graph_def']:.3f}",
             f"{over_protobuf:.1f}",
             f"{over_import:.2f}",
+            f"{words:.2f}",
         )
     console.print(table)
     console.print(
@@ -168,16 +216,20 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m bench.editor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--nodes", type=int, nargs="+", default=list(SIZES), help="sizes of the graphs")
+    parser.add_argument("--functions", type=int, default=FUNCTIONS, help="functions of the graph that calls many, 0 for no such row")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--strict", action="store_true", help="fail where 100k nodes or more take longer than tf.import_graph_def")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--of-functions", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
-        print(json.dumps(measure(options.one)))
+        print(json.dumps(measure(options.one, functions=options.of_functions)))
         return 0
     rows: list[dict[str, Any]] = []
-    for size in options.nodes:
-        done = subprocess.run([sys.executable, "-m", "bench.editor", "--one", str(size)], capture_output=True, text=True, check=False)
+    jobs = [(size, ()) for size in options.nodes] + [(count, ("--of-functions",)) for count in (options.functions,) if count]
+    for size, more in jobs:
+        command = [sys.executable, "-m", "bench.editor", "--one", str(size), *more]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             print(done.stderr, file=sys.stderr)
             return 1
@@ -185,7 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
     print_rows(rows, Console(width=150))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
-    return int(options.strict and any(row["nodes"] >= 100_000 and ratios(row)[1] >= 1 for row in rows))
+    return int(options.strict and any(row["nodes"] >= 100_000 and max(ratios(row)[1:]) >= 1 for row in rows))
 
 
 if __name__ == "__main__":

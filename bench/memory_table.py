@@ -1,4 +1,4 @@
-"""What `bench.memory` finds: rows, the file that keeps them, and the tables for a terminal and for a README."""
+"""What `bench.memory` finds: rows, the file that keeps them, and the tables for a terminal and for the docs."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def print_table(results: Results, names: Iterable[str], console: Console) -> Non
 
 
 def as_markdown(results: Results) -> str:
-    """Tables for a README, one per model."""
+    """Tables for the docs, one per model."""
     about = ", ".join(f"{key} {value}" for key, value in results.about.items())
     lines = [f"{LEGEND}\n", f"{about}.\n"]
     for name, entry in results.models.items():

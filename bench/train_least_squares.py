@@ -2,6 +2,7 @@
 
     python -m bench.train least_squares                     # everything; about ten minutes on two cores
     python -m bench.train least_squares --parts nist        # the 25 certified problems alone
+    python -m bench.train least_squares --parts standard    # the 35 problems of Moré, Garbow and Hillstrom, starts times 1, 10, 100
     python -m bench.train least_squares --parts memory      # chunks, 10,000 and a million parameters
     python -m bench.train least_squares --parts memory --methods cg lsmr      # these cases alone; others keep their results
     python -m bench.train least_squares --from-json         # the tables again, from the kept results
@@ -16,6 +17,10 @@ the number of steps.
 
 That package comes by `pip install --no-deps tf-levenberg-marquardt==1.0.3`: it asks for the distribution `tensorflow`, which pip would
 install over `tensorflow-cpu`. Where it is missing, so are its rows.
+
+**Standard problems**: the 35 functions of Moré, Garbow and Hillstrom from 1, 10 and 100 times their starts, ours with its defaults,
+SciPy's three methods with tolerances and scale as above, and our derivatives. *Elsewhere* counts fits said to have converged at no known
+minimum.
 
 **Memory**: peaks of whole fits of a few steps, by `graphwright.measure`, each in a fresh process; data and parameters count.
 """
@@ -42,11 +47,13 @@ import numpy as np
 import scipy.optimize
 import tensorflow as tf
 
+from bench.more_garbow_hillstrom import FACTORS, PROBLEMS
 from bench.nist import Problem, all_problems
+from graphwright.errors import ArgumentError
 from graphwright.train.damped_least_squares.solve import LeastSquares
 
 RESULTS = Path(__file__).parent / "results" / "train_least_squares.json"
-PARTS = ("nist", "memory")
+PARTS = ("nist", "standard", "memory")
 GOOD, WRONG = 6.0, 4.0
 MIB = 1 << 20
 ITERATIONS = 1000
@@ -212,6 +219,118 @@ def run_nist(
                 )
                 print(known[problem.name, number, name], flush=True)
         keep(list(known.values()))
+
+
+@dataclass
+class Run:
+    """One standard problem from one start by one solver.
+
+    Attributes:
+        factor: the start is so many times the standard one.
+        squares: the sum at the end; NaN where the start cannot be evaluated.
+        found: whether that is a known minimum.
+        jacobians: evaluated.
+        evaluations: of the residuals, beside those for Jacobians.
+    """
+
+    problem: str
+    factor: float
+    solver: str
+    squares: float
+    found: bool
+    converged: bool
+    status: str
+    jacobians: int
+    evaluations: int
+
+
+SCIPY = ("lm", "trf", "dogbox")
+
+
+def run_standard(problems: Sequence[str], keep: Callable[[list[Run]], None]) -> None:
+    """The standard problems from all starts by ours and SciPy's three methods; `keep` is called after each problem with all runs so far."""
+    runs: list[Run] = []
+    for name, problem in PROBLEMS.items():
+        if problems and name not in problems:
+            continue
+        solver = LeastSquares(problem.residuals, max_iterations=ITERATIONS)
+        residuals = tf.function(problem.residuals, autograph=False)
+        spec = tf.TensorSpec([len(problem.start)], tf.float64)
+
+        def jacobian(x: Any, residuals: Any = residuals) -> Any:
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                values = residuals(x)
+            return tape.jacobian(values, x)
+
+        at, slope = residuals.get_concrete_function(spec), tf.function(jacobian, autograph=False).get_concrete_function(spec)
+        for factor in FACTORS:
+            start = problem.start_times(factor)
+            try:
+                fit = solver(start)
+                squares, ended = 2.0 * fit.cost, (fit.converged, fit.status, fit.jacobian_evaluations, fit.evaluations)
+            except ArgumentError:
+                squares, ended = math.nan, (False, "start refused", 0, 1)
+            runs.append(Run(name, factor, "ours", squares, problem.is_minimum(squares), *ended))
+            for method in SCIPY:
+                squares, ended = standard_by_scipy(at, slope, start, method)
+                runs.append(Run(name, factor, f"scipy {method}", squares, problem.is_minimum(squares), *ended))
+        for run in runs[-len(FACTORS) * (1 + len(SCIPY)) :]:
+            print(run, flush=True)
+        keep(runs)
+
+
+def standard_by_scipy(residuals: Any, jacobian: Any, start: np.ndarray, method: str) -> tuple[float, tuple[bool, str, int, int]]:
+    """The sum of squares; whether it is said to have converged, the status, Jacobians, evaluations. Both functions are TensorFlow's."""
+
+    def at(x: np.ndarray) -> np.ndarray:
+        return residuals(tf.constant(x)).numpy()
+
+    def slope(x: np.ndarray) -> np.ndarray:
+        return jacobian(tf.constant(x)).numpy()
+
+    options: dict[str, Any] = {"x_scale": "jac", "xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15, "max_nfev": 3 * ITERATIONS}
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            found = scipy.optimize.least_squares(at, start, jac=slope, method=method, **options)
+        except (ValueError, np.linalg.LinAlgError) as error:  # numbers that are not finite end it
+            return math.nan, (False, str(error), 0, 0)
+    return 2.0 * float(found.cost), (bool(found.success), str(found.message), int(found.njev or 0), int(found.nfev))
+
+
+def standard_table(runs: Sequence[Run]) -> str:
+    """One line per solver, then one per problem and start on which they differ, or which takes ours long."""
+    solvers = list(dict.fromkeys(run.solver for run in runs))
+    starts = list(dict.fromkeys((run.problem, run.factor) for run in runs))
+    by_key = {(run.problem, run.factor, run.solver): run for run in runs}
+    by_all = [start for start in starts if all(by_key[*start, solver].found for solver in solvers)]
+    counted = f"Jacobians, median and most of the {len(by_all)} that all find | evaluations, median and most"
+    lines = [
+        f"| solver | at a known minimum, of {len(starts)} | and said so | elsewhere, said to converge | {counted} |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for solver in solvers:
+        own = [by_key[*start, solver] for start in starts]
+        common = [by_key[*start, solver] for start in by_all]
+        found, said = sum(run.found for run in own), sum(run.found and run.converged for run in own)
+        cells = [solver, str(found), str(said), str(sum(run.converged and not run.found for run in own))]
+        counts = [run.jacobians for run in common], [run.evaluations for run in common]
+        cells += [f"{statistics.median(count or [0]):.0f}, {max(count, default=0)}" for count in counts]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "| problem | start | " + " | ".join(f"{solver}: evaluations" for solver in solvers) + " |"]
+    lines.append("|---|---:|" + "---:|" * len(solvers))
+    for name, factor in starts:
+        own = [by_key[name, factor, solver] for solver in solvers]
+        if len({(run.found, run.converged) for run in own}) > 1 or own[0].evaluations > 300:
+            lines.append(f"| {name} | {factor:g} | " + " | ".join(map(_told, own)) + " |")
+    return "\n".join(lines)
+
+
+def _told(run: Run) -> str:
+    if run.found:
+        return f"{run.evaluations}" if run.converged else f"{run.evaluations}, unsaid"
+    return "**elsewhere**" if run.converged else "not found"
 
 
 def timed(solve: Callable[[np.ndarray], Any], start: np.ndarray) -> tuple[float, Any]:
@@ -389,7 +508,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--repeats", type=int, default=5, help="timed fits of each problem")
-    parser.add_argument("--problems", nargs="+", default=[], help="only these of NIST's problems")
+    parser.add_argument("--problems", nargs="+", default=[], help="only these of NIST's or of the standard problems")
     parser.add_argument("--solvers", nargs="+", choices=SOLVERS, default=SOLVERS, help="only these, beside ours; others keep their results")
     parser.add_argument("--methods", nargs="+", default=[], help="only these methods of the memory part")
     parser.add_argument("--from-json", action="store_true", help="print the tables of the kept results")
@@ -407,6 +526,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if "nist" in chosen.parts:
             earlier = kept.get("nist", [])
             run_nist(chosen.repeats, problems=chosen.problems, solvers=chosen.solvers, kept=earlier, keep=lambda fits: keep("nist", fits))
+        if "standard" in chosen.parts:
+            run_standard(chosen.problems, lambda runs: keep("standard", runs))
         if "memory" in chosen.parts:
             peaks = {key_of(Peak(**peak)): Peak(**peak) for peak in kept.get("memory", [])}
             for case in CASES:
@@ -418,6 +539,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if "nist" in kept:
         fits = [Fit(**fit) for fit in kept["nist"]]
         print(f"\n{summary_table(fits)}\n\n{nist_table(fits)}")
+    if "standard" in kept:
+        print(f"\n{standard_table([Run(**run) for run in kept['standard']])}")
     if "memory" in kept:
         print(f"\n{memory_table([Peak(**peak) for peak in kept['memory']])}")
     print(f"\n{kept.get('machine', '')}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +275,7 @@ def test_a_disk_that_takes_nothing(old_model, tmp_path, monkeypatch):
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ValueError, match="No space left"):
         run("freeze", old_model, tmp_path / "out.pb")
     assert list(tmp_path.iterdir()) == []

@@ -14,28 +14,33 @@ SOURCE = ROOT / "src" / "graphwright"
 # layer -> what it may import from, itself aside. An entry with a dot is one module, without a dot a whole layer.
 TABLE: dict[str, frozenset[str]] = {
     "errors": frozenset(),
-    "replaced_file": frozenset(),
+    "files": frozenset(),
+    "bound_process": frozenset(),
+    "safe_console": frozenset({"errors"}),
+    "given_file": frozenset({"errors"}),
     "public_names": frozenset({"source"}),
-    "plan": frozenset({"errors", "replaced_file"}),
+    "plan": frozenset({"errors", "files", "given_file"}),
     "ir": frozenset({"errors"}),
     "analyze": frozenset({"errors", "ir", "plan.model"}),
     "transform": frozenset({"errors", "ir", "analyze", "plan.model"}),
-    "source": frozenset({"errors", "ir"}),
-    "editor": frozenset({"errors", "ir", "transform", "source", "report"}),
-    "run": frozenset({"errors", "ir", "source", "analyze"}),
-    "report": frozenset({"errors", "replaced_file", "ir", "analyze", "plan.model"}),
-    "train": frozenset({"errors", "replaced_file", "public_names", "ir", "source", "analyze", "plan", "transform", "run", "report"}),
+    "source": frozenset({"errors", "files", "given_file", "ir"}),
+    "editor": frozenset({"errors", "files", "ir", "transform", "source", "report"}),
+    "run": frozenset({"errors", "bound_process", "ir", "source", "analyze"}),
+    "report": frozenset({"errors", "files", "bound_process", "safe_console", "ir", "analyze", "plan.model"}),
+    "train": frozenset(
+        {"errors", "files", "safe_console", "public_names", "ir", "source", "analyze", "plan", "transform", "run", "report"}
+    ),
     "costs": frozenset({"errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train"}),
-    "edit_commands": frozenset({"errors", "ir", "source", "transform", "report"}),
+    "edit_commands": frozenset({"errors", "ir", "source", "transform", "report", "command_inputs", "command_output", "safe_console"}),
     "command_inputs": frozenset({"errors", "source"}),
-    "command_output": frozenset({"errors"}),
+    "command_output": frozenset({"errors", "safe_console"}),
     "cost_commands": frozenset(
         {"errors", "ir", "source", "analyze", "plan", "run", "report", "train", "costs", "command_inputs", "command_output"}
     ),
     "cli": frozenset(
         {
             *("errors", "ir", "source", "analyze", "plan", "transform", "run", "report", "train", "costs"),
-            *("edit_commands", "cost_commands", "command_inputs", "command_output", "__init__"),
+            *("edit_commands", "cost_commands", "command_inputs", "command_output", "safe_console", "__init__"),
         }
     ),
     "__main__": frozenset({"cli"}),

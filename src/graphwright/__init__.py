@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from graphwright.run.verify import Verification as Verification
     from graphwright.run.verify import verify as verify
     from graphwright.source.load import load as load
+    from graphwright.source.trust import trust as trust
     from graphwright.source.variable_values import variable_values as variable_values
     from graphwright.source.write import write as write
     from graphwright.train.gradients.checkpointed import checkpointed as checkpointed
@@ -146,6 +147,7 @@ _HOME = {
     "infer_shapes": "graphwright.costs.shapes",
     "inspect": "graphwright.costs.inspection",
     "load": "graphwright.source.load",
+    "trust": "graphwright.source.trust",
     "max_batch": "graphwright.costs.max_batch",
     "measure": "graphwright.run.measure",
     "measure_many": "graphwright.run.measure",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,12 +18,13 @@ import typer
 
 from graphwright.errors import ArgumentError
 from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
+from graphwright.source.trust import check_trusted, trust
 
 EXIT_ERROR = 2
 EXIT_INFEASIBLE = 3
 EXIT_CHECK_FAILED = 4
 
-_TARGET_HELP = "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name for a tf.function or a Keras model."
+_TARGET_HELP = "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name, which is imported: a tf.function or a Keras model."
 _FEED_HELP = "Shape of one input, as NAME=8,572,572,1 or, with a dtype, NAME=8:int32. Once per input."
 
 
@@ -31,6 +35,13 @@ class Mode(StrEnum):
     INFER = "infer"
 
 
+class Verify(StrEnum):
+    """How a plan is proved to compute what the original does."""
+
+    STRUCTURE = "structure"
+    RUN = "run"
+
+
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=_TARGET_HELP, show_default=False)]
 Batch = Annotated[int | None, typer.Option(min=1, help="Batch size of a Keras model, instead of feeds.", show_default=False)]
 Feeds = Annotated[list[str] | None, typer.Option("--feed", help=_FEED_HELP, show_default=False)]
@@ -38,20 +49,52 @@ Html = Annotated[Path | None, typer.Option("--html", help="Write the report to t
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
-def load_target(text: str) -> Any:
-    """What the argument TARGET names: what a file or folder holds, or the object `module:name`.
+_trusted: ContextVar[bool] = ContextVar("--trust", default=False)
+_TRUST = Annotated[bool, typer.Option("--trust", help="What the files hold may run: Lambda layers, and the model where it is run.")]
+
+
+def takes_trust(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option `--trust`, which holds for all files that it is given."""
+
+    @wraps(command)
+    def run(*args: Any, trust: bool, **kwargs: Any) -> None:
+        before = _trusted.set(trust)
+        try:
+            command(*args, **kwargs)
+        finally:
+            _trusted.reset(before)
+
+    signature = inspect.signature(command, eval_str=True)
+    option = inspect.Parameter("trust", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_TRUST)
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # pyright: ignore[reportAttributeAccessIssue]
+    run.__annotations__ = {**command.__annotations__, "trust": _TRUST}
+    return run
+
+
+def path_of(text: str | Path) -> Path:
+    """The path, trusted where the command line says so."""
+    return trust(text) if _trusted.get() else Path(text)
+
+
+def load_target(text: str, *, runs: bool = False) -> Any:
+    """What the argument TARGET names: what a file or folder holds, or the object `module:name`, whose module is imported.
+
+    Args:
+        runs: whether it is to be run; a file must be trusted then.
 
     Raises:
-        ArgumentError: neither exists.
+        ArgumentError: neither exists, or it is a file that is to be run and not trusted.
         FileFormatError: the file holds no model.
         MissingDependencyError: TensorFlow is not installed.
     """
-    path = Path(text)
+    path = path_of(text)
     if path.exists():
+        if runs:
+            check_trusted(path, "running the model")  # before TensorFlow is loaded
+        start_quietly()
         from graphwright.source.files import load_callable
 
-        start_quietly()
-        return load_callable(path)
+        return load_callable(path, runs=runs)
     module_name, colon, attributes = text.rpartition(":")
     if not colon or not re.fullmatch(r"\w+(\.\w+)*", module_name) or not re.fullmatch(r"\w+(\.\w+)*", attributes):
         raise ArgumentError(

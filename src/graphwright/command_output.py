@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
-from graphwright.errors import GraphwrightError, InfeasibleError
+from graphwright.errors import GraphwrightError, InfeasibleError, printable
+from graphwright.safe_console import SafeConsole
 
 _FEED = re.compile(r"(?:feeds=|it to feeds: )\{'([^']+)': \(\.\.\.\)\}")
 _FEED_OF = re.compile(r"feeds\['([^']+)'\]")
@@ -30,9 +30,19 @@ _ARGUMENTS = {"target": "argument TARGET", "path": "the file"}
 def print_result(result: Any, *, as_json: bool) -> None:
     """Print a result: its text, or what its `to_json` gives."""
     if not as_json:
-        typer.echo(str(result))
+        echo(str(result))
         return
-    typer.echo(json.dumps(to_plain(result.to_json() if hasattr(result, "to_json") else result), allow_nan=False))
+    echo_json(to_plain(result.to_json() if hasattr(result, "to_json") else result))
+
+
+def echo(text: str) -> None:
+    """Print lines."""
+    typer.echo(printable(text, lines=True))
+
+
+def echo_json(value: Any) -> None:
+    """Print a value as one line of JSON, in ASCII."""
+    typer.echo(json.dumps(value, allow_nan=False).replace("\x7f", "\\u007f"))  # the one control character that JSON leaves
 
 
 def write_html(result: Any, path: Path | None, *, quiet: bool) -> None:
@@ -41,7 +51,7 @@ def write_html(result: Any, path: Path | None, *, quiet: bool) -> None:
         return
     written = result.write_html(path)
     if not quiet:
-        typer.echo(f"report written to {written}")
+        echo(f"report written to {written}")
 
 
 def to_plain(value: object) -> Any:
@@ -66,7 +76,7 @@ def print_error(error: GraphwrightError) -> None:
         if text
     ]
     title = "no plan fits the budget" if isinstance(error, InfeasibleError) else "error"
-    Console(stderr=True).print(Panel("\n".join(body), title=title, title_align="left", border_style="red"))
+    SafeConsole(stderr=True).print(Panel("\n".join(body), title=title, title_align="left", border_style="red"))
 
 
 def in_options(text: str) -> str:

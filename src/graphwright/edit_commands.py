@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from graphwright.command_inputs import path_of
+from graphwright.command_output import echo, echo_json
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.report.diff import diff as diff_of
 from graphwright.report.diff import print_diff
 from graphwright.report.units import format_count, printable
+from graphwright.safe_console import SafeConsole
 from graphwright.source.tensorflow_import import start_quietly
 
 edit = typer.Typer(
@@ -148,7 +150,7 @@ def fold_batch_norms(model: Model, out: Out, overwrite: Overwrite = False) -> No
     report = job(graph)
     _write(graph, out, f"folded {_counted(len(report.folded), 'chain')}")
     for norm in report.left:
-        typer.echo(f"left {norm.name} ({norm.op_type}): {norm.reason}")
+        echo(f"left {norm.name} ({norm.op_type}): {norm.reason}")
 
 
 @edit.command("replace-op")
@@ -252,13 +254,16 @@ def show(
     if nodes is not None:
         found = [node for node in graph if _regex(nodes).search(node.name)]
         if as_json:
-            typer.echo(json.dumps([{"name": n.name, "op_type": n.op_type, "outputs": [described(v) for v in n.outputs]} for n in found]))
+            echo_json([{"name": n.name, "op_type": n.op_type, "outputs": [described(v) for v in n.outputs]} for n in found])
         else:
             for node in found:
-                typer.echo(printable(f"{node.name}  {node.op_type}  {', '.join(map(described, node.outputs))}".rstrip()))
+                echo(printable(f"{node.name}  {node.op_type}  {', '.join(map(described, node.outputs))}".rstrip()))
         return
     result = listing(graph, inputs=input_values(graph), outputs=output_values(graph))
-    typer.echo(json.dumps(asdict(result)) if as_json else result.text(rows))
+    if as_json:
+        echo_json(asdict(result))
+    else:
+        echo(result.text(rows))
 
 
 @edit.command("diff")
@@ -266,9 +271,9 @@ def diff(before: First, after: Second, rows: Rows = 40, as_json: AsJson = False)
     """What changed between two models, by name and by structure; exit code 1 where anything did."""
     result = diff_of(_load(before), _load(after))
     if as_json:
-        typer.echo(json.dumps(asdict(result)))
+        echo_json(asdict(result))
     else:
-        print_diff(result, Console(), rows=rows)
+        print_diff(result, SafeConsole(), rows=rows)
     if result:
         raise typer.Exit(1)
 
@@ -296,7 +301,7 @@ def draw(
     if out is None and not overwrite:
         check_target(default_path(graph, chosen), kind=chosen)
     written = job(graph, out, kind=chosen, scope=scope, open_scopes=tuple(open_scopes or ()))
-    typer.echo(f"picture written to {written}")
+    echo(f"picture written to {written}")
 
 
 def _freeze(graph: Graph) -> int:
@@ -314,14 +319,14 @@ def _load(path: Path, out: Path | None = None, overwrite: bool = False, tags: Se
 
     if out is not None:
         check_target(out, overwrite=overwrite)
-    return load(path, tags=tags)
+    return load(path_of(path), tags=tags)
 
 
 def _write(graph: Graph, out: Path, done: str) -> None:
     from graphwright.source.write import write
 
     write(graph, out, overwrite=True)  # what is there has been looked at
-    typer.echo(f"{done}; {_counted(len(graph), 'node')} written to {out}")
+    echo(f"{done}; {_counted(len(graph), 'node')} written to {out}")
 
 
 def _regex(text: str) -> re.Pattern[str]:

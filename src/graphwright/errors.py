@@ -8,6 +8,26 @@ likely cause, and the remedy.
 
 from __future__ import annotations
 
+import unicodedata
+
+_NOT_SHOWN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """`text` without what a terminal would obey or reorder: control characters, marks of direction, halves of characters.
+
+    Args:
+        lines: keep the ends of lines.
+
+    >>> printable("conv\\x1b[31m\\nrelu"), printable("a\\u202eb\\nc", lines=True)
+    ('conv\ufffd[31m\ufffdrelu', 'a\ufffdb\\nc')
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if (lines and character == "\n") or unicodedata.category(character) not in _NOT_SHOWN else "\ufffd" for character in text
+    )
+
 
 class GraphwrightError(Exception):
     """Base of all errors raised on purpose.
@@ -28,12 +48,11 @@ class GraphwrightError(Exception):
     """AutoGraph lets it through a `tf.function` that is being traced, instead of an error of its own without what this one carries."""
 
     def __init__(self, what: str, *, where: str = "", cause: str = "", remedy: str = "") -> None:
-        self.what = what
-        self.where = where
-        self.cause = cause
-        self.remedy = remedy
-        parts = [what]
-        parts += [f"  {label}: {text}" for label, text in (("where", where), ("likely cause", cause), ("remedy", remedy)) if text]
+        # Names come from files; and an error is printed by whoever catches it.
+        self.what, self.where, self.cause, self.remedy = (printable(text, lines=True) for text in (what, where, cause, remedy))
+        parts = [self.what]
+        told = (("where", self.where), ("likely cause", self.cause), ("remedy", self.remedy))
+        parts += [f"  {label}: {text}" for label, text in told if text]
         super().__init__("\n".join(parts))
 
     def __reduce__(self) -> tuple[object, ...]:

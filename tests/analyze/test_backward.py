@@ -145,3 +145,28 @@ def test_an_update_that_is_no_training_is_forward():
     _, forward, backward = split(step)
     assert not backward
     assert "AssignSubVariableOp" in forward
+
+
+def _generator(train: bool) -> tuple[Graph, frozenset[Node]]:
+    filters = [tf.Variable(tf.ones((3, 3, 4, 4))) for _ in range(3)]
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = tf.nn.conv2d(tf.nn.conv2d(x, filters[0], 1, "SAME"), filters[1], 1, "SAME")
+            y = tf.nn.conv2d_transpose(y, filters[2], (2, 16, 16, 4), 2)
+        return (y, tape.gradient(y, filters)) if train else y
+
+    graph = flatten(tf.function(step).get_concrete_function(tf.TensorSpec((2, 8, 8, 4)))).graph
+    return graph, backward_nodes(graph)
+
+
+def test_a_transposed_convolution_in_inference_is_forward():
+    assert _generator(train=False)[1] == frozenset()
+
+
+def test_where_gradients_are_returned_those_of_convolutions_are_backward():
+    graph, backward = _generator(train=True)
+    made = [n.op_type for n in graph if n in backward]
+    assert made.count("Conv2DBackpropFilter") == 3
+    assert made.count("Conv2DBackpropInput") == 1  # of the second convolution; the transposed one is forward
+    assert made.count("Conv2D") == 1  # of the transposed one

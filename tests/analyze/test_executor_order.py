@@ -10,7 +10,6 @@ import pytest
 from graphwright.analyze.executor import simulate_executor
 from graphwright.analyze.executor_buffers import PeakState, allocated_bytes
 from graphwright.analyze.executor_order import number_nodes
-from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import DTYPES, Graph, Node, Value, Variable
 
 F32, I32, BOOL, RESOURCE, VARIANT = (DTYPES[name] for name in ("float32", "int32", "bool", "resource", "variant"))
@@ -19,7 +18,7 @@ SHAPE = (64 * KIB,)  # 256 KiB, of which malloc makes 260
 BLOCK = allocated_bytes(4 * SHAPE[0])
 
 
-def make(graph: Graph, op_type: str, name: str, *inputs: Value, shape: tuple[int | None, ...] = SHAPE, **options: object) -> Value:
+def make(graph: Graph, op_type: str, name: str, *inputs: Value, shape: tuple[int | None, ...] | None = SHAPE, **options: object) -> Value:
     dtype = options.pop("dtype", F32)
     return graph.add_node(op_type, name, inputs=inputs, output_types=[(dtype, shape)], **options).outputs[0]  # type: ignore[arg-type, list-item]
 
@@ -216,11 +215,21 @@ def test_a_sum_in_a_temporary_variable_takes_one_buffer() -> None:
     assert state.order[-1] == "reader"
 
 
-def test_an_unknown_size_names_its_node() -> None:
+def test_an_unknown_size_is_stated_and_the_rest_is_counted() -> None:
     graph = Graph()
-    make(graph, "MatMul", "m", make(graph, "_Arg", "x"), shape=(None, 4))
-    with pytest.raises(UnknownShapeError, match="m:0"):
-        run(graph)
+    known = make(graph, "MatMul", "known", make(graph, "_Arg", "x"))
+    make(graph, "MatMul", "m", known, shape=(None, 4))
+    state = run(graph)
+    assert BLOCK <= state.peak_bytes < 1.01 * BLOCK
+    assert state.notes == ("of 1 values the size is not known and not counted, the first is m:0 (MatMul), float32[?,4]",)
+
+
+def test_an_unknown_size_element_by_element_is_that_of_the_inputs() -> None:
+    graph = Graph()
+    make(graph, "Add", "sum", *(make(graph, "MatMul", name, make(graph, "_Arg", f"x{name}")) for name in "ab"), shape=None)
+    state = run(graph)
+    assert 2 * BLOCK <= state.peak_bytes < 3.01 * BLOCK
+    assert not state.notes
 
 
 # Control flow of TF1

@@ -174,3 +174,12 @@ def test_breakpoints_are_where_a_threshold_is_reached() -> None:
     for constant, slope in ((0, 40), (8, 4), (4095, 1), (4096, 5)):
         for size in breakpoints([(constant, slope)], 4096, 10**4):
             assert constant + slope * (size - 1) < 4096 <= constant + slope * size
+
+
+def test_neighboring_pieces_of_one_polynomial_are_one() -> None:
+    same, other = line(40, 10), line(16, 14)
+    formula = Formula((Piece(1, 3, same), Piece(4, 6, line(40, 10)), Piece(7, 9, other), Piece(10, None, same)))
+    assert [(p.first, p.last, p.polynomial) for p in formula.pieces] == [(1, 6, same), (7, 9, other), (10, None, same)]
+    assert [formula(size) for size in (1, 3, 4, 6, 7, 10)] == [50, 70, 80, 100, 114, 140]
+    assert str(formula).count("10 * batch + 40") == 2  # not neighbors
+    assert len(formula.to_json()["pieces"]) == 3

@@ -219,10 +219,45 @@ def test_open_dimensions_are_bound_inside_loops(weight: Any) -> None:
 def test_a_shape_that_depends_on_data_inside_a_loop_is_an_error() -> None:
     @tf.function
     def step(x: Any) -> Any:
-        return tf.while_loop(lambda i, h: i < 3, lambda i, h: (i + 1, h + tf.reduce_sum(tf.boolean_mask(x, x > h))), (0, 0.0))[1]
+        def body(i: Any, h: Any) -> Any:
+            return i + 1, h + tf.reduce_sum(tf.exp(tf.ones((tf.cast(tf.reduce_max(x), tf.int32),))))
+
+        return tf.while_loop(lambda i, h: i < 3, body, (0, 0.0))[1]
 
     with pytest.raises(UnknownShapeError, match="is not known"):
         Flat(step.get_concrete_function(tf.random.normal((8, 8))))
+
+
+def test_rows_found_in_data_inside_a_loop_count_with_as_many_as_there_can_be() -> None:
+    @tf.function
+    def step(x: Any) -> Any:
+        return tf.while_loop(lambda i, h: i < 3, lambda i, h: (i + 1, h + tf.reduce_sum(tf.boolean_mask(x, x > h))), (0, 0.0))[1]
+
+    flat = Flat(step.get_concrete_function(tf.random.normal((64, 64))))
+    assert flat.costs.workspace[flat.loops()[0]] >= 64 * 64 * (4 + 8)  # all elements, and where they are
+    assert any("boolean_mask" in note and "depends on data" in note for note in flat.costs.notes)
+    assert {v.shape for f in flat.graph.functions.values() for n in f.body.nodes if n.op_type == "Where" for v in n.outputs} == {(4096, 1)}
+
+
+def test_a_reshaped_tensor_brings_its_own_shape_into_a_branch() -> None:
+    """The branch reads rows by numbers that came as a matrix, of a table whose size is handed on as a vector."""
+    x = tf.random.normal((64, 40))
+
+    @tf.function
+    def step(numbers: Any, flag: Any) -> Any:
+        flat, sizes = tf.reshape(numbers, [-1]), tf.constant([100, 40])
+
+        def found() -> Any:
+            hits = tf.scatter_nd(flat[:, None], tf.ones_like(flat), sizes[:1])
+            return tf.gather(x, tf.where(hits > 0)[:, 0] % 64) * 2.0
+
+        return tf.reduce_sum(tf.cond(flag, found, lambda: tf.gather(x, flat)))
+
+    flat = Flat(step.get_concrete_function(tf.TensorSpec((4, 16), tf.int32), tf.TensorSpec((), tf.bool)))
+    branches = [n for f in flat.graph.functions.values() for n in f.body.nodes]
+    assert {n.outputs[0].shape for n in branches if n.op_type == "ScatterNd"} == {(100,)}
+    assert {n.outputs[0].shape for n in branches if n.op_type == "Mul"} == {(100, 40)}
+    assert {n.inputs[1].shape for n in branches if n.op_type == "GatherV2"} == {(100,), (64,)}
 
 
 @pytest.mark.parametrize("share", [1.0, 0.8, 0.65])

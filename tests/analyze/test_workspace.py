@@ -6,12 +6,35 @@ import pytest
 
 from graphwright.analyze.cost import build_cost_graph
 from graphwright.analyze.time_model import estimated_time_s
-from graphwright.analyze.workspace import workspace_bytes
+from graphwright.analyze.workspace import hidden_output_bytes, onednn_workspace_bytes, workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.text import from_text
 from graphwright.ir.traits import Purity
 
 FILTER_BYTES = 3 * 3 * 8 * 16 * 4
+FILTER_GRADIENT = """graph "g"
+inputs %x:0, %s:0, %dy:0
+outputs %w:0
+%x = Placeholder() : {dtype}[8,{side},{side},{channels}]
+%s = Placeholder() : int32[4]
+%dy = Placeholder() : {dtype}[8,{side},{side},{depth}]
+%w = {op_type}(%x:0, %s:0, %dy:0) : {dtype}[{kernel},{kernel},{channels},{last}]
+"""
+PRODUCT = """graph "g"
+inputs %a:0, %b:0
+outputs %c:0
+%a = Placeholder() : {dtype}[2048,512]
+%b = Placeholder() : {dtype}[512,512]
+%c = MatMul(%a:0, %b:0) : {dtype}[2048,512]
+"""
+POOL = """graph "g"
+inputs %x:0, %dy:0
+outputs %g:0
+%x = Placeholder() : {dtype}[8,32,32,64]
+%dy = Placeholder() : {dtype}[8,16,16,64]
+%y = MaxPool(%x:0) : {dtype}[8,16,16,64]
+%g = MaxPoolGrad(%x:0, %y:0, %dy:0) : {dtype}[8,32,32,64]
+"""
 CONVOLUTION = """graph "g"
 inputs %x:0, %w:0
 outputs %y:0
@@ -36,12 +59,72 @@ outputs %y:0
         ("_FusedConv2D", "float32", 1, 0),
         ("Conv2D", "bfloat16", 1, FILTER_BYTES // 2),
         ("DepthwiseConv2dNative", "float32", 1, FILTER_BYTES),
+        ("DepthwiseConv2dNativeBackpropInput", "float32", 1, FILTER_BYTES),
         ("Relu", "float32", 2, 0),
     ],
 )
 def test_a_convolution_copies_its_filter_but_for_a_single_image(op_type: str, dtype: str, batch: int, copied: int) -> None:
     graph = from_text(CONVOLUTION.format(op_type=op_type, dtype=dtype, batch=batch))
     assert workspace_bytes(graph["y"]) == copied
+
+
+@pytest.fixture(autouse=True)
+def with_onednn_and_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+
+
+def filter_gradient(op_type: str, dtype: str, side: int, channels: int, depth: int, kernel: int) -> int:
+    last = depth // channels if "Depthwise" in op_type else depth
+    values = {"op_type": op_type, "dtype": dtype, "side": side, "channels": channels, "depth": depth, "kernel": kernel, "last": last}
+    return workspace_bytes(from_text(FILTER_GRADIENT.format(**values))["w"])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "side", "channels", "depth", "kernel", "counted"),  # high-water marks of two threads
+    [("float16", 32, 16, 32, 3, 2_489_344), ("float16", 16, 256, 64, 3, 12_574_720)],
+)
+def test_a_filter_gradient_without_onednn_makes_columns(
+    dtype: str, side: int, channels: int, depth: int, kernel: int, counted: int
+) -> None:
+    assert 0.97 * counted < filter_gradient("Conv2DBackpropFilter", dtype, side, channels, depth, kernel) < 1.2 * counted
+    assert filter_gradient("Conv2DBackpropFilter", "float32", side, channels, depth, kernel) == kernel**2 * channels * depth * 4
+
+
+@pytest.mark.parametrize(
+    ("side", "channels", "depth", "kernel", "counted"),
+    [
+        (7, 576, 576, 5, 14_745_600),
+        (14, 240, 240, 5, 6_144_000),
+        (14, 64, 128, 3, 589_824),
+        (2, 64, 64, 3, 589_824),
+        (7, 576, 576, 3, 20_736),
+    ],
+)
+def test_a_depthwise_filter_gradient_is_blocked_by_groups(side: int, channels: int, depth: int, kernel: int, counted: int) -> None:
+    assert filter_gradient("DepthwiseConv2dNativeBackpropFilter", "float32", side, channels, depth, kernel) == counted
+    assert filter_gradient("DepthwiseConv2dNativeBackpropFilter", "float16", side, channels, depth, kernel) == 9 * kernel**2 * depth * 2
+
+
+def test_without_onednn_operands_are_packed_and_halves_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    product = {dtype: from_text(PRODUCT.format(dtype=dtype))["c"] for dtype in ("float32", "float16")}
+    convolution = from_text(CONVOLUTION.format(op_type="Conv2D", dtype="float32", batch=2))["y"]
+    assert workspace_bytes(product["float32"]) == 0
+    assert 9_437_184 + 6_151_976 <= workspace_bytes(product["float16"]) < 1.05 * (9_437_184 + 6_151_976)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    assert 6_150_760 <= workspace_bytes(product["float32"]) < 1.05 * 6_150_760
+    assert workspace_bytes(convolution) >= 2 * 8 * 8 * 72 * 4  # the columns
+    assert onednn_workspace_bytes(convolution) == FILTER_BYTES  # as on a GPU
+
+
+@pytest.mark.parametrize(
+    ("dtype", "onednn", "hidden", "scratch"), [("float32", "1", 131072, 0), ("float32", "0", 0, 1572864), ("float16", "1", 0, 1310720)]
+)
+def test_only_onednn_notes_where_maxima_lie(dtype: str, onednn: str, hidden: int, scratch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", onednn)
+    graph = from_text(POOL.format(dtype=dtype))
+    assert hidden_output_bytes(graph["y"].outputs[0]) == hidden
+    assert workspace_bytes(graph["g"]) == scratch
 
 
 def test_only_the_scratch_of_batch_norms_may_have_no_known_size() -> None:

@@ -1,5 +1,6 @@
 import json
 
+import keras
 import pytest
 import tensorflow as tf
 
@@ -15,6 +16,16 @@ once = tf.function(lambda x: tf.nn.relu(x @ weight))
 twice = tf.function(lambda x: tf.nn.relu(x @ weight) @ weight)
 FEEDS = {"x": (32, 64)}
 FLOPS = 2 * 32 * 64 * 64
+
+
+class Offset(keras.layers.Layer):
+    """Adds a table of integers that nothing writes."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(shape[-1],), dtype="int32", initializer="ones", trainable=False)
+
+    def call(self, x):
+        return x + tf.cast(self.table, x.dtype)
 
 
 @pytest.fixture
@@ -38,6 +49,17 @@ class TestLimits:
             assert not failed
             assert [finding.figure for finding in failed.findings if not finding.passed] == [name]
             assert "Check failed" in str(failed)
+
+    @pytest.mark.parametrize("metrics", [[], ["mae", "mse"]], ids=["loss", "metrics"])
+    def test_parameters_are_those_of_keras_and_of_params(self, metrics):
+        """Metrics, counters and random states are none; moving statistics and a table of indices that is only read are."""
+        layers = [keras.layers.Dense(4), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5), Offset()]
+        model = keras.Sequential([keras.Input((8,)), *layers])
+        model.compile("adam", "mse", metrics=metrics)
+        assert gw.count_parameters(model, batch=4).total == model.count_params() == 8 * 4 + 4 + 4 * 4 + 4
+        for mode in ("train", "infer"):
+            assert gw.check(model, batch=4, mode=mode).costs.figures["parameters"] == model.count_params()
+        assert gw.check(model, batch=4, max_parameters=model.count_params())
 
     def test_text(self):
         assert gw.check(once, FEEDS, max_peak="1MiB", max_flops="1M", max_parameters="5k").passed

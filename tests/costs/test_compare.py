@@ -41,7 +41,7 @@ class TestStepCosts:
         assert costs.figures["peak_bytes"] == report.peak_bytes
         assert costs.figures["resident_bytes"] == report.resident_bytes
         assert costs.figures["nodes"] == report.node_count
-        assert costs.figures["parameters"] == report.parameters.trainable + report.parameters.non_trainable
+        assert costs.figures["parameters"] == model.count_params() == gw.count_parameters(model, batch=8).total
         assert costs.figures["trainable_parameters"] == sum(int(np.prod(w.shape)) for w in model.trainable_weights)
         counted = gw.count_flops(model, batch=8)
         assert costs.figures["total_flops"] == pytest.approx(counted.total, rel=1e-3)

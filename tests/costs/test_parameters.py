@@ -398,3 +398,39 @@ def test_no_shapes_are_inferred_for_what_says_its_own(frozen, monkeypatch):
 
     monkeypatch.setattr("graphwright.ir.outputs.settle", refuse)
     assert gw.count_parameters(read, outputs=["y"]).total == 32
+
+
+def regression_of_tf1(optimizer: Any, *, resource: bool = True) -> Any:
+    """A net whose last layer has no operation that exists for gradients only, with a frozen factor and a metric; no collections."""
+    graph = v1.Graph()
+    with graph.as_default(), v1.variable_scope("", use_resource=resource):
+        x, y = v1.placeholder(tf.float32, [4, 8], "x"), v1.placeholder(tf.float32, [4, 2], "y")
+        hidden, last = v1.get_variable("hidden", [8, 2]), v1.get_variable("last", [2, 2])
+        frozen = v1.get_variable("frozen", [2], trainable=False)
+        loss = tf.reduce_mean((tf.tanh(x @ hidden) @ last * frozen - y) ** 2, name="loss")
+        optimizer.minimize(loss, name="train")
+    return graph.as_graph_def()
+
+
+@pytest.mark.parametrize("resource", [True, False], ids=["resource", "reference"])
+@pytest.mark.parametrize("outputs", [None, ["train"], ["loss"]], ids=["nothing", "train", "loss"])
+@pytest.mark.parametrize(
+    ("optimizer", "slots"),
+    [
+        (lambda: v1.train.AdamOptimizer(0.1), 2 * 20 + 2),
+        (lambda: v1.train.MomentumOptimizer(0.1, 0.9), 20),
+        (lambda: v1.train.GradientDescentOptimizer(0.1), 0),
+    ],
+    ids=["adam", "momentum", "descent"],
+)
+def test_slots_of_a_tf1_graph_are_told_by_the_updates(resource, outputs, optimizer, slots):
+    """Without collections, whatever is fetched: the first input of an update is a weight, what only updates read is a slot."""
+    table = gw.count_parameters(regression_of_tf1(optimizer(), resource=resource), outputs=outputs)
+    assert (table.trainable, table.non_trainable, table.optimizer_state) == (20, 2, slots)
+
+
+def test_a_tf1_graph_in_a_file_has_slots_too(tmp_path):
+    path = tmp_path / "graph.pb"
+    path.write_bytes(regression_of_tf1(v1.train.AdamOptimizer(0.1)).SerializeToString())
+    figures = gw.step_costs(path).figures
+    assert (figures["trainable_parameters"], figures["parameters"], figures["optimizer_state"]) == (20, 22, 42)

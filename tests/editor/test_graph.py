@@ -225,6 +225,7 @@ def test_collections_change(graph):
 
 def test_nodes_and_tensors_in_one_collection_are_refused():
     graph = gde.Graph()
+    graph.ir.op_rule = None  # no such ops
     first, second = graph.add_node("a", "a_op"), graph.add_node("b", "b_op")
     for node in (first, second):
         node.set_outputs_from_pairs([(tf.int32, tf.TensorShape([]))])

@@ -16,8 +16,8 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "editor.md").read_text(encoding="u
 MODULES = "edit graph match node reroute rewrite select subgraph tensor transform util variable visualization".split()
 
 # Functions and methods with their arguments and defaults, as graph_def_editor had them. Those of contrib.graph_editor are the same but
-# for the graph as first argument of what makes placeholders, which there was the default graph. Two arguments have got a default: `t` of
-# `make_placeholder_from_tensor` and `shape` of `make_placeholder`.
+# for the graph as first argument of what makes placeholders, which there was the default graph. What may be left out has got a default: `t`
+# of `make_placeholder_from_tensor`, `g` and `dtype` of `make_placeholder_from_dtype_and_shape`, and `shape` of `make_placeholder`.
 SIGNATURES = """
 filter_ts(ops, positive_filter)
 filter_ts_from_regex(ops, regex)
@@ -104,7 +104,7 @@ ControlOutputs.get_all()
 ControlOutputs.get(op)
 placeholder_name(t=None, scope=None, prefix='geph')
 make_placeholder_from_tensor(g, t=None, scope=None, prefix='geph')
-make_placeholder_from_dtype_and_shape(g, dtype, shape=None, scope=None, prefix='geph')
+make_placeholder_from_dtype_and_shape(g=None, dtype=None, shape=None, scope=None, prefix='geph')
 load_variables_to_tf_graph(g)
 make_const(g, name, value, uniquify_name=False)
 make_placeholder(g, name, dtype, shape=None, uniquify_name=False)

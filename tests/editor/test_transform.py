@@ -74,7 +74,10 @@ def test_scopes_of_the_source():
     with pytest.raises(ValueError, match="does not belong to source scope"):
         gde.copy(graph, target, src_scope="elsewhere")
     with pytest.raises(TypeError, match=r"gde\.Graph"):
-        gde.copy(graph, tf_graph)
+        gde.copy(graph, tf_graph.as_graph_def())
+    view, _ = gde.copy(graph, tf_graph, dst_scope="live")  # a live graph may be copied into, too
+    assert [op.name for op in view.ops] == ["live/here/a", "live/here/b"]
+    assert tf_graph.get_tensor_by_name("live/here/b:0").op is view.ops[1]
 
 
 def test_control_edges_and_nodes_without_outputs():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,14 @@ def test_solution_as_json(tmp_path: Path) -> None:
         ({"order": [1, 0]}, "order"),
         ({"order": [0, True]}, "order[1]"),
         ({"order": [0]}, "order"),
+        ({"edges": [[0, 1], [1, 0]]}, "order"),  # a cycle has no order
+        ({"tasks": [{"time": float("nan"), "nbytes": 1}]}, "tasks[0].time"),
+        ({"tasks": [{"time": 10**400, "nbytes": 1}]}, "tasks[0].time"),
+        ({"tasks": [{"time": 1e300, "nbytes": 1}]}, "tasks[0].time"),
+        ({"tasks": [{"time": 1, "nbytes": 10**4000}]}, "tasks[0].nbytes"),
+        ({"tasks": [{"time": 1, "nbytes": float("inf")}]}, "tasks[0].nbytes"),
+        ({"tasks": [{"time": 1, "nbytes": 1, "name": "half \ud800"}]}, "tasks[0].name"),
+        ({"name": "half \udfff"}, "name"),
     ],
 )
 def test_bad_fields_are_named(change: dict[str, Any], named: str, tmp_path: Path) -> None:
@@ -94,11 +103,39 @@ def test_missing_fields_are_named(field: str, tmp_path: Path) -> None:
         read_cost_graph(put(tmp_path / "bad.json", data))
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[1]", "holds a list"), ("\x00", "is not JSON")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[1]", "holds a list"),
+        ("\x00", "is not JSON"),
+        ('{"name":' + "[" * 200_000, "nested too deeply"),
+        ('{"tasks": ' + "9" * 5_000 + "}", "thousands of digits"),
+    ],
+)
 def test_files_that_hold_something_else(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(FileFormatError, match=message):
         read_cost_graph(tmp_path / "bad.json")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with a name")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(FileFormatError, match="is no regular file, but a pipe"):
+        read_cost_graph(tmp_path / "pipe.json")
+    with pytest.raises(FileFormatError, match="but a device"):
+        read_cost_graph(Path(os.devnull))
+    with pytest.raises(FileFormatError, match="directory"):
+        read_cost_graph(tmp_path)
+
+
+def test_a_task_may_read_many(tmp_path: Path) -> None:
+    count = 30_000
+    edges = [[k, count - 1] for k in range(count - 1)] * 2  # each edge was compared with all before it
+    data = {"tasks": [{"time": 1, "nbytes": 1}] * count, "edges": edges, "order": list(range(count))}
+    graph = read_cost_graph(put(tmp_path / "wide.json", data))
+    assert len(graph.tasks[-1].inputs) == count - 1
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -87,6 +87,6 @@ def test_bad_input():
 
 def test_tensorflow_still_has_its_private_machinery():
     concrete = tf.function(lambda x, flag: x).get_concrete_function(tf.TensorSpec([2]), True)
-    arguments = callables._flat_arguments(concrete, (tf.zeros([2]),), {}, {})
+    arguments = callables._flat_arguments(concrete, (tf.zeros([2]),), {})
     assert [tuple(tensor.shape) for tensor in arguments] == [(2,)]
     assert callables._call_flat(concrete, arguments).numpy().tolist() == [0.0, 0.0]

@@ -101,3 +101,11 @@ def test_a_flat_step_has_no_calls_no_shape_questions_and_all_sizes():
     assert not types & {"PartitionedCall", "StatefulPartitionedCall", "Shape", "BroadcastGradientArgs"}
     assert all(v.nbytes is not None for n in flat.graph for v in n.outputs if v.dtype.itemsize is not None)
     assert verify(function, to_concrete_function(flat.graph, flat.binding), (tf.ones((6, 3)),), steps=2).bitwise
+
+
+def test_a_function_that_was_read_can_still_be_called_from_another_one():
+    inner = tf.function(lambda x: x * 2.0)
+    before = set(inner.get_concrete_function(tf.ones(3)).function_def.attr)
+    from_concrete_function(inner.get_concrete_function(tf.ones(3)))
+    assert set(inner.get_concrete_function(tf.ones(3)).function_def.attr) == before
+    assert tf.function(lambda x: inner(x) + 1.0)(tf.ones(3)).numpy().tolist() == [3.0] * 3

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -103,6 +106,8 @@ def test_rerouting_operations_of_a_live_graph():
     assert [operation.name for operation in doubled.op.control_inputs] == ["before"]
     with tf.compat.v1.Session(graph=graph) as session:
         assert session.run(doubled) == 3.0
+    private.remove_control_inputs(doubled.op)
+    assert not doubled.op.control_inputs
 
 
 def test_a_tape_watches_a_variable():
@@ -134,3 +139,25 @@ def test_a_function_runs_without_its_graph():
     gc.collect()
     with pytest.raises(tf.errors.InvalidArgumentError, match="a message"):
         run([tf.constant(np.nan, tf.float32)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", ["0", "1", ""])
+def test_whether_onednn_is_used_is_told_as_tensorflow_does(asked):
+    code = (
+        "from graphwright.analyze.workspace import onednn_enabled; told = onednn_enabled()\n"
+        "from tensorflow.python.util import _pywrap_util_port as port; assert told == port.IsMklEnabled(), told"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "TF_ENABLE_ONEDNN_OPTS"}
+    subprocess.run([sys.executable, "-c", code], env=environment | ({"TF_ENABLE_ONEDNN_OPTS": asked} if asked else {}), check=True)
+
+
+def test_arguments_are_bound_and_constants_evaluated():
+    function = tf.function(lambda x, rate=0.5: tf.shape(tf.reshape(x, [-1]))[:1] + 1)
+    bound = private.bind_arguments(function, (), {"x": 1})
+    assert (bound.args, bound.kwargs) == ((1, 0.5), {})
+    with pytest.raises(TypeError, match="missing a required argument"):
+        private.bind_arguments(function, (), {})
+    graph = function.get_concrete_function(tf.TensorSpec((2, 3))).graph
+    assert private.constant_of(graph.outputs[0]).tolist() == [7]
+    assert private.constant_of(graph.inputs[0]) is None

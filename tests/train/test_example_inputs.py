@@ -54,11 +54,12 @@ def test_a_wrapped_graph_takes_its_inputs_one_by_one(tmp_path):
     assert resolve(target.function, example_inputs(target)).run()[0].shape == (2, 3)
 
 
-def test_arguments_by_keyword_only_make_all_go_by_name():
-    def difference(x, *, y):
+def test_arguments_by_position_and_by_name():
+    def difference(x, /, *, y):
         return x - y
 
     step = tf.function(difference)
-    inputs = example_inputs(trace(step, feeds={"x": (2, 3), "y": (3,)}))
-    assert {name: tuple(value.shape) for name, value in inputs.items()} == {"x": (2, 3), "y": (3,)}
-    assert step(**inputs).shape == (2, 3)
+    call = example_inputs(trace(step, feeds={"x": (2, 3), "y": (3,)}))
+    assert [tuple(value.shape) for value in (*call.args, call.kwargs["y"])] == [(2, 3), (3,)]
+    assert step(*call.args, **call.kwargs).shape == (2, 3)
+    assert tuple(trace(step, inputs=call).shapes) == ((2, 3), (3,))

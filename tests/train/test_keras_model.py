@@ -90,9 +90,6 @@ def test_compiling_anew_takes_the_new_optimizer_and_loss() -> None:
     np.testing.assert_array_equal(model.layers[-1].get_weights()[0], trained)
     assert model.optimized_step is not first
     assert model.memory_plan() is model.optimized_step.plan
-    model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
-    with pytest.raises(gw.UnsupportedError, match="eagerly"):
-        model.fit(x, y, batch_size=16, verbose=0)
 
 
 def test_a_budget_that_is_too_small_leaves_the_model_as_it_was() -> None:

@@ -8,7 +8,8 @@ optimizer's arithmetic included. Updates of moving averages and metrics are forw
 
 Gap: a step that returns its gradients, or nothing at all, makes the results depend on
 everything, or on nothing. Then the definition falls back to what depends on a node whose
-op type exists for gradients only (`*Grad`, `*Backprop*`), or on the gradient that a loss makes.
+op type exists for gradients only (`*Grad`, `*Backprop*`), or on the gradient that a loss makes. A convolution and its
+transposed (`*BackpropInput`) are each the other's gradient: of those that read one filter, the kind that comes first is forward.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import REFERENCE_VARIABLES, resource_of, written_resources
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+_HAND_ON = frozenset({"Identity", "ReadVariableOp", "Cast"})
 _REFERENCES = REFERENCE_VARIABLES | {"TemporaryVariable"}
 _LOSSES_WITH_GRADIENT = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
 """Their output 1 is the gradient, which only the backward pass reads."""
@@ -47,9 +49,25 @@ def _find_seeds(graph: Graph) -> list[Node]:
 
 
 def _seeds_by_type(graph: Graph) -> list[Node]:
-    seeds = [n for n in graph.nodes if "Grad" in n.op_type[-6:] or "Backprop" in n.op_type]
+    seen: set[tuple[str, bool, Value]] = set()
+    seeds: list[Node] = []
+    for n in graph.nodes:
+        kind, transposed, _ = n.op_type.partition("BackpropInput")
+        origin = _origin(n.inputs[1]) if len(n.inputs) > 1 else None
+        made_for_gradients = "Grad" in n.op_type[-6:] or ("Backprop" in n.op_type and not transposed)
+        if made_for_gradients or (origin is not None and (kind, not transposed, origin) in seen):
+            seeds.append(n)
+        elif origin is not None:
+            seen.add((kind, bool(transposed), origin))
     losses = (n for n in graph.nodes if n.op_type in _LOSSES_WITH_GRADIENT)
     return seeds + [reader for n in losses for reader in n.outputs[1].consumers]
+
+
+def _origin(value: Value) -> Value:
+    """The variable, constant or result that the value is, before it is read, handed on or cast."""
+    while value.producer.op_type in _HAND_ON and value.producer.inputs:
+        value = value.producer.inputs[0]
+    return value
 
 
 def is_reference(value: Value) -> bool:

@@ -27,7 +27,6 @@ from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.executor_buffers import Buffer, PeakState, allocated_bytes
 from graphwright.analyze.trip_counts import compute
 from graphwright.analyze.workspace import hidden_output_bytes
-from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import CALL_TYPES, in_place_pairs, is_control_flow, is_view, written_resources
@@ -76,11 +75,14 @@ class Memory:
         self.views: dict[Node, bool] = {}
         self.workspaces: dict[Node, int] = {}
         self.notes: dict[str, None] = {}
+        self.unknown: list[str] = []  # values whose sizes are not known
 
     def result(self) -> PeakState:
         """What was found; to be asked when all nodes have run."""
         at = self.peak_at
         held = [(b.value_at(at), b.nbytes) for b in self.made if b.born <= at and (b.died < 0 or b.died > at)]
+        if self.unknown:
+            self.notes[f"of {len(self.unknown)} values the size is not known and not counted, the first is {self.unknown[0]}"] = None
         live = sorted(((value, n) for value, n in held if value is not None), key=lambda item: (-item[1], item[0].name))
         return PeakState(
             self.peak,
@@ -154,11 +156,8 @@ class Memory:
             if size is None and is_gpu_scratch(value):
                 size = 0
             if size is None:
-                raise UnknownShapeError(
-                    f"the size of {value.name} is not known: {value.dtype}{format_shape(value.shape)}",
-                    where=f"node {value.producer.name!r} ({value.producer.op_type}) of the graph that is executed",
-                    remedy="give the full shape of the inputs, or ask for order='traced'",
-                )
+                self.unknown.append(f"{value.name} ({value.producer.op_type}), {value.dtype}{format_shape(value.shape)}")
+                size = 0
             self.sizes[value] = size + (hidden_output_bytes(value) if len(value.producer.outputs) == 1 else 0)
         return self.sizes[value]
 
@@ -220,6 +219,9 @@ class Memory:
             self.pairs[node] = in_place_pairs(node)
         outputs: list[Buffer | None] = [None] * len(node.outputs)
         for i, o in self.pairs[node]:
+            value = node.outputs[o]
+            if value.nbytes is None and value not in self.sizes:  # computed element by element
+                self.sizes[value] = max((b.nbytes for b in inputs if b is not None), default=0)
             buffer = inputs[i]
             if outputs[o] is None and buffer is not None and self._can_forward(node, i, o, buffer):
                 buffer.forwarded.append((self.clock, node.outputs[o]))

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.frames import choose_sides, count_frames, has_frames
 from graphwright.analyze.loop_execution import Constant, Executor, InferBody
 from graphwright.analyze.resource_effects import as_tuple
-from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, TensorList, number_of
+from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, TensorList, number_of, without_number
 from graphwright.analyze.trip_counts import CountedLoop, TripCount, follow_loop
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.edit.copying import copy_body
@@ -83,7 +83,7 @@ class _Follower(Executor):
         states: dict[Value, State] = {}
         fed = {v.producer for v in self.graph.inputs}
         for value in self.graph.inputs:
-            state = Dense(Storage(0, value.shape, resident=True))
+            state = Dense(Storage(0, resident=True), value.shape)
             states[value] = state
             if value in self.graph.variables:
                 self.variables[state.storage] = self.graph.variables[value]
@@ -98,13 +98,13 @@ class _Follower(Executor):
         done: dict[Node, Mapping[Node, float]] = {}
         for node in order:
             inner = Frame()
-            arguments = [states.get(v) or Dense(Storage(0, v.shape)) for v in node.inputs]
+            arguments = [states.get(v) or Dense(Storage(0), v.shape) for v in node.inputs]
             if counts is not None and any(is_back_edge(v, node) for v in node.inputs):  # its number is that of the first round only
-                outputs: list[State] = [Dense(Storage(0, v.shape)) for v in node.outputs]
+                outputs: list[State] = [Dense(Storage(0), v.shape) for v in node.outputs]
                 inner.executed.append((node, 1.0))
             else:
                 outputs = self.execute(node, arguments, inner)
-            states.update(zip(node.outputs, outputs, strict=False))
+            states.update((v, self.with_sizes(v, state)) for v, state in zip(node.outputs, outputs, strict=False))
             done[node] = found = defaultdict[Node, float](float)
             _add(found, inner, 1)
         if counts is None:
@@ -131,8 +131,8 @@ class _Follower(Executor):
         self._note(node, TripCount(1, "unknown"))
         for function in functions:
             if function is not None:
-                self._call(function, [Dense(Storage(0, v.shape)) for v in function.body.inputs], frame)
-        return [Dense(Storage(0, v.shape)) for v in node.outputs]
+                self._call(function, [Dense(Storage(0), v.shape) for v in function.body.inputs], frame)
+        return [Dense(Storage(0), v.shape) for v in node.outputs]
 
     def _size(self, value: Value, arguments: Sequence[State]) -> int:
         del arguments
@@ -142,11 +142,11 @@ class _Follower(Executor):
         if value.dtype.name == "variant":
             return TensorList(())
         del arguments, frame
-        return Dense(Storage(0, value.shape), number)
+        return Dense(Storage(0), value.shape, number)
 
     def _call(self, function: Function, arguments: Sequence[State], frame: Frame) -> list[State]:
         if function.name in self.calls:  # it calls itself: what it does is not followed
-            return [Dense(Storage(0, v.shape)) for v in function.body.outputs]
+            return [Dense(Storage(0), v.shape) for v in function.body.outputs]
         body = self._with_shapes(function, arguments).body
         states: dict[Value, State] = dict(zip(body.inputs, arguments, strict=True))
         parameters = {v.producer for v in body.inputs}
@@ -155,7 +155,7 @@ class _Follower(Executor):
         for runs in self._run_nodes(needed, states).values():
             frame.executed += runs.items()
         self.calls.pop()
-        return [states.get(v) or Dense(Storage(0, v.shape)) for v in body.outputs]
+        return [states.get(v) or Dense(Storage(0), v.shape) for v in body.outputs]
 
     def _with_shapes(self, function: Function, arguments: Sequence[State]) -> Function:
         """The function; where its shapes are open, a copy with those that follow from these arguments, since calls may differ."""
@@ -187,20 +187,20 @@ class _Follower(Executor):
             results.append((_known_flops(dict(inner.executed)) if len(known) > 1 else 0.0, outputs, inner))
         if not results:
             frame.executed.append((node, 1.0))
-            return [Dense(Storage(0, v.shape)) for v in node.outputs]
+            return [Dense(Storage(0), v.shape) for v in node.outputs]
         _, outputs, costliest = max(results, key=lambda r: r[0])
         frame.executed += costliest.executed
         if len(results) > 1:
             self.branches[node.name] = tuple(cost for cost, _, _ in results)
             if len({tuple(number_of(s) for s in r[1]) for r in results}) > 1:
-                outputs = [_without_number(s) for s in outputs]
+                outputs = [without_number(s) for s in outputs]
         return outputs
 
     def _loop(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
         condition, body = self._function(node, "cond"), self._function(node, "body")
         if condition is None or body is None:
             frame.executed.append((node, 1.0))
-            return [Dense(Storage(0, v.shape)) for v in node.outputs]
+            return [Dense(Storage(0), v.shape) for v in node.outputs]
         loop = CountedLoop.of_functions(condition.body, body.body)
         trip, numbers = follow_loop(loop, [number_of(a) for a in arguments], self.constant_number)
         if node.name in self.measured and not self.calls:
@@ -208,7 +208,7 @@ class _Follower(Executor):
         self._note(node, trip)
         ran = defaultdict[Node, float](float)
         one_by_one = trip.kind == "exact" and trip.count * len(body.body) <= _FOLLOWED and _holds_control_flow(body.body)
-        state = list(arguments)
+        state: list[State] = [replace(s, sizes=None) if isinstance(s, Dense) else s for s in arguments]
         if one_by_one:
             for _ in range(trip.count):
                 inner = Frame()
@@ -217,7 +217,7 @@ class _Follower(Executor):
         elif trip.count:
             inner = Frame()
             unchanging = [v is o for v, o in zip(body.body.inputs, body.body.outputs, strict=True)]
-            first = [s if kept else _without_number(s) for s, kept in zip(state, unchanging, strict=True)]
+            first = [s if kept else without_number(s) for s, kept in zip(state, unchanging, strict=True)]
             after = self._call(body, first, inner)
             _add(ran, inner, trip.count)
             state = [_grown(before, s, trip.count) for before, s in zip(first, after, strict=True)]
@@ -225,9 +225,7 @@ class _Follower(Executor):
         self._call(condition, arguments, check)
         _add(ran, check, trip.count + (trip.kind != "unknown"))
         frame.executed += ran.items()
-        return [
-            Dense(s.storage, number) if isinstance(s, Dense) and s.number != number else s for s, number in zip(state, numbers, strict=True)
-        ]
+        return [replace(s, number=number) if isinstance(s, Dense) else s for s, number in zip(state, numbers, strict=True)]
 
     def _note(self, node: Node, trip: TripCount) -> None:
         former = self.trips_by_name.get(node.name)
@@ -244,17 +242,13 @@ def _add(ran: defaultdict[Node, float], frame: Frame, times: int) -> None:
 
 def _shape_of(state: State) -> object:
     if isinstance(state, Dense):
-        return state.storage.shape
-    return ("list", next((item.storage.shape for item in state.items if item is not None), None))
+        return state.shape
+    return ("list", next((item.shape for item in state.items if item is not None), None))
 
 
 def _is_data_set(node: Node) -> bool:
     """Whether it maps, filters or reduces a data set with functions."""
     return "Dataset" in node.op_type and bool(called_functions(node))
-
-
-def _without_number(state: State) -> State:
-    return Dense(state.storage) if isinstance(state, Dense) and state.number is not None else state
 
 
 def _grown(before: State, after: State, count: int) -> State:

@@ -5,7 +5,7 @@ How such a function is found by evaluating a figure at some sizes: `graphwright.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -39,6 +39,8 @@ class Piece:
 class Formula:
     """A piecewise polynomial of one whole number, 1 and more. Its pieces join without a gap, the last one has no end.
 
+    Neighboring pieces of one polynomial become one piece.
+
     Attributes:
         pieces: by size.
         variable: what the free dimension is called.
@@ -63,6 +65,7 @@ class Formula:
         joined = all(a.last is not None and a.last + 1 == b.first for a, b in pairwise(self.pieces))
         if not self.pieces or not joined or self.pieces[-1].last is not None:
             raise ArgumentError("the pieces of a formula do not join", where="argument 'pieces'", remedy="each begins where the last ends")
+        object.__setattr__(self, "pieces", _joined(self.pieces, lambda a, b: trimmed(a.coefficients) == trimmed(b.coefficients)))
 
     @property
     def first(self) -> int:
@@ -124,12 +127,7 @@ class Formula:
         >>> print(Formula(pieces, unit="bytes"))
         1 MiB + 1 GiB * batch
         """
-        shown: list[Piece] = []
-        for piece in self.pieces:
-            if shown and self._written(shown[-1].polynomial) == self._written(piece.polynomial):
-                piece = Piece(shown.pop().first, piece.last, piece.polynomial)
-            shown.append(piece)
-        return tuple(shown)
+        return _joined(self.pieces, lambda a, b: self._written(a) == self._written(b))
 
     def where(self, piece: Piece) -> str:
         """The range of a piece in words: "batch <= 6"."""
@@ -156,6 +154,16 @@ class Formula:
             "guesses": [list(span) for span in self.guesses],
             "how": self.how,
         }
+
+
+def _joined(pieces: Iterable[Piece], is_same: Callable[[Polynomial, Polynomial], bool]) -> tuple[Piece, ...]:
+    """Neighbors with the same polynomial as one."""
+    kept: list[Piece] = []
+    for piece in pieces:
+        if kept and is_same(kept[-1].polynomial, piece.polynomial):
+            piece = Piece(kept.pop().first, piece.last, piece.polynomial)
+        kept.append(piece)
+    return tuple(kept)
 
 
 def line(constant: int | Fraction, slope: int | Fraction) -> Polynomial:

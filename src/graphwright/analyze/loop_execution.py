@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.resource_effects import as_tuple
-from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, TensorList, number_of, storages_of, total_bytes
+from graphwright.analyze.storages import (
+    Dense,
+    Frame,
+    Scalar,
+    State,
+    Storage,
+    TensorList,
+    number_of,
+    storages_of,
+    total_bytes,
+    without_number,
+)
 from graphwright.analyze.trip_counts import TripCount, compute, trip_count
 from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import DType, Shape, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
-from graphwright.ir.traits import BRANCHES, CALL_TYPES, LOOPS, in_place_pairs, is_view
+from graphwright.ir.traits import BRANCHES, CALL_TYPES, LOOPS, in_place_pairs, is_few_integers, is_view
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
-InferBody = Callable[[Graph, Sequence[Shape], Sequence["tuple[DType, Shape] | None"]], None]
+InferBody = Callable[
+    [Graph, Sequence[Shape], Sequence["tuple[DType, Shape] | None"], Sequence[Any]], "tuple[Sequence[str], Mapping[Value, Any]]"
+]
 
+_SHAPE_BYTES = 64  # of a tensor that holds the sizes of another one, whatever its rank
 _EVALUATIONS = 200_000  # nodes executed on storages per loop; what a longer loop adds per iteration is scaled up
 _NO_LARGER = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin Slice StridedSlice Reshape BroadcastGradientArgs Shape".split())
 
@@ -35,6 +50,7 @@ class Executor:
         self.infer_body = infer_body
         self.numbers: dict[Value, Scalar | None] = {}  # of constants
         self.inferred: set[str] = set()
+        self.sizes: dict[Value, Any] = {}  # of values inside functions
         self.trips: dict[Node, TripCount] = {}
         self.workspace: dict[Node, int] = {}
         self.peaks: dict[Node, tuple[int, int]] = {}
@@ -56,13 +72,11 @@ class Executor:
                 return self._call(function, arguments, frame)
         frame.executed.append((node, 1.0))
         if op == "Const":
-            return [Dense(Storage(v.nbytes or 0, v.shape, resident=True), self.constant_number(v)) for v in node.outputs]
+            return [self._constant(v) for v in node.outputs]
         if op == "ReadVariableOp":
-            return [Dense(Storage(node.outputs[0].nbytes or 0, node.outputs[0].shape, resident=True))]
-        if op == "IdentityN":
-            return list(arguments)
+            return [Dense(Storage(v.nbytes or 0, resident=True), v.shape) for v in node.outputs]
         if is_view(node):
-            return [arguments[0]]
+            return [_viewed(value, source, state) for value, source, state in zip(node.outputs, node.inputs, arguments, strict=False)]
         if "TensorList" in op or op.startswith("Optional") or (op in ("ZerosLike", "AddN") and isinstance(arguments[0], TensorList)):
             outputs = self._list_operation(node, arguments, frame)
             if outputs is not None:
@@ -73,16 +87,16 @@ class Executor:
 
     def _make(self, value: Value, arguments: Sequence[State], frame: Frame, number: Scalar | None = None) -> State:
         if value.dtype.name == "resource":
-            return Dense(Storage(0, (), resident=True))
+            return Dense(Storage(0, resident=True), ())
         if value.dtype.name == "variant":
             self.notes[f"the bytes behind {value.name} ({value.producer.op_type}) are not known and count as those of its inputs"] = None
-            return TensorList(tuple(Dense(Storage(s.nbytes, s.shape)) for s in storages_of(arguments)))
+            return TensorList(tuple(Dense(Storage(s.nbytes), None) for s in storages_of(arguments)))
         source = self._forwarded(value, arguments, frame)
         if source is not None:
-            return Dense(source, number)
-        storage = Storage(self._size(value, arguments), value.shape)
+            return Dense(source, value.shape, number)
+        storage = Storage(self._size(value, arguments))
         frame.created[storage] = value
-        return Dense(storage, number)
+        return Dense(storage, value.shape, number)
 
     def _forwarded(self, value: Value, arguments: Sequence[State], frame: Frame) -> Storage | None:
         """The storage of an input that the kernel surely writes into: nobody else can hold it."""
@@ -119,6 +133,15 @@ class Executor:
             self.numbers[value] = array.item() if array is not None and array.size == 1 and array.dtype.kind in "iufb" else None
         return self.numbers[value]
 
+    def _constant(self, value: Value) -> Dense:
+        """A constant; its integers where they are few."""
+        sizes = self.constant(value) if value.producer.op_type == "Const" and is_few_integers(value) else None
+        return Dense(Storage(value.nbytes or 0, resident=True), value.shape, self.constant_number(value), sizes)
+
+    def with_sizes(self, value: Value, state: State) -> State:
+        """The state of a value inside a function, with what shape inference knows of it."""
+        return replace(state, sizes=self.sizes[value]) if isinstance(state, Dense) and value in self.sizes else state
+
     # Lists
 
     def _list_operation(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State] | None:
@@ -131,13 +154,13 @@ class Executor:
                 count = number_of(arguments[1])
                 return [TensorList((None,) * int(count or 0))]
             case "TensorListFromTensor" if isinstance(first, Dense):
-                shape = first.storage.shape if node.inputs[0].shape is None else node.inputs[0].shape
+                shape = first.shape if node.inputs[0].shape is None else node.inputs[0].shape
                 count = (shape[0] if shape else None) or 1
                 element = None if shape is None else shape[1:]
                 size = self._size(node.inputs[0], arguments) // count
-                items = tuple(Storage(size, element) for _ in range(count))
-                frame.created.update(dict.fromkeys(items, node.outputs[0]))
-                return [TensorList(tuple(Dense(s) for s in items), node.inputs[0].dtype)]
+                items = tuple(Dense(Storage(size), element) for _ in range(count))
+                frame.created.update({item.storage: node.outputs[0] for item in items})
+                return [TensorList(items, node.inputs[0].dtype)]
             case "TensorListPushBack" if isinstance(first, TensorList) and isinstance(arguments[1], Dense):
                 return [TensorList((*first.items, arguments[1]), node.inputs[1].dtype)]
             case "TensorListSetItem" if isinstance(first, TensorList) and isinstance(arguments[2], Dense):
@@ -154,7 +177,9 @@ class Executor:
                 count = int(number_of(arguments[1]) or len(first.items))
                 return [TensorList((*first.items, *([None] * count))[:count], first.dtype)]
             case "TensorListLength" if isinstance(first, TensorList):
-                return [Dense(Storage(4, ()), len(first.items))]
+                return [Dense(Storage(4), (), len(first.items))]
+            case "TensorListElementShape":
+                return [Dense(Storage(_SHAPE_BYTES), node.outputs[0].shape)]
             case "OptionalNone":
                 return [TensorList(())]
             case "OptionalFromValue":
@@ -188,7 +213,7 @@ class Executor:
         return TensorList(tuple(new or (row[0] if row else None) for new, row in zip(sums, rows, strict=True)), dtype)
 
     def _copy(self, items: Sequence[Dense | None], like: TensorList, value: Value, frame: Frame) -> TensorList:
-        copies = tuple(None if s is None else Dense(Storage(s.storage.nbytes, s.storage.shape)) for s in items)
+        copies = tuple(None if s is None else Dense(Storage(s.storage.nbytes), s.shape) for s in items)
         frame.created.update({s.storage: value for s in copies if s is not None})
         return TensorList(copies, like.dtype)
 
@@ -207,7 +232,7 @@ class Executor:
             if node in parameters:
                 continue
             outputs = self.execute(node, [states[v] for v in node.inputs], frame)
-            states.update(zip(node.outputs, outputs, strict=True))
+            states.update((v, self.with_sizes(v, state)) for v, state in zip(node.outputs, outputs, strict=True))
         return [states[v] for v in body.outputs]
 
     def _ensure_shapes(self, function: Function, arguments: Sequence[State]) -> None:
@@ -222,14 +247,17 @@ class Executor:
         handles: list[tuple[DType, Shape] | None] = []
         for value, state in zip(body.inputs, arguments, strict=True):
             item = next((s for s in state.items if s is not None), None) if isinstance(state, TensorList) else None
-            item_shape = item.storage.shape if item is not None else None
-            shapes.append(state.storage.shape if isinstance(state, Dense) and value.dtype.itemsize is not None else value.shape)
+            item_shape = item.shape if item is not None else None
+            shapes.append(state.shape if isinstance(state, Dense) and value.dtype.itemsize is not None else value.shape)
             handle = (state.dtype, item_shape) if isinstance(state, TensorList) and item is not None and state.dtype else None
             if isinstance(state, Dense) and state.storage in self.variables:
                 variable = self.variables[state.storage]
                 handle = (variable.dtype, variable.shape)
             handles.append(handle)
-        self.infer_body(body, shapes, handles)
+        by_data, sizes = self.infer_body(body, shapes, handles, [s.sizes if isinstance(s, Dense) else None for s in arguments])
+        self.sizes.update(sizes)
+        for name in by_data:
+            self.notes[f"how many rows {name} gives depends on data; as many as there can be are counted"] = None
 
     # Control flow
 
@@ -252,7 +280,7 @@ class Executor:
         frame.created.update({s: v for s, v in largest.created.items() if s in kept})
         frame.workspace = max(frame.workspace, peak - total_bytes(s for s in kept if s in largest.created))
         if len({tuple(number_of(s) for s in r[1]) for r in results}) > 1:
-            outputs = [Dense(s.storage) if isinstance(s, Dense) else s for s in outputs]
+            outputs = [without_number(s) for s in outputs]
         return outputs
 
     def _loop(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
@@ -262,7 +290,7 @@ class Executor:
         trip = trip_count(condition.body, body.body, [number_of(a) for a in arguments], self.constant_number)
         self._note_trip(node, trip)
         executed = min(trip.count, max(16, _EVALUATIONS // max(len(body.body), 1)))
-        state = list(arguments)
+        state = [replace(s, sizes=None) if isinstance(s, Dense) else s for s in arguments]  # they may change from round to round
         before = state
         inner = Frame()
         worst = 0
@@ -289,7 +317,7 @@ class Executor:
         self.peaks[node] = (max(ends), extra)
         frame.workspace = max(frame.workspace, max(held) - total_bytes(inputs | storages_of(state)))
         if trip.kind != "exact":
-            state = [Dense(s.storage) if isinstance(s, Dense) else s for s in state]
+            state = [without_number(s) for s in state]
         return state
 
     def _note_trip(self, node: Node, trip: TripCount) -> None:
@@ -313,6 +341,14 @@ def flops_of(executed: Iterable[tuple[Node, float]]) -> float | None:
             return None
         total += times * flops
     return total
+
+
+def _viewed(value: Value, source: Value, state: State) -> State:
+    """What `value` shows of the tensor that `source` is: the same storage and number, in its own shape."""
+    if not isinstance(state, Dense):
+        return state
+    is_same = value.shape == source.shape and (value.nbytes is not None or value.producer.op_type != "Reshape")
+    return state if is_same else Dense(state.storage, value.shape, state.number)
 
 
 def _has_single_reader(value: Value) -> bool:

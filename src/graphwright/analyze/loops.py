@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 
 from graphwright.analyze.loop_execution import Constant, Executor, InferBody, flops_of
 from graphwright.analyze.resource_effects import resource_effects
-from graphwright.analyze.storages import Dense, Frame, State, Storage, storages_of, total_bytes
+from graphwright.analyze.storages import Dense, Frame, State, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import LOOPS, is_control_flow, is_view, resource_of
@@ -140,10 +140,9 @@ class _Accounts(Executor):
     def _execute_outer(self, node: Node, is_input: bool) -> None:
         if is_input or node.op_type in ("Const", "ReadVariableOp"):
             for value in node.outputs:
-                storage = Storage(value.nbytes or 0, value.shape, resident=True)
-                self.states[value] = Dense(storage, self.constant_number(value))
+                self.states[value] = state = self._constant(value)
                 if value in self.graph.variables:
-                    self.variables[storage] = self.graph.variables[value]
+                    self.variables[state.storage] = self.graph.variables[value]
             return
         frame = Frame()
         arguments = [self.states[v] for v in node.inputs]

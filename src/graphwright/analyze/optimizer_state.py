@@ -3,6 +3,9 @@
 A variable that is not trained and that the backward pass writes or reads is optimizer state, unless the forward pass computes with it.
 Arithmetic that leads to nothing but the backward pass and updates of weights is no forward computation. An average of other
 variables is nothing that the optimizer works with.
+
+The optimizers of TF1 update each weight with one operation, `Apply*` or `ResourceApply*`: its first input is the weight, and the other
+variables that it writes are slots. That says what is trained where no gradient can be told.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from graphwright.analyze.backward import data_ancestors
 from graphwright.analyze.variable_access import Access
 from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE, describe_update
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import updated_weight
 
 _ARITHMETIC = frozenset(
     "Identity IdentityN Cast Reshape Mul Sub Add AddV2 Neg RealDiv Div DivNoNan Sqrt Rsqrt Square Pow Maximum Minimum Sign Gather GatherV2 "
@@ -37,6 +41,8 @@ def find_optimizer_state(
     frozenset()
     """
     every = list(accesses)
+    kernels = {a.top for a in every if a.writes and a.node is a.top and updated_weight(a.node) is not None}
+    backward = backward | kernels
     own = [access for access in every if access.writes and access.key not in trainable]
     averages = {access.key for access in own if describe_update(access) == AVERAGE_OF_VARIABLE} if backward else set[str]()
     candidates: dict[str, list[Access]] = {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Node, Value
@@ -15,21 +16,29 @@ class Storage:
     """Bytes with an identity. `owner` is the value of the outer graph they are counted with, None for residents and for bytes
     made inside a function and not handed out yet."""
 
-    __slots__ = ("nbytes", "owner", "resident", "shape")
+    __slots__ = ("nbytes", "owner", "resident")
 
-    def __init__(self, nbytes: int, shape: Shape, owner: Value | None = None, resident: bool = False) -> None:
+    def __init__(self, nbytes: int, owner: Value | None = None, resident: bool = False) -> None:
         self.nbytes = nbytes
-        self.shape = shape
         self.owner = owner
         self.resident = resident
 
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """A tensor: its storage, and its number where it is a scalar that could be computed."""
+    """A tensor.
+
+    Attributes:
+        storage: its bytes; several tensors may show one storage, each in its own shape.
+        shape: its dimensions.
+        number: of a scalar that could be computed.
+        sizes: of a few integers: they, or where they count rows that depend on data, the largest that they can be. Good for sizes only.
+    """
 
     storage: Storage
+    shape: Shape
     number: Scalar | None = None
+    sizes: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,11 @@ class Frame:
     ahead: dict[Storage, None] = field(default_factory=dict[Storage, None])
     workspace: int = 0
     executed: list[tuple[Node, float]] = field(default_factory=list[tuple[Node, float]])
+
+
+def without_number(state: State) -> State:
+    """The same tensor, of which no number is known."""
+    return replace(state, number=None, sizes=None) if isinstance(state, Dense) else state
 
 
 def storages_of(states: Iterable[State], *, resident: bool = False) -> set[Storage]:

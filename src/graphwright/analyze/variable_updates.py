@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from graphwright.analyze.variable_access import Access
@@ -27,6 +29,9 @@ _GENERATORS = frozenset(
     "StatefulRandomBinomial RngSkip RngReadAndSkip".split()
 )
 AVERAGE_OF_VARIABLE = "moving average of a variable"
+STATE_OF = {"running total": "metric", "counter": "counter", "random state": "random state"}
+"""Effects of what is neither a weight nor the optimizer's -> what such a variable is used for."""
+INTEGERS = frozenset("int32 int64 uint32 uint64 bool".split())
 _READS = frozenset({"ReadVariableOp"})
 _CONSTANTS = frozenset({"Const", "Shape", "Size", "Rank"})
 _INTEGERS = ("int", "uint")
@@ -60,6 +65,30 @@ def describe_update(access: Access) -> str:
     if node.inputs[1].dtype.name.startswith(_INTEGERS) and _makes_random_numbers(own):
         return "random state"
     return "running total" if terms.data or terms.variables else "counter"
+
+
+def effects_outside(accesses: Iterable[Access], backward: AbstractSet[Node]) -> dict[str, str]:
+    """By key, the effect of the writes outside of the backward pass, and of averages of weights; the first one where there are several."""
+    found: dict[str, str] = {}
+    for access in accesses:
+        effect = describe_update(access) if access.writes else ""
+        if effect and (access.top not in backward or effect == AVERAGE_OF_VARIABLE):
+            found.setdefault(access.key, effect)
+    return found
+
+
+def is_other_state(dtype: str, effect: str, is_read: bool) -> bool:
+    """Whether a variable that is not trained and not the optimizer's is no weight either: a metric, a counter, a random state.
+
+    Args:
+        dtype: its name.
+        effect: of the step on it, as `effects_outside` gives it; "" for none.
+        is_read: whether the step reads it: a table of indices that is only read is a weight.
+
+    >>> is_other_state("float32", "running total", True), is_other_state("int64", "", True), is_other_state("int64", "", False)
+    (True, False, True)
+    """
+    return effect in STATE_OF or (dtype in INTEGERS and (bool(effect) or not is_read))
 
 
 class _Terms(NamedTuple):

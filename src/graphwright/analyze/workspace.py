@@ -1,23 +1,62 @@
-"""Bytes that kernels allocate beyond their outputs, as far as they matter. Observed on TensorFlow 2.21, CPU with oneDNN."""
+"""Bytes that kernels allocate beyond their outputs, as far as they matter. Observed on TensorFlow 2.21, on a CPU with AVX-512."""
 
 from __future__ import annotations
 
-from graphwright.ir.dtypes import byte_count, element_count
+import math
+import os
+from functools import cache
+from pathlib import Path
+
+from graphwright.analyze.eigen_workspace import eigen_workspace_bytes
+from graphwright.ir.dtypes import DType, byte_count, element_count
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits import is_collective
 
 _CONVOLVES_FORWARD = frozenset("Conv2D _FusedConv2D PadWithFusedConv2D".split())
 _REORDERS_FILTER = _CONVOLVES_FORWARD | frozenset(
-    "Conv2DBackpropInput Conv3D _FusedConv3D Conv3DBackpropInputV2 DepthwiseConv2dNative _FusedDepthwiseConv2dNative".split()
+    "Conv2DBackpropInput Conv3D _FusedConv3D Conv3DBackpropInputV2 DepthwiseConv2dNative _FusedDepthwiseConv2dNative "
+    "DepthwiseConv2dNativeBackpropInput".split()
 )
+_FOR_ONEDNN = frozenset({"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"})
+_DEPTHWISE_FILTER, _BLOCK = 3, 16  # the widest for which oneDNN has a depthwise gradient; its blocks of channels
+
+
+def onednn_enabled() -> bool:
+    """Whether TensorFlow uses oneDNN on the CPU: as the environment says, else where the processor has instructions made for it.
+
+    `tests/source/test_private_tensorflow.py` holds it against what TensorFlow says of itself.
+    """
+    asked = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower()
+    return _made_for_onednn() if asked not in ("0", "1", "false", "true") else asked in ("1", "true")
+
+
+@cache
+def _made_for_onednn() -> bool:
+    try:
+        told = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return True  # not Linux: as most machines
+    return not _FOR_ONEDNN.isdisjoint(told.split())
+
+
+def _by_onednn(dtype: DType) -> bool:
+    return dtype.name in ("float32", "bfloat16") and onednn_enabled()
 
 
 def workspace_bytes(node: Node) -> int:
-    """Bytes allocated while the node runs and freed at its end.
+    """Bytes allocated while the node runs on the CPU and freed at its end: of its oneDNN kernel, or of TensorFlow's own."""
+    if is_collective(node) or not node.outputs or _by_onednn(node.outputs[0].dtype):
+        return onednn_workspace_bytes(node)
+    return eigen_workspace_bytes(node)
+
+
+def onednn_workspace_bytes(node: Node) -> int:
+    """The same where oneDNN's kernels run, or a GPU's.
 
     A convolution copies its filter into oneDNN's blocked layout; not so a forward one of a single float32 image, for which TensorFlow
     asks for a kernel that takes the filter as it is (`MklConvFwdPrimitive::Setup`). Gradients of filters are computed in a
-    blocked layout and copied. Batched matrix products repack one matrix of each operand that is transposed or broadcast. A
+    blocked layout and copied. That layout has 16 x 16 channels for each group, which for a depthwise filter wider than 3, or of several
+    outputs a channel, is 256 times the filter. Batched matrix products repack one matrix of each operand that is transposed or broadcast. A
     collective takes what the others send in chunks, together at most as large as its input.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
@@ -25,17 +64,19 @@ def workspace_bytes(node: Node) -> int:
     >>> g = Graph()
     >>> a = g.add_node("Const", "a", output_types=[(f32, (4, 128, 128))]).outputs[0]
     >>> b = g.add_node("Const", "b", output_types=[(f32, (128, 128))]).outputs[0]
-    >>> workspace_bytes(g.add_node("BatchMatMulV2", "c", inputs=[a, b], output_types=[(f32, (4, 128, 128))]))
+    >>> onednn_workspace_bytes(g.add_node("BatchMatMulV2", "c", inputs=[a, b], output_types=[(f32, (4, 128, 128))]))
     65536
     >>> x = g.add_node("Const", "x", output_types=[(f32, (2, 7, 7, 512))]).outputs[0]
     >>> w = g.add_node("Const", "w", output_types=[(f32, (3, 3, 512, 512))]).outputs[0]
-    >>> workspace_bytes(g.add_node("Conv2D", "d", inputs=[x, w], output_types=[(f32, (2, 7, 7, 512))]))
+    >>> onednn_workspace_bytes(g.add_node("Conv2D", "d", inputs=[x, w], output_types=[(f32, (2, 7, 7, 512))]))
     9437184
     """
     if node.op_type in _REORDERS_FILTER:
         return 0 if _takes_filter_as_it_is(node) else node.inputs[1].nbytes or 0
     if node.op_type in ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"):
         return node.outputs[0].nbytes or 0
+    if node.op_type == "DepthwiseConv2dNativeBackpropFilter":
+        return _depthwise_filter_gradient(node)
     if is_collective(node):
         return node.inputs[0].nbytes or 0 if node.inputs else 0
     if node.op_type not in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"):
@@ -55,9 +96,23 @@ def hidden_output_bytes(value: Value) -> int:
 
     oneDNN's max pooling notes the position of each maximum, one byte per output element.
     """
-    if value.producer.op_type == "MaxPool" and any(c.op_type == "MaxPoolGrad" for c in value.consumers):
+    op_type = value.producer.op_type
+    if op_type in ("MaxPool", "MaxPool3D") and _by_onednn(value.dtype) and any(c.op_type == f"{op_type}Grad" for c in value.consumers):
         return element_count(value.shape) or 0
     return 0
+
+
+def _depthwise_filter_gradient(node: Node) -> int:
+    kernel, images = node.outputs[0].shape, node.inputs[0].shape
+    if kernel is None or None in kernel or images is None:
+        return node.outputs[0].nbytes or 0
+    height, width, channels, multiplier = (d or 0 for d in kernel)
+    rows, columns = images[2:] if node.attrs.get("data_format", b"NHWC") == b"NCHW" else images[1:3]
+    small = (rows or 0) < height or (columns or 0) < width
+    if max(height, width) <= _DEPTHWISE_FILTER and multiplier == 1 and not small:
+        return node.outputs[0].nbytes or 0
+    padded = (height, width, channels * _BLOCK, math.ceil(multiplier / _BLOCK) * _BLOCK)
+    return byte_count(node.outputs[0].dtype, padded) or 0
 
 
 def _takes_filter_as_it_is(node: Node) -> bool:

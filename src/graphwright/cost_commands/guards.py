@@ -17,7 +17,7 @@ from graphwright.command_inputs import (
     Target,
     parse_feeds,
 )
-from graphwright.command_output import print_result, write_html
+from graphwright.command_output import echo, print_result, write_html
 from graphwright.cost_commands.options import (
     Feeds,
     ModeOption,
@@ -26,7 +26,7 @@ from graphwright.cost_commands.options import (
     loaded_target,
     names_in,
 )
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, printable
 
 
 class AnnotationFormat(StrEnum):
@@ -115,7 +115,7 @@ def check(
     print_result(result, as_json=form is AnnotationFormat.JSON)
     if form is AnnotationFormat.GITHUB:
         for line in result.annotations():
-            typer.echo(line)
+            echo(printable(line))  # a name with a line end would be an annotation of its own
     if not result.passed:
         raise typer.Exit(EXIT_CHECK_FAILED)
 

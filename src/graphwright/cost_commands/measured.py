@@ -16,7 +16,7 @@ from graphwright.command_inputs import (
     Target,
     parse_feeds,
 )
-from graphwright.command_output import print_result
+from graphwright.command_output import echo, print_result
 from graphwright.cost_commands.options import (
     Feeds,
     ModeOption,
@@ -87,7 +87,7 @@ def profile(
     """
     feeds, fetched = parse_feeds(feed), names_in(outputs)
     words = _tree_words(by, columns, sort, depth, least, show=show, hide=hide, start=start, trim=trim, account=account)
-    loaded = loaded_target(target, fetched)
+    loaded = loaded_target(target, fetched, runs=True)
     from graphwright.costs.profile import profile as run_profile
 
     measured = run_profile(loaded, feeds, outputs=fetched, mode=mode.value, batch=batch, steps=steps, inter_op_threads=threads)
@@ -95,7 +95,7 @@ def profile(
     written = {"trace": trace and measured.write_trace(trace), "event file": tensorboard and measured.write_tensorboard(tensorboard)}
     for what, path in written.items():
         if path is not None and not as_json:
-            typer.echo(f"{what} written to {path}")
+            echo(f"{what} written to {path}")
 
 
 def _tree_words(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphwright.command_inputs import Mode, load_target, parse_amount
+from graphwright.command_inputs import Mode, load_target, parse_amount, path_of
 from graphwright.errors import ArgumentError
 from graphwright.source.tensorflow_import import start_quietly
 
@@ -61,15 +61,15 @@ def names_in(texts: Sequence[str] | None) -> list[str] | None:
 def path_or_loaded(target: str) -> Any:
     """A file stays a path, since it may hold what no signature reaches; else what `module:name` names."""
     start_quietly()
-    return Path(target) if Path(target).exists() else load_target(target)
+    return path_of(target) if Path(target).exists() else load_target(target)
 
 
-def loaded_target(target: str, outputs: Sequence[str] | None = None) -> Any:
+def loaded_target(target: str, outputs: Sequence[str] | None = None, *, runs: bool = False) -> Any:
     """What TARGET names; a graph whose outputs are given, and a baseline, stay a path."""
     if Path(target).exists() and (outputs is not None or Path(target).suffix == ".json"):
         start_quietly()
-        return Path(target)
-    return load_target(target)
+        return path_of(target)
+    return load_target(target, runs=runs)
 
 
 def bytes_in(text: str) -> int | str:

@@ -162,7 +162,7 @@ def max_batch(
     Of a Keras model the batch size is known. Else --feed says where it goes.
     """
     feeds, amount = parse_open_feeds(feed), bytes_in(budget)
-    loaded = load_target(target)
+    loaded = load_target(target, runs=measure)
     from graphwright.costs.max_batch import max_batch as find_max_batch
 
     found = find_max_batch(loaded, amount, feeds, mode=mode.value, measure=measure, order=order.value)

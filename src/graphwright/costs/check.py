@@ -50,7 +50,7 @@ def check(
         feeds, inputs, outputs, mode, batch: as for `step_costs`.
         max_peak: the most bytes, as an int or as text such as "4GiB".
         max_flops: the most FLOPs of a step, all directions together, as a number or as text such as "20G".
-        max_parameters: the most elements of variables, the optimizer's left out, as a number or as text such as "30M".
+        max_parameters: the most elements of weights, as `count_parameters` counts them in `total`, as a number or as text such as "30M".
         max_nodes: the most nodes of the flat graph.
         baseline: a file that `write_baseline` wrote; figures that have grown since fail.
         tolerance: by how much they may have grown: a share such as 0.02 or "2%", or a mapping from figures

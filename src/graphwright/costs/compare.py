@@ -16,7 +16,6 @@ from graphwright.costs.baseline import is_costs_file, read_costs
 from graphwright.costs.counted_graph import countable, is_graph
 from graphwright.costs.flat_step import by_operation, flat_step
 from graphwright.costs.parameters import count_parameters as count_parameters_of
-from graphwright.costs.peak import inter_op_threads
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.garbage_collection import garbage_collection_paused
@@ -29,6 +28,7 @@ from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.stored_variables import of_node
+from graphwright.train.executor_peak import inter_op_threads
 from graphwright.train.flatten import stateful_op_types
 from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.train.summary import count_executed, count_parameters, find_roles, layer_of, make_layers, make_timeline
@@ -39,8 +39,8 @@ _ALIGNED = 3000  # layers: up to here the longest common sequence is looked for,
 _HOW = {
     "peak": HOW_PEAK_TRACED,
     "FLOPs": "counted per operation from static shapes, a multiply-add as two; loops as often as they run; what nothing needs is left out",
-    "parameters": "elements of the variables that the step reads or writes; optimizer state is what the backward pass writes and the "
-    "forward pass never reads",
+    "parameters": "elements of the weights that the step reads or writes, metrics, counters and random states left out; optimizer state is "
+    "what the backward pass writes and the forward pass never reads",
     "bytes moved": "each input of an operation read once and each output written once, views not at all",
     "layers": "by name scope; one that differs only in what is live at the peak counts as the same",
 }
@@ -123,9 +123,9 @@ def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, task
     figures: dict[str, float] = {
         "peak_bytes": timeline.peak_bytes,
         "resident_bytes": tasks.costs.resident_bytes,
-        "parameters": parameters.trainable + parameters.non_trainable,
-        "trainable_parameters": parameters.trainable,
-        "optimizer_state": parameters.optimizer_state,
+        "parameters": parameters.weights,
+        "trainable_parameters": parameters.elements["trainable"],
+        "optimizer_state": parameters.elements["optimizer state"],
         "total_flops": sum(work.values()),
         "forward_flops": work["forward"],
         "backward_flops": work["backward"],

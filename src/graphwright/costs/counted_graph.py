@@ -18,6 +18,7 @@ from graphwright.source.concrete_function import Binding, from_concrete_function
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.train.feeds import is_value, leaves_of
 from graphwright.train.flatten import flatten_graph
 from graphwright.train.targets import Feed, Mode, trace
 
@@ -110,8 +111,9 @@ def countable(
     try:
         return closed, closed.at()
     except (UnknownShapeError, ArgumentError) as error:
-        for name, feed in (feeds or {}).items():
-            open_shape(name, feed)
+        for path, feed in leaves_of(feeds or {}).items():
+            if not is_value(feed):
+                open_shape(path, feed)
         other = TRACED_FIRST[0]
         try:
             one, second = closed.at(1), closed.at(other)

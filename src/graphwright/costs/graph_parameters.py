@@ -11,19 +11,16 @@ from graphwright.analyze.constant_weights import find_constant_weights, weight_u
 from graphwright.analyze.optimizer_state import find_optimizer_state
 from graphwright.analyze.parameters import Parameter, ParameterKind, make_parameter, scope_of
 from graphwright.analyze.variable_access import Access, find_accesses
-from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE
+from graphwright.analyze.variable_updates import INTEGERS, STATE_OF, effects_outside, is_other_state
 from graphwright.costs.step_variables import StepVariables
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of
-from graphwright.ir.traits import VARIABLES, variable_key
+from graphwright.ir.traits import VARIABLES, updated_weight, variable_key
 from graphwright.report.units import format_count
 from graphwright.source.meta_graph import SAVER
 from graphwright.source.stored_variables import StoredVariable
 
-_STATE_OF = {"running total": "metric", "counter": "counter", "random state": "random state"}
-"""Effects of what is neither a weight nor the optimizer's -> what such a variable is used for."""
-_INTEGERS = frozenset("int32 int64 uint32 uint64 bool".split())
 _NAMED = 2
 _READS = frozenset({"ReadVariableOp", "Identity", *VARIABLES})
 """Whose result is the variable as a whole."""
@@ -67,9 +64,10 @@ def graph_parameters(
     accesses = find_accesses(graph, keys, _without_savers(graph))
     found.read = {access.key for access in accesses if access.reads}
     uses = _uses(accesses, graph, {v.key: element_count(v.shape) for v in stored})
-    effects = step_effects(step)
-    trainable = _trainable(graph, stored, keys, step, uses, found.how)
-    state = {v.key for v in stored if v.of_optimizer}
+    effects = {} if step is None else effects_outside(step.accesses, step.backward)
+    read = set[str]() if step is None else {access.key for access in step.accesses if access.reads}
+    trainable = _trainable(graph, stored, keys, accesses, step, uses, found.how)
+    state = {v.key for v in stored if v.of_optimizer} | find_optimizer_state(graph, accesses, trainable, frozenset())
     if step is not None:
         state |= find_optimizer_state(step.graph, step.accesses, trainable, step.backward)
     listed = {name: _keys_of(graph, name, keys) for name in (LOCAL, METRICS, "global_step", "eval_step")}
@@ -84,9 +82,9 @@ def graph_parameters(
             kind = "trainable"
         elif key in state:
             kind = "optimizer state"
-        elif any(key in held for held in listed.values()) or effect in _STATE_OF or variable.dtype.name in _INTEGERS:
+        elif any(key in held for held in listed.values()) or is_other_state(variable.dtype.name, effect, key in read):
             kind = "other state"
-            use = use or _STATE_OF.get(effect, "") or ("metric" if key in listed[METRICS] else "")
+            use = use or STATE_OF.get(effect, "") or ("metric" if key in listed[METRICS] else "")
         elif effect.startswith("moving average") and not use:
             use = effect
         part_of = parts.get(key, "")
@@ -110,18 +108,6 @@ def graph_parameters(
 def _without_savers(graph: Graph) -> set[Node]:
     savers = {node_of(held) for held in graph.collections[SAVER].references()} if SAVER in graph.collections else set[Node]()
     return {node for node in graph.nodes if node.op_type not in _SAVES and node not in savers}
-
-
-def step_effects(step: StepVariables | None) -> dict[str, str]:
-    """By key, the effect of the writes outside of the backward pass, and of averages of weights; the first one where there are several."""
-    found: dict[str, str] = {}
-    if step is None:
-        return found
-    for access in step.accesses:
-        effect = step.effects[access.node] if access.writes else ""
-        if effect and (access.top not in step.backward or effect == AVERAGE_OF_VARIABLE):
-            found.setdefault(access.key, effect)
-    return found
 
 
 def _uses(accesses: Iterable[Access], graph: Graph, elements: Mapping[str, int | None]) -> dict[str, str]:
@@ -150,6 +136,7 @@ def _trainable(
     graph: Graph,
     stored: Sequence[StoredVariable],
     keys: Mapping[Value, str],
+    accesses: Sequence[Access],
     step: StepVariables | None,
     uses: Mapping[str, str],
     how: dict[str, str],
@@ -164,16 +151,21 @@ def _trainable(
         return stated
     if not stored:
         return frozenset()
+    updated = {keys[weight] for weight in map(updated_weight, graph.nodes) if weight is not None and weight in keys}
+    slots = find_optimizer_state(graph, accesses, updated, frozenset())
     if step is not None and step.backward:
         written = {a.key for a in step.accesses if a.writes and a.top in step.backward}
-        state = find_optimizer_state(step.graph, step.accesses, frozenset(), step.backward)
+        state = slots | find_optimizer_state(step.graph, step.accesses, updated, step.backward)
         how["trainable"] = "by dataflow: what the step updates with gradients and the forward pass reads"
-        return frozenset(written - state)
+        return frozenset(updated | written - state)
+    if updated:
+        how["trainable"] = "by dataflow: what operations of an optimizer update (their first input)"
+        return frozenset(updated)
     how["trainable"] = (
         "nothing says what is trained (no collection, no object graph, no training step): variables of floats that are read count as "
         "trainable, moving statistics of batch norms do not"
     )
-    return frozenset(v.key for v in stored if v.dtype.name not in _INTEGERS and "moving average" not in uses.get(v.key, ""))
+    return frozenset(v.key for v in stored if v.dtype.name not in INTEGERS and "moving average" not in uses.get(v.key, ""))
 
 
 def _keys_of(graph: Graph, name: str, keys: Mapping[Value, str]) -> set[str]:

@@ -9,14 +9,14 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
 from graphwright.costs.flat_step import by_operation, flat_step
-from graphwright.costs.peak import executor_peak, inter_op_threads
 from graphwright.costs.profile import profile_traced
 from graphwright.costs.xla_peak import xla_peak
-from graphwright.errors import ArgumentError, GraphError, UnknownShapeError, UnsupportedError
+from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
 from graphwright.plan.model import Schedule
 from graphwright.plan.solve import lower_bound
+from graphwright.report.parameter_table import short_count
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import Inspection
 from graphwright.report.sweep import SweepPoint as SweepPoint
@@ -25,11 +25,11 @@ from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.train.example_inputs import given_inputs
+from graphwright.train.executor_peak import inter_op_threads, plain_peak
 from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.train.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
 from graphwright.train.targets import Feed, Mode, Target, trace
 
-_EXECUTOR_NODES = 20_000
 _EXECUTOR_SIMULATIONS = 3
 _RANGE_NODES = 4_000  # above, one simulation has to do: TensorFlow prepares the graph anew for each
 _HOW = {
@@ -69,7 +69,7 @@ def inspect(
         batch: batch size of a Keras model, instead of feeds.
         measure: whether to run the step in a fresh process and measure its peak; needs inputs.
         profile: whether to run it there and measure the time of each operation too, as `graphwright.profile` does, and the roofs
-            of this machine.
+            of this machine. Both run what is in the file, where the target is one, and ask for `trust(path)`.
 
     Returns:
         An `Inspection`, which prints itself and has `write_html`.
@@ -84,7 +84,7 @@ def inspect(
     >>> report.peak_bytes >= 2 * 256 * 1024 * 4
     True
     """
-    traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
+    traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, runs=measure or profile)
     found = _inspect(traced, measured=_measured(traced) if measure else None)
     if not profile:
         return found
@@ -119,7 +119,7 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
         name=traced.name,
         feeds=traced.feeds,
         node_count=len(flat.graph),
-        parameters=count_parameters(flat.graph, roles),
+        parameters=short_count(count_parameters(flat.graph, roles)),
         forward_flops=counted.whole.flops["forward"],
         backward_flops=counted.whole.flops["backward"],
         unknown_flop_ops=tuple(sorted(counted.unknown_reason)),
@@ -149,14 +149,5 @@ def _own_peak(traced: Target, graph: Graph, tasks: TaskMap) -> tuple[PeakPredict
         except UnsupportedError as error:
             return None, f"not known: {str(error).splitlines()[0]}"
         return compiled, compiled.how["peak"]
-    if len(graph) > _EXECUTOR_NODES:
-        return (
-            None,
-            f"not simulated, since TensorFlow takes long to prepare a graph of more than {_EXECUTOR_NODES:,} nodes; see predict_peak",
-        )
     simulations = _EXECUTOR_SIMULATIONS if len(graph) <= _RANGE_NODES else 1
-    try:
-        found = executor_peak(traced, graph, tasks, threads=inter_op_threads(), simulations=simulations)
-    except (GraphError, UnknownShapeError, UnsupportedError) as error:
-        return None, f"not simulated: {str(error).splitlines()[0]}"
-    return found, "; ".join(found.how.values())
+    return plain_peak(traced, graph, tasks, simulations=simulations)

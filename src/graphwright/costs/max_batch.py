@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 from graphwright.costs.formulas import peak_formula
-from graphwright.costs.peak import executor_peak, inter_op_threads
 from graphwright.costs.sized_step import Feeds, SizedStep, at_size
 from graphwright.errors import ArgumentError, GraphwrightError, MeasurementError
 from graphwright.plan.budget import parse_budget
@@ -15,6 +14,7 @@ from graphwright.report.batch_results import MaxBatch, MeasuredBatch
 from graphwright.report.peak_prediction import Order
 from graphwright.run.measure import measure as measure_step
 from graphwright.train.example_inputs import example_inputs
+from graphwright.train.executor_peak import executor_peak, inter_op_threads
 from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.train.targets import Mode
 
@@ -61,7 +61,7 @@ def max_batch(
     if order not in ("traced", "executor"):
         raise ArgumentError(f"order={order!r} was given", where="argument 'order'", remedy="give 'traced' or 'executor'")
     budget_bytes = parse_budget(budget, 0)
-    sized = SizedStep(target, feeds, mode)
+    sized = SizedStep(target, feeds, mode, runs=measure)
     shapes = sized.open_feeds()
     formula = peak_formula(sized)
     how = {"predicted peak": HOW_PEAK_TRACED, "shapes": sized.how, "formula": formula.how}

@@ -27,6 +27,7 @@ from graphwright.source.load import load
 from graphwright.source.package import Package
 from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.stored_variables import stored_variables
+from graphwright.source.trust import as_path
 from graphwright.train.keras_step import is_keras_model
 from graphwright.train.targets import Feed, Mode, trace
 
@@ -91,7 +92,7 @@ def count_parameters(
     if depth is not None and depth < 1:
         raise ArgumentError(f"depth={depth} was given", where="argument 'depth'", remedy="give 1 or more, or None for whole names")
     if isinstance(target, str | Path) and Path(target).suffix in KERAS_SUFFIXES and Path(target).exists():
-        target = read_keras_file(Path(target), compiled=True)
+        target = read_keras_file(as_path(target), compiled=True)
     wants_step = feeds is not None or inputs is not None or batch is not None
     if is_keras_model(target):
         if outputs is not None:

@@ -28,6 +28,7 @@ from graphwright.source.graph_def import to_graph_def
 from graphwright.source.load import load
 from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.trust import check_trusted
 from graphwright.train.example_inputs import example_inputs
 from graphwright.train.targets import Feed, Mode, Target, trace
 
@@ -200,7 +201,7 @@ def profile(
         if inputs is not None or batch is not None:
             raise ArgumentError("a graph was given with inputs or a batch size", where="argument 'target'", remedy="give feeds and outputs")
         target, feeds, inputs = _callable_of(target, feeds or {}, outputs)
-    traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
+    traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, runs=True)
     return profile_traced(
         traced,
         steps=steps,
@@ -237,6 +238,7 @@ def _callable_of(target: Any, feeds: Mapping[str, Feed], outputs: Any) -> tuple[
         raise ArgumentError(
             f"{type(target).__name__} has outputs of its own", where="argument 'outputs'", remedy="leave it out: it is for graphs"
         )
+    check_trusted(target, "profiling")
     graph: Graph = target if isinstance(target, Graph) else load(target)
     fetched: list[Any] = list(outputs) if isinstance(outputs, list | tuple) else [outputs]  # pyright: ignore[reportUnknownArgumentType]
     names = [o if isinstance(o, str) else str(o.name) for o in fetched if o is not None] or [v.name for v in graph.outputs]

@@ -18,9 +18,11 @@ from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.files import load_callable
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load
+from graphwright.source.trust import as_path
+from graphwright.train.feeds import declared_shape, is_nested, is_value, leaves_of, map_feeds
 from graphwright.train.flatten import flatten_graph
 from graphwright.train.keras_step import is_keras_model
-from graphwright.train.targets import Feed, Mode, declared_shape, declared_shapes, trace
+from graphwright.train.targets import Feed, Mode, declared_shapes, trace
 
 BATCH = "batch"
 _BATCH_SIZES = (3, 5, 8, 7)
@@ -92,7 +94,7 @@ class _Bound:
             self.outputs = _outputs_of(graph, outputs)
             self.shapes: dict[str, Shape] = _placeholders(graph, self.outputs) | _given(feeds, _placeholders(graph, self.outputs))
         else:
-            self.target = load_callable(Path(target)) if isinstance(target, str | Path) else target
+            self.target = load_callable(as_path(target)) if isinstance(target, str | Path) else target
             self.feeds = feeds
             self.shapes = _declared(self.target, feeds)
         for name, shape in self.shapes.items():
@@ -116,7 +118,9 @@ class _Bound:
             positions = {k: shapes[v.producer.name] for k, v in enumerate(graph.inputs)}
             flat, _ = flatten_graph(graph, {k: s for k, s in positions.items() if s is not None}, infer=True, fold_floats=False)
             return flat, dict(shapes)
-        feeds = {name: _like(self.feeds.get(name), shape) for name, shape in shapes.items()}
+        structures = {key: feed for key, feed in self.feeds.items() if is_nested(feed) or is_value(feed)}
+        feeds = {name: _like(self.feeds.get(name), shape) for name, shape in shapes.items() if name not in leaves_of(structures)}
+        feeds |= map_feeds(lambda path, feed: _like(feed, shapes[path]) if path in shapes else feed, structures)
         traced = trace(self.target, feeds=feeds or None, mode=self.mode)
         self.name = traced.name
         graph, _ = from_concrete_function(traced.function, planned=False)
@@ -131,7 +135,9 @@ def _like(feed: Feed, shape: Shape) -> Feed:
 
 def _given(feeds: Mapping[str, Feed], known: _Shapes) -> dict[str, Shape]:
     given: dict[str, Shape] = {}
-    for key, feed in feeds.items():
+    for key, feed in leaves_of(feeds).items():
+        if is_value(feed):
+            continue
         name = key.removesuffix(":0")
         if known and name not in known:
             raise ArgumentError(f"there is no input {key!r}", where=f"feeds[{key!r}]", remedy=f"there are {', '.join(known)}")

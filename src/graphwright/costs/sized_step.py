@@ -13,7 +13,6 @@ from typing import Any
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.costs.flat_step import flat_step
-from graphwright.costs.peak import inter_op_threads
 from graphwright.costs.shape_binding import BoundGraph, bind_shapes
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
@@ -23,11 +22,14 @@ from graphwright.plan.simulate import simulate
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.source.files import load_callable
 from graphwright.source.rebuild import is_jit_compiled
+from graphwright.source.trust import as_path
+from graphwright.train.executor_peak import inter_op_threads
+from graphwright.train.feeds import declared_shape, is_value, leaves_of, map_feeds
 from graphwright.train.flatten import FlatStep
 from graphwright.train.keras_step import is_keras_model
 from graphwright.train.planning import map_tasks
 from graphwright.train.summary import find_roles
-from graphwright.train.targets import Feed, Mode, Target, declared_shape, trace
+from graphwright.train.targets import Feed, Mode, Target, trace
 
 Feeds = Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None
 TRACED_FIRST = (3, 5, 8)  # odd and even ones, since steps may halve a batch
@@ -52,13 +54,14 @@ class SizedStep:
         target: as for `graphwright.inspect`.
         feeds: see `feeds_at`.
         mode: for a Keras model.
+        runs: whether it is to be run.
 
     Attributes:
         traced_sizes: batch sizes for which it was traced.
     """
 
-    def __init__(self, target: Any, feeds: Feeds, mode: Mode) -> None:
-        self.target = load_callable(Path(target)) if isinstance(target, str | Path) else target
+    def __init__(self, target: Any, feeds: Feeds, mode: Mode, *, runs: bool = False) -> None:
+        self.target = load_callable(as_path(target), runs=runs) if isinstance(target, str | Path) else target
         self.given = feeds
         self.mode: Mode = mode
         self._traced: dict[int, Target] = {}
@@ -249,14 +252,17 @@ def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
     """
     if feeds is None or callable(feeds):
         return None if feeds is None else feeds(size)
-    shapes = {name: open_shape(name, feed) for name, feed in feeds.items()}
+    shapes = {path: open_shape(path, feed) for path, feed in leaves_of(feeds).items() if not is_value(feed)}
     has_open = any(None in shape for shape in shapes.values())
-    changed: dict[str, Feed] = {}
-    for name, feed in feeds.items():
-        shape = shapes[name]
+
+    def changed(path: str, feed: Feed) -> Feed:
+        if path not in shapes:
+            return feed
+        shape = shapes[path]
         dims = tuple(size if d is None else d for d in shape) if has_open else (size, *shape[1:]) if shape else ()
-        changed[name] = type(feed)(dims, feed.dtype) if hasattr(feed, "dtype") else dims
-    return changed
+        return type(feed)(dims, feed.dtype) if hasattr(feed, "dtype") else dims
+
+    return map_feeds(changed, feeds)
 
 
 def open_shape(name: str, feed: Feed) -> tuple[int | None, ...]:

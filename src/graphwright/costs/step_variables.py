@@ -15,12 +15,10 @@ from graphwright.errors import ArgumentError, GraphError, UnsupportedError
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of
-from graphwright.ir.traits import VARIABLES, Purity, is_call, variable_key
+from graphwright.ir.traits import VARIABLES, Purity, is_call, updated_weight, variable_key
 from graphwright.ir.walk import backward_reachable, forward_reachable
 from graphwright.train.flatten import stateful_op_types
 from graphwright.transform.inline_functions import inline_functions
-
-_KERNELS = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ def choose_step(graph: Graph, outputs: Iterable[Any] | Any = None) -> tuple[str,
         if key in graph.collections:
             nodes = [node_of(held) for held in graph.collections[key].references()]
             return f"the train op of the collection {key!r}", [], nodes
-    kernels = [node for node in graph.nodes if node.op_type.startswith(_KERNELS)]
+    kernels = [node for node in graph.nodes if updated_weight(node) is not None]
     if kernels:
         return "what the optimizer's updates need, with what waits for them", [], list(forward_reachable(kernels))
     values = [value for signature in graph.signatures.values() for value in signature.outputs.values()]

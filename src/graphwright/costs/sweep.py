@@ -7,12 +7,13 @@ from typing import Any
 
 from graphwright.costs.sized_step import Feeds, SizedStep
 from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.plan.budget import parse_budget
+from graphwright.plan.budget import is_share, parse_budget
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import lower_bound
 from graphwright.report.sweep import SweepPoint, SweepResult
 from graphwright.report.units import format_percent
+from graphwright.train.executor_peak import HOW_EXECUTOR, plain_peak
 from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks, solve_with_room
 from graphwright.train.targets import Mode
 
@@ -41,7 +42,8 @@ def sweep(
         batches: batch sizes to look at.
         budget: bytes or text such as "8GiB".
         mode: for a Keras model, "train" or "infer".
-        optimized: a budget of memory-saving plans, one for each size: bytes, text, or a share of that size's own peak.
+        optimized: a budget of memory-saving plans, one for each size: bytes, text, or a share of that size's own peak. That is the one of
+            TensorFlow's executor, as for `optimize_memory`; each size is traced for it, and it stands beside the plans.
             The peaks with these plans are in `others`.
         time_limit_s: seconds to look for each plan.
 
@@ -69,21 +71,32 @@ def sweep(
                 remedy="leave it out, and call optimize_memory for the size that matters",
             )
         return _sweep_compiled(sized, sizes, budget_bytes)
-    is_bound = len(sizes) > _TRACED_EACH
+    by_share = optimized is not None and is_share(optimized)
+    is_bound = len(sizes) > _TRACED_EACH and not by_share
     if is_bound:
         sized.open_feeds()
         sized.is_confirmed(sizes[-1])
     points: list[SweepPoint] = []
     planned: list[SweepPoint] = []
+    unknown: dict[int, str] = {}
     for size in sizes:
         tasks = sized.tasks(size) if is_bound else map_tasks(sized.flattened(size))
         costs = tasks.costs
         peak = simulate(costs, Schedule(costs.order)).peak_bytes
+        if by_share:
+            executor, reason = plain_peak(sized.traced(size), tasks.graph, tasks, simulations=1)
+            peak = peak if executor is None else executor.peak_bytes
+            if executor is None:
+                unknown[size] = reason
         points.append(_point(size, costs, peak, budget_bytes))
         if optimized is not None:
             solution = solve_with_room(costs, len(tasks.graph), parse_budget(optimized, peak), time_limit_s, None)
             planned.append(_point(size, costs, solution.peak_bytes, budget_bytes))
-    how = f"{HOW_PEAK_TRACED}; {sized.how}" if is_bound else HOW_PEAK_TRACED
+    how = f"{HOW_PEAK_TRACED}; {sized.how}" if is_bound else HOW_EXECUTOR if by_share else HOW_PEAK_TRACED
+    if unknown:
+        how += (
+            f"; at batch size {', '.join(map(str, unknown))}, {HOW_PEAK_TRACED}: TensorFlow's own order is {next(iter(unknown.values()))}"
+        )
     result = _result(points, budget_bytes, how, sized.name)
     if optimized is None:
         return result

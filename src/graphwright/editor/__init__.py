@@ -5,7 +5,10 @@
 an `ir.Graph` (`g.ir`), on which the rest of graphwright works too.
 """
 
+import sys
+
 from graphwright.editor import edit as edit
+from graphwright.editor import filters, making
 from graphwright.editor import graph as graph
 from graphwright.editor import match as match
 from graphwright.editor import node as node
@@ -19,6 +22,7 @@ from graphwright.editor import util as util
 from graphwright.editor import variable as variable
 from graphwright.editor import visualization as visualization
 from graphwright.editor.base_graph import BaseGraph as BaseGraph
+from graphwright.editor.doors import open_doors
 from graphwright.editor.edit import bypass as bypass
 from graphwright.editor.edit import connect as connect
 from graphwright.editor.edit import detach as detach
@@ -94,6 +98,10 @@ from graphwright.editor.util import make_simple_binary_op as make_simple_binary_
 from graphwright.editor.util import placeholder_name as placeholder_name
 from graphwright.editor.variable import Variable as Variable
 from graphwright.editor.visitors import GraphVisitor as GraphVisitor
+
+matcher = OpMatcher
+
+open_doors(edit, filters, making, reroute, select, subgraph, transform, util, sys.modules[__name__])
 
 ph = make_placeholder_from_dtype_and_shape
 sgv = make_view

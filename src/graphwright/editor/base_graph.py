@@ -76,19 +76,22 @@ class BaseGraph(HoldsCollections):
             debug_info: passed through to the `NodeDef`.
 
         Raises:
-            ValueError: the name is taken.
+            ValueError: the name is taken, TensorFlow takes none like it, or there is no such op.
         """
         if uniquify_name:
             name = self.unique_name(name)
         elif self._name_in_use(name):
             raise ValueError(f"Graph already contains a node with name '{name}' (Note that this check is case-insensitive).")
+        if self._ir.op_rule is not None:
+            self._ir.op_rule.check_op(self._ir, op_name, name)
+        self._ir.check_new_name(name)
         self.increment_version_counter()
         extra = b""
         if debug_info is not None:
             holder = import_tensorflow().compat.v1.NodeDef()
             holder.experimental_debug_info.CopyFrom(debug_info)
             extra = holder.SerializeToString(deterministic=True)
-        return self.append(self._ir.add_node(op_name, name, extra=extra))
+        return self.append(self._ir.append_node(op_name, name, extra=extra))
 
     def add_node_from_node_def(self, node_def: Any, set_inputs: bool = False, set_control_inputs: bool = False) -> Node:
         """Add a node with the name, op type, device and attributes of a `NodeDef`.

@@ -12,11 +12,10 @@ from graphwright.ir.graph import Function, Graph, Node
 from graphwright.ir.traits import called_functions, is_call
 from graphwright.ir.walk import order_of
 from graphwright.source.op_registry import op_definition
-from graphwright.source.op_types import OpTypes
+from graphwright.source.op_types import REGISTERED
+from graphwright.source.registry_rule import REGISTRY_RULE
 from graphwright.source.shape_inference import infer_output_shapes
 from graphwright.source.tensorflow_import import import_tensorflow
-
-_TYPES = OpTypes({})
 
 
 def output_dtypes(node: Node) -> list[DType]:
@@ -28,7 +27,7 @@ def output_dtypes(node: Node) -> list[DType]:
     """
     if node.op_type in node.graph.functions:
         return [v.dtype for v in node.graph.functions[node.op_type].body.outputs]
-    return list(_TYPES.types_of(node.op_type, node.attrs, node.name).outputs)
+    return list(REGISTERED.types_of(node.op_type, node.attrs, node.name).outputs)
 
 
 def takes_reference(node: Node) -> bool:
@@ -74,15 +73,15 @@ def follow_shapes(graph: Graph, *, anew: bool) -> None:
         graph: is given a rule for shapes.
         anew: whether to infer unknown shapes, when one is first read.
     """
-    graph.shape_rule = lenient_shapes
+    graph.shape_rule, graph.op_rule = lenient_shapes, REGISTRY_RULE
     if anew:
-        graph.refresh_shapes(node for node in graph.nodes if any(v.last_shape is None for v in node.outputs))
+        graph.ask_later()
 
 
 @contextmanager
 def shapes_at_rest(graph: Graph) -> Generator[None]:
     """Let shapes not follow edits for a while: for edits that say the shapes themselves, one node after the other."""
-    graph.settle_shapes()
+    graph.settle_edits()
     rule, graph.shape_rule = graph.shape_rule, None
     try:
         yield
@@ -96,7 +95,7 @@ def infer_graph(graph: Graph, nodes: Iterable[Node]) -> None:
     Raises:
         GraphError: TensorFlow refuses a node; no shape is changed then.
     """
-    graph.settle_shapes()
+    graph.settle_edits()
     order = [node for node in order_of(nodes) if node.outputs]
     plain = [node for node in order if not takes_reference(node)]
     shapes = dict(zip(plain, infer_output_shapes(plain), strict=True))
@@ -105,6 +104,8 @@ def infer_graph(graph: Graph, nodes: Iterable[Node]) -> None:
         for value, shape in zip(node.outputs, known, strict=True):
             if value.last_shape != shape:
                 value.shape = shape
+        if not any(value.producer in graph.unasked for value in node.inputs):
+            graph.unasked.pop(node, None)
     graph.stale = {}
 
 

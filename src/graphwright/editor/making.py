@@ -114,9 +114,23 @@ def make_placeholder_from_tensor(g: Any, t: Any = None, scope: str | None = None
 
 
 def make_placeholder_from_dtype_and_shape(
-    g: BaseGraph, dtype: Any, shape: Any = None, scope: str | None = None, prefix: str = _PREFIX
-) -> Node:
-    """Add a `Placeholder` named `geph`; also known as `ph`."""
+    g: Any = None, dtype: Any = None, shape: Any = None, scope: str | None = None, prefix: str = _PREFIX
+) -> Any:
+    """Add a `Placeholder` named `geph`; also known as `ph`.
+
+    Args:
+        g: the graph. contrib.graph_editor knew no such argument: `ph(dtype, shape, scope)` puts the placeholder into TensorFlow's default
+            graph, and returns its tensor, as it did.
+        dtype: what `tf.as_dtype` takes.
+        shape: what `tf.TensorShape` takes; None for any shape.
+        scope: where to put it.
+        prefix: instead of `geph`.
+    """
+    if not isinstance(g, BaseGraph):
+        dtype, shape, scope = (dtype, shape, scope) if g is None else (g, dtype, scope if shape is None else shape)
+        v1 = import_tensorflow().compat.v1
+        with v1.get_default_graph().name_scope(None):
+            return v1.placeholder(dtype, shape, name=placeholder_name(scope=scope, prefix=prefix))
     return make_placeholder(g, placeholder_name(scope=scope, prefix=prefix), dtype, shape, uniquify_name=True)
 
 

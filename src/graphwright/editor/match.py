@@ -18,7 +18,7 @@ def op_type(op_types: str | Iterable[str], op: Node | None = None) -> Any:
     types = (op_types,) if isinstance(op_types, str) else tuple(op_types)
 
     def is_such(operator: Node) -> bool:
-        return operator.op_type in types
+        return operator.type in types
 
     return is_such if op is None else is_such(op)
 
@@ -43,13 +43,13 @@ class OpMatcher:
         """Whether the node fits.
 
         Raises:
-            TypeError: it is no node.
+            TypeError: it is neither a node nor a `tf.Operation`.
         """
-        if not isinstance(op, Node):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not hasattr(op, "control_inputs"):
             raise TypeError(f"Expect gde.Node, got: {type(op)}")
         if not all(accepts(op) for accepts in self.positive_filters):
             return False
-        if self.input_op_matches is not None and not _all_fit([t.node for t in op.inputs], self.input_op_matches):
+        if self.input_op_matches is not None and not _all_fit([t.op for t in op.inputs], self.input_op_matches):
             return False
         if self.control_input_op_matches is not None and not _all_fit(op.control_inputs, self.control_input_op_matches):
             return False
@@ -110,7 +110,7 @@ def _predicate(wanted: Any) -> Callable[[Node], Any]:
     if can_be_regex(wanted):
         expression = make_regex(wanted)
         return lambda op: expression.search(op.name) is not None
-    if isinstance(wanted, Node):
+    if hasattr(wanted, "control_inputs"):
         return lambda op: op == wanted
     if callable(wanted):
         return wanted

@@ -8,10 +8,11 @@ from typing import Any
 from graphwright.editor import node_protocol
 from graphwright.editor.inference import infer_graph, output_dtypes
 from graphwright.editor.tensor import Tensor, View
-from graphwright.editor.values import to_python, type_pairs
+from graphwright.editor.values import to_python
 from graphwright.errors import GraphError
 from graphwright.ir import graph as ir
 from graphwright.ir.colocation import colocated_with
+from graphwright.ir.dtypes import as_dtype, as_shape
 
 
 class Node(View):
@@ -46,9 +47,13 @@ class Node(View):
         return self._ir.op_type
 
     def change_op_type(self, new_op_type: str) -> None:
-        """Change the op type. Shapes and dtypes of the outputs stay; `infer_outputs` finds them anew."""
+        """Change the op type. Shapes and dtypes of the outputs stay; `infer_outputs` finds them anew.
+
+        Raises:
+            ValueError: there is no such op.
+        """
         self._graph.increment_version_counter()
-        self._ir.op_type = new_op_type
+        self._ir.graph.set_op_type(self._ir, new_op_type)
 
     @property
     def graph(self) -> Any:
@@ -139,7 +144,7 @@ class Node(View):
             raise NotImplementedError(
                 f"Attempted to change number of output tensors on node {self.name} from {len(self._ir.outputs)} to {len(new_outputs)}"
             )
-        types = type_pairs(new_outputs)
+        types = [(as_dtype(dtype), as_shape(shape)) for dtype, shape in new_outputs]
         self._graph.increment_version_counter()
         node_protocol.set_output_types(self._ir, types)
 

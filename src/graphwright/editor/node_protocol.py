@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from graphwright.editor.values import from_python, to_attr_value
+from graphwright.editor.values import to_attr_value
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Node
-from graphwright.source.attributes import shape_from_proto, shape_to_proto, write_attr_value
+from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto, write_attr_value
 from graphwright.source.tensorflow_import import import_tensorflow
 
 SHAPES = "_output_shapes"
@@ -32,7 +32,8 @@ def write_attr(node: Node, key: str, value: Any, *, new: bool, validate_groups: 
     if not new and key not in node.attrs:
         raise ArgumentError(f"Node {node.name} has no attribute called '{key}'", remedy="use add_attr")
     if key != COLOCATION:
-        node.graph.set_attr(node, key, from_python(value))
+        value = from_attr_value(value) if isinstance(value, import_tensorflow().compat.v1.AttrValue) else value
+        node.graph.set_attr(node, key, value)
         return
     names = _group_names(value)
     if validate_groups:
@@ -103,12 +104,13 @@ def to_node_def(node: Node, target: Any, add_shapes: bool) -> Any:
 
 
 def write_shapes(node: Node, target: Any) -> None:
-    """Write the shapes of the outputs into a `NodeDef`."""
-    if not node.outputs:
-        return
-    target.attr[SHAPES].Clear()
-    for value in node.outputs:
-        shape_to_proto(value.shape, target.attr[SHAPES].list.shape.add())
+    """Write the shapes of the outputs into a `NodeDef`, where one is known."""
+    target.attr.pop(SHAPES, None)
+    shapes = [value.known_shape for value in node.outputs]
+    if any(shape is not None for shape in shapes):
+        written = target.attr[SHAPES].list.shape
+        for shape in shapes:
+            shape_to_proto(shape, written.add())
 
 
 def extra_of(node_def: Any) -> bytes:

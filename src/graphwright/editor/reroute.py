@@ -9,11 +9,12 @@ from graphwright.editor.node import Node
 from graphwright.editor.subgraph import SubGraphView, make_view
 from graphwright.editor.tensor import Tensor
 from graphwright.editor.util import check_graphs, get_consuming_ops, make_list_of_op, make_list_of_t
+from graphwright.editor.values import to_tf_shape
 from graphwright.ir import graph as ir
 
 
 def check_ts_compatibility(ts0: Sequence[Tensor], ts1: Sequence[Tensor]) -> None:
-    """Raise unless the tensors can stand for each other, pair by pair.
+    """Raise unless the tensors can stand for each other, pair by pair, as far as their shapes are known: nothing is inferred for it.
 
     Raises:
         ValueError: numbers, dtypes or shapes differ, or one of `ts0` was removed from its graph.
@@ -25,8 +26,9 @@ def check_ts_compatibility(ts0: Sequence[Tensor], ts1: Sequence[Tensor]) -> None
             raise ValueError(f"{t0.name} was removed from its graph.")
         if t0.ir.dtype != t1.ir.dtype:
             raise ValueError(f"Dtypes {t0.dtype} of {t0.name} and {t1.dtype} of {t1.name} are not compatible.")
-        if not t0.shape.is_compatible_with(t1.shape):
-            raise ValueError(f"Shapes {t0.shape} of {t0.name} and {t1.shape} of {t1.name} are not compatible.")
+        known = to_tf_shape(t0.ir.known_shape), to_tf_shape(t1.ir.known_shape)
+        if not known[0].is_compatible_with(known[1]):
+            raise ValueError(f"Shapes {known[0]} of {t0.name} and {known[1]} of {t1.name} are not compatible.")
 
 
 def _reroute_ts(ts0: Any, ts1: Any, *, swap: bool, can_modify: Any = None, cannot_modify: Any = None) -> int:

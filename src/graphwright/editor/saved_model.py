@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphwright.errors import ArgumentError
+from graphwright.files import replaced_folder
 from graphwright.ir import graph as ir
 from graphwright.ir.signature import Collection
 from graphwright.source.load import load
 from graphwright.source.meta_graph import SAVER
 from graphwright.source.named_refs import message_class, read_refs
 from graphwright.source.package import Package
-from graphwright.source.write import write
+from graphwright.source.write import check_target, write
 
 if TYPE_CHECKING:
     from graphwright.editor.graph import Graph
@@ -134,14 +135,16 @@ def write_saved_model(graph: Graph, path: str, tags: Iterable[str] | None, varia
     package = graph.ir.package
     if not isinstance(package, Package) and variables is None and graph.variable_names:
         raise NotImplementedError("Can't generate a SaverDef.")
+    check_target(target)
     graph.ir.package = _with_tags(package if isinstance(package, Package) else Package(), tags, graph.name)
     try:
-        write(graph.ir, target)
+        with replaced_folder(target) as folder:
+            write(graph.ir, folder, overwrite=True)
+            if variables is not None:
+                shutil.copytree(variables, folder / "variables", dirs_exist_ok=True)
+            (folder / "variables").mkdir(exist_ok=True)
     finally:
         graph.ir.package = package
-    if variables is not None:
-        shutil.copytree(variables, target / "variables", dirs_exist_ok=True)
-    (target / "variables").mkdir(exist_ok=True)
     written: Any = message_class("protobuf.saved_model", "SavedModel")()
     written.ParseFromString((target / "saved_model.pb").read_bytes())
     return written

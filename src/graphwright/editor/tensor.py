@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
-from graphwright.editor.values import to_ir_dtype, to_ir_shape, to_tf_dtype, to_tf_shape
+from graphwright.editor.values import to_tf_dtype, to_tf_shape
 from graphwright.ir import graph as ir
+from graphwright.ir.dtypes import as_dtype
 
 if TYPE_CHECKING:
     from graphwright.editor.base_graph import BaseGraph
@@ -99,7 +100,7 @@ class Tensor(View):
     @dtype.setter
     def dtype(self, dtype: Any) -> None:
         self._graph.increment_version_counter()
-        self._ir.dtype = to_ir_dtype(dtype)
+        self._ir.dtype = as_dtype(dtype)
 
     @property
     def shape(self) -> Any:
@@ -109,7 +110,7 @@ class Tensor(View):
     @shape.setter
     def shape(self, shape: Any) -> None:
         self._graph.increment_version_counter()
-        self._ir.shape = to_ir_shape(shape)
+        self._ir.shape = shape
 
     def get_shape(self) -> Any:
         """The same as `shape`, for code that was written for `tf.Tensor`."""

@@ -80,10 +80,12 @@ def copy_op_handler(
         types = [(v.dtype, v.last_shape) for v in source.outputs]
         target.increment_version_counter()
         copied = target.append(
-            target.ir.add_node(
+            target.ir.append_node(
                 source.op_type, name, inputs=inputs, attrs=attrs, output_types=types, device=source.device, extra=source.extra
             )
         )
+    if source in source.graph.unasked:
+        target.ir.unasked[copied.ir] = None
     if copy_shape_and_dtype:
         node_protocol.set_output_types(copied.ir, [(v.dtype, v.last_shape) for v in source.outputs])
     elif nodedef_fn is not None or [(v.dtype, v.last_shape) for v in inputs] != [(v.dtype, v.last_shape) for v in source.inputs]:
@@ -139,7 +141,7 @@ class Transformer:
         info = TmpInfo(view, dst_graph, dst_scope, src_scope)
         info.check_names()
         info.library()
-        view.graph.ir.settle_shapes()
+        view.graph.ir.settle_edits()
         with shapes_at_rest(dst_graph.ir), dst_graph.ir.restored_on_error():
             self._copy_ops(info)
             self._finalize_cycles(info)

@@ -80,14 +80,14 @@ class TreeExpr:
         return found
 
     def _match(self, node: Node) -> dict[str, Node] | None:
-        if self._op is not None and self._op.fullmatch(node.op_type) is None:
+        if self._op is not None and self._op.fullmatch(node.type) is None:
             return None
         found: dict[str, Node] = {}
-        sources = node.ir.inputs
+        sources = node.inputs
         if self._inputs is not None and len(self._inputs) > len(sources):
             return None
         for k, expression in enumerate(self._inputs or ()):
-            below = expression.eval_from(node.inputs[k].node)
+            below = expression.eval_from(sources[k].op)
             if below is None:
                 return None
             found.update(below)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, cast
 
 import numpy as np
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
-from graphwright.ir.dtypes import DType, Shape, dtype_from_number
-from graphwright.source.attributes import from_attr_value, shape_from_proto, write_attr_value
+from graphwright.ir.dtypes import DType, Shape
+from graphwright.source.attributes import shape_from_proto, write_attr_value
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
@@ -19,30 +18,9 @@ def to_tf_dtype(dtype: DType) -> Any:
     return import_tensorflow().as_dtype(dtype.number)
 
 
-def to_ir_dtype(dtype: Any) -> DType:
-    """The IR's dtype of whatever `tf.as_dtype` takes: a `tf.DType`, a NumPy type, a name or a number.
-
-    >>> to_ir_dtype("float32").name
-    'float32'
-    """
-    if isinstance(dtype, DType):
-        return dtype
-    return dtype_from_number(import_tensorflow().as_dtype(dtype).as_datatype_enum)
-
-
 def to_tf_shape(shape: Shape) -> Any:
     """The `tf.TensorShape`."""
     return import_tensorflow().TensorShape(shape)
-
-
-def to_ir_shape(shape: Any) -> Shape:
-    """The IR's shape of whatever `tf.TensorShape` takes; None is an unknown rank.
-
-    >>> to_ir_shape([None, 3]), to_ir_shape(None)
-    ((None, 3), None)
-    """
-    shape = import_tensorflow().TensorShape(shape)
-    return None if shape.rank is None else tuple(shape.as_list())
 
 
 def to_attr_value(value: Any) -> Any:
@@ -105,15 +83,6 @@ def _add_to_list(items: Any, value: Any) -> None:
         target.add().CopyFrom(content)
     else:
         target.append(content)
-
-
-def from_python(value: Any) -> Attribute:
-    """A Python value as an attribute of the IR.
-
-    Raises:
-        ArgumentError: it cannot be an attribute.
-    """
-    return from_attr_value(to_attr_value(value))
 
 
 def to_python(attribute: Attribute) -> Any:
@@ -181,8 +150,3 @@ def _text(content: bytes | str) -> str | bytes:
         return content.decode()
     except UnicodeDecodeError:
         return content
-
-
-def type_pairs(pairs: Iterable[tuple[Any, Any]]) -> list[tuple[DType, Shape]]:
-    """(dtype, shape) pairs in TensorFlow's types -> in those of the IR."""
-    return [(to_ir_dtype(dtype), to_ir_shape(shape)) for dtype, shape in pairs]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
-from graphwright.errors import GraphError
-from graphwright.ir.dtypes import DType, Shape
+import numpy as np
+
+from graphwright.errors import ArgumentError, GraphError
+from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,39 @@ class SerializedAttribute:
 
 
 Attribute = int | float | bool | bytes | DType | ShapeAttribute | FunctionReference | SerializedAttribute | tuple["Attribute", ...]
+
+
+def as_attribute(given: Any) -> Attribute:
+    """The attribute that a value of Python, NumPy or TensorFlow stands for by itself; text is text, also where it names a dtype.
+
+    Raises:
+        ArgumentError: it stands for none.
+
+    >>> as_attribute("SAME"), as_attribute([np.int64(1), 2]), as_attribute(np.float32).name
+    (b'SAME', (1, 2), 'float32')
+    """
+    match given:
+        case bool() | int() | float() | bytes() | DType() | ShapeAttribute() | FunctionReference() | SerializedAttribute():
+            return given
+        case str():
+            return given.encode()
+        case np.bool_() | np.integer() | np.floating():
+            return cast("Attribute", given.item())
+        case list() | tuple():
+            return tuple(as_attribute(item) for item in cast("list[Any]", given)) or SerializedAttribute(EMPTY_LIST)
+        case _ if hasattr(given, "as_list"):
+            return ShapeAttribute(as_shape(given))
+        case _ if isinstance(given, type | np.dtype) or hasattr(given, "as_datatype_enum"):
+            return as_dtype(given)
+        case _:
+            raise ArgumentError(
+                f"a {type(given).__name__} cannot be an attribute",
+                remedy="for a tensor give graphwright.ir.constants.tensor_attribute(array)",
+            )
+
+
+EMPTY_LIST = b"\x0a\x00"
+"""An `AttrValue` with a list that holds nothing, of whatever kind."""
 
 
 class Attributes(dict[str, Attribute]):

@@ -58,10 +58,11 @@ class Calls:
 
         now = {node: results(node) for node in self._results if node not in self._unread}
         changed = [node for node, shapes in now.items() if shapes != self._results[node]]
-        for node in self._unread:
+        later = {node: None for node in self._unread if node in graph.unasked}
+        for node in [node for node in self._unread if node not in later]:
             if found := results(node):
                 now[node] = found
                 own = tuple(value.last_shape for value in node.outputs)
                 changed += [] if all(shapes == own for shapes in found) else [node]
-        self._results, self._unread = now, {}
+        self._results, self._unread = now, later
         return changed

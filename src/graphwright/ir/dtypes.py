@@ -6,7 +6,14 @@ A `Shape` is a tuple of dimensions, where None is an unknown dimension, or None 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, cast
+
+import numpy as np
+
+from graphwright.errors import ArgumentError
 
 Shape = tuple[int | None, ...] | None
 
@@ -74,6 +81,66 @@ def dtype_from_number(number: int) -> DType:
     """
     base = number - 100 if number > 100 else number
     return _BY_NUMBER.get(base) or DType(f"dtype{number}", number, None)
+
+
+_PYTHON_NAMES: dict[Any, str] = {float: "float32", str: "string", bytes: "string", object: "string", "float": "float32", "str": "string"}
+"""What stands for another type than NumPy would take it for, as in TensorFlow."""
+
+
+def as_dtype(given: Any) -> DType:
+    """The type that is meant: by a `DType`, a `tf.DType`, a name, a number of `tensorflow.DataType`, a NumPy or Python type.
+
+    Raises:
+        ArgumentError: it is none.
+
+    >>> as_dtype("float32").name, as_dtype(np.float16).name, as_dtype(np.dtype("int8")).name, as_dtype(bool).name, as_dtype(3).name
+    ('float32', 'float16', 'int8', 'bool', 'int32')
+    >>> as_dtype("flaot32")
+    Traceback (most recent call last):
+        ...
+    graphwright.errors.ArgumentError: 'flaot32' is no dtype
+      remedy: did you mean float32?
+    """
+    if isinstance(given, DType):
+        return given
+    number = getattr(given, "as_datatype_enum", given)  # a `tf.DType` has its number
+    if isinstance(number, int) and not isinstance(number, bool):
+        if _BY_NUMBER.get(number - 100 if number > 100 else number) is not None:
+            return dtype_from_number(number)
+    else:
+        try:
+            name = _PYTHON_NAMES.get(given, given)
+            name = name if isinstance(name, str) and name in DTYPES else np.dtype(name).name
+        except TypeError:
+            name = ""
+        name = "string" if name.startswith(("str", "bytes", "object")) else name
+        if name in DTYPES and given is not None:
+            return DTYPES[name]
+    close = get_close_matches(str(given), DTYPES, 1)
+    raise ArgumentError(f"{given!r} is no dtype", remedy=f"did you mean {close[0]}?" if close else "give a tf.DType or its name")
+
+
+def as_shape(given: Any) -> Shape:
+    """The shape that is meant: by a `tf.TensorShape`, by dimensions of which None and -1 are unknown, or by None: any rank.
+
+    Raises:
+        ArgumentError: it is none.
+
+    >>> as_shape([-1, np.int64(3)]), as_shape(()), as_shape(None)
+    ((None, 3), (), None)
+    """
+    if given.__class__ is tuple and all(d is None or (type(d) is int and d >= 0) for d in cast("tuple[Any, ...]", given)):
+        return cast("Shape", given)  # the common case
+    if given is None or getattr(given, "rank", ()) is None:
+        return None
+    try:
+        dimensions = [getattr(d, "value", d) for d in cast("Iterable[Any]", given)]
+        sizes = tuple(None if d is None or d == -1 else int(d.__index__()) for d in dimensions)
+    except (AttributeError, TypeError, ValueError):
+        sizes = (-2,)
+    if any(d is not None and d < 0 for d in sizes):
+        raise ArgumentError(f"{given!r} is no shape", remedy="give a tuple of sizes, None where one is unknown")
+    return sizes
 
 
 def element_count(shape: Shape) -> int | None:

@@ -24,17 +24,18 @@ from typing import Any
 
 from graphwright.errors import GraphError
 from graphwright.ir import colocation
-from graphwright.ir.attributes import Attribute, Attributes
+from graphwright.ir.attributes import Attribute, Attributes, as_attribute
 from graphwright.ir.colocation import Colocations
 from graphwright.ir.dtypes import DTYPES as DTYPES
-from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.dtypes import as_dtype, as_shape
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.node import Function as Function
-from graphwright.ir.node import Links
+from graphwright.ir.node import Links, check_name
 from graphwright.ir.node import Node as Node
 from graphwright.ir.node import Use as Use
 from graphwright.ir.node import Value as Value
 from graphwright.ir.node import Variable as Variable
+from graphwright.ir.op_rule import OutputTypes
 from graphwright.ir.outputs import Outputs
 from graphwright.ir.signature import Holdings
 from graphwright.ir.transaction import Record
@@ -47,14 +48,18 @@ class Graph(Outputs):
         name: for messages, and of the function made of it.
         functions: the library, by name: that of another graph is shared, a plain dictionary copied.
         variables: what stands behind a resource input.
-        versions: producer and min_consumer, as in a `GraphDef`.
+        versions: producer and min_consumer, as in the `GraphDef` that it was read from; None for a graph that is made here, which is
+            written under the version of the TensorFlow at work. An old op runs under old versions alone.
 
     Attributes:
         package: what else a SavedModel holds; only the layer that read it looks inside.
         shape_rule: the output shapes of nodes that are given in topological order, where inputs from
             outside the list count as known. With a rule, shapes follow edits, those of functions that nodes call included;
             without one they are left as they are.
+        op_rule: what is asked whether nodes can be written as they are made; graphs that are loaded have one, None asks nothing.
         stale: the nodes whose shapes are to be settled before anyone reads a shape.
+        unasked: the nodes that the rule for shapes was never asked about, and all that read them: it is when their shapes are read.
+        unasked_edited: whether an edit may have made wrong what is known of their shapes.
         touched: where it is a dictionary, the verbs note there which nodes they add or change.
     """
 
@@ -66,7 +71,7 @@ class Graph(Outputs):
         *,
         functions: dict[str, Function] | None = None,
         variables: dict[Value, Variable] | None = None,
-        versions: tuple[int, int] = (0, 0),
+        versions: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(name, {} if functions is None else functions, {} if variables is None else variables)
         self.versions = versions
@@ -81,22 +86,68 @@ class Graph(Outputs):
         *,
         inputs: Sequence[Value] = (),
         control_inputs: Iterable[Node] = (),
-        attrs: Mapping[str, Attribute] | None = None,
-        output_types: Sequence[tuple[DType, Shape]] = (),
+        attrs: Mapping[str, Any] | None = None,
+        output_types: Sequence[tuple[Any, Any]] | None = None,
         device: str = "",
         extra: bytes = b"",
     ) -> Node:
         """Append a node.
 
         Args:
-            output_types: dtype and shape per output. Where a shape is unknown and the graph has a rule for shapes, the rule is asked.
+            attrs: in any usual form: dtypes as `tf.float32`, `np.float32` or `"float32"`, shapes as lists, text, arrays. Where the graph
+                has a rule for ops, those that follow from the inputs and outputs may be left out.
+            output_types: dtype and shape per output, in any usual form. Where a shape is unknown and the graph has a rule for shapes,
+                the rule is asked. By default they, and all attributes with a default, are what the rule for ops says; without one
+                there are no outputs.
+
+        Raises:
+            GraphError: the name is empty or taken, or an input belongs to another graph; where there is a rule for ops, no file can hold
+                such a node, and the message names the attribute or input, and what may have been meant.
+            ArgumentError: something is no dtype, shape or attribute.
+        """
+        self._check_free(name)
+        for value in inputs:
+            self.check_owned(value.producer, name)
+        attrs, types = self.completed(op_type, name, inputs, attrs or {}, output_types)
+        return self.append_node(
+            op_type, name, inputs=inputs, control_inputs=control_inputs, attrs=attrs, output_types=types, device=device, extra=extra
+        )
+
+    def completed(
+        self, op_type: str, name: str, inputs: Sequence[Value], attrs: Mapping[str, Any], output_types: Sequence[tuple[Any, Any]] | None
+    ) -> tuple[dict[str, Attribute], OutputTypes]:
+        """The attributes and output types of a node that is to be made, converted, completed and checked as `add_node` does.
+
+        Raises:
+            GraphError, ArgumentError: as `add_node`.
+        """
+        types = None if output_types is None else [(as_dtype(dtype), as_shape(shape)) for dtype, shape in output_types]
+        if self.op_rule is None:
+            return {key: as_attribute(given) for key, given in attrs.items()}, types or ()
+        self.op_rule.check_op(self, op_type, name)
+        return self.op_rule.completed(self, op_type, name, inputs, attrs, types)
+
+    def append_node(
+        self,
+        op_type: str,
+        name: str,
+        *,
+        inputs: Sequence[Value] = (),
+        control_inputs: Iterable[Node] = (),
+        attrs: Mapping[str, Attribute] | None = None,
+        output_types: OutputTypes = (),
+        device: str = "",
+        extra: bytes = b"",
+    ) -> Node:
+        """`add_node` of what a node or file says already, or of what is completed later: no rule for ops is asked.
 
         Raises:
             GraphError: the name is empty or taken, or an input belongs to another graph.
         """
         # Most of the time that it takes to read or copy a graph is spent here: no generators, and few calls.
         known = self._links
-        self._check_free(name)
+        check_name(name, self.name)
+        self._check_not_taken(name)
         controls = dict.fromkeys(control_inputs)
         for value in inputs:
             if value.producer not in known:
@@ -122,8 +173,10 @@ class Graph(Outputs):
             self._calls.note(node)
         if self.touched is not None:
             self.touched[node] = None
-        if self.shape_rule is not None and any(shape is None for _, shape in output_types):
-            self.stale[node] = None
+        if self.shape_rule is not None and (
+            any(shape is None for _, shape in output_types) or (self.unasked and any(v.producer in self.unasked for v in links.inputs))
+        ):
+            self.unasked[node] = None
         return node
 
     def remove_node(self, node: Node) -> None:
@@ -165,21 +218,27 @@ class Graph(Outputs):
         """Let the node be another operation, with the same inputs and outputs; its attributes are the caller's.
 
         Raises:
-            GraphError: the op type is empty, or the node belongs to another graph.
+            GraphError: the op type is empty or not known to the rule for ops, or the node belongs to another graph.
         """
         self.check_owned(node, node.name)
         if not op_type:
             raise GraphError("an op type cannot be empty", where=f"node {node.name!r}")
+        if self.op_rule is not None:
+            self.op_rule.check_op(self, op_type, node.name)
         node.op_type = op_type
         self._note(node)
 
-    def set_attr(self, node: Node, name: str, attribute: Attribute | None) -> None:
-        """Set an attribute of a node; None removes it. Its shapes are settled anew when one is next read.
+    def set_attr(self, node: Node, name: str, attribute: Any) -> None:
+        """Set an attribute of a node, in any form that `add_node` takes; None removes it. Its shapes follow when one is next read.
 
         Raises:
-            GraphError: the node belongs to another graph.
+            GraphError: the node belongs to another graph; or, says the rule for ops, its op has no such attribute or takes no such value.
+            ArgumentError: it cannot be an attribute.
         """
         self.check_owned(node, node.name)
+        if attribute is not None:
+            rule = self.op_rule
+            attribute = as_attribute(attribute) if rule is None else rule.attribute(self, node.op_type, node.name, name, attribute)
         constraint = name == colocation.ATTRIBUTE
         if constraint and self._colocations is not None:
             self._colocations.discard(node)
@@ -199,6 +258,7 @@ class Graph(Outputs):
         for node in doomed:
             self._unlink(node)
             self.stale.pop(node, None)
+            self.unasked.pop(node, None)
             if self._calls is not None:
                 self._calls.discard(node)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, Attributes, ShapeAttribute
-from graphwright.ir.dtypes import DType, Shape, byte_count, format_shape
+from graphwright.ir.dtypes import DType, Shape, as_shape, byte_count, format_shape
 from graphwright.ir.watched import SHAPE_CLOCK, WatchedDict
 
 if TYPE_CHECKING:
@@ -47,18 +47,29 @@ class Value:
     def shape(self) -> Shape:
         """The shape; where the graph has a rule for shapes, as it is after all edits.
 
-        Assigning says how it is from now on, and what reads the value follows.
+        Assigning, in any usual form, says how it is from now on, and what reads the value follows.
 
         Raises:
             GraphError: on reading, when the rule of the graph refuses an edited node.
         """
         graph = self.producer.graph
         if graph.stale or graph.settled_at != SHAPE_CLOCK.time:
-            graph.settle_shapes()
+            graph.settle_edits()
+        if self.producer in graph.unasked:
+            graph.ask(self.producer)
         return self.last_shape
 
+    @property
+    def known_shape(self) -> Shape:
+        """The shape as far as it is known after all edits, without asking about what nobody has asked about yet."""
+        graph = self.producer.graph
+        if graph.stale or graph.settled_at != SHAPE_CLOCK.time:
+            graph.settle_edits()
+        return None if graph.unasked_edited and self.producer in graph.unasked else self.last_shape
+
     @shape.setter
-    def shape(self, shape: Shape) -> None:
+    def shape(self, shape: Any) -> None:
+        shape = as_shape(shape)
         self.producer.graph.note_shape(self)
         write_shape(self, shape)
 

@@ -10,6 +10,7 @@ from itertools import islice
 from graphwright.errors import GraphError
 from graphwright.ir.colocation import Colocations
 from graphwright.ir.node import Links, Node, Value, check_name
+from graphwright.ir.op_rule import OpRule
 
 _LENGTHS_APART = 4
 _MOST_COMPARED = 2000
@@ -18,10 +19,11 @@ _MOST_COMPARED = 2000
 class NodeTable:
     """Ordered nodes, each found by its name in O(1)."""
 
-    __slots__ = ("_by_name", "_colocations", "_free_suffixes", "_links", "_suffixes", "name")
+    __slots__ = ("_by_name", "_colocations", "_free_suffixes", "_links", "_suffixes", "name", "op_rule")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.op_rule: OpRule | None = None
         self._links: dict[Node, Links] = {}  # in order
         self._by_name: dict[str, Node] = {}
         self._suffixes: dict[str, int] = {}  # name -> every suffix below this is taken, but for those that became free
@@ -180,8 +182,21 @@ class NodeTable:
 
     # For the layers above
 
-    def _check_free(self, name: str) -> None:
+    def check_new_name(self, name: str) -> None:
+        """Refuse what no node of this graph can be called.
+
+        Raises:
+            GraphError: the name is empty, has a character that marks edges, or the rule for ops refuses it.
+        """
         check_name(name, self.name)
+        if self.op_rule is not None:
+            self.op_rule.check_name(self, name)  # pyright: ignore[reportArgumentType] - this is a layer of `Graph`
+
+    def _check_free(self, name: str) -> None:
+        self.check_new_name(name)
+        self._check_not_taken(name)
+
+    def _check_not_taken(self, name: str) -> None:
         if name in self._by_name:
             raise GraphError(f"a node named {name!r} exists already", where=f"graph {self.name!r}", remedy="use graph.unique_name(name)")
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.calls import Calls
-from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.dtypes import DType, as_dtype, as_shape
 from graphwright.ir.node import Function, Library, Node, Value, Variable
 from graphwright.ir.settle import settle
 from graphwright.ir.watched import SHAPE_CLOCK
@@ -17,12 +20,13 @@ from graphwright.ir.wiring import Wiring
 class Outputs(Wiring):
     """The verbs that change what nodes make, and the shapes."""
 
-    __slots__ = ("_functions", "_others", "settled_at", "variables")
+    __slots__ = ("_asked", "_functions", "_others", "settled_at", "variables")
 
     def __init__(self, name: str, functions: dict[str, Function], variables: dict[Value, Variable]) -> None:
         super().__init__(name)
         self._functions = _library(functions)
         self.variables = variables  # by the resource input that stands for it
+        self._asked = 1  # how many nodes the rule for shapes was asked about because somebody read a shape
         self.settled_at = SHAPE_CLOCK.time
         self._others = SHAPE_CLOCK.time  # how far the other graphs had moved the clock when the calls were last looked at
 
@@ -41,12 +45,14 @@ class Outputs(Wiring):
 
     # Outputs of nodes
 
-    def add_output(self, node: Node, dtype: DType, shape: Shape) -> Value:
-        """Give the node one more output at the end; its attributes are the caller's.
+    def add_output(self, node: Node, dtype: Any, shape: Any) -> Value:
+        """Give the node one more output at the end, dtype and shape in any usual form; its attributes are the caller's.
 
         Raises:
             GraphError: the node belongs to another graph.
+            ArgumentError: it is no dtype or shape.
         """
+        dtype, shape = as_dtype(dtype), as_shape(shape)
         self.check_owned(node, node.name)
         links = self._links[node]
         uses: dict[tuple[Node, int], None] = {}
@@ -82,7 +88,7 @@ class Outputs(Wiring):
             node.attrs.record("_output_shapes", recorded[:index] + recorded[index + 1 :])
         self._note(node)
 
-    def set_output_types(self, node: Node, types: Sequence[tuple[DType, Shape]]) -> None:
+    def set_output_types(self, node: Node, types: Sequence[tuple[Any, Any]]) -> None:
         """Set the dtypes and shapes of all outputs; the values stay, new ones are added and surplus ones removed at the end.
 
         The attributes of the node are the caller's. The shapes count as settled.
@@ -90,7 +96,9 @@ class Outputs(Wiring):
         Raises:
             GraphError: an output that is read changes its dtype, one that is needed would go, or the node belongs to another
                 graph; nothing is changed then.
+            ArgumentError: something is no dtype or shape.
         """
+        types = [(as_dtype(dtype), as_shape(shape)) for dtype, shape in types]
         self.check_owned(node, node.name)
         for value, (dtype, _) in zip(node.outputs, types, strict=False):
             self._check_new_dtype(value, dtype)
@@ -105,12 +113,14 @@ class Outputs(Wiring):
             self.add_output(node, dtype, shape)
         self.stale.pop(node, None)
 
-    def set_output_type(self, value: Value, dtype: DType, shape: Shape) -> None:
-        """Set the dtype and shape of an output; the attributes of its node are the caller's.
+    def set_output_type(self, value: Value, dtype: Any, shape: Any) -> None:
+        """Set the dtype and shape of an output, in any usual form; the attributes of its node are the caller's.
 
         Raises:
             GraphError: the dtype changes while something reads the value, or it belongs to another graph.
+            ArgumentError: it is no dtype or shape.
         """
+        dtype, shape = as_dtype(dtype), as_shape(shape)
         self.check_owned(value.producer, value.name)
         self._check_new_dtype(value, dtype)
         value.shape = shape
@@ -137,19 +147,63 @@ class Outputs(Wiring):
         if self.shape_rule is not None:
             self.stale.update(dict.fromkeys(nodes))
 
+    def ask_later(self) -> None:
+        """Let the rule for shapes answer for what has no shape when a shape is read that depends on it; till then, what is known counts."""
+        from graphwright.ir.walk import forward_reachable  # here, because a walk is over a graph
+
+        if self.shape_rule is None:
+            return
+        self.unasked.update((node, None) for node in self._links if any(value.last_shape is None for value in node.outputs))
+        readers = [n for n in self._links if n not in self.unasked and any(value.producer in self.unasked for value in n.inputs)]
+        self.unasked.update(dict.fromkeys(forward_reachable(readers, control=False)))
+
+    def ask(self, node: Node) -> None:
+        """Ask the rule about a node and what it depends on, as far as nobody has asked yet.
+
+        Raises:
+            GraphError: the rule refuses a node, which the message names.
+        """
+        needed = self._unasked_behind([node])
+        if self.shape_rule is None or not needed:
+            return
+        # And as many more as were asked about before: so reading all shapes, one after the other, takes few questions.
+        more = self._unasked_behind([node, *islice(self.unasked, self._asked)])
+        self._asked += len(more)
+        if len(more) > len(needed):
+            with suppress(GraphError):
+                self._ask(more)
+                return
+        self._ask(needed)
+
     def settle_shapes(self) -> None:
-        """Bring the shapes up to date. Reading `value.shape` does it by itself.
+        """Bring all shapes up to date. Reading `value.shape` does it by itself, for what the shape depends on.
 
         Raises:
             GraphError: the rule refuses a node, which the message names; the shapes are as before then.
         """
+        self.settle_edits()
+        if self.unasked and self.shape_rule is not None:
+            self._ask(list(self.unasked))
+
+    def settle_edits(self) -> None:
+        """Bring the shapes up to date that somebody has asked about.
+
+        Raises:
+            GraphError: as `settle_shapes`.
+        """
         before = self.settled_at, self._others
         self.settled_at = SHAPE_CLOCK.time  # at once: the rule reads shapes
         if self.shape_rule is None:
-            self.stale = {}
+            self.stale, self.unasked = {}, {}
             return
         try:
             self._follow_bodies()
+            if self.unasked:
+                asked = {node: None for node in self.stale if node not in self.unasked}
+                self.unasked_edited |= len(asked) < len(self.stale)
+                self.stale = asked
+                if behind := self._unasked_behind([value.producer for node in self.stale for value in node.inputs]):
+                    self._ask(behind)
             if self.stale:
                 settle(self, self.shape_rule)
         except BaseException:
@@ -160,9 +214,39 @@ class Outputs(Wiring):
         """Note that a shape is about to be assigned: what reads it follows."""
         if self.shape_rule is not None:
             if value.producer in self.stale:  # or the assigned shape would be overwritten
-                self.settle_shapes()
+                self.settle_edits()
+            if value.producer in self.unasked and len(value.producer.outputs) > 1:
+                self.ask(value.producer)
+            self.unasked.pop(value.producer, None)
             self.stale.update(dict.fromkeys(value.consumers))
         self._move_clock()
+
+    def _ask(self, nodes: Sequence[Node]) -> None:
+        """Settle nodes that were never asked about, and what reads them."""
+        stale, self.stale = self.stale, dict.fromkeys(nodes)
+        for node in nodes:
+            del self.unasked[node]
+        try:
+            if self.shape_rule is not None:
+                settle(self, self.shape_rule)
+        except BaseException:
+            self.unasked.update(dict.fromkeys(nodes))
+            raise
+        else:
+            self.unasked_edited &= bool(self.unasked)
+        finally:
+            self.stale = stale
+
+    def _unasked_behind(self, nodes: Iterable[Node]) -> list[Node]:
+        """Those of the nodes, and of what they depend on, that were never asked about."""
+        found = {node: None for node in nodes if node in self.unasked}
+        waiting = list(found)
+        while waiting:
+            for value in waiting.pop().inputs:
+                if value.producer in self.unasked and value.producer not in found:
+                    found[value.producer] = None
+                    waiting.append(value.producer)
+        return list(found)
 
     def _follow_bodies(self) -> None:
         """Calls are stale when the functions that they call give other shapes."""

@@ -9,7 +9,7 @@ behind it, in topological order, so that a rule with a high cost per call is cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from graphwright.errors import GraphError
@@ -36,7 +36,7 @@ def settle(graph: Outputs, rule: ShapeRule) -> None:
     graph.stale = {}  # the rule reads shapes, and must see what is known so far
     before: dict[Value, tuple[Shape, Mapping[str, Attribute]]] = {}
     try:
-        _settle(rule, pending, before)
+        _settle(rule, pending, before, graph.unasked)
     except BaseException:
         for value, (shape, recorded) in before.items():
             value.last_shape = shape
@@ -46,7 +46,9 @@ def settle(graph: Outputs, rule: ShapeRule) -> None:
         raise
 
 
-def _settle(rule: ShapeRule, pending: Iterable[Node], before: dict[Value, tuple[Shape, Mapping[str, Attribute]]]) -> None:
+def _settle(
+    rule: ShapeRule, pending: Iterable[Node], before: dict[Value, tuple[Shape, Mapping[str, Attribute]]], unasked: Container[Node]
+) -> None:
     # Imported here because a walk is over a graph, and a graph settles its shapes.
     from graphwright.ir.traits import is_back_edge
     from graphwright.ir.walk import forward_reachable, order_of
@@ -65,14 +67,15 @@ def _settle(rule: ShapeRule, pending: Iterable[Node], before: dict[Value, tuple[
                 if shape == old and not _may_hold_dimensions(value):
                     continue
                 # Who stands behind the node in this wave was asked with the new shape in mind.
-                behind = [reader for reader in value.consumers if place.get(reader, -1) <= place[node]]
+                after = [reader for reader in value.consumers if place.get(reader, -1) <= place[node]]
                 if shape == old:
-                    behind = [reader for reader in behind if not is_back_edge(value, reader)]
+                    after = [reader for reader in after if not is_back_edge(value, reader)]
                 else:
                     before.setdefault(value, (old, recorded_shapes(node)))
                     write_shape(value, shape)
-                readers.update(dict.fromkeys(behind))
-        wave = order_of(readers if rounds < _ROUNDS_OF_READERS else forward_reachable(readers, control=False))
+                readers.update(dict.fromkeys(after))
+        behind = readers if rounds < _ROUNDS_OF_READERS else forward_reachable(readers, control=False)
+        wave = order_of(node for node in behind if node not in unasked)
 
 
 def _may_hold_dimensions(value: Value) -> bool:

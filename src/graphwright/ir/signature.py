@@ -72,7 +72,8 @@ class Collection(_Watched):
     Args:
         kind: what the items are, as in a `CollectionDef`. "nodes" holds values and nodes; the
             other kinds hold plain items, or `NamedRefs` where a message names nodes.
-        items: in order. A removed node leaves the list, and a message leaves it with the last node that it names.
+        items: in order. A removed node leaves the list, and a message leaves it with the last node that it names. A collection
+            that loses its last item so leaves the graph: TensorFlow loads no model whose list of main ops is empty.
     """
 
     kind: CollectionKind
@@ -104,7 +105,7 @@ class Holdings:
 
     __slots__ = ("_collections", "_in_collections", "_in_signatures", "_signatures", "_time")
 
-    def __init__(self, signatures: Mapping[str, Signature], collections: Mapping[str, Collection]) -> None:
+    def __init__(self, signatures: Mapping[str, Signature], collections: dict[str, Collection]) -> None:
         self._signatures = signatures
         self._collections = collections
         self._time = -1
@@ -196,6 +197,8 @@ class Holdings:
             else:
                 members = frozenset(gone)
                 items[:] = [item for item in items if not isinstance(item, Value | Node) or node_of(item) not in members]
+            if not items:
+                del self._collections[name]
         self._time = CLOCK.time
 
     def _refresh(self) -> None:

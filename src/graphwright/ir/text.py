@@ -157,7 +157,7 @@ def _body_lines(graph: Graph) -> list[str]:
     for value, variable in graph.variables.items():
         kind = f"{variable.dtype}{format_shape(variable.shape)}{' trainable' if variable.trainable else ''}"
         lines.append(f"variable {_edge(value)} = {_quoted(variable.name)} : {kind}")
-    if graph.versions != (0, 0):
+    if graph.versions is not None:
         lines.append(f"versions {graph.versions[0]} {graph.versions[1]}")
     for name, signature in graph.signatures.items():
         line = f"signature {_quoted(name)} ({_named_edges(signature.inputs)}) ({_named_edges(signature.outputs)})"

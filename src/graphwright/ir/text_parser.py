@@ -30,7 +30,7 @@ class _Section:
     outputs: list[Edge] = field(default_factory=list[Edge])
     control_outputs: list[str] = field(default_factory=list[str])
     variables: list[tuple[Edge, Variable]] = field(default_factory=list[tuple[Edge, Variable]])
-    versions: tuple[int, int] = (0, 0)
+    versions: tuple[int, int] | None = None
     definition: bytes = b""
     signatures: dict[str, _SignatureLine] = field(default_factory=dict[str, "_SignatureLine"])
     collections: dict[str, tuple[str, list[Any]]] = field(default_factory=dict[str, "tuple[str, list[Any]]"])
@@ -132,7 +132,7 @@ def _build(section: _Section, functions: dict[str, Function]) -> Graph:
             raise FileFormatError(f"two nodes are named {line.name!r}", where=f"lines {lines[line.name].number} and {line.number}")
         lines[line.name] = line
     for line in _in_dependency_order(lines):
-        graph.add_node(
+        graph.append_node(
             line.op_type,
             line.name,
             inputs=[_look_up(graph, edge, line.number) for edge in line.inputs if not _is_back_edge(edge, line, lines)],

@@ -16,6 +16,7 @@ from __future__ import annotations
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
 
+_FEW_BYTES = 128
 _VIEWS = frozenset(
     "Identity StopGradient PreventGradient Reshape Squeeze ExpandDims ReadVariableOp PlaceholderWithDefault EnsureShape Bitcast "
     "IdentityN".split()
@@ -59,7 +60,8 @@ _STATEFUL_OPS = frozenset(
     "Assert Print PrintV2 RandomUniform RandomStandardNormal RandomUniformInt TruncatedNormal RandomShuffle Multinomial RandomGamma "
     "RandomPoisson RandomPoissonV2 ParameterizedTruncatedNormal StatefulStandardNormalV2 StatefulUniform StatefulUniformInt "
     "StatefulUniformFullInt StatefulTruncatedNormal StatefulRandomBinomial NonDeterministicInts RngSkip RngReadAndSkip PyFunc "
-    "EagerPyFunc PyFuncStateless FakeParam CollectiveReduceV2 NcclAllReduce".split()
+    "EagerPyFunc PyFuncStateless FakeParam CollectiveReduceV2 NcclAllReduce "
+    "InplaceAdd InplaceSub InplaceUpdate".split()  # these three write into their input
 )
 _COLLECTIVES = ("Collective", "NcclAllReduce", "NcclBroadcast", "NcclReduce", "CrossReplicaSum", "AllToAll")
 _NO_EXCHANGE = frozenset({"CollectiveAssignGroupV2", "CollectiveInitializeCommunicator"})
@@ -68,6 +70,11 @@ _NO_EXCHANGE = frozenset({"CollectiveAssignGroupV2", "CollectiveInitializeCommun
 def is_collective(node: Node) -> bool:
     """Whether the node waits for its like on other devices: an all-reduce, a gather, a broadcast."""
     return node.op_type.startswith(_COLLECTIVES) and node.op_type not in _NO_EXCHANGE
+
+
+def is_few_integers(value: Value) -> bool:
+    """Whether it may well be a shape, or a size in one."""
+    return value.dtype.name in ("int32", "int64") and value.nbytes is not None and value.nbytes <= _FEW_BYTES
 
 
 def is_view(node: Node) -> bool:
@@ -95,6 +102,17 @@ def resource_of(value: Value) -> Value:
             value = node.inputs[value.index]
             continue
         return value
+
+
+_UPDATES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")
+
+
+def updated_weight(node: Node) -> Value | None:
+    """The variable that an operation of an optimizer of TF1 (`Apply*`, `ResourceApply*`) trains: its first input.
+
+    The other variables that it writes are slots. None for other operations.
+    """
+    return resource_of(node.inputs[0]) if node.op_type.startswith(_UPDATES) and node.inputs else None
 
 
 def variable_key(value: Value) -> str:
@@ -203,6 +221,11 @@ def reads_resource(node: Node) -> bool:
 def has_known_effects(node: Node) -> bool:
     """Whether the op type is known to do more than make its outputs. An unknown op, or a call, may have effects all the same."""
     return node.op_type in _STATEFUL_OPS or writes_resource(node) is not None
+
+
+def draws_by_counter(node: Node) -> bool:
+    """Whether it draws random numbers from a hidden counter of its own, which TensorFlow seeds by two attributes."""
+    return "seed" in node.attrs and "seed2" in node.attrs
 
 
 def called_functions(node: Node) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 from graphwright.errors import GraphError
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import is_back_edge
+from graphwright.ir.traits import VARIABLES, is_back_edge
 
 
 def backward_reachable(seeds: Iterable[Node]) -> set[Node]:
@@ -81,6 +81,13 @@ def needed_nodes(graph: Graph) -> set[Node]:
     for collection in graph.collections.values():
         seeds += [held if isinstance(held, Node) else held.producer for held in collection.references()]
     return backward_reachable(seeds)
+
+
+def served_variables(graph: Graph) -> list[str]:
+    """The names of the variables that outputs and control outputs of the graph, and outputs of its signatures, need."""
+    values = [*graph.outputs, *(value for signature in graph.signatures.values() for value in signature.outputs.values())]
+    needed = backward_reachable([*(value.producer for value in values), *graph.control_outputs])
+    return [node.name for node in graph.nodes if node.op_type in VARIABLES and node in needed]
 
 
 def topological_order(graph: Graph) -> list[Node]:

@@ -14,14 +14,20 @@ from graphwright.ir.settle import ShapeRule
 class Wiring(Borders):
     """The verbs that change what nodes read and wait for."""
 
-    __slots__ = ("_calls", "shape_rule", "stale", "touched")
+    __slots__ = ("_calls", "shape_rule", "stale", "touched", "unasked", "unasked_edited")
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.shape_rule: ShapeRule | None = None
         self.stale: dict[Node, None] = {}
+        self.unasked: dict[Node, None] = {}
+        self.unasked_edited: bool = False
         self.touched: dict[Node, None] | None = None
         self._calls: Calls | None = None  # made when it is first needed
+
+    def take_rules(self, other: Wiring) -> None:
+        """Ask what another graph asks about shapes and ops, as the bodies of its functions and its copies do."""
+        self.shape_rule, self.op_rule = other.shape_rule, other.op_rule
 
     # Inputs of nodes
 
@@ -151,6 +157,8 @@ class Wiring(Borders):
             raise GraphError(f"{node.name!r} cannot be its own control input", where=f"node {node.name!r}")
         self._links[node].control_inputs[control] = None
         self._links[control].control_consumers[node] = None
+        if self.touched is not None:
+            self.touched[node] = None
 
     def remove_control_input(self, node: Node, control: Node) -> None:
         """Remove a control edge.
@@ -163,6 +171,8 @@ class Wiring(Borders):
             raise GraphError(f"{control.name!r} is no control input of {node.name!r}", where=f"node {node.name!r}")
         del self._links[node].control_inputs[control]
         del self._links[control].control_consumers[node]
+        if self.touched is not None:
+            self.touched[node] = None
 
     # For the layers above
 

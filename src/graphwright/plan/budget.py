@@ -51,6 +51,15 @@ def parse_budget(value: object, total_bytes: int) -> int:
     return _from_share(Fraction(repr(float(value))), value, total_bytes)
 
 
+def is_share(value: object) -> bool:
+    """Whether a budget, as `parse_budget` takes it, is a share of the unmodified peak.
+
+    >>> is_share(0.5), is_share("50%"), is_share("2.5GiB"), is_share(512)
+    (True, True, False, False)
+    """
+    return parse_budget(value, 1 << 60) != parse_budget(value, 1 << 61)
+
+
 def _from_text(text: str, total_bytes: int) -> int:
     match = _TEXT.fullmatch(text)
     if match is None:

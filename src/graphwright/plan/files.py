@@ -109,18 +109,17 @@ def _from_exchange(data: dict[str, Any], path: Path) -> CostGraph:
     for index, row in enumerate(rows):
         time = read.number(read.get(row, "time", f"tasks[{index}].time"), f"tasks[{index}].time")
         nbytes = read.integer(read.get(row, "nbytes", f"tasks[{index}].nbytes"), f"tasks[{index}].nbytes")
-        costs.append((str(row.get("name", index)), time, nbytes))
-    inputs: list[list[int]] = [[] for _ in rows]
+        costs.append((read.text(row.get("name", str(index)), f"tasks[{index}].name"), time, nbytes))
+    inputs: list[dict[int, None]] = [{} for _ in rows]
     for place, edge in enumerate(read.items(read.get(data, "edges", "edges"), "edges")):
         producer, reader = read.pair(edge, f"edges[{place}]", len(rows))
         if producer == reader:
             raise read.fail(f"edges[{place}]", "joins a task to itself")
-        if producer not in inputs[reader]:
-            inputs[reader].append(producer)
+        inputs[reader][producer] = None
     tasks = [Task(name, time, tuple(inputs[index]), (index,)) for index, (name, time, _) in enumerate(costs)]
     buffers = [Buffer(name, nbytes, index) for index, (name, _, nbytes) in enumerate(costs)]
     order = read.indices(read.get(data, "order", "order"), "order", len(rows))
-    return _checked(CostGraph(tuple(tasks), tuple(buffers), order, name=str(data.get("name", path.stem))), path)
+    return _checked(CostGraph(tuple(tasks), tuple(buffers), order, name=read.text(data.get("name", path.stem), "name")), path)
 
 
 def _from_full(data: dict[str, Any], path: Path) -> CostGraph:
@@ -142,7 +141,7 @@ def _from_full(data: dict[str, Any], path: Path) -> CostGraph:
         pairs, pairs_field = take("in_place")
         tasks.append(
             Task(
-                name=str(take("name")[0]),
+                name=read.text(*take("name")),
                 time=read.number(*take("time")),
                 inputs=read.indices(*take("inputs"), len(buffer_rows)),
                 outputs=read.indices(*take("outputs"), len(buffer_rows)),
@@ -165,10 +164,12 @@ def _from_full(data: dict[str, Any], path: Path) -> CostGraph:
 
         nbytes = read.integer(read.get(row, "nbytes", f"{field}.nbytes"), f"{field}.nbytes")
         kept = read.flag(read.get(row, "kept", f"{field}.kept"), f"{field}.kept")
-        buffers.append(Buffer(str(read.get(row, "name", f"{field}.name")), nbytes, optional("producer"), kept, optional("killed_by")))
+        name = read.text(read.get(row, "name", f"{field}.name"), f"{field}.name")
+        buffers.append(Buffer(name, nbytes, optional("producer"), kept, optional("killed_by")))
     order = read.indices(read.get(data, "order", "order"), "order", len(task_rows))
     resident = read.integer(read.get(data, "resident_bytes", "resident_bytes"), "resident_bytes")
-    graph = CostGraph(tuple(tasks), tuple(buffers), order, resident, str(data.get("time_unit", "s")), str(data.get("name", "")))
+    unit, name = (read.text(data.get(key, default), key) for key, default in (("time_unit", "s"), ("name", "")))
+    graph = CostGraph(tuple(tasks), tuple(buffers), order, resident, unit, name)
     return _checked(graph, path)
 
 

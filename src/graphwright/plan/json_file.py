@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from graphwright.errors import FileFormatError
-from graphwright.replaced_file import replaced_file
+from graphwright.files import replaced_file
+from graphwright.given_file import read_given
 
 _NUMBER = (int, float)
+LARGEST = 2**63
+"""Below it are all numbers in a file: bytes of a buffer, seconds of a task."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -21,13 +23,17 @@ def read_json(path: Path) -> dict[str, Any]:
         FileFormatError: naming the file, and the line where it is no JSON.
     """
     try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileFormatError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        data: Any = json.loads(read_given(path).decode("utf-8"))
     except UnicodeDecodeError as error:
         raise FileFormatError("is not UTF-8 text", where=str(path)) from error
     except json.JSONDecodeError as error:
         raise FileFormatError(f"is not JSON: {error.msg}", where=f"{path}, line {error.lineno}, column {error.colno}") from error
+    except RecursionError as error:
+        raise FileFormatError("is nested too deeply", where=str(path), cause="the file was made to do harm") from error
+    except ValueError as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError("holds a number of thousands of digits", where=str(path)) from error  # which Python refuses to read
     if not isinstance(data, dict):
         raise FileFormatError(f"holds a {type(data).__name__}, not an object", where=str(path))
     return cast(dict[str, Any], data)
@@ -68,17 +74,22 @@ class FieldReader:
             raise self.fail(field, f"must be an object, it is {value!r:.60}")
         return cast(dict[str, Any], value)
 
-    def integer(self, value: Any, field: str, *, low: int = 0, high: int | None = None) -> int:
+    def integer(self, value: Any, field: str, *, low: int = 0, high: int = LARGEST) -> int:
         """A whole number from `low` on, below `high`."""
-        if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value >= high):
-            limit = f"of at least {low}" if high is None else f"from {low} to {high - 1}"
-            raise self.fail(field, f"must be an integer {limit}, it is {value!r:.60}")
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value < high:
+            raise self.fail(field, f"must be an integer from {low} to {high - 1}, it is {value!r:.60}")
         return value
 
     def number(self, value: Any, field: str) -> float:
-        """A finite number that is not negative."""
-        if isinstance(value, bool) or not isinstance(value, _NUMBER) or not math.isfinite(value) or value < 0:
+        """A number that is not negative, below `LARGEST`: sums of them stay finite."""
+        if isinstance(value, bool) or not isinstance(value, _NUMBER) or not 0 <= value < LARGEST:
             raise self.fail(field, f"must be a finite number that is not negative, it is {value!r:.60}")
+        return value
+
+    def text(self, value: Any, field: str) -> str:
+        """Text that can be written as UTF-8: JSON can spell halves of characters, which are none."""
+        if not isinstance(value, str) or any("\ud800" <= character <= "\udfff" for character in value):
+            raise self.fail(field, f"must be text of whole characters, it is {value!a:.60}")
         return value
 
     def flag(self, value: Any, field: str) -> bool:

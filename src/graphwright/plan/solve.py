@@ -16,21 +16,26 @@ from graphwright.plan.simulate import check_graph, simulate
 from graphwright.plan.solvers.frugal import smallest_within
 from graphwright.plan.solvers.improve import fill
 from graphwright.plan.solvers.portfolio import Portfolio, canonical
-from graphwright.plan.solvers.problem import Problem
+from graphwright.plan.solvers.problem import Problem, now
 from graphwright.plan.solvers.sequence import Sequence as Plan
 
 Progress = Callable[[float, str], None]
+_FIRST, _FIRST_S = 2.0, 5.0  # what a first answer may take: so many time limits, and seconds at least
+_WITH_ROOM = 0.75  # share of that for an answer that leaves room
 
 __all__ = ["curve", "drop_useless_repeats", "known_solution", "lower_bound", "minimum", "minimum_within", "solve"]
 
 
-def solve(graph: CostGraph, budget_bytes: int, *, time_limit_s: float = 10.0, progress: Progress | None = None) -> Solution:
+def solve(
+    graph: CostGraph, budget_bytes: int, *, room_bytes: int = 0, time_limit_s: float = 10.0, progress: Progress | None = None
+) -> Solution:
     """Cheapest schedule found whose peak is at most `budget_bytes` (resident bytes included).
 
     Args:
-        time_limit_s: seconds to spend on a cheaper answer, about; an easy problem takes less. A
-            first answer, and the search for the smallest peak before saying "infeasible", are
-            always finished, so that a slow machine gets a later answer and not a wrong one.
+        room_bytes: how much of the budget to leave free where a schedule is found that does.
+        time_limit_s: seconds of this thread's processor time to spend; an easy problem takes less. Without an
+            answer the search goes on behind it, for twice the limit in all, or 5 s where that is more; then the
+            status is "infeasible", and the schedule the one with the smallest peak found.
         progress: called with the share done (0 to 1) and a few words.
 
     Raises:
@@ -45,11 +50,11 @@ def solve(graph: CostGraph, budget_bytes: int, *, time_limit_s: float = 10.0, pr
     'task b alone needs this much: 6 bytes, 5 are given'
     """
     _check_arguments(budget_bytes, time_limit_s)
-    started = clock.perf_counter()
+    started, deadline = clock.perf_counter(), now() + time_limit_s
     check_graph(graph)
     bound = lower_bound(graph)
-    portfolio = Portfolio(graph, bound.nbytes, progress)
-    return _answer(graph, portfolio, bound, budget_bytes, started, started + time_limit_s)
+    portfolio = Portfolio(graph, bound.nbytes, progress, longest_s=_longest(time_limit_s))
+    return _answer(graph, portfolio, bound, budget_bytes, room_bytes, started, deadline)
 
 
 def minimum(graph: CostGraph, *, progress: Progress | None = None) -> Solution:
@@ -75,14 +80,14 @@ def minimum_within(graph: CostGraph, max_time: float, *, time_limit_s: float = 1
 
     Args:
         max_time: in the graph's unit of time; running each task once must be within it.
-        time_limit_s: seconds to spend, about; a first answer is always finished.
+        time_limit_s: seconds of this thread's processor time to spend; a first answer may take twice as long, or 5 s.
 
     Raises:
         ArgumentError: each task once takes longer already, or the time limit is not positive.
         GraphError: for a graph whose parts do not fit together.
     """
     _check_arguments(1, time_limit_s)
-    started = clock.perf_counter()
+    started, deadline = clock.perf_counter(), now() + time_limit_s
     check_graph(graph)
     once = sum(task.time for task in graph.tasks)
     if max_time < once:
@@ -90,8 +95,8 @@ def minimum_within(graph: CostGraph, max_time: float, *, time_limit_s: float = 1
             f"a time of {max_time:g} {graph.time_unit} was given, each task once takes {once:g}", where="argument 'max_time'"
         )
     bound = lower_bound(graph)
-    portfolio = Portfolio(graph, bound.nbytes, progress)
-    steps = portfolio.original(smallest_within(portfolio, max_time, started + time_limit_s))
+    portfolio = Portfolio(graph, bound.nbytes, progress, longest_s=_longest(time_limit_s))
+    steps = portfolio.original(smallest_within(portfolio, max_time, deadline))
     trace = simulate(graph, Schedule(tuple(steps)))
     return _solution(graph, portfolio, steps, "feasible", trace.peak_bytes, bound, started, "descent in the time given")
 
@@ -127,7 +132,7 @@ def curve(
     Args:
         budgets: in bytes; without them `points` budgets are spread evenly from the peak of
             the original order down to the lower bound.
-        time_limit_s: seconds for all of them together.
+        time_limit_s: seconds of this thread's processor time for all of them together; see `solve`.
 
     Raises:
         ArgumentError: for a budget, number of points or time limit that is not positive.
@@ -142,16 +147,15 @@ def curve(
         budgets = [top - (top - bound.nbytes) * place // max(1, points - 1) for place in range(points)]
     for budget in budgets:
         _check_arguments(budget, time_limit_s)
-    started = clock.perf_counter()
-    portfolio = Portfolio(graph, bound.nbytes)
+    deadline = now() + time_limit_s
+    portfolio = Portfolio(graph, bound.nbytes, longest_s=_longest(time_limit_s))
     found: list[Solution] = []
     ordered = sorted(set(budgets), reverse=True)
     for place, budget in enumerate(ordered):
         if progress is not None:
             progress(place / len(ordered), f"budget {place + 1} of {len(ordered)}")
-        now = clock.perf_counter()
-        share = max(0.0, started + time_limit_s - now) / (len(ordered) - place)
-        found.append(_answer(graph, portfolio, bound, budget, now, now + share))
+        share = max(0.0, deadline - now()) / (len(ordered) - place)
+        found.append(_answer(graph, portfolio, bound, budget, 0, clock.perf_counter(), now() + share))
     if progress is not None:
         progress(1.0, "curve done")
     front: list[Solution] = []
@@ -183,9 +187,20 @@ def _check_arguments(budget_bytes: int, time_limit_s: float) -> None:
         )
 
 
-def _answer(graph: CostGraph, portfolio: Portfolio, bound: LowerBound, budget_bytes: int, started: float, deadline: float) -> Solution:
-    if bound.nbytes <= budget_bytes:
-        steps, proved = portfolio.cheapest(budget_bytes, deadline)
+def _longest(time_limit_s: float) -> float:
+    """Seconds that a first answer may take."""
+    return max(_FIRST * time_limit_s, _FIRST_S)
+
+
+def _answer(
+    graph: CostGraph, portfolio: Portfolio, bound: LowerBound, budget_bytes: int, room_bytes: int, started: float, deadline: float
+) -> Solution:
+    begun, last = now(), portfolio.problem.last
+    for room, share in ((room_bytes, _WITH_ROOM), (0, 1.0)) if room_bytes else ((0, 1.0),):
+        if bound.nbytes > budget_bytes - room:
+            continue
+        portfolio.problem.last = begun + share * (last - begun)
+        steps, proved = portfolio.cheapest(budget_bytes - room, deadline)
         if steps is not None:
             return _solution(graph, portfolio, steps, "optimal" if proved else "feasible", budget_bytes, bound, started, portfolio.how)
     steps = portfolio.smallest()
@@ -214,6 +229,7 @@ def _solution(
             reason = f"no schedule of any kind fits in {budget_bytes} bytes: every one was looked at, backward from its end"
         else:
             reason = f"no schedule was found that needs less than {trace.peak_bytes} bytes, {budget_bytes} are given"
+            reason += "; the time allowed ended the search" if problem.stop(float("inf")) else ""
     elif status == "infeasible":
         status = "feasible"
     overhead = (trace.time - problem.base_time) / problem.base_time if problem.base_time else 0.0

@@ -16,7 +16,7 @@ from pathlib import Path
 from graphwright.analyze.directions import Direction
 from graphwright.analyze.profile import OpRun, StepProfile
 from graphwright.errors import ArgumentError
-from graphwright.replaced_file import replaced_file
+from graphwright.files import replaced_file
 
 _COLORS: Mapping[Direction, str] = {
     "forward": "thread_state_running",

@@ -19,6 +19,7 @@ from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.report.attribute_text import attribute_text
 from graphwright.report.units import format_count, printable, shorten_middle
+from graphwright.safe_console import SafeConsole
 
 _IGNORED_ATTRIBUTES = frozenset({"_output_shapes", "_class"})
 _WIDTH = 80
@@ -87,7 +88,7 @@ class GraphDiff:
         return bool(self.added or self.removed or self.renamed or self.changed or self.rewired or self.interface)
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, force_terminal=False, legacy_windows=False, _environ={})
+        console = SafeConsole(file=io.StringIO(), width=_WIDTH, color_system=None, force_terminal=False, legacy_windows=False, _environ={})
         print_diff(self, console)
         assert isinstance(console.file, io.StringIO)
         return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
@@ -311,7 +312,7 @@ def _signatures(before: Graph, after: Graph, names: Mapping[str, str]) -> list[C
 
 def print_diff(result: GraphDiff, console: Console | None = None, *, rows: int = 40) -> None:
     """Print a difference on `console` (standard output by default); at most `rows` lines a section, those of the main graph first."""
-    console = console or Console()
+    console = console or SafeConsole()
     width = min(console.width, 110)
     counts = [
         (len(result.added), "added"),

@@ -13,7 +13,9 @@ from typing import Literal
 
 from markupsafe import Markup
 
+from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, MissingDependencyError
+from graphwright.files import replaced_file
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node
 from graphwright.report.drawing_tree import Part, edges_between, opened
@@ -70,7 +72,8 @@ def draw(
         else page(graph, scope=scope, open_scopes=open_scopes)
     )
     try:
-        target.write_text(text, encoding="utf-8")
+        with replaced_file(target) as stream:
+            stream.write(text)
     except OSError as error:
         raise ArgumentError(f"{target} cannot be written: {error.strerror}", where="argument 'path'") from error
     return target
@@ -135,7 +138,9 @@ def laid_out(source: str, form: str = "svg") -> bytes:
     """
     program = _graphviz()
     try:
-        done = subprocess.run([program, f"-T{form}"], input=source.encode(), capture_output=True, timeout=_LAYOUT_TIME_S, check=False)
+        done = subprocess.run(
+            bound([program, f"-T{form}"]), input=source.encode(), capture_output=True, timeout=_LAYOUT_TIME_S, check=False
+        )
     except subprocess.TimeoutExpired as error:
         raise ArgumentError(f"Graphviz took more than {_LAYOUT_TIME_S:.0f} s", remedy="draw fewer boxes, or an .html file") from error
     if done.returncode:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from graphwright.analyze.flops import built_in_rules
+from graphwright.files import replaced_file
 
 BEGIN, END = "<!-- rules: begin -->\n", "<!-- rules: end -->\n"
 
@@ -34,4 +35,5 @@ def write_into(path: str | Path) -> None:
     text = Path(path).read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    Path(path).write_text(f"{before}{BEGIN}\n{rules_as_markdown()}\n{END}{after}", encoding="utf-8")
+    with replaced_file(Path(path)) as stream:
+        stream.write(f"{before}{BEGIN}\n{rules_as_markdown()}\n{END}{after}")

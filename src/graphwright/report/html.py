@@ -169,7 +169,7 @@ def plan_page(plan: MemoryPlan) -> str:
         charts=[chart_words(*chart) for chart in charts],
         live=[
             live_table("table-live-after", "Live at the planned peak", after, linked=True),
-            live_table("table-live-before", "Live at the original peak", before, linked=True),
+            live_table("table-live-before", "Live at the peak of the traced order", before, linked=True),
         ][: len(charts)],
         layers=layer_table(layers_by_share(plan.layers), linked=True),
         decisions=decision_table(plan.decisions, linked=True),

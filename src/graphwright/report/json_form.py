@@ -59,6 +59,7 @@ def plan_json(plan: MemoryPlan) -> dict[str, Any]:
         "peak_bytes": plan.peak_bytes,
         "resident_bytes": plan.resident_bytes,
         "original_peak_bytes": plan.original_peak_bytes,
+        "executor": None if plan.executor is None else plan.executor.to_json(),
         "device_peaks": dict(plan.device_peaks),
         "lower_bound_bytes": plan.lower_bound_bytes,
         "lower_bound_reason": plan.lower_bound_reason,

@@ -21,7 +21,7 @@ import jinja2
 from markupsafe import Markup
 
 from graphwright.errors import ArgumentError
-from graphwright.replaced_file import replaced_file
+from graphwright.files import replaced_file
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, glue_units
 
 _STYLES = ("theme.css", "report.css", "tables.css")

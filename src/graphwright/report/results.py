@@ -240,6 +240,10 @@ class MemoryPlan:
     Attributes:
         peak_bytes: predicted peak of the planned step, resident bytes included.
         resident_bytes: what no plan can change: weights, optimizer state, inputs, constants.
+        original_peak_bytes: predicted peak of the step as it is: that of `executor`, and where there is none, that of `timeline_before`;
+            for a step that XLA compiles, XLA's. A budget that is a share is one of it.
+        timeline_before: the step in the order in which it was traced, from which the plan starts.
+        executor: the peak of the step as it is, in the order of TensorFlow's executor; None where it is not known (`how` says why).
         overhead: planned extra time as a share of the unmodified time.
         recomputed_flops: FLOPs of recomputations as a share of all FLOPs of the unmodified step.
         curve: other budgets' points, by falling peak; empty when it was not asked for.
@@ -270,6 +274,7 @@ class MemoryPlan:
     verification: str = ""  # what was proved, in words; "" when not verified yet
     feeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     device_peaks: Mapping[str, int] = field(default_factory=dict[str, int])
+    executor: PeakPrediction | None = None
 
     @property
     def verdict(self) -> str:

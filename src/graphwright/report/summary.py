@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import Inspection, LayerCost, LiveBuffer, MemoryPlan, Role, Timeline
 from graphwright.report.units import format_bytes, format_bytes_apart, format_count, format_flops, format_percent, format_time
 
@@ -126,7 +127,7 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
     return [
         Fact("peak", peak, _peak_note(plan.timeline_after)),
         Fact("budget", budget, _budget_note(plan)),
-        Fact("original peak", format_bytes(plan.original_peak_bytes), _peak_note(plan.timeline_before)),
+        *_original_facts(plan),
         Fact("resident", format_bytes(plan.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
         Fact("lower bound", format_bytes(plan.lower_bound_bytes), plan.lower_bound_reason),
         Fact("extra time", format_percent(plan.overhead), "planned, as a share of the unmodified step"),
@@ -229,10 +230,25 @@ def _executor_facts(inspection: Inspection) -> list[Fact]:
         return []
     if executor.order == "xla":
         return [Fact("compiled by XLA", format_bytes(executor.peak_bytes), "what XLA lays out; all else here is operation by operation")]
+    return [Fact("executor's order", format_bytes(executor.peak_bytes), _executor_note(executor))]
+
+
+def _executor_note(executor: PeakPrediction) -> str:
     low, high = format_bytes(executor.low_bytes), format_bytes(executor.high_bytes)
     spread = f"{low} to {high}, " if low != high else ""
     threads = "1 inter-op thread" if executor.threads == 1 else f"{executor.threads} inter-op threads"
-    return [Fact("executor's order", format_bytes(executor.peak_bytes), f"{spread}as TensorFlow runs the step by itself, {threads}")]
+    return f"{spread}as TensorFlow runs the step by itself, {threads}"
+
+
+def _original_facts(plan: MemoryPlan) -> list[Fact]:
+    """What the step as it is needs; where that is not the peak of the traced order, that one too."""
+    before = _peak_note(plan.timeline_before)
+    if plan.executor is None:
+        return [Fact("original peak", format_bytes(plan.original_peak_bytes), before)]
+    return [
+        Fact("original peak", format_bytes(plan.original_peak_bytes), _executor_note(plan.executor)),
+        Fact("traced order", format_bytes(plan.timeline_before.peak_bytes), before),
+    ]
 
 
 def _budget_note(plan: MemoryPlan) -> str:

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from graphwright.report.summary import Fact
 from graphwright.report.units import glue_units, printable, shorten_middle
+from graphwright.safe_console import SafeConsole
 
 PLAIN_WIDTH = 80
 MAX_WIDTH = 110
@@ -52,7 +53,7 @@ class Page:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console()
+        self._console = console or SafeConsole()
         self.width = min(self._console.width, MAX_WIDTH)
         self.body_width = self.width - _INDENT
 
@@ -100,7 +101,7 @@ def rendered(print_function: Callable[[*_Values, Console], None], *values: *_Val
 
 def plain_console() -> Console:
     """A console that keeps its text: 80 columns, no color."""
-    return Console(file=io.StringIO(), width=PLAIN_WIDTH, color_system=None, force_terminal=False, legacy_windows=False, _environ={})
+    return SafeConsole(file=io.StringIO(), width=PLAIN_WIDTH, color_system=None, force_terminal=False, legacy_windows=False, _environ={})
 
 
 def plain_text(console: Console) -> str:

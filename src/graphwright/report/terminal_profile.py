@@ -43,9 +43,10 @@ def profile_verdict(profile: StepProfile) -> str:
 def _facts(profile: StepProfile) -> list[Fact]:
     total = whole(profile)
     lowest, highest = min(profile.step_times_s, default=math.nan), max(profile.step_times_s, default=math.nan)
-    facts = [Fact("step", format_time(profile.step_time_s), f"recorded; all recorded: {format_time(lowest)} to {format_time(highest)}")]
+    facts = [Fact("step", format_time(profile.step_time_s), "as recorded, from the first operation's start to the last one's end")]
+    facts.append(Fact("recorded calls", f"{format_time(lowest)} to {format_time(highest)}", "by the clock, from call to result"))
     if math.isfinite(profile.plain_time_s):
-        facts.append(Fact("not recorded", format_time(profile.plain_time_s), "median of steps without the recording"))
+        facts.append(Fact("not recorded", format_time(profile.plain_time_s), "median of calls without the recording, by the clock"))
     threads = len({(run.device, run.thread) for run in profile.runs})
     parts = [(total.forward_time_s, "forward"), (total.backward_time_s, "backward"), (total.optimizer_time_s, "optimizer")]
     split = ", ".join(f"{name} {format_percent(part / total.time_s)}" for part, name in parts if part and total.time_s)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from decimal import ROUND_HALF_UP, Decimal
 
 from rich.cells import cell_len
+
+from graphwright.errors import printable as printable
 
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _FLOP_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
@@ -120,15 +121,6 @@ def glue_units(text: str) -> str:
     ['needs', '5.00\\xa0GiB,', '28\\xa0%', 'more']
     """
     return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text)
-
-
-def printable(text: str) -> str:
-    """`text` on one line, without control characters, which a terminal would obey.
-
-    >>> printable("conv\\x1b[31m\\nrelu")
-    'conv�[31m�relu'
-    """
-    return "".join("\ufffd" if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else character for character in text)
 
 
 def _cells(text: str, width: int) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from graphwright.errors import ArgumentError
-from graphwright.source.private_tensorflow import captures_of
+from graphwright.source.private_tensorflow import bind_arguments, captures_of
 from graphwright.source.rebuild import variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
@@ -69,13 +68,46 @@ class Step:
         return handles
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The arguments of one call, where some are given by position and others by name."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def bind(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+    """The arguments of a call as a `tf.function` binds them: in one form however they are given, with its default values.
+
+    Args:
+        function: a `tf.function`, or what optimizes one (its `original`); of anything else they stay as they are.
+
+    Raises:
+        ArgumentError: they do not fit its signature.
+
+    >>> bind(tf.function(lambda x, rate=0.5, *, training=True: x), (), {"x": 1})
+    Call(args=(1, 0.5), kwargs={'training': True})
+    """
+    if isinstance(function, tf.types.experimental.PolymorphicFunction):
+        try:
+            bound = bind_arguments(function, args, dict(kwargs))
+        except (TypeError, ValueError) as error:
+            name = getattr(function, "__name__", "function")
+            raise ArgumentError(
+                f"the arguments do not fit the step: {error}", where=f"inputs of {name!r}", remedy="give the arguments of one call"
+            ) from error
+        return Call(tuple(bound.args), dict(bound.kwargs))
+    original = getattr(function, "original", None)
+    return Call(args, dict(kwargs)) if original is None else bind(original, args, kwargs)
+
+
 def resolve(function: Any, inputs: Any) -> Step:
     """Bring a step to one form.
 
     Args:
         function: a `tf.function`, a `ConcreteFunction`, or an object whose method `concrete_function(*inputs)` gives one
             (and whose attribute `grappler_disabled`, when it has one, says how it runs it).
-        inputs: the arguments: a tuple or list of positional ones, a mapping of keyword ones, or one tensor.
+        inputs: the arguments: a tuple or list of positional ones, a mapping of keyword ones, a `Call`, or one tensor.
 
     Raises:
         ArgumentError: it is none of these, or the inputs do not fit its signature.
@@ -85,7 +117,8 @@ def resolve(function: Any, inputs: Any) -> Step:
     >>> step.run().numpy().tolist(), step.argument_names
     ([2.0], ['x:0'])
     """
-    positional, keyword = split_inputs(inputs)
+    call = bind(function, *split_inputs(inputs))
+    positional, keyword = call.args, call.kwargs
     name = str(getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__)
     if isinstance(function, tf.types.experimental.ConcreteFunction):
         concrete = function
@@ -100,7 +133,7 @@ def resolve(function: Any, inputs: Any) -> Step:
             remedy="give a tf.function (decorate it with @tf.function), a ConcreteFunction, or what optimize_memory returned",
         )
     try:
-        arguments = _flat_arguments(concrete, positional, keyword, _defaults(function))
+        arguments = _flat_arguments(concrete, positional, keyword)
     except (TypeError, ValueError) as error:
         raise ArgumentError(
             f"the inputs do not fit the step: {error}", where=f"inputs of {name!r}", remedy="give the arguments of one call, as a tuple"
@@ -114,6 +147,8 @@ def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     >>> split_inputs((1, 2)), split_inputs({"x": 1}), split_inputs(3)
     (((1, 2), {}), ((), {'x': 1}), ((3,), {}))
     """
+    if isinstance(inputs, Call):
+        return inputs.args, inputs.kwargs
     if isinstance(inputs, Mapping):
         return (), dict(cast("Mapping[str, Any]", inputs))
     if isinstance(inputs, tuple | list):
@@ -121,34 +156,24 @@ def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (inputs,), {}
 
 
-def _defaults(function: Any) -> dict[str, Any]:
-    """Default values of the arguments of a `tf.function`."""
-    python_function = getattr(function, "python_function", None)
-    if python_function is None:
-        return {}
-    parameters = inspect.signature(python_function).parameters.values()
-    return {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
-
-
 # TensorFlow's private machinery, one use per function; `tests/run/test_callables.py` calls them all.
 
 
-def _flat_arguments(concrete: Any, positional: Sequence[Any], keyword: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[Any]:
-    """The tensors of the call. Arguments with a default, and those that were Python values when traced, may be left out."""
+def _flat_arguments(concrete: Any, positional: Sequence[Any], keyword: Mapping[str, Any]) -> list[Any]:
+    """The tensors of the call. Arguments that were Python values when traced may be left out."""
     function_type = concrete.function_type
     if not function_type.parameters and not keyword:  # a graph that was wrapped: its inputs are all there is
         placeholders = concrete.inputs[: len(concrete.inputs) - len(captures_of(concrete))]
         if len(positional) != len(placeholders):
             raise TypeError(f"{len(positional)} given, {len(placeholders)} needed")
         return [tf.convert_to_tensor(value, placeholder.dtype) for value, placeholder in zip(positional, placeholders, strict=True)]
-    known = {name: value for name, value in defaults.items() if name in function_type.parameters}
     literals = {
         parameter.name: parameter.type_constraint.value
         for parameter in function_type.parameters.values()
         if hasattr(parameter.type_constraint, "value")
     }
     bound = function_type.bind_partial(*positional, **keyword)
-    missing = {name: value for name, value in (known | literals).items() if name not in bound.arguments}
+    missing = {name: value for name, value in literals.items() if name not in bound.arguments}
     bound.arguments.update(missing)
     utils: Any = importlib.import_module("tensorflow.python.eager.polymorphic_function.function_type_utils")
     complete = utils.canonicalize_function_inputs(bound.args, bound.kwargs, function_type)

@@ -20,6 +20,7 @@ from graphwright.ir.graph import Graph
 from graphwright.run.call_options import optimized_anew
 from graphwright.run.callables import Step
 from graphwright.source.graph_def import from_graph_def
+from graphwright.source.import_graph import import_bounded
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -152,11 +153,15 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape]) -> dict[str, Shape]:
     plain.versions.CopyFrom(graph_def.versions)
     plain.library.CopyFrom(graph_def.library)
     biases: list[str] = []
+    around = _sides_of_conditionals(graph_def)
+    rounds = {node.name for node in graph_def.node if node.op == "NextIteration"}
     for node in graph_def.node:
         copy = plain.node.add()
         copy.CopyFrom(node)
         copy.device = ""
-        if node.op in _PASSES_ON:
+        inputs = [text for text in node.input if not text.startswith("^")]
+        if node.op in _PASSES_ON and (node.op != "Merge" or inputs[-1] in rounds):
+            inputs = inputs[:1]
             _make_identity(copy)
         elif node.op.endswith("BackpropFilter" + _WITH_BIAS):
             biases.append(node.name)
@@ -166,23 +171,25 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape]) -> dict[str, Shape]:
             for size in arguments[node.name] or ():
                 shape.dim.add().size = -1 if size is None else size
         del copy.input[:]
-        copy.input.extend(_inputs_without_circles(node))
+        copy.input.extend(around.get(text.partition(":")[0], text) for text in inputs)
     _split_bias_gradients(plain, set(biases))
     graph: Any = tf.Graph()
     try:
         with graph.as_default():
-            tf.graph_util.import_graph_def(plain, name="")
+            imported, _ = import_bounded(plain, {})
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise GraphError(
             f"TensorFlow refuses its own graph: {(str(error).splitlines() or [''])[0]}", where="the graph after Grappler and oneDNN"
         ) from error
-    shapes = {t.name: _as_tuple(t.shape) for op in graph.get_operations() for t in op.outputs}
+    shapes = {f"{name}:{k}": _as_tuple(tensor.shape) for name, tensors in imported.items() for k, tensor in enumerate(tensors)}
     for name in biases:
         shapes[f"{name}:1"] = shapes[f"{name}{_WITH_BIAS}:0"]
     for node in graph_def.node:
         if node.op == "Merge":
             shapes[f"{node.name}:1"] = ()  # which input came
-        elif plain_op_type(node.op) == "MaxPool" and node.op != "MaxPool":  # where each maximum was, for the gradient
+        elif plain_op_type(node.op) in ("MaxPool", "MaxPool3D") and node.op != plain_op_type(
+            node.op
+        ):  # where each maximum was, for the gradient
             shapes[f"{node.name}:1"] = shapes[f"{node.name}:0"] if node.attr["workspace_enabled"].b else (0,)
     return shapes
 
@@ -198,9 +205,17 @@ def _make_identity(node: Any) -> None:
     node.attr["T"].type = dtype
 
 
-def _inputs_without_circles(node: Any) -> list[str]:
-    inputs = [text for text in node.input if not text.startswith("^")]
-    return inputs[:1] if node.op == "Merge" else inputs
+def _sides_of_conditionals(graph_def: Any) -> dict[str, str]:
+    """By `Switch` of a conditional, what it hands on: so inference sees constants behind it. One of a loop hands on another each round."""
+    conditions = {node.name for node in graph_def.node if node.op == "LoopCond"}
+    switches = {n.name: n.input[0] for n in graph_def.node if n.op == "Switch" and n.input[1].partition(":")[0] not in conditions}
+
+    def source(text: str) -> str:
+        while text.partition(":")[0] in switches:
+            text = switches[text.partition(":")[0]]
+        return text
+
+    return {name: source(name) for name in switches}
 
 
 def _split_bias_gradients(graph_def: Any, names: set[str]) -> None:
@@ -257,5 +272,13 @@ def _call_cancelled(step: Step, *, grappler: bool) -> None:
     cancellation: Any = importlib.import_module("tensorflow.python.eager.cancellation")
     manager = cancellation.CancellationManager()
     manager.start_cancel()
-    with optimized_anew(grappler=grappler), contextlib.suppress(tf.errors.CancelledError):
-        manager.get_cancelable_function(step.run)()
+    try:
+        with optimized_anew(grappler=grappler), contextlib.suppress(tf.errors.CancelledError):
+            manager.get_cancelable_function(step.run)()
+    except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+        raise UnsupportedError(
+            f"TensorFlow cannot prepare the step: {str(error).splitlines()[0]}",
+            where=f"step {step.name!r}",
+            cause="it lacks a kernel on this machine; or it is read from a file, of which nothing that reaches outside may run",
+            remedy="ask for order='traced'",
+        ) from error

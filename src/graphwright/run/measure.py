@@ -4,9 +4,12 @@ A fresh process, because TensorFlow keeps memory for later, and what the caller 
 step goes there by way of `graphwright.source.step_file`, with the values of its variables; the caller's are not touched.
 
 Peak memory is `resident_bytes` plus the growth of the process during a step (see `graphwright.run.meter`), the median of
-several steps after those that fill caches. Resident are the variables, the captured constants, the constants in the graph
-and the arguments, each buffer once; a step's outputs belong to the growth. On a GPU the growth is what TensorFlow's
-allocator says of itself (`get_memory_info`), which there sees all but the workspace of cuDNN's own.
+several steps after those that fill caches. Pages tell little of tensors that lie in the heap (below 32 KiB): fragments make
+them more, what was free before less. So a second process counts each allocation (see `graphwright.run.allocations`): the
+growth is taken between the tensors and all that was given out, with what the process took besides; `how` states both.
+Resident are the variables, the captured constants, the constants in the graph and those that TensorFlow's runtime makes of
+them at the first call, and the arguments, each buffer once; a step's outputs belong to the growth. On a GPU the growth is
+what TensorFlow's allocator says of itself (`get_memory_info`), which there sees all but the workspace of cuDNN's own.
 
 Time is measured in a second process without the settings of malloc that the memory measurement needs, so it is what a user
 would see.
@@ -29,7 +32,10 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.analyze.measurement import Measurement
+from graphwright.analyze.workspace import onednn_enabled
+from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, MeasurementError
+from graphwright.run.allocations import COUNTING_ENVIRONMENT
 from graphwright.run.callables import Step, resolve
 from graphwright.run.meter import MEMORY_ENVIRONMENT
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
@@ -105,19 +111,31 @@ def measure(
         memory = run_worker(Path(directory), request | {"kind": "memory", "graphs": graphs is not None}, MEMORY_ENVIRONMENT, timeout_s)
         if graphs is not None:
             graphs += [path.read_bytes() for path in sorted(Path(directory).glob("graph*.pb"))]
+        on_cpu = memory["device"] != "GPU:0"
+        counted = run_worker(Path(directory), request | {"kind": "count"}, COUNTING_ENVIRONMENT, timeout_s) if on_cpu else None
         timing = run_worker(Path(directory), request | {"kind": "time"}, {}, timeout_s) if time else None
     growths = [int(growth) for growth in memory["growths"]]
     resident = resident_bytes(step)
+    if counted is not None:  # TensorFlow's runtime computes what hangs on constants alone, once, and keeps it
+        resident += max(0, int(counted["kept"]) - _constants_bytes(step))
     _check_plausible(step, growths)
-    allocator = "TensorFlow's allocator" if memory["device"] == "GPU:0" else "high-water mark of the process, oneDNN through malloc"
+    growth = round(statistics.median(growths))
+    allocator = "high-water mark of the process, oneDNN through malloc" if on_cpu else "TensorFlow's allocator"
     spread = f"{min(growths) / 1e6:.1f} to {max(growths) / 1e6:.1f} MB above resident"
     how = f"{conditions(memory, options)}; peak by {allocator}, median of {steps} steps after {warmup} ({spread})"
+    if counted is not None:
+        least, most = (round(statistics.median(counted[key])) for key in ("tensors", "all"))
+        most += min(counted["outside"])
+        how += (
+            f"; counted by TensorFlow's allocator: tensors {least / 1e6:.1f} MB, with all that kernels ask for at most {most / 1e6:.1f} MB"
+        )
+        growth = min(max(growth, least), most)
     time_s = math.nan
     if timing is not None:
         times = timing["times"][step.name]
         time_s = statistics.median(times)
         how += f"; time: median of {len(times)} steps in a process of its own ({min(times):.3g} to {max(times):.3g} s)"
-    return Measurement(peak_bytes=resident + round(statistics.median(growths)), resident_bytes=resident, time_s=time_s, how=how)
+    return Measurement(peak_bytes=resident + growth, resident_bytes=resident, time_s=time_s, how=how)
 
 
 def measure_many(
@@ -188,11 +206,14 @@ def resident_bytes(step: Step) -> int:
             total += int(value_shape.prod()) * int(variable[1].size)
         elif tensor.dtype not in (tf.resource, tf.variant):
             total += int(tf.size(tensor, tf.int64)) * max(int(tensor.dtype.size or 0), 1)
+    return total + _constants_bytes(step)
+
+
+def _constants_bytes(step: Step) -> int:
     captured = {internal.op.name for _, internal in step.captures}
     graph_def = step.concrete.graph.as_graph_def()
-    total += sum(_constant_bytes(node) for node in graph_def.node if node.name not in captured)
-    total += sum(_constant_bytes(node) for function in graph_def.library.function for node in function.node_def)
-    return total
+    total = sum(_constant_bytes(node) for node in graph_def.node if node.name not in captured)
+    return total + sum(_constant_bytes(node) for function in graph_def.library.function for node in function.node_def)
 
 
 def _constant_bytes(node: Any) -> int:
@@ -244,7 +265,7 @@ def run_worker(directory: Path, request: Mapping[str, Any], settings: Mapping[st
     if not tf.config.get_visible_devices("GPU"):
         environment["CUDA_VISIBLE_DEVICES"] = "-1"  # hidden here, hidden there
     environment["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # this process may hold a part of the GPU's memory
-    command = [sys.executable, "-m", "graphwright.run.worker", str(directory)]
+    command = bound([sys.executable, "-m", "graphwright.run.worker", str(directory)])
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as error:
@@ -322,7 +343,7 @@ def surroundings() -> dict[str, Any]:
     """What this process computes with, as `conditions` takes it."""
     return {
         "device": "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0",
-        "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0",
+        "onednn": onednn_enabled(),
         "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads() or os.cpu_count(),
         "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads() or os.cpu_count(),
         "tensorflow": tf.__version__,

@@ -10,6 +10,7 @@ glibc's malloc by `MEMORY_ENVIRONMENT`, which must be set before the process sta
 Against a hook that counts every malloc (`tests/run/malloc_hook.c`) the growth is within 2 % where most bytes lie in tensors
 of 100 KiB and more (dense, convolutional, attention). A mapped block takes whole pages, which adds 7 to 8 % where most
 tensors have 32 KiB (an LSTM), and below that size the heap's fragments may add a quarter.
+`graphwright.run.measure` holds it between bounds that are counted (`graphwright.run.allocations`).
 
 The meter checks itself: `check` allocates a known amount and raises when the meter does not see it, so that a kernel that
 ignores `clear_refs` can not pass for a step without memory.

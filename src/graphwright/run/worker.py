@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.run import meter
+from graphwright.run.allocations import check_counting, count_allocations, kept_bytes
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
 from graphwright.run.callables import Step
 from graphwright.run.executed_graph import collected_graphs
@@ -34,7 +35,9 @@ def main(directory: Path) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(request["intra_op_threads"])
     tf.config.experimental.enable_tensor_float_32_execution(request["tensor_float_32"])
     steps = read_steps(directory)
-    measured = {"memory": _memory, "time": _time, "profile": _profile}[request["kind"]](steps, request | {"directory": directory})
+    measured = {"memory": _memory, "count": _count, "time": _time, "profile": _profile}[request["kind"]](
+        steps, request | {"directory": directory}
+    )
     result = measured | surroundings()
     new = directory / "result.json.new"
     new.write_text(json.dumps(result))
@@ -57,6 +60,19 @@ def _memory(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict
     if _device() != "GPU:0":
         meter.check()
     return {"growths": growths}
+
+
+def _count(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
+    """What the allocator gives out during each of the steps, and what the process grows by besides, when the pool has been filled."""
+    ((name, step),) = steps.items()
+    run = _runner(step, request["options"][name])
+    check_counting()
+    kept = kept_bytes(count_allocations(run), count_allocations(run))
+    for _ in range(request["warmup"]):
+        run()
+    counted = [count_allocations(run) for _ in range(request["steps"])]
+    outside = [meter.growth_of(run) for _ in range(request["steps"])]
+    return {"tensors": [c.tensors_bytes for c in counted], "all": [c.all_bytes for c in counted], "outside": outside, "kept": kept}
 
 
 def _time(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
-from graphwright.errors import GraphError
+from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import parents
 from graphwright.ir.traits import CALL_TYPES, callee, is_call
 from graphwright.source.function_def import signatures_of_functions
+from graphwright.source.op_registry import op_definition
 from graphwright.source.op_types import OpTypes
+from graphwright.source.registry_rule import REGISTRY_RULE
+from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.write_nodes import follow_values
 
-_NODE_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./>-]*")
 _DEEPEST = 20  # functions may call themselves
 
 
@@ -22,16 +22,10 @@ def check_types(graph: Graph) -> None:
 
     Raises:
         GraphError: they are not, TensorFlow refuses the name of a node, or would mix up two nodes; the message names the node.
-        UnsupportedError: an op type is not known.
+        UnsupportedError: an op type is not known, or TensorFlow has removed it under the version of the graph.
     """
     for node in graph:
-        if not _NODE_NAME.fullmatch(node.name):
-            raise GraphError(
-                f"TensorFlow takes no node called {node.name!r}",
-                where=f"graph {graph.name!r}",
-                cause="a name starts with a letter, digit or dot, and goes on with these and _ - / >, in ASCII",
-                remedy="rename it (graph.rename)",
-            )
+        REGISTRY_RULE.check_name(graph, node.name)
     types = OpTypes(signatures_of_functions(graph))
     for body in bodies(graph):
         _check_names_below_calls(body)
@@ -39,6 +33,25 @@ def check_types(graph: Graph) -> None:
         for node in body.nodes:
             if body is graph or (node not in arguments and node.op_type != "_Arg"):
                 _check(node, types, body)
+                _check_version(node, body, in_function=body is not graph)
+
+
+def _check_version(node: Node, body: Graph, *, in_function: bool) -> None:
+    """Refuse an op that TensorFlow has removed for graphs this new. Functions that were read are left as they are."""
+    removed = getattr(op_definition(node.op_type), "deprecation", None)
+    if removed is None or not removed.version or (in_function and body.versions is None):
+        return
+    current = import_tensorflow().version.GRAPH_DEF_VERSION
+    version = current if in_function or body.versions is None else body.versions[0]
+    if version >= removed.version:
+        raise UnsupportedError(
+            f"TensorFlow runs {node.op_type} in graphs before version {removed.version} alone, and this one has {version}",
+            where=f"node {node.name!r} of graph {body.name!r}",
+            cause="functions run under the version of the TensorFlow at work" if in_function else f"it was removed: {removed.explanation}",
+            remedy="leave it in the graph"
+            if in_function
+            else f"replace it, or, if all else allows: graph.versions = ({removed.version - 1}, 0)",
+        )
 
 
 def _check(node: Node, types: OpTypes, graph: Graph) -> None:

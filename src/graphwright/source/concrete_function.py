@@ -181,6 +181,15 @@ def process_among_others(function: Any) -> str:
     return ""
 
 
+def traced_arguments(function: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a `ConcreteFunction` was traced with, by position and by name: specs of tensors, other values as they are."""
+    if function.structured_input_signature is None:  # of a graph that was wrapped, which takes its inputs one by one
+        tf = import_tensorflow()
+        return tuple(tf.TensorSpec(t.shape, t.dtype) for t in function.inputs[: len(function.inputs) - len(captures_of(function))]), {}
+    args, kwargs = function.structured_input_signature
+    return tuple(args), dict(sorted(kwargs.items()))
+
+
 def argument_shapes(function: Any) -> list[Shape]:
     """Shapes of the flat arguments of a `ConcreteFunction`, captures left out."""
     count = len(function.inputs) - len(captures_of(function))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.errors import ArgumentError
+from graphwright.files import replaced_file
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _LARGEST_VALUE = 1024
@@ -34,7 +35,7 @@ def write_event_file(folder: str | Path, graph_def: Any, run_metadata: Any = Non
     if target.exists() and not target.is_dir():
         raise ArgumentError(f"{str(target)!r} is a file", where="argument 'folder'", remedy="give a folder, such as 'logs/step'")
     target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".graphwright_", dir=target) as temporary, tf.Graph().as_default():
+    with tempfile.TemporaryDirectory(prefix="graphwright_") as temporary, tf.Graph().as_default():
         writer = tf.compat.v1.summary.FileWriter(temporary)
         # Not `add_graph`, which warns of every GraphDef and wants a tf.Graph.
         writer.add_event(tf.compat.v1.Event(wall_time=time.time(), graph_def=_without_large_values(graph_def).SerializeToString()))
@@ -42,7 +43,9 @@ def write_event_file(folder: str | Path, graph_def: Any, run_metadata: Any = Non
             writer.add_run_metadata(_step_stats_only(run_metadata), tag)
         writer.close()
         (written,) = Path(temporary).glob("events.out.tfevents.*")
-        return written.replace(target / written.name)
+        with replaced_file(target / written.name) as stream:
+            stream.buffer.write(written.read_bytes())
+        return target / written.name
 
 
 def _without_large_values(graph_def: Any) -> Any:

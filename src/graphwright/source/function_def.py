@@ -18,7 +18,7 @@ from graphwright.ir.dtypes import Shape, dtype_from_number
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto, write_attr_value
 from graphwright.source.op_registry import op_definition
-from graphwright.source.op_types import OpTypes
+from graphwright.source.op_types import REGISTERED, OpTypes
 from graphwright.source.read_nodes import NodeReader
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.write_nodes import follow_shapes, follow_values, write_node
@@ -58,7 +58,7 @@ def read_function(definition: Any, types: OpTypes, *, file_order: bool) -> Funct
             attrs |= {key: from_attr_value(kept[key]) for key in sorted(kept) if key.startswith("_")}
             if "_output_shapes" in kept and kept["_output_shapes"].list.shape:
                 shape = shape_from_proto(kept["_output_shapes"].list.shape[0])
-        node = body.add_node("_Arg", argument.name, attrs=attrs, output_types=[(dtype, shape)])
+        node = body.append_node("_Arg", argument.name, attrs=attrs, output_types=[(dtype, shape)])
         inputs[argument.name] = node.outputs[0]
     body.inputs = inputs.values()
     reader = NodeReader(body, types, inputs, in_function=True)
@@ -77,7 +77,8 @@ def read_function(definition: Any, types: OpTypes, *, file_order: bool) -> Funct
             )
         outputs.append(value)
     body.outputs = outputs
-    body.control_outputs = [body[n] for n in definition.control_ret.values()]
+    if definition.control_ret:
+        body.control_outputs = [body[n] for n in definition.control_ret.values()]
     head = type(definition)()
     head.CopyFrom(definition)
     head.ClearField("node_def")
@@ -209,7 +210,6 @@ class _FunctionEdges:
     def __init__(self, body: Graph) -> None:
         self.arguments = {v.producer for v in body.inputs}
         self._functions = body.functions
-        self._types = OpTypes({})
         self._places: dict[Node, list[str]] = {}
 
     def name_of(self, value: Value) -> str:
@@ -223,7 +223,7 @@ class _FunctionEdges:
     def _outputs(self, node: Node) -> list[tuple[str, int]]:
         if op_definition(node.op_type) is None:
             return [(argument.name, 1) for argument in parsed(self._functions[node.op_type]).signature.output_arg]
-        types = self._types.types_of(node.op_type, follow_values(node), node.name)
+        types = REGISTERED.types_of(node.op_type, follow_values(node), node.name)
         ends = [*types.starts.values(), len(types.outputs)]
         return [(name, ends[k + 1] - ends[k]) for k, name in enumerate(types.starts)]
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from graphwright.errors import GraphError
-from graphwright.ir.edit.library import bodies, reached_functions
+from graphwright.ir.edit.library import reached_functions
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import called_functions
+from graphwright.ir.nesting import check_nesting
 from graphwright.source.function_def import read_function, write_function
 from graphwright.source.op_types import OpTypes
 from graphwright.source.read_nodes import NodeReader
@@ -31,7 +31,7 @@ def from_graph_def(graph_def: Any, *, name: str = "", file_order: bool = False) 
 
     Raises:
         GraphError: a name is taken twice, an input does not exist or has the wrong dtype, or the graph has a cycle.
-        UnsupportedError: an op type is neither registered nor in the library.
+        UnsupportedError: an op type is neither registered nor in the library, or the functions nest too deep (`graphwright.ir.nesting`).
     """
     with garbage_collection_paused():
         definitions: dict[str, Any] = {}
@@ -45,21 +45,8 @@ def from_graph_def(graph_def: Any, *, name: str = "", file_order: bool = False) 
         NodeReader(graph, types, {}, in_function=False).read(graph_def.node, file_order=file_order)
         for function in functions.values():
             function.body.functions = graph.functions
-        _check_functions(graph)
+        check_nesting(graph)
     return graph
-
-
-def _check_functions(graph: Graph) -> None:
-    """Each function that a node calls exists, here and in the bodies."""
-    for body in bodies(graph):
-        for node in body:
-            for name in called_functions(node):
-                if name not in graph.functions and name:
-                    raise GraphError(
-                        f"function {name!r} is not in the library",
-                        where=f"node {node.name!r} of graph {body.name!r}",
-                        cause="the file is damaged, or the function was removed by hand",
-                    )
 
 
 def to_graph_def(
@@ -76,8 +63,9 @@ def to_graph_def(
     """
     tf = import_tensorflow()
     graph_def: Any = tf.compat.v1.GraphDef() if into is None else into
-    graph_def.versions.producer = graph.versions[0] or tf.version.GRAPH_DEF_VERSION
-    graph_def.versions.min_consumer = graph.versions[1]
+    producer, min_consumer = graph.versions or (tf.version.GRAPH_DEF_VERSION, 0)
+    if producer or min_consumer:  # a file as old as the first TensorFlow has no versions
+        graph_def.versions.producer, graph_def.versions.min_consumer = producer, min_consumer
     with garbage_collection_paused():
         for node in graph.nodes:
             if keep is None or keep(node):

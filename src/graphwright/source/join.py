@@ -227,6 +227,8 @@ def _join_rest(ours: bytes, theirs: bytes, functions: Mapping[str, str]) -> byte
         return ours
     kind = message_class("framework.graph", "GraphDef")
     joined, added = kind.FromString(ours), kind.FromString(theirs)
+    if added.versions.bad_consumers:
+        joined.versions.bad_consumers[:] = sorted({*joined.versions.bad_consumers, *added.versions.bad_consumers})
     for gradient in added.library.gradient:
         if gradient.function_name in functions and gradient.gradient_func in functions:
             joined.library.gradient.add(function_name=functions[gradient.function_name], gradient_func=functions[gradient.gradient_func])

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.errors import FileFormatError
+from graphwright.given_file import check_given
 from graphwright.source.tensorflow_import import import_keras
+from graphwright.source.trust import TrustedPath, check_trusted
 
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 _HARMLESS_BYTES = 256 * 2**20
@@ -17,22 +19,27 @@ _LARGEST_CONFIG_BYTES = 256 * 2**20
 
 
 def read_keras_file(path: Path, *, compiled: bool) -> Any:
-    """The Keras model in a `.keras` or `.h5` file.
+    """The Keras model in a `.keras` or `.h5` file. What Python code it holds runs where the path is a trusted one alone.
 
     Args:
         compiled: whether it gets its optimizer and loss, where the file has them.
 
     Raises:
         FileFormatError: Keras cannot read it, or the archive would do harm.
+        ArgumentError: it holds Python code (a Lambda layer), and is not trusted.
     """
+    trusted = isinstance(path, TrustedPath)
+    check_given(path)
     if path.suffix == ".keras":
         check_keras_archive(path)
     try:
         with warnings.catch_warnings():
             # An optimizer that was saved before its first step has no values yet.
             warnings.filterwarnings("ignore", "Skipping variable loading for optimizer", UserWarning)
-            return import_keras().saving.load_model(path, compile=compiled)
+            return import_keras().saving.load_model(path, compile=compiled, safe_mode=not trusted)
     except Exception as error:  # Keras raises anything for a damaged file
+        if "safe_mode" in str(error) and not trusted:
+            check_trusted(path, "loading the model, which holds Python code or reads other files,")
         raise FileFormatError(
             f"Keras cannot read it: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
             where=str(path),

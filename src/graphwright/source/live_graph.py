@@ -6,9 +6,9 @@ where a node of the IR reads or waits for something else than its operation does
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -127,11 +127,7 @@ def write_live_graph(
     for node in known:
         operation = made[node] = live.get_operation_by_name(node.name)
         tensors.update(zip(node.outputs, operation.outputs, strict=True))
-    with ExitStack() as stack:
-        stack.enter_context(live.control_dependencies(None))
-        stack.enter_context(live.device(None))
-        stack.enter_context(live.colocate_with(None, ignore_existing=True))
-        stack.enter_context(live.name_scope(None))
+    with outside_scopes(live):
         for node in graph.nodes:
             if node in opaque:
                 tensors[node.outputs[0]] = _hold(live, node, opaque[node], tensors, conditions)
@@ -141,8 +137,19 @@ def write_live_graph(
                 tensors.update(zip(node.outputs, made[node].outputs, strict=True))
     for node in graph.nodes:
         if node in known and node.name not in fixed:
-            _follow(made[node], node, tensors, made)
+            follow(made[node], [tensors[value] for value in node.inputs], [made[before] for before in node.control_inputs])
     return tensors
+
+
+@contextmanager
+def outside_scopes(live: Any) -> Generator[None]:
+    """Operations made in here are named, placed and ordered by themselves, whatever scopes the caller is in."""
+    with ExitStack() as stack:
+        stack.enter_context(live.control_dependencies(None))
+        stack.enter_context(live.device(None))
+        stack.enter_context(live.colocate_with(None, ignore_existing=True))
+        stack.enter_context(live.name_scope(None))
+        yield
 
 
 def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], made: Mapping[Node, Any]) -> Any:
@@ -176,12 +183,15 @@ def _hold(live: Any, gate: Node, solid: bool, tensors: Mapping[Value, Any], cond
         return held(tensors[gate.inputs[0]], conditions[waits], solid=solid)
 
 
-def _follow(operation: Any, node: Node, tensors: Mapping[Value, Any], made: Mapping[Node, Any]) -> None:
-    """Let an operation read and wait for what its node does."""
-    for k, (tensor, value) in enumerate(zip(list(operation.inputs), node.inputs, strict=True)):
-        if tensors[value] is not tensor:
-            private.set_input(operation, k, tensors[value])
-    waits = set(operation.control_inputs)
-    missing = [made[before] for before in node.control_inputs if made[before] not in waits]
+def follow(operation: Any, tensors: Sequence[Any], waits: Sequence[Any]) -> None:
+    """Let an operation read these tensors, one per input, and wait for these operations."""
+    for k, (old, new) in enumerate(zip(list(operation.inputs), tensors, strict=True)):
+        if new is not old:
+            private.set_input(operation, k, new)
+    present: set[Any] = set(operation.control_inputs)
+    if not present.issubset(waits):
+        private.remove_control_inputs(operation)
+        present = set()
+    missing = [before for before in waits if before not in present]
     if missing:
         private.add_control_inputs(operation, missing)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from graphwright.errors import ArgumentError, GraphwrightError
+from graphwright.files import path_before
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.ir.signature import Signature
@@ -21,9 +21,11 @@ from graphwright.source.model_folder import refuse_remote
 from graphwright.source.package import Package, TemporaryFolder
 from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.protobuf_files import read_graph_def
+from graphwright.source.registry_rule import REGISTRY_RULE
 from graphwright.source.saved_model import graph_rest, read_saved_model
 from graphwright.source.shape_inference import infer_output_shapes
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
+from graphwright.source.trust import as_path
 
 _DEFAULT_SIGNATURE = "serving_default"
 
@@ -33,8 +35,8 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
 
     Args:
         x: a path: to a `GraphDef` in binary (`.pb`) or as text (`.pbtxt`), a SavedModel folder of TF1 or TF2, a `.keras` or `.h5`
-            file. Or an object: a `GraphDef`, `MetaGraphDef`, `tf.Graph`, `ConcreteFunction`, `tf.function` with one trace, Keras model,
-            `tf.Module` that can be saved, or a `Graph`, which is returned as it is.
+            file; nothing of it runs (but see `trust`). Or an object: a `GraphDef`, `MetaGraphDef`, `tf.Graph`, `ConcreteFunction`,
+            `tf.function` with one trace, Keras model, `tf.Module` that can be saved, or a `Graph`, which is returned as it is.
         tags: which MetaGraph of a SavedModel; by default its only one, or the one tagged `serve`.
 
     Returns:
@@ -58,21 +60,25 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
         return x
     if isinstance(x, str | Path):
         refuse_remote(x)
-    path: str | None = os.fspath(x) if isinstance(x, str | Path) else None
-    graph = _load_object(x, tags) if path is None else _load_path(Path(path), tags)
+    graph = _load_path(as_path(x), tags) if isinstance(x, str | Path) else _load_object(x, tags)
     _follow_shapes(graph)
     return graph
 
 
 def _follow_shapes(graph: Graph) -> None:
     for body in bodies(graph):
-        body.shape_rule = infer_output_shapes
-        body.refresh_shapes(node for node in body.nodes if any(v.last_shape is None for v in node.outputs))
+        body.shape_rule, body.op_rule = infer_output_shapes, REGISTRY_RULE
+        body.ask_later()
 
 
 def _load_path(path: Path, tags: str | Iterable[str] | None) -> Graph:
     if not path.exists():
-        raise ArgumentError(f"there is no file or folder {str(path)!r}")
+        before = path_before(path)
+        raise ArgumentError(
+            f"there is no file or folder {str(path)!r}",
+            cause="writing there was stopped" if before.exists() else "",
+            remedy=f"the model that was there is {str(before)!r}: rename it" if before.exists() else "",
+        )
     if path.is_dir():
         return read_saved_model(path, tags)
     if path.suffix in KERAS_SUFFIXES:

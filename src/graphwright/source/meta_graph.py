@@ -60,8 +60,13 @@ def read_meta_graph(graph: Graph, meta_graph: Any) -> None:
         graph.collections[ASSETS] = Collection("any", [read_refs(graph, asset) for asset in meta_graph.asset_file_def])
 
 
-def write_meta_graph(graph: Graph, meta_graph: Any) -> None:
+def write_meta_graph(graph: Graph, meta_graph: Any, *, forget: bool = False) -> None:
     """Write signatures, collections, saver and asset files of the graph into a `MetaGraphDef`, replacing what it has.
+
+    Args:
+        graph: is not changed.
+        meta_graph: is filled.
+        forget: leave out what an edit removed: names, and messages in collections that miss one.
 
     Raises:
         GraphError: a signature holds a value that is not in the graph.
@@ -84,7 +89,7 @@ def write_meta_graph(graph: Graph, meta_graph: Any) -> None:
                 read = message_class("protobuf.meta_graph", "MetaGraphDef").FromString(item.serialized)
                 meta_graph.signature_def[read.meta_info_def.meta_graph_version].CopyFrom(_node_signature(read, item))
         else:
-            _write_collection(graph, key, collection, meta_graph.collection_def[key], messages.get(key))
+            _write_collection(graph, key, collection, meta_graph.collection_def[key], messages.get(key), forget=forget)
 
 
 # Signatures
@@ -223,7 +228,7 @@ def _read_any(graph: Graph, key: str, item: Any) -> bytes | NamedRefs:
     return read_refs(graph, parsed(message_class("protobuf.meta_graph", "AssetFileDef"), item.value, f"collection {key!r}"))
 
 
-def _write_collection(graph: Graph, key: str, collection: Collection, definition: Any, message: Any) -> None:
+def _write_collection(graph: Graph, key: str, collection: Collection, definition: Any, message: Any, *, forget: bool) -> None:
     match collection.kind:
         case "nodes":
             definition.node_list.SetInParent()
@@ -250,9 +255,20 @@ def _write_collection(graph: Graph, key: str, collection: Collection, definition
                 if isinstance(item, NamedRefs):
                     if message is None:
                         raise GraphError(f"it is not known what its items are: {item!r:.80}", where=f"collection {key!r}")
-                    definition.bytes_list.value.append(refs_bytes(graph, item, message()))
+                    data = refs_bytes(graph, _with_snapshot(item) if forget else item, message(), forget=forget)
+                    if data:
+                        definition.bytes_list.value.append(data)
                 else:
                     definition.bytes_list.value.append(item)
+
+
+def _with_snapshot(item: NamedRefs) -> NamedRefs:
+    """What describes a variable, with another read of it in the place of one that was removed."""
+    variable = item.refs.get("variable_name")
+    if not isinstance(variable, Value) or "snapshot_name" in item.refs:
+        return item
+    read = next((reader for reader in variable.consumers if reader.op_type in ("ReadVariableOp", "Identity")), None)
+    return item if read is None else NamedRefs(item.serialized, {**item.refs, "snapshot_name": read.outputs[0]})
 
 
 def is_whole(item: NamedRefs, kind: Any) -> bool:

@@ -99,7 +99,7 @@ def check_variables(folder: Path, *, needed: bool) -> None:
     """
     variables = folder / PREFIX.parent
     has_index = (folder / f"{PREFIX}.index").is_file()
-    shards = {path.name for path in variables.glob(f"{PREFIX.name}.data-*")} if variables.is_dir() else set[str]()
+    shards = {path.name for path in variables.glob(f"{PREFIX.name}.data-*") if path.is_file()} if variables.is_dir() else set[str]()
     missing: list[str] = []
     if not has_index and (shards or needed):
         missing.append(f"{PREFIX.name}.index")

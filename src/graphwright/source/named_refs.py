@@ -12,10 +12,12 @@ from typing import Any
 
 from graphwright.errors import FileFormatError
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.signature import NamedRefs
+from graphwright.ir.signature import NamedRefs, node_of
 
 _NO_NAMES = frozenset({"context_name", "full_name", "filename", "saver_id", "sharded", "keep_checkpoint_every_n_hours", "type_url"})
 """String fields that look like names of nodes and are names of something else (scopes, files)."""
+_OPTIONAL = frozenset({"initial_value_name"})
+"""Those that TensorFlow reads a message without."""
 
 
 def message_class(module: str, name: str) -> Any:
@@ -45,19 +47,35 @@ def read_refs(graph: Graph, message: Any, serialized: bytes = b"") -> NamedRefs:
     return NamedRefs(serialized or message.SerializeToString(deterministic=True), refs)
 
 
-def write_refs(graph: Graph, item: NamedRefs, message: Any) -> None:
-    """Fill the message with what was read, under the names that hold now."""
+def write_refs(graph: Graph, item: NamedRefs, message: Any, *, forget: bool = False) -> bool:
+    """Fill the message with what was read, under the names that hold now.
+
+    Args:
+        graph: has the values and nodes.
+        item: what was read.
+        message: is filled.
+        forget: let the names of what is not in the graph leave; they stay otherwise.
+
+    Returns:
+        Whether the message can do without the names that left: those in lists and tables, and initial values.
+    """
     message.ParseFromString(item.serialized)
+    whole = True
     for path, _, assign in list(_slots(message, "")):
         held = item.refs.get(path)
-        if held is not None and (graph.owns(held) if isinstance(held, Node) else graph.owns(held.producer)):
+        if held is not None and graph.owns(node_of(held)):
             assign(held.name)
-    _rebuild_maps(message)
+        elif forget:
+            assign("")
+            whole = whole and (path.endswith("]") or "}." in path or path in _OPTIONAL)
+    _settle(message, forget=forget)
+    return whole
 
 
-def refs_bytes(graph: Graph, item: NamedRefs, message: Any) -> bytes:
-    """The message as bytes, under the names that hold now: those that were read where nothing changed."""
-    write_refs(graph, item, message)
+def refs_bytes(graph: Graph, item: NamedRefs, message: Any, *, forget: bool = False) -> bytes:
+    """The message as bytes, under the names that hold now: those that were read where nothing changed; empty where it misses one."""
+    if not write_refs(graph, item, message, forget=forget):
+        return b""
     original: Any = message.__class__()
     original.ParseFromString(item.serialized)
     if message == original:
@@ -132,7 +150,8 @@ def _map_slots(entries: Any, where: str) -> Iterator[tuple[str, str, Callable[[s
         yield f"{where}{{{k}}}.key", key, assign_key
 
 
-def _rebuild_maps(message: Any) -> None:
+def _settle(message: Any, *, forget: bool) -> None:
+    """Rebuild maps whose keys were renamed, and take out what was forgotten."""
     for field, content in message.ListFields():
         if _is_map(field):
             if field.message_type.fields_by_name["value"].type == field.TYPE_STRING:
@@ -140,10 +159,14 @@ def _rebuild_maps(message: Any) -> None:
                 content.clear()
                 for key, text in pairs.items():
                     value, marked, renamed = text.partition(_SEPARATOR)
-                    content[renamed if marked else key] = value
+                    name = renamed if marked else key
+                    if not forget or (name and value):
+                        content[name] = value
+        elif field.type == field.TYPE_STRING and _is_repeated(field) and forget:
+            content[:] = [text for text in content if text]
         elif field.type == field.TYPE_MESSAGE:
             for part in content if _is_repeated(field) else [content]:
-                _rebuild_maps(part)
+                _settle(part, forget=forget)
 
 
 def parsed(kind: Any, data: bytes, where: str) -> Any:

@@ -84,6 +84,10 @@ class OpTypes:
         return definition, tuple(names), defaults
 
 
+REGISTERED = OpTypes({})
+"""Answers for the registered ops alone."""
+
+
 def _work_out(definition: Any, attrs: Mapping[str, Attribute], name: str, op_type: str) -> NodeTypes:
     where = f"node {name!r} ({op_type})"
     inputs = [dtype for argument in definition.input_arg for dtype in _types(argument, attrs, where)]

@@ -79,7 +79,8 @@ class Package:
         folder = keep.path / "model"
         save_function(graph, self, folder)
         found = read_saved_model(folder, None, keep=keep)
-        found.name, found.shape_rule = graph.name, graph.shape_rule
+        found.name = graph.name
+        found.take_rules(graph)
         return found
 
     def prepare_join(

@@ -28,6 +28,16 @@ def traces_of(function: Any) -> list[Any]:
     return list(function._list_all_concrete_functions()) if hasattr(function, "_list_all_concrete_functions") else []
 
 
+def bind_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The arguments of a call of a `tf.function`, bound as its call binds them, with its default values.
+
+    Raises:
+        TypeError, ValueError: they do not fit.
+    """
+    kinds = _private("eager.polymorphic_function.function_type_utils")
+    return kinds.canonicalize_function_inputs(args, kwargs, function.function_type, function._default_values)
+
+
 def new_func_graph(name: str) -> Any:
     """An empty `FuncGraph`: the only graph that can become a `ConcreteFunction`, and that infers shapes behind handles."""
     return _private("framework.func_graph").FuncGraph(name)
@@ -36,6 +46,11 @@ def new_func_graph(name: str) -> Any:
 def import_nodes(graph_def: Any) -> None:
     """Import into the current graph. Unlike the public `import_graph_def`, colocation is a hint here, as in functions."""
     _private("framework.importer").import_graph_def_for_function(graph_def, name="", propagate_device_spec=True)
+
+
+def constant_of(tensor: Any) -> Any:
+    """The array of a tensor of a graph that depends on constants and known shapes only, or None."""
+    return _private("framework.tensor_util").try_evaluate_constant(tensor)
 
 
 def handle_data_of(tensor: Any) -> Any:
@@ -86,6 +101,15 @@ def add_capture(func_graph: Any, external: Any, internal: Any) -> None:
     func_graph.inputs.append(internal)
 
 
+def variable_without_value(name: str, dtype: DType, shape: Shape, trainable: bool) -> Any:
+    """A variable that was never initialized, and takes no memory. Its `path` is its name, which may be none that TensorFlow takes."""
+    kind = _private("ops.resource_variable_ops").UninitializedVariable
+    tf = import_tensorflow()
+    variable = kind(trainable=trainable, dtype=tf.as_dtype(dtype.number), shape=tf.TensorShape(shape))
+    variable.path = name
+    return variable
+
+
 def set_input(operation: Any, index: int, tensor: Any) -> None:
     """Let an operation of a live graph read another tensor of the same graph, dtype and, as far as it is known, shape."""
     operation._update_input(index, tensor)
@@ -94,6 +118,11 @@ def set_input(operation: Any, index: int, tensor: Any) -> None:
 def add_control_inputs(operation: Any, before: list[Any]) -> None:
     """Let an operation of a live graph wait for others."""
     operation._add_control_inputs(before)
+
+
+def remove_control_inputs(operation: Any) -> None:
+    """Let an operation of a live graph wait for none."""
+    operation._remove_all_control_inputs()
 
 
 def is_registered(name: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.errors import FileFormatError, UnsupportedError
+from graphwright.given_file import check_given, read_given
 from graphwright.source.tensorflow_import import import_tensorflow
 
 PROTOBUF_LIMIT_BYTES = 2**31 - 1
@@ -20,6 +21,7 @@ def read_message(path: Path, message: Any) -> Any:
     Raises:
         FileFormatError: it holds no such message, or more than protobuf can read.
     """
+    check_given(path)
     size = path.stat().st_size
     kind = type(message).__name__
     if size > PROTOBUF_LIMIT_BYTES:
@@ -29,7 +31,7 @@ def read_message(path: Path, message: Any) -> Any:
             cause="weights are constants of the graph",
             remedy="export the model with variables (tf.saved_model.save), which are kept outside of the graph",
         )
-    return parse_message(path.read_bytes(), message, str(path), text=path.suffix in (".pbtxt", ".txt"), kind=kind)
+    return parse_message(read_given(path), message, str(path), text=path.suffix in (".pbtxt", ".txt"), kind=kind)
 
 
 def read_graph_def(path: Path) -> Any:

@@ -176,7 +176,7 @@ class NodeReader:
         for index, _ in late:
             inputs.insert(index, inputs[0])  # holds the place until the loop is closed
         _check_inputs(name, op_type, inputs, types.inputs)
-        node = self._graph.add_node(
+        node = self._graph.append_node(
             op_type,
             name,
             inputs=inputs,

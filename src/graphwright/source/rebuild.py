@@ -95,6 +95,7 @@ def rebuild_concrete_function(
             for function in library:
                 private.add_function(func_graph, function)
             _state_shapes_of_reads(nodes.node, captures)
+            _leave_handles_open(nodes.node)
             try:
                 private.import_nodes(nodes)
             except (ValueError, tf.errors.OpError) as error:
@@ -105,6 +106,9 @@ def rebuild_concrete_function(
                 ) from error
 
         tensor_of = func_graph.get_tensor_by_name
+        for operation in func_graph.get_operations():
+            if operation.type == "Placeholder" and operation.outputs[0].dtype == tf.resource:
+                operation.outputs[0].set_shape([])
         func_graph.inputs = [tensor_of(tensor_name) for tensor_name in inputs]
         for external, tensor_name in captures:
             internal = tensor_of(tensor_name)
@@ -159,6 +163,14 @@ def _state_shapes_of_reads(nodes: Iterable[Any], captures: Sequence[tuple[Any, s
             variable = variables.get(_node_of(node.input[0]))
             if variable is not None:
                 node.attr["_output_shapes"].list.shape.add().CopyFrom(variable[0].as_proto())
+
+
+def _leave_handles_open(nodes: Iterable[Any]) -> None:
+    """Keep TensorFlow from taking a handle's shape for that of its variable, as inference for `ResourceScatterNdAdd` and its kin does."""
+    for node in nodes:
+        if node.op == "Placeholder" and node.attr["dtype"].type == tf.resource.as_datatype_enum:
+            node.attr["shape"].shape.Clear()
+            node.attr["shape"].shape.unknown_rank = True
 
 
 def _node_of(edge: str) -> str:
@@ -254,4 +266,5 @@ def variable_behind(handle: Any) -> tuple[Any, Any] | None:
 
 def is_jit_compiled(concrete_function: Any) -> bool:
     """Whether XLA compiles a concrete function, as `tf.function(jit_compile=True)` asks for."""
-    return bool(concrete_function.function_def.attr["_XlaMustCompile"].b)
+    attrs = concrete_function.function_def.attr  # TensorFlow's own: to ask a protobuf's map for a key that is not there adds it
+    return "_XlaMustCompile" in attrs and bool(attrs["_XlaMustCompile"].b)

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from graphwright.errors import ArgumentError, FileFormatError, UnsupportedError
+from graphwright.errors import ArgumentError, FileFormatError, GraphError, UnsupportedError
 from graphwright.ir.graph import Graph
+from graphwright.ir.walk import served_variables
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.graph_size import check_size
 from graphwright.source.meta_graph import read_meta_graph, write_meta_graph
@@ -23,6 +24,7 @@ from graphwright.source.package import Package
 from graphwright.source.protobuf_files import read_message, serialize
 
 _SCHEMA_VERSION = 1
+_RESTORING = ("variables", "saved_model_main_op", "legacy_init_op", "__saved_model_init_op")
 
 
 def read_saved_model(folder: Path, tags: Iterable[str] | None, *, keep: Any = None) -> Graph:
@@ -123,7 +125,8 @@ def _filled(graph: Graph, package: Package) -> Any:
     if package.graph_digest and graph_digest(meta_graph) == package.graph_digest:
         return saved_model
     graph.settle_shapes()
-    write_meta_graph(graph, meta_graph)
+    write_meta_graph(graph, meta_graph, forget=True)
+    _check_restored(graph, meta_graph)
     info = meta_graph.meta_info_def
     info.ClearField("stripped_op_list")
     for name in [n for n in info.function_aliases if n not in graph.functions]:
@@ -131,6 +134,21 @@ def _filled(graph: Graph, package: Package) -> Any:
     if meta_graph.HasField("object_graph_def"):
         update_object_graph(graph, meta_graph, package, assets)
     return saved_model
+
+
+def _check_restored(graph: Graph, meta_graph: Any) -> None:
+    """Refuse variables that are served where nothing gives them values: no saver, no initializer, no list for TensorFlow to make one of."""
+    listed = {key for key, held in meta_graph.collection_def.items() if held.bytes_list.value or held.node_list.value}
+    if meta_graph.saver_def.restore_op_name or not listed.union(meta_graph.signature_def).isdisjoint(_RESTORING):
+        return
+    left = served_variables(graph)
+    if left:
+        raise GraphError(
+            f"{len(left)} variables are read by what is served, and nothing restores them: {', '.join(left[:3])}",
+            where=f"graph {graph.name!r}",
+            cause="an edit removed what restores them (the collection 'graphwright:saver'), or they were added without it",
+            remedy="freeze them (freeze_variables), or keep the collections where the graph is pruned",
+        )
 
 
 def fill_graph_def(graph: Graph, package: Package, graph_def: Any, *, every_function: bool = True) -> None:

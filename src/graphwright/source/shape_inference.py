@@ -13,6 +13,7 @@ from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits import CALL_TYPES, is_back_edge, is_control_flow, result_functions
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.function_def import write_function
+from graphwright.source.never_run import forbid_to_run
 from graphwright.source.op_registry import op_definition
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.write_nodes import graph_edge, write_node
@@ -46,7 +47,7 @@ def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
         return []
     tf = import_tensorflow()
     graph_def: Any = tf.compat.v1.GraphDef()
-    graph_def.versions.producer = nodes[0].graph.versions[0] or tf.version.GRAPH_DEF_VERSION
+    graph_def.versions.producer = (nodes[0].graph.versions or [tf.version.GRAPH_DEF_VERSION])[0]
     border: dict[Value, str] = {}
     inside = {*nodes, *_behind_shapes(nodes)}
 
@@ -72,7 +73,7 @@ def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
     graph: Any = tf.Graph()
     try:
         with graph.as_default():
-            tf.graph_util.import_graph_def(graph_def, name="")
+            tf.graph_util.import_graph_def(forbid_to_run(graph_def), name="")
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise GraphError(
             f"TensorFlow refuses the graph: {(str(error).splitlines() or [''])[0]}",

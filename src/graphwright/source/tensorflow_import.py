@@ -6,7 +6,8 @@ import importlib
 import os
 import sys
 import tempfile
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from graphwright.errors import MissingDependencyError
 
@@ -27,6 +28,14 @@ def import_tensorflow() -> Any:
             cause="graphwright keeps TensorFlow out of its core requirements, so that you choose the build",
             remedy='pip install "graphwright[cpu]", or pip install "graphwright[gpu]" for an NVIDIA GPU',
         ) from error
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def left_alone(function: _Function) -> _Function:
+    """Keep AutoGraph from rewriting this package's own code, which is no part of the graph."""
+    return import_tensorflow().autograph.experimental.do_not_convert(function)
 
 
 def start_quietly() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 from graphwright.errors import ArgumentError
+from graphwright.files import put_back, replaced_file, replaced_folder
 from graphwright.ir.graph import Graph
 from graphwright.source.check_types import check_types
 from graphwright.source.function_module import save_function
@@ -26,7 +23,8 @@ def write(graph: Graph, path: str | os.PathLike[str], *, overwrite: bool = False
 
     A SavedModel gets the signatures and collections of the graph, and the variables and assets of the one that it was read from.
     `tf.saved_model.load` and a session (`saved_model_cli run`) serve the same: the object graph follows the edits.
-    It is written under another name beside the target and renamed when it is complete.
+    It is written under another name beside the target and takes its place in one step when it is complete: the old one or the new one
+    is there, whole, whatever ends the process (see `graphwright.files` for file systems that cannot exchange folders).
 
     Args:
         graph: is not changed.
@@ -51,14 +49,22 @@ def write(graph: Graph, path: str | os.PathLike[str], *, overwrite: bool = False
     target = Path(path)
     check_target(target, overwrite=overwrite)
     check_types(graph)
-    if _is_file(target):
-        content = _graph_file(graph, text=target.suffix == ".pbtxt")
-        _replace(target, lambda temporary: _write_bytes(temporary, content))
-    elif isinstance(graph.package, Package) and graph.package.keep_function is not None:
-        package = graph.package
-        _replace(target, lambda temporary: save_function(graph, package, temporary))
-    else:
-        _replace(target, lambda temporary: write_saved_model(graph, temporary))
+    package = graph.package
+    try:
+        if _is_file(target):
+            content = _graph_file(graph, text=target.suffix == ".pbtxt")
+            with replaced_file(target) as stream:
+                stream.buffer.write(content)
+            return
+        with replaced_folder(target) as folder:
+            if isinstance(package, Package) and package.is_live:
+                save_function(graph, package, folder)
+            else:
+                write_saved_model(graph, folder)
+    except OSError as error:
+        raise ArgumentError(
+            f"{str(target)!r} cannot be written: {error.strerror or error}", cause="the folder is read-only, or the disk is full"
+        ) from error
 
 
 def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -69,6 +75,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> No
     """
     refuse_remote(path)
     target = Path(path)
+    put_back(target)
     if (target.exists() or target.is_symlink()) and not overwrite:
         raise ArgumentError(f"there is something at {str(target)!r} already", remedy="give overwrite=True, on the command line --overwrite")
     folder = target.absolute().parent
@@ -104,44 +111,3 @@ def _graph_file(graph: Graph, *, text: bool) -> bytes:
     from google.protobuf import text_format
 
     return str(text_format.MessageToString(graph_def)).encode()
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    path.rmdir()
-    path.write_bytes(content)
-
-
-def _replace(target: Path, fill: Callable[[Path], None]) -> None:
-    """Fill an empty folder beside the target (or a file in its place), then put it where the target is."""
-    try:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
-        with _removed_on_error(temporary):
-            fill(temporary)
-            temporary.chmod(0o755 if temporary.is_dir() else 0o644)
-            if not target.is_dir() or target.is_symlink():
-                temporary.replace(target)
-                return
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
-            target.replace(old)
-            try:
-                temporary.replace(target)
-            except OSError:
-                old.replace(target)
-                raise
-            shutil.rmtree(old)
-    except OSError as error:
-        raise ArgumentError(
-            f"{str(target)!r} cannot be written: {error.strerror or error}", cause="the folder is read-only, or the disk is full"
-        ) from error
-
-
-@contextlib.contextmanager
-def _removed_on_error(path: Path) -> Generator[None]:
-    try:
-        yield
-    except BaseException:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-        raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from graphwright.ir.attributes import Attribute, SerializedAttribute, ShapeAttribute
+from graphwright.ir.attributes import EMPTY_LIST, Attribute, SerializedAttribute, ShapeAttribute
 from graphwright.ir.graph import Node, Value
 from graphwright.source.attributes import write_attr_value
 
@@ -55,7 +55,7 @@ def follow_values(node: Node) -> dict[str, Attribute]:
             if dtypes and isinstance(attrs.get(key), tuple | None) and attrs.get(key) != dtypes:
                 attrs[key] = dtypes
             elif not dtypes and isinstance(attrs.get(key), tuple):
-                attrs[key] = SerializedAttribute(_EMPTY_LIST)
+                attrs[key] = SerializedAttribute(EMPTY_LIST)
     if node.op_type in ("If", "StatelessIf", "Case", "StatelessCase"):
         dtypes = tuple(v.dtype for v in node.inputs[1:])
         if dtypes and isinstance(attrs.get("Tin"), tuple | None) and attrs.get("Tin") != dtypes:
@@ -64,13 +64,10 @@ def follow_values(node: Node) -> dict[str, Attribute]:
     return attrs
 
 
-_EMPTY_LIST = b"\x0a\x00"
-
-
 def follow_shapes(node: Node, attrs: dict[str, Attribute]) -> None:
     """Let `_output_shapes` say what the outputs are now, where it is among the attributes as a list of shapes."""
     listed = attrs.get("_output_shapes")
     if isinstance(listed, tuple):
-        shapes = tuple(ShapeAttribute(v.shape) for v in node.outputs)
+        shapes = tuple(ShapeAttribute(v.known_shape) for v in node.outputs)
         if shapes != listed[: len(shapes)]:
             attrs["_output_shapes"] = shapes

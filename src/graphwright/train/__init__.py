@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from graphwright.public_names import public_names
 
 if TYPE_CHECKING:
+    from graphwright.train.damped_least_squares.progress import LeastSquaresStep as LeastSquaresStep
     from graphwright.train.damped_least_squares.result import LeastSquaresResult as LeastSquaresResult
+    from graphwright.train.damped_least_squares.result import LeastSquaresTensors as LeastSquaresTensors
     from graphwright.train.damped_least_squares.solve import LeastSquares as LeastSquares
     from graphwright.train.damped_least_squares.solve import least_squares as least_squares
     from graphwright.train.distribution.checkpoints import TrainingCheckpoints as TrainingCheckpoints
@@ -46,6 +48,8 @@ _HOME = {
     "LeastSquares": "graphwright.train.damped_least_squares.solve",
     "LeastSquaresLoss": "graphwright.train.levenberg_marquardt.least_squares_losses",
     "LeastSquaresResult": "graphwright.train.damped_least_squares.result",
+    "LeastSquaresStep": "graphwright.train.damped_least_squares.progress",
+    "LeastSquaresTensors": "graphwright.train.damped_least_squares.result",
     "LevenbergMarquardt": "graphwright.train.levenberg_marquardt.trainer",
     "ReducedMeanSquaredError": "graphwright.train.levenberg_marquardt.least_squares_losses",
     "ResumeTraining": "graphwright.train.distribution.resume",

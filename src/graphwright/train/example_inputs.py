@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from graphwright.run.callables import Call
+from graphwright.source.concrete_function import traced_arguments
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.targets import Target
 
@@ -16,7 +18,7 @@ def example_inputs(target: Target) -> Any:
     the same values.
 
     Returns:
-        What `optimize_memory`, `measure` and `verify` take as `inputs`: a tuple, or a mapping for keyword arguments.
+        What `optimize_memory`, `measure` and `verify` take as `inputs`: a tuple, or a `Call` where there are keyword arguments.
 
     >>> import tensorflow as tf
     >>> from graphwright.train.targets import trace
@@ -60,10 +62,5 @@ def _filled(target: Target, value: Callable[[Any], Any]) -> Any:
     def filled(leaf: Any) -> Any:
         return value(leaf) if isinstance(leaf, tf.TensorSpec) else leaf
 
-    signature = target.function.structured_input_signature
-    if signature is None:  # of a graph that was wrapped, which takes its inputs one by one
-        signature: Any = (tuple(tf.TensorSpec(t.shape, t.dtype) for t in target.function.inputs[: len(target.shapes)]), {})
-    args, kwargs = tf.nest.map_structure(filled, signature)
-    if not kwargs:
-        return tuple(args)
-    return {**dict(zip(target.function.function_type.parameters, args, strict=False)), **kwargs}  # all by name: one kind of them
+    args, kwargs = tf.nest.map_structure(filled, traced_arguments(target.function))
+    return Call(args, kwargs) if kwargs else args

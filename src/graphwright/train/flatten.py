@@ -12,6 +12,7 @@ from graphwright.ir.traits import Purity, is_control_flow
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function
 from graphwright.source.import_graph import infer_body_shapes
+from graphwright.source.never_run import only_computes
 from graphwright.source.op_registry import is_stateful
 from graphwright.train.infer_shapes import infer_flat_shapes
 from graphwright.transform.dead_code import remove_dead_code
@@ -76,6 +77,7 @@ def flatten_graph(
     split_identities(graph)
     remove_dead_code(graph)
     purity = Purity(graph, stateful_op_types(graph))
+    foldable = Purity(graph, {op_type: not only_computes(op_type) for op_type in stateful_op_types(graph)})
     has_loops = any(is_control_flow(node) for node in graph.nodes)
     relaxed = relaxed_dimensions(graph) if has_loops else frozenset[Any]()
     if has_loops:
@@ -89,7 +91,7 @@ def flatten_graph(
         infer_flat_shapes(graph, feeds)
     for _ in range(_ROUNDS):  # folding makes shapes known, which makes more foldable
         folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
-        folded += fold_shapes(graph) + fold_constants(graph, purity, evaluate_constants(graph), floats=fold_floats)
+        folded += fold_shapes(graph) + fold_constants(graph, foldable, evaluate_constants(graph), floats=fold_floats)
         remove_dead_code(graph)
         if not folded or not (has_loops or _has_unknown_sizes(graph)):
             break

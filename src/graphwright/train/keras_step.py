@@ -19,6 +19,7 @@ from graphwright.train.distribution.keras_model import (
     strategy_of,
     take_over,
 )
+from graphwright.train.feeds import is_nested, leaves_of, map_feeds
 
 
 def is_keras_model(target: Any) -> bool:
@@ -157,7 +158,7 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
     """Specs of the arguments of `keras_step`, from the model's inputs and outputs.
 
     Args:
-        feeds: shapes by the name of the input; `y` for the target, where it cannot be told from the loss.
+        feeds: shapes by the name of the input, or `x` for all of them; `y` for the target, where it cannot be told from the loss.
         batch: size of the first dimension.
 
     Raises:
@@ -174,11 +175,18 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
     # `model.inputs` is flat; `_inputs_struct` has the structure that the model is called with.
     structure = getattr(model, "_inputs_struct", model.inputs)
 
+    tensors = tf.nest.flatten(structure)
+    data: Any = feeds.get("x")
+    if isinstance(data, Mapping):
+        feeds = {**cast("Mapping[str, Any]", data), **feeds}
+    elif is_nested(data):  # in the order of the inputs
+        feeds = {**{str(t.name): shape for t, shape in zip(tensors, leaves_of({"x": data}).values(), strict=False)}, **feeds}
+
     def input_spec(tensor: Any) -> Any:
         name = str(tensor.name)
-        return _spec(tensor, name, feeds.get(name, feeds.get("x")), batch, model)
+        return _spec(tensor, name, feeds.get(name, None if is_nested(data) else data), batch, model)
 
-    flat: list[Any] = [input_spec(t) for t in tf.nest.flatten(structure)]
+    flat: list[Any] = [input_spec(t) for t in tensors]
     x: Any = flat[0] if len(flat) == 1 and not isinstance(structure, Mapping) else tf.nest.pack_sequence_as(structure, flat)
     if mode == "infer":
         return (x,)
@@ -186,10 +194,15 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
     outputs = model.outputs if len(model.outputs) > 1 else model.outputs[0]
     first = tf.nest.flatten(x)[0]
 
+    def target_spec(_: str, given: Any) -> Any:
+        return given if isinstance(given, tf.TensorSpec) else tf.TensorSpec(given, tf.int32 if sparse else tf.float32)
+
+    if is_nested(feeds.get("y")):
+        return ((x, map_feeds(target_spec, {"y": feeds["y"]})["y"]),)
+
     def target(t: Any) -> Any:
-        given = feeds.get("y")
-        if given is not None:
-            return given if isinstance(given, tf.TensorSpec) else tf.TensorSpec(given, tf.int32 if sparse else tf.float32)
+        if feeds.get("y") is not None:
+            return target_spec("y", feeds["y"])
         shape = [first.shape[0], *t.shape[1:]]
         return tf.TensorSpec(shape[:-1], tf.int32) if sparse else tf.TensorSpec(shape, tf.float32)
 

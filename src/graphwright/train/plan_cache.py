@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 from pathlib import Path
 
+from graphwright.errors import FileFormatError
 from graphwright.ir.graph import Graph
-from graphwright.plan.json_file import write_json
+from graphwright.plan.json_file import FieldReader, read_json, write_json
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import known_solution
 
@@ -24,12 +24,13 @@ def default_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphwright" / "plans"
 
 
-def fingerprint(graph: Graph, budget_bytes: int, time_limit_s: float) -> str:
+def fingerprint(graph: Graph, budget: int | float | str, time_limit_s: float) -> str:
     """A digest of everything a plan depends on: operations, attributes, edges, shapes, the budget and the time allowed.
 
-    Names count, since tasks are found by them.
+    Names count, since tasks are found by them. A budget that is a share counts as that: what it is a share of is simulated, and
+    may be a little different each time.
     """
-    digest = hashlib.sha256(f"{_FORMAT} {budget_bytes} {time_limit_s}".encode())
+    digest = hashlib.sha256(f"{_FORMAT} {budget} {time_limit_s}".encode())
     for node in graph.nodes:
         shapes = [(v.dtype.name, v.shape) for v in node.outputs]
         attrs = sorted((key, repr(value)) for key, value in node.attrs.items())
@@ -51,19 +52,23 @@ class PlanCache:
         """The file of a plan."""
         return self.directory / f"{key}.json"
 
-    def read(self, key: str, costs: CostGraph) -> Solution | None:
-        """The plan, judged anew; None when there is none, or it does not fit the graph or the budget."""
+    def read(self, key: str, costs: CostGraph, budget_bytes: int) -> Solution | None:
+        """The plan, judged anew; None when there is none, or it does not fit the graph or the budget.
+
+        Args:
+            budget_bytes: what is asked for now, whatever the file says.
+        """
+        path = self.path(key)
         try:
-            data = json.loads(self.path(key).read_text())
-            schedule = Schedule(tuple(int(t) for t in data["schedule"]))
-            budget = int(data["budget_bytes"])
-        except (OSError, ValueError, KeyError, TypeError):
+            data, read = read_json(path), FieldReader(path)
+            schedule = Schedule(read.indices(data.get("schedule"), "schedule", len(costs.tasks)))
+        except FileFormatError:
             return None
-        return known_solution(costs, schedule, budget, status="optimal" if data.get("status") == "optimal" else "feasible")
+        return known_solution(costs, schedule, budget_bytes, status="optimal" if data.get("status") == "optimal" else "feasible")
 
     def write(self, key: str, solution: Solution) -> None:
         """Keep a plan."""
-        data = {"status": solution.status, "budget_bytes": solution.budget_bytes, "schedule": list(solution.schedule.steps)}
+        data = {"status": solution.status, "schedule": list(solution.schedule.steps)}
         with contextlib.suppress(OSError):
             self.directory.mkdir(parents=True, exist_ok=True)
             write_json(self.path(key), data)

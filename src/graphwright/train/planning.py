@@ -9,17 +9,23 @@ from typing import Any
 from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.time_model import estimated_time_s
+from graphwright.analyze.workspace import onednn_enabled, onednn_workspace_bytes, workspace_bytes
 from graphwright.errors import InfeasibleError
-from graphwright.plan.budget import parse_budget
+from graphwright.ir.traits import Purity
+from graphwright.plan.budget import is_share, parse_budget
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import curve, known_solution, solve
+from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
-from graphwright.source.concrete_function import process_among_others, to_concrete_function
+from graphwright.source.concrete_function import Binding, from_concrete_function, process_among_others, to_concrete_function
+from graphwright.source.registry_rule import default_attributes
+from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.distribution.devices import find_placement, pin
 from graphwright.train.distribution.parts import Part, join, lanes, same_work, split
-from graphwright.train.flatten import FlatStep, flatten
+from graphwright.train.executor_peak import plain_peak
+from graphwright.train.flatten import FlatStep, flatten, stateful_op_types
 from graphwright.train.plan_cache import PlanCache, fingerprint
 from graphwright.train.summary import (
     find_roles,
@@ -32,18 +38,20 @@ from graphwright.train.summary import (
 from graphwright.train.targets import Target
 from graphwright.transform.branch_order import order_branches
 from graphwright.transform.loop_ends import wait_for_loop_ends
+from graphwright.transform.proof import Original, Proof
 from graphwright.transform.rematerialize import apply_schedule
 
 Progress = Callable[[float, str], None]
 HOW_PEAK = (
     "simulated over a fixed total order of all operations that touch 4 KiB and more; counted are variables, inputs, constants, every "
-    "tensor while it is live, and known kernel workspace; for the CPU with oneDNN"
-)
+    "tensor while it is live, and known kernel workspace; for the CPU "
+) + ("with oneDNN" if onednn_enabled() else "without oneDNN (TF_ENABLE_ONEDNN_OPTS=0), the workspace of whose kernels is taken from above")
 HOW_PEAK_TRACED = HOW_PEAK.replace("a fixed total order of", "the order in which the step was traced, of")
 HOW_TIME = "estimated per operation from FLOPs and bytes moved (roofline), as ratios"
 
 # Left free for small tensors, page rounding and what the executor notes of every node while it runs.
 _ROOM, _ROOM_BYTES, _ROOM_PER_NODE = 0.01, 2**20, 128  # share of what is not resident, bytes, bytes per node
+_DRAWS = 3  # of what TensorFlow's executor leaves to chance; the median counts
 _LARGEST_ROOM = 0.1  # share: a step of a few MiB is not to be planned for half of its budget
 
 
@@ -55,16 +63,20 @@ class Planned:
         function: the rewritten `ConcreteFunction`.
         plan: what users see.
         steps: names of the nodes that lead each step of the schedule, so that a step of the same structure can follow it.
+        proof: that the function computes what the original does; None where it was not asked for.
     """
 
     function: Any
     plan: MemoryPlan
     steps: tuple[str, ...]
+    proof: Proof | None
 
 
 def map_tasks(flat: FlatStep) -> TaskMap:
     """The planning model of a flat step."""
-    return build_cost_graph(flat.graph, flat.purity, estimated_time_s, loops=flat.loops)
+    on_gpu = bool(import_tensorflow().config.get_visible_devices("GPU"))
+    workspace_of = onednn_workspace_bytes if on_gpu else workspace_bytes
+    return build_cost_graph(flat.graph, flat.purity, estimated_time_s, workspace_of=workspace_of, loops=flat.loops)
 
 
 def plan_step(
@@ -76,13 +88,16 @@ def plan_step(
     cache: PlanCache | None = None,
     earlier: Planned | None = None,
     curve_points: int = 0,
+    prove: bool = True,
 ) -> Planned:
     """Plan a traced step and build the function.
 
     Args:
-        budget: bytes, a share of the unmodified peak, or text.
+        budget: bytes, a share of the unmodified peak, or text. That peak is what the step takes in the order of TensorFlow's executor,
+            simulated; where that is not known, in the order in which the step was traced.
         earlier: a plan for the same step with other shapes; it is followed when it fits, without planning anew.
         curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the report.
+        prove: whether to compare what the function computes with the original.
 
     Raises:
         InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
@@ -95,13 +110,17 @@ def plan_step(
         pin(placement, (node for nodes in tasks.nodes for node in nodes))
     parts = split(tasks, placement)
     originals = [simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes for part in parts]
-    budget_bytes = parse_budget(budget, max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted))
-    if earlier is not None and not isinstance(budget, int):
-        budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)  # a share is one of the largest batch, not of the last, smaller one
     how = {"peak": HOW_PEAK, "overhead": HOW_TIME}
+    executor = _plain_peak(target, flat, tasks, parts, earlier, progress, how)
+    if executor is not None:
+        originals = [executor.peak_bytes]
+    budget_bytes = parse_budget(budget, max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted))
+    asked = budget if is_share(budget) else budget_bytes
+    if earlier is not None and is_share(budget):  # a share is one of the largest batch, not of the last, smaller one
+        asked = budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)
     if flat.loops.notes:
         how["loops"] = "; ".join(flat.loops.notes)
-    key = fingerprint(flat.graph, budget_bytes, time_limit_s) if cache is not None else ""
+    key = fingerprint(flat.graph, asked, time_limit_s) if cache is not None else ""
     solutions: list[Solution] = []
     for k, part in enumerate(parts):
         solution = _known(part, originals[k], parts[:k], solutions, budget_bytes)
@@ -119,13 +138,47 @@ def plan_step(
             for p, s in zip(parts, solutions, strict=True)
         )
     plan = make_memory_plan(target, part.tasks, solution, originals[worst], how, flat.loops)
-    plan = replace(plan, curve=_curve(part.tasks.costs, solution, originals[worst], curve_points, time_limit_s))
+    plan = replace(plan, executor=executor, curve=_curve(part.tasks.costs, solution, originals[worst], curve_points, time_limit_s))
     process = process_among_others(target.function)
     names = [f"{process} {p.device}".strip() or "one device" for p in parts]
     plan = replace(plan, device_peaks=dict(zip(names, (s.peak_bytes for s in solutions), strict=True)))
     schedule = join(parts, [s.schedule for s in solutions])
     leaders = tuple(tasks.costs.tasks[t].name for t in schedule.steps)
-    return Planned(follow_schedule(flat, tasks, schedule, lanes(parts)), plan, leaders)
+    original = Original(flat.graph, flat.purity, default_attributes) if prove else None
+    function = follow_schedule(flat, tasks, schedule, lanes(parts))
+    return Planned(function, plan, leaders, original and prove_function(original, function, flat.binding))
+
+
+def prove_function(original: Original, function: Any, binding: Binding) -> Proof:
+    """Whether a rewritten function, as TensorFlow has it, is proved by structure to compute what the original does."""
+    graph, rebuilt = from_concrete_function(function, planned=False)
+    if not all(ours is theirs for ours, theirs in zip(rebuilt.captures, binding.captures, strict=True)):
+        return Proof("it captures other variables")
+    return original.compare(graph, Purity(graph, stateful_op_types(graph)))
+
+
+def _plain_peak(
+    target: Target,
+    flat: FlatStep,
+    tasks: TaskMap,
+    parts: Sequence[Part],
+    earlier: Planned | None,
+    progress: Progress | None,
+    how: dict[str, str],
+) -> PeakPrediction | None:
+    """The peak of the step as TensorFlow runs it by itself; None where it is not known, and `how` says why."""
+    if len(parts) > 1:
+        found, reason = None, "not simulated, since the step runs on several devices"
+    elif earlier is not None and _reuse(tasks, earlier, earlier.plan.budget_bytes) is not None:
+        found, reason = None, "not simulated, since the step follows the plan for other shapes"
+    else:
+        if progress is not None:
+            progress(0.0, "asking TensorFlow what it would run")
+        found, reason = plain_peak(target, flat.graph, tasks, simulations=1, draws=_DRAWS)
+        if found is not None and "not counted" in found.how.get("not exact", ""):
+            found, reason = None, f"not known: {found.how['not exact']}"
+    how["original peak"] = reason if found is not None else f"that of the order in which the step was traced; TensorFlow's own is {reason}"
+    return found
 
 
 def _known(part: Part, original_bytes: int, before: Sequence[Part], solutions: Sequence[Solution], budget_bytes: int) -> Solution | None:
@@ -157,7 +210,7 @@ def _solve_part(
         how["plan"] = "taken over from the step's plan for other shapes"
         return solution
     if cache is not None:
-        solution = cache.read(key, costs)
+        solution = cache.read(key, costs, budget_bytes)
         if solution is not None:
             how["plan"] = f"read from the plan cache ({cache.path(key)})"
             return solution
@@ -184,19 +237,13 @@ def solve_with_room(costs: CostGraph, node_count: int, budget_bytes: int, time_l
     """A plan with some room for what the simulation does not count; without that room where there is no other."""
     movable = budget_bytes - costs.resident_bytes
     room = min(int(_ROOM * movable) + _ROOM_BYTES + _ROOM_PER_NODE * node_count, int(_LARGEST_ROOM * movable))
-    if budget_bytes - room > costs.resident_bytes:
-        solution = solve(costs, budget_bytes - room, time_limit_s=time_limit_s, progress=progress)
-        if solution.status != "infeasible":
-            return replace(solution, budget_bytes=budget_bytes)
-        if solution.peak_bytes <= budget_bytes:
-            return replace(solution, status="feasible", budget_bytes=budget_bytes, reason="")
-    return solve(costs, budget_bytes, time_limit_s=time_limit_s, progress=progress)
+    return solve(costs, budget_bytes, room_bytes=max(room, 0), time_limit_s=time_limit_s, progress=progress)
 
 
 def infeasible(tasks: TaskMap, solution: Solution, budget_bytes: int, original_bytes: int) -> InfeasibleError:
     """The error for a budget that no plan keeps."""
     bound = solution.lower_bound
-    share = f"{100 * bound.nbytes / original_bytes:.0f} %"
+    share = f"{100 * bound.nbytes / max(original_bytes, 1):.0f} %"
     return InfeasibleError(
         f"no plan fits {format_bytes(budget_bytes)}: the smallest budget known to work is {format_bytes(solution.peak_bytes)}",
         where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",
@@ -227,7 +274,7 @@ def make_memory_plan(
         resident_bytes=costs.resident_bytes,
         original_peak_bytes=original_bytes,
         lower_bound_bytes=bound.nbytes,
-        lower_bound_reason=f"{bound.reason}: {100 * bound.nbytes / original_bytes:.0f} % of the unmodified peak",
+        lower_bound_reason=f"{bound.reason}: {100 * bound.nbytes / max(original_bytes, 1):.0f} % of the unmodified peak",
         overhead=solution.overhead,
         recomputed_flops=recomputed_flops_share(tasks, solution.schedule, flops),
         recomputed_count=recomputed,

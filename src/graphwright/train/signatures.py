@@ -2,51 +2,20 @@
 
 from __future__ import annotations
 
-import inspect as python_inspect
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from graphwright.errors import ArgumentError
+from graphwright.run.callables import Call
+from graphwright.source.concrete_function import traced_arguments
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.targets import Target
-
-_WITHOUT_ONE_NAME = (
-    python_inspect.Parameter.POSITIONAL_ONLY,
-    python_inspect.Parameter.VAR_POSITIONAL,
-    python_inspect.Parameter.VAR_KEYWORD,
-)
-
-
-def by_one_kind(step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same arguments, all by name where they were given in both ways.
-
-    Raises:
-        ArgumentError: they have no names: of a `ConcreteFunction`, or among `*args`.
-    """
-    if not (args and kwargs):
-        return args, kwargs
-    try:
-        signature = python_inspect.signature(step.python_function)
-        named = dict(signature.bind(*args, **kwargs).arguments)
-    except (AttributeError, TypeError):  # a ConcreteFunction, which has no Python function, or arguments that do not fit
-        named = None
-    else:
-        if any(signature.parameters[name].kind in _WITHOUT_ONE_NAME for name in named):
-            named = None
-    if named is None:
-        raise ArgumentError(
-            "positional and keyword arguments are mixed",
-            where="the call of the optimized step",
-            remedy="give all by position, or all by name",
-        )
-    return (), named
 
 
 def as_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """The arguments of one call, as `trace` takes them."""
-    return dict(kwargs) if kwargs else tuple(args)
+    return Call(args, dict(kwargs))
 
 
 def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensor_types: tuple[type, ...] = ()) -> Any:
@@ -57,7 +26,13 @@ def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensor_typ
     """
     tf = import_tensorflow()
 
+    variables: dict[int, int] = {}
+
     def described(leaf: Any) -> Any:
+        if isinstance(leaf, tf.Variable) and not tensor_types:  # given twice, it is one: its writes and reads have an order
+            rank = leaf.shape.rank
+            number = variables.setdefault(id(leaf), len(variables))
+            return ("variable", number, None if rank is None else tuple(leaf.shape), leaf.dtype.name)
         parts = tf.nest.flatten(leaf, expand_composites=True)
         if len(parts) != 1 or parts[0] is not leaf:  # a sparse or ragged tensor, or an extension type with constants of its own
             return (type(leaf), tf.type_spec_from_value(leaf), tuple(described(part) for part in parts))
@@ -117,7 +92,9 @@ def _parts(leaf: Any) -> Any:
 
 
 def signature_of_shapes(target: Target) -> Any:
-    """The key of a later call with positional tensors of the target's shapes."""
-    dtypes = [tensor.dtype.name for tensor in target.function.inputs[: len(target.shapes)]]
-    structure = ((0,) * len(dtypes), dict[str, Any]())
-    return (_replica(), repr(structure), tuple(zip(target.shapes, dtypes, strict=True)))
+    """The key of a later call with tensors of the target's shapes, and the Python values that it was traced with."""
+    tf = import_tensorflow()
+    structure = traced_arguments(target.function)
+    tensors = iter(zip(target.shapes, (tensor.dtype.name for tensor in target.function.inputs), strict=False))
+    leaves = [next(tensors) if isinstance(leaf, tf.TensorSpec) else same_constant(leaf) for leaf in tf.nest.flatten(structure)]
+    return (_replica(), repr(tf.nest.map_structure(_nothing, structure)), tuple(leaves))

@@ -17,14 +17,14 @@ from graphwright.analyze.flops import node_flops
 from graphwright.analyze.layers import layer_of as layer_of
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.optimizer_state import find_optimizer_state
-from graphwright.analyze.parameters import Parameter, ParameterKind, make_parameter, sum_parameters
+from graphwright.analyze.parameters import Parameter, ParameterKind, ParameterSums, make_parameter, sum_parameters
 from graphwright.analyze.variable_access import find_accesses
+from graphwright.analyze.variable_updates import effects_outside, is_other_state
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import variable_key
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import live_at, simulate, versions
-from graphwright.report.parameter_table import short_count
-from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, ParameterCount, Role, Timeline
+from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, Role, Timeline
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 
@@ -81,15 +81,20 @@ def flops_rule(loops: LoopCosts) -> FlopsOf:
     return lambda node: loops.flops[node] if node in loops.flops else node_flops(node)
 
 
-def count_parameters(graph: Graph, roles: Roles) -> ParameterCount:
+def count_parameters(graph: Graph, roles: Roles) -> ParameterSums:
     """Elements and bytes of the step's variables, by use."""
     parameters: list[Parameter] = []
+    keys = {value: variable_key(value) for value in graph.variables}
+    accesses = find_accesses(graph, keys)
+    effects, read = effects_outside(accesses, roles.backward), {access.key for access in accesses if access.reads}
     for value, variable in graph.variables.items():
-        kind: ParameterKind = (
-            "optimizer state" if value in roles.optimizer_state else "trainable" if variable.trainable else "non-trainable"
-        )
+        kind: ParameterKind = "trainable" if variable.trainable else "non-trainable"
+        if value in roles.optimizer_state:
+            kind = "optimizer state"
+        elif not variable.trainable and is_other_state(variable.dtype.name, effects.get(keys[value], ""), keys[value] in read):
+            kind = "other state"
         parameters.append(make_parameter(variable.name, kind, variable.dtype, variable.shape))
-    return short_count(sum_parameters(parameters))
+    return sum_parameters(parameters)
 
 
 def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:

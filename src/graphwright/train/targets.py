@@ -7,20 +7,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.run.callables import resolve, split_inputs
-from graphwright.source.concrete_function import argument_shapes
+from graphwright.source.concrete_function import argument_shapes, traced_arguments
 from graphwright.source.files import load_callable
 from graphwright.source.private_tensorflow import captures_of
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.trust import as_path
+from graphwright.train.feeds import Feed, as_shape, closed, declared_shape, is_nested, is_value, leaves_of, map_feeds
 from graphwright.train.keras_step import is_keras_model, keras_data, keras_specs, keras_step
 
 Mode = Literal["train", "infer"]
-Feed = Any
-"""A shape as a tuple; a `tf.TensorSpec` where the dtype is not the one of the signature, or float32; or a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +62,18 @@ def trace(
     mode: Mode = "train",
     batch: int | None = None,
     open_batch: int | None = None,
+    runs: bool = False,
 ) -> Target:
     """Trace a target for one set of input shapes.
 
     Args:
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, a path of a `.keras` file, of a SavedModel or of a
             frozen graph, or an object with a method `concrete_function(*inputs)`.
-        feeds: shape, `tf.TensorSpec` or tensor by argument name.
+        feeds: by argument name, what `graphwright.train.feeds` describes: a shape, a `tf.TensorSpec`, a tensor, or a structure of such.
         inputs: example arguments of one call, instead of feeds; for a Keras model its data, such as `(x, y)`, or `x` for inference.
         mode: for a Keras model, its training step or its inference.
         batch: batch size of a Keras model's inputs, instead of feeds.
+        runs: whether the step is to be called, and not only looked at; a file must be trusted then.
         open_batch: what a dimension gets that the feeds leave open, or a first dimension that the target does, whatever the target is.
 
     Raises:
@@ -83,9 +85,9 @@ def trace(
     if feeds is not None and inputs is not None:
         raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
     if open_batch is not None and feeds is not None:
-        feeds = {key: _closed(feed, open_batch) for key, feed in feeds.items()}
+        feeds = map_feeds(lambda _, feed: closed(feed, open_batch), feeds)
     if isinstance(target, str | Path):
-        target = owner = load_callable(Path(target))
+        target = owner = load_callable(as_path(target), runs=runs)
     name = str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__)
     if is_keras_model(target):
         name = f"{name}, {'training step' if mode == 'train' else 'inference'}"
@@ -108,11 +110,11 @@ def trace(
         positional, keyword = split_inputs(inputs)
         function = target.get_concrete_function(*positional, **keyword)
         return _bound(name, function, {}, owner, open_batch)
-    values = {key: value for key, value in (feeds or {}).items() if tf.is_tensor(value)}
-    if values and len(values) == len(feeds or {}) and not isinstance(target, tf.types.experimental.ConcreteFunction):
-        return trace(target, inputs=values)
-    specs = {key: _as_shape(key, value) for key, value in (feeds or {}).items()}
-    return _bound(name, _trace_with_feeds(target, feeds or {}), specs, owner, open_batch)
+    given = leaves_of(feeds or {}).values()
+    has_values = any(map(tf.is_tensor, given)) and all(is_value(feed) or tf.is_tensor(feed) for feed in given)
+    if has_values and not isinstance(target, tf.types.experimental.ConcreteFunction):
+        return trace(target, inputs=feeds)
+    return _bound(name, _trace_with_feeds(target, feeds or {}), feeds or {} if _has_signature(target) else {}, owner, open_batch)
 
 
 def _trace_with_data(model: Any, step: Any, mode: Mode, inputs: Any) -> Target:
@@ -139,35 +141,9 @@ def _reason(error: Exception) -> str:
     return next((line for line in reversed(lines) if line), type(error).__name__)
 
 
-def _closed(feed: Feed, size: int) -> Feed:
-    """A shape or a spec with this size where a dimension is open."""
-    if isinstance(feed, tuple | list):
-        return tuple(size if d is None else d for d in cast("Sequence[int | None]", feed))
-    tf = import_tensorflow()
-    if isinstance(feed, tf.TensorSpec) and feed.shape.rank is not None:
-        return tf.TensorSpec([size if d is None else d for d in feed.shape], feed.dtype, feed.name)
-    return feed
-
-
 def _holds_specs(inputs: Any) -> bool:
     tf = import_tensorflow()
-    return any(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(inputs))
-
-
-def _as_shape(name: str, feed: Feed) -> tuple[int, ...]:
-    shape: Any = getattr(feed, "shape", feed)
-    try:
-        dims = tuple(shape.as_list()) if hasattr(shape, "as_list") else tuple(shape)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"the feed {feed!r} is no shape", where=f"feeds[{name!r}]", remedy="give a tuple such as (8, 572, 572, 1), or a tf.TensorSpec"
-        ) from error
-    for d in dims:
-        if not isinstance(d, int) or isinstance(d, bool) or d < 0:
-            raise ArgumentError(
-                f"the feed {dims} holds {d!r}, which is no dimension", where=f"feeds[{name!r}]", remedy="give whole numbers"
-            )
-    return dims
+    return any(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(split_inputs(inputs)))
 
 
 def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
@@ -199,10 +175,12 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
             where="arguments 'feeds' and 'inputs'",
             remedy='give example inputs, inputs=(x, y), or shapes, feeds={"x": (8, 572, 572, 1)}',
         )
-    parameters = list(python_inspect.signature(target.python_function).parameters.values())
+    signature = python_inspect.signature(target.python_function)
+    parameters = list(signature.parameters.values())
     known = [p.name for p in parameters]
     strange = [key for key in feeds if key not in known]
-    if strange:
+    others = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
+    if strange and not others:
         raise ArgumentError(f"the step has no argument {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it has {', '.join(known)}")
     missing = [
         p.name for p in parameters if p.name not in feeds and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
@@ -215,20 +193,34 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
             remedy=f"add it to feeds: {{{missing[0]!r}: (...)}}",
         )
     dtypes = {t.name.split(":")[0]: t.dtype for f in traced for t in _arguments(f)}
-    specs = {
-        key: feed if isinstance(feed, tf.TensorSpec) else tf.TensorSpec(_as_shape(key, feed), dtypes.get(key, tf.float32), name=key)
-        for key, feed in feeds.items()
-    }
+
+    def spec(path: str, feed: Feed) -> Any:
+        if isinstance(feed, tf.TensorSpec) or is_value(feed):
+            return feed
+        name = re.sub(r"\W+", "_", path).strip("_")
+        return tf.TensorSpec(as_shape(path, feed), getattr(feed, "dtype", dtypes.get(name, tf.float32)), name=name)
+
+    specs = map_feeds(spec, feeds)
+    arguments = {key: specs[key] for key in specs if key not in strange} | (
+        {others: {key: specs[key] for key in strange}} if strange else {}
+    )
+    call = python_inspect.BoundArguments(signature, arguments)
     try:
-        return target.get_concrete_function(**specs)
+        return target.get_concrete_function(*call.args, **call.kwargs)
     except (TypeError, ValueError) as error:
-        guessed = [key for key, feed in feeds.items() if not isinstance(feed, tf.TensorSpec) and key not in dtypes]
+        guessed = [path for path, feed in leaves_of(feeds).items() if not (hasattr(feed, "dtype") or is_value(feed)) and path not in dtypes]
         raise ArgumentError(
             f"the step cannot be traced with these feeds: {_reason(error)}",
             where="argument 'feeds'",
             cause=f"the dtype of {', '.join(guessed)} was taken for float32" if guessed else "",
             remedy='give the dtype too: feeds={"y": tf.TensorSpec((8,), tf.int32)} (--feed y=8:int32), or example inputs',
         ) from error
+
+
+def _has_signature(target: Any) -> bool:
+    """Whether it says itself what its arguments are, and feeds only bind what is open in it."""
+    concrete = isinstance(target, import_tensorflow().types.experimental.ConcreteFunction)
+    return concrete or getattr(target, "input_signature", None) is not None
 
 
 def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[int | None, ...] | None]:
@@ -240,10 +232,8 @@ def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[i
     Raises:
         ArgumentError: it cannot be traced, or the feeds do not fit it.
     """
-    tf = import_tensorflow()
-    given = {key: declared_shape(feed) for key, feed in feeds.items()}
-    has_signature = isinstance(target, tf.types.experimental.ConcreteFunction) or getattr(target, "input_signature", None) is not None
-    if given and not has_signature:
+    given = {path: declared_shape(feed) for path, feed in leaves_of(feeds).items() if not is_value(feed)}
+    if given and not _has_signature(target):
         return given
     function = _trace_with_feeds(target, {})
     shapes = argument_shapes(function)
@@ -254,18 +244,6 @@ def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[i
             f"the step has no argument {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it has {', '.join(declared)}"
         )
     return declared | given
-
-
-def declared_shape(feed: Feed) -> tuple[int | None, ...] | None:
-    """The shape of a feed; None where not even the number of dimensions is given.
-
-    Raises:
-        TypeError, ValueError: it is no shape.
-    """
-    shape: Any = getattr(feed, "shape", feed)
-    if getattr(shape, "rank", 0) is None:
-        return None
-    return tuple(shape.as_list() if hasattr(shape, "as_list") else shape)
 
 
 def list_signatures(function: Any) -> list[Any]:
@@ -281,15 +259,40 @@ def _names(function: Any, count: int) -> tuple[str, ...]:
     return tuple(t.name.split(":")[0] for t in function.inputs[:count])
 
 
-def _bound(name: str, function: Any, feeds: Mapping[str, tuple[int, ...]], owner: Any, open_batch: int | None) -> Target:
+def _positions(function: Any) -> dict[str, list[int]]:
+    """By name of an argument, the positions of its tensors among the flat arguments."""
+    tf = import_tensorflow()
+    args, by_name = traced_arguments(function)
+    named: dict[str, Any] = dict(zip(function.function_type.parameters, args, strict=False)) | by_name
+    found: dict[str, list[int]] = {}
+    count = 0
+    for key, structure in named.items():
+        tensors = sum(isinstance(leaf, tf.TypeSpec) for leaf in tf.nest.flatten(structure, expand_composites=True))
+        found[key] = list(range(count, count + tensors))
+        count += tensors
+    return found
+
+
+def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open_batch: int | None) -> Target:
     shapes = argument_shapes(function)
     names = _names(function, len(shapes))
-    strange = [key for key in feeds if key not in names]
-    if strange:
-        raise ArgumentError(f"the step has no argument {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it has {', '.join(names)}")
+    positions = _positions(function)
+    fed: dict[int, tuple[int, ...]] = {}
+    for key, feed in feeds.items():
+        leaves = {path: as_shape(path, leaf) for path, leaf in leaves_of({key: feed}).items() if not is_value(leaf)}
+        where = [names.index(key)] if key in names and not is_nested(feed) else positions.get(key)
+        if where is None or len(where) != len(leaves):
+            raise ArgumentError(
+                f"argument {key!r} holds {len(where)} tensors, and the feed {len(leaves)}"
+                if where
+                else f"the step has no argument {key!r}",
+                where=f"feeds[{key!r}]",
+                remedy=f"it has {', '.join(names)}",
+            )
+        fed.update(zip(where, leaves.values(), strict=True))
     bound: list[tuple[int, ...]] = []
-    for key, shape in zip(names, shapes, strict=True):
-        given = feeds.get(key)
+    for k, (key, shape) in enumerate(zip(names, shapes, strict=True)):
+        given = fed.get(k)
         if given is not None and shape is not None and not _fits(given, shape):
             raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", where=f"feeds[{key!r}]")
         shape = given if given is not None else shape

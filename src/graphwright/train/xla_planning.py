@@ -15,6 +15,8 @@ from typing import Any
 from graphwright.analyze.cost import TaskMap
 from graphwright.errors import InfeasibleError
 from graphwright.ir.edit.clone import copy_graph
+from graphwright.ir.graph import Graph
+from graphwright.ir.traits import Purity
 from graphwright.plan.budget import parse_budget
 from graphwright.plan.model import Schedule, Solution
 from graphwright.plan.simulate import simulate
@@ -23,11 +25,14 @@ from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.xla_memory import XlaMemory, xla_memory
 from graphwright.source.concrete_function import to_concrete_function
-from graphwright.train.flatten import FlatStep, flatten
+from graphwright.source.registry_rule import default_attributes
+from graphwright.train.flatten import FlatStep, flatten, stateful_op_types
 from graphwright.train.plan_cache import PlanCache, fingerprint
-from graphwright.train.planning import HOW_TIME, Planned, Progress, make_memory_plan, map_tasks, reused_schedule
+from graphwright.train.planning import HOW_TIME, Planned, Progress, make_memory_plan, map_tasks, prove_function, reused_schedule
 from graphwright.train.targets import Target
+from graphwright.train.xla_max_pools import rewrite_max_pool_gradients
 from graphwright.train.xla_schedule import apply_for_xla
+from graphwright.transform.proof import Original, Proof
 
 HOW_PEAK = (
     "XLA's buffer assignment of the compiled step, for this process's first device: arguments, variables, results, temporaries and "
@@ -66,6 +71,7 @@ class _Search:
         self._time_limit_s, self._progress = time_limit_s, progress
         costs = self.tasks.costs
         self.model_bytes = simulate(costs, Schedule(costs.order)).peak_bytes
+        self._original = Original(flat.graph, flat.purity, default_attributes)
 
     def at(self, share: float) -> _Candidate:
         """A schedule for this share of the model's peak above the resident bytes; the smallest one found where none keeps it."""
@@ -86,12 +92,27 @@ class _Search:
                 return replace(candidate, solution=solution)
         if self._progress is not None:
             self._progress(len(self.found) / (_ROUNDS + 1), f"compiling plan {len(self.found) + 1}")
-        tasks = _copy(self.tasks)
-        apply_for_xla(tasks, solution.schedule)
-        function = to_concrete_function(tasks.graph, self.flat.binding, jit_compile=True)
+        graph = self._scheduled(solution)
+        rewrite_max_pool_gradients(graph)
+        function = to_concrete_function(graph, self.flat.binding, jit_compile=True)
         candidate = _Candidate(solution, xla_memory(function, self.target.shapes), function)
         self.found.append(candidate)
         return candidate
+
+    def prove(self, candidate: _Candidate) -> Proof:
+        """The proof by structure that a candidate computes what the step does; for gradients of max pools, after their rewriting."""
+        graph = self._scheduled(candidate.solution)
+        proof = self._original.compare(graph, Purity(graph, stateful_op_types(graph)))
+        pools = rewrite_max_pool_gradients(graph)
+        if not (pools and proof.equal):
+            return prove_function(self._original, candidate.function, self.flat.binding)
+        rewritten = Original(graph, Purity(graph, stateful_op_types(graph)), default_attributes)
+        return replace(prove_function(rewritten, candidate.function, self.flat.binding), pools=pools)
+
+    def _scheduled(self, solution: Solution) -> Graph:
+        tasks = _copy(self.tasks)
+        apply_for_xla(tasks, solution.schedule)
+        return tasks.graph
 
 
 def plan_xla_step(
@@ -102,6 +123,7 @@ def plan_xla_step(
     progress: Progress | None = None,
     cache: PlanCache | None = None,
     earlier: Planned | None = None,
+    prove: bool = True,
 ) -> Planned:
     """Plan a traced step that XLA compiles, and build the function.
 
@@ -109,6 +131,7 @@ def plan_xla_step(
         budget: bytes, a share of the unmodified step's peak by XLA's buffer assignment, or text.
         time_limit_s: for the planner, all rounds together; compiling comes on top.
         earlier: a plan for the same step with other shapes; it is followed when it fits.
+        prove: whether to compare what the function computes with the original.
 
     Returns:
         The plan; the ones that were compiled on the way are its curve.
@@ -134,7 +157,7 @@ def plan_xla_step(
         assert same is not None
         how["plan"] = "the step keeps the budget as it is"
         plan = _memory_plan(search, _Candidate(same, original, target.function), original, budget_bytes, how, started)
-        return Planned(target.function, plan, tuple(costs.tasks[t].name for t in costs.order))
+        return Planned(target.function, plan, tuple(costs.tasks[t].name for t in costs.order), Proof("") if prove else None)
     key = f"xla-{fingerprint(flat.graph, budget_bytes, time_limit_s)}" if cache is not None else ""
     chosen = _at_hand(search, budget_bytes, cache, key, earlier, how)
     if chosen is None:
@@ -143,9 +166,10 @@ def plan_xla_step(
             f"{k} {v}" for k, v in chosen.solution.notes.items()
         )
         if cache is not None:
-            cache.write(key, replace(chosen.solution, budget_bytes=max(chosen.solution.budget_bytes, chosen.solution.peak_bytes)))
+            cache.write(key, chosen.solution)
     plan = _memory_plan(search, chosen, original, budget_bytes, how, started)
-    return Planned(chosen.function, plan, tuple(costs.tasks[t].name for t in chosen.solution.schedule.steps))
+    proof = search.prove(chosen) if prove else None
+    return Planned(chosen.function, plan, tuple(costs.tasks[t].name for t in chosen.solution.schedule.steps), proof)
 
 
 def _at_hand(
@@ -158,7 +182,7 @@ def _at_hand(
         if found is not None and found.nbytes <= budget_bytes:
             how["plan"] = "taken over from the step's plan for other shapes"
             return found
-    solution = cache.read(key, search.tasks.costs) if cache is not None else None
+    solution = cache.read(key, search.tasks.costs, _ANY) if cache is not None else None  # XLA judges it
     if solution is not None and cache is not None:
         found = search.compiled(solution)
         if found.nbytes <= budget_bytes:

@@ -26,7 +26,6 @@ from graphwright.plan.model import Schedule
 from graphwright.source.gate_nodes import write_gates
 from graphwright.source.live_graph import is_numeric
 from graphwright.train.gradients.xla_gates import add_gates
-from graphwright.train.xla_max_pools import rewrite_max_pool_gradients
 from graphwright.transform.rematerialize import RECOMPUTED_FROM, apply_schedule
 
 _GIVEN = frozenset({"ReadVariableOp", "Const", "Placeholder", "_Arg"})
@@ -52,7 +51,6 @@ def apply_for_xla(tasks: TaskMap, schedule: Schedule) -> int:
         gates |= add_gates(graph, late, steps[first - 1] if first else (), clones)
     graph.sort_nodes(topological_order(graph))
     write_gates(graph, gates)
-    rewrite_max_pool_gradients(graph)
     return len(gates)
 
 

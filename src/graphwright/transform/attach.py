@@ -146,7 +146,7 @@ class Attachment:
         graph, twin, first = self._graph, self._twin, self._copied
         for function in twin.functions.values():
             function.body.functions = graph.functions
-            function.body.shape_rule = graph.shape_rule
+            function.body.take_rules(graph)
         graph.functions.update(twin.functions)
         twin.functions = graph.functions
         skipped = {first.node_of[node] for node in left_out}

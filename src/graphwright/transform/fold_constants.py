@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.ir.attributes import Attribute
-from graphwright.ir.constants import constant_types, tensor_attribute
+from graphwright.ir.constants import constant_array, constant_types, tensor_attribute
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import Purity, called_functions, is_loop_of_tf1
@@ -20,6 +20,13 @@ from graphwright.ir.traits import Purity, called_functions, is_loop_of_tf1
 Evaluate = Callable[[Sequence[Value]], Sequence[np.ndarray[Any, Any]]]
 _FLOATS = ("float", "bfloat", "complex")
 LARGEST_FOLDED_BYTES = 4096  # bytes; a larger constant would stay in memory for good
+_LONGEST_RANGE = LARGEST_FOLDED_BYTES // 8
+_NO_LONGER = frozenset(
+    "Add AddV2 BroadcastArgs BroadcastGradientArgs Cast ConcatV2 Equal ExpandDims FloorDiv FloorMod GatherV2 Greater Identity "
+    "InvertPermutation Less ListDiff LogicalNot Maximum Minimum Mod Mul NotEqual Pack Reshape Reverse ReverseV2 SelectV2 Slice Squeeze "
+    "StridedSlice Sub Transpose TruncateDiv Unique UniqueV2 Unpack Where".split()
+)
+"""Op types whose results are together no longer than all their inputs and the numbers of them, so that lists stay short."""
 
 
 def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: bool = True) -> int:
@@ -65,10 +72,16 @@ def _is_foldable(value: Value) -> bool:
     if dtype is None or dtype.itemsize is None or dtype.name in ("bfloat16", "int4", "uint4") or dtype.name.startswith(("q", "float8")):
         return False
     size = value.nbytes
-    if size is None:  # an axis list of unknown length is short
+    if size is None:  # an axis list of unknown length is short, unless numbers in it can say otherwise
         is_list = value.shape is not None and len(value.shape) == 1 and dtype.name in ("int32", "int64")
-        return is_list or value.producer.op_type == "BroadcastGradientArgs"
+        op_type = value.producer.op_type
+        return op_type == "BroadcastGradientArgs" or (is_list and (op_type in _NO_LONGER or _is_short_range(value.producer)))
     return size <= LARGEST_FOLDED_BYTES
+
+
+def _is_short_range(node: Node) -> bool:
+    bounds = [constant_array(v.producer) for v in node.inputs] if node.op_type == "Range" else []
+    return len(bounds) == 3 and all(b is not None and b.size == 1 and abs(int(b.item())) <= _LONGEST_RANGE for b in bounds)
 
 
 def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray[Any, Any]]]) -> int:

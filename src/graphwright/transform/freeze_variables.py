@@ -199,17 +199,26 @@ def _freeze(graph: Graph, item: _Frozen, needed: set[Node]) -> None:
 
 
 def remove_behind(graph: Graph, node: Node, needed: set[Node]) -> bool:
-    """Remove what uses a variable and is not needed: initializers, savers, optimizers. Returns whether nothing uses it any more."""
+    """Remove what uses a variable and is not needed: initializers, savers, optimizers. Returns whether nothing uses it any more.
+
+    A group that waits for them stays for what else it waits for: the main op of a SavedModel fills tables too.
+    """
     doomed: dict[Node, None] = {}
     waiting = [c for v in node.outputs for c in v.consumers] + list(node.control_consumers)
     while waiting:
         user = waiting.pop()
         if user in doomed or user in needed:
             continue
+        if user.op_type == "NoOp" and any(before not in doomed and before is not node for before in user.control_inputs):
+            continue  # it comes again with each of them
         doomed[user] = None
         waiting += [c for v in user.outputs for c in v.consumers] + list(user.control_consumers)
     if any(graph.is_border(user) for user in doomed):
         return False
+    for gone in (node, *doomed):
+        for group in gone.control_consumers:
+            if group.op_type == "NoOp" and group not in doomed and group not in needed:
+                graph.remove_control_input(group, gone)
     graph.remove_nodes(doomed)
     return not any(v.uses for v in node.outputs)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.edit.inline import inline
 from graphwright.ir.graph import Graph
+from graphwright.ir.nesting import check_nesting
 from graphwright.ir.signature import node_of
-from graphwright.ir.traits import Purity, callee, is_call
+from graphwright.ir.traits import Purity, is_call
 from graphwright.transform.interface import put_in_order
 
 
@@ -23,7 +23,7 @@ def inline_calls(graph: Graph, purity: Purity | None = None) -> int:
 
     Raises:
         GraphError: a called function is not in the library.
-        UnsupportedError: a function calls itself.
+        UnsupportedError: a function calls itself, or the functions nest too deep (`graphwright.ir.nesting`).
 
     >>> from graphwright.ir.attributes import FunctionReference
     >>> from graphwright.ir.graph import DTYPES, Function
@@ -39,7 +39,7 @@ def inline_calls(graph: Graph, purity: Purity | None = None) -> int:
     >>> inline_calls(g), [node.name for node in g]
     (1, ['x', 'call/r'])
     """
-    _check(graph)
+    check_nesting(graph)
     purity = purity or Purity(graph, {})
     held = {node_of(item) for c in graph.collections.values() for item in c.references()}
     waiting = [node for node in graph.nodes if is_call(node, graph) and node not in held]
@@ -51,27 +51,3 @@ def inline_calls(graph: Graph, purity: Purity | None = None) -> int:
     if count:
         put_in_order(graph)
     return count
-
-
-def _check(graph: Graph) -> None:
-    """Refuse a missing function and recursion, before anything changes."""
-    state: dict[str, bool] = {}  # False while the function is being looked at
-    stack: list[tuple[str, list[str]]] = [("", _callees(graph, graph))]
-    while stack:
-        name, callees = stack[-1]
-        if not callees:
-            state[name] = True
-            stack.pop()
-            continue
-        called = callees.pop()
-        if called not in graph.functions:
-            raise GraphError(f"function {called!r} is not in the library", where=f"graph {graph.name!r}")
-        if state.get(called) is False:
-            raise UnsupportedError(f"function {called!r} calls itself", where=f"graph {graph.name!r}", remedy="use tf.while_loop")
-        if called not in state:
-            state[called] = False
-            stack.append((called, _callees(graph.functions[called].body, graph)))
-
-
-def _callees(body: Graph, graph: Graph) -> list[str]:
-    return [callee(node) for node in body.nodes if is_call(node, graph)]

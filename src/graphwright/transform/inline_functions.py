@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from graphwright.errors import GraphError, UnsupportedError
+from graphwright.errors import GraphError
 from graphwright.ir.edit.inline import joined
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.nesting import check_nesting
 from graphwright.ir.traits import Purity, callee, is_back_edge, is_call, reads_resource
 from graphwright.ir.walk import topological_order
 
@@ -23,7 +24,7 @@ def inline_functions(graph: Graph, purity: Purity | None = None) -> Graph:
 
     Raises:
         GraphError: a called function is not in the library.
-        UnsupportedError: a function calls itself.
+        UnsupportedError: a function calls itself, or the functions nest too deep (`graphwright.ir.nesting`).
 
     >>> from graphwright.ir.attributes import FunctionReference
     >>> from graphwright.ir.graph import DTYPES, Function
@@ -38,9 +39,10 @@ def inline_functions(graph: Graph, purity: Purity | None = None) -> Graph:
     >>> [n.name for n in inline_functions(g)]
     ['x', 'call/r']
     """
+    check_nesting(graph)
     result = Graph(name=graph.name, functions=graph.functions, versions=graph.versions)
     purity = purity or Purity(graph, {})
-    values, controls = _emit(graph, result, purity, prefix="", arguments=None, waits=(), chain=())
+    values, controls = _emit(graph, result, purity, prefix="", arguments=None, waits=())
     result.inputs = [values[v] for v in graph.inputs]
     result.outputs = [values[v] for v in graph.outputs]
     result.control_outputs = list(dict.fromkeys(c for n in graph.control_outputs for c in controls[n]))
@@ -56,7 +58,6 @@ def _emit(
     prefix: str,
     arguments: Sequence[Value] | None,
     waits: tuple[Node, ...],
-    chain: tuple[str, ...],
 ) -> tuple[dict[Value, Value], dict[Node, tuple[Node, ...]]]:
     """Copy the nodes of `source` into `result`; returns where its values and its effects went."""
     values: dict[Value, Value] = {}
@@ -84,16 +85,12 @@ def _emit(
                 result.set_attr(copy, "frame_name", prefix.encode() + frame)  # a function that is called twice makes two loops
             continue
         name = callee(node)
-        if name in chain:
-            raise UnsupportedError(f"function {name!r} calls itself", where=f"node {node.name!r}", remedy="use tf.while_loop")
         function = result.functions.get(name)
         if function is None:
             raise GraphError(f"function {name!r} is not in the library", where=f"node {node.name!r}")
         inside = f"{prefix}{node.name}/"
         inner_waits = tuple(joined(result, [*before, *waits], f"{inside}start"))
-        inner_values, inner_controls = _emit(
-            function.body, result, purity, prefix=inside, arguments=inputs, waits=inner_waits, chain=(*chain, name)
-        )
+        inner_values, inner_controls = _emit(function.body, result, purity, prefix=inside, arguments=inputs, waits=inner_waits)
         for output, body_output in zip(node.outputs, function.body.outputs, strict=True):
             values[output] = inner_values[body_output]
         done = _unique(c for n in function.body.control_outputs for c in inner_controls[n]) or inner_waits
@@ -105,7 +102,7 @@ def _emit(
 
 def _copy(node: Node, result: Graph, name: str, inputs: Sequence[Value], controls: Iterable[Node]) -> Node:
     attrs = {key: value for key, value in node.attrs.items() if key != "_class"}  # colocation names nodes that are renamed here
-    return result.add_node(
+    return result.append_node(
         node.op_type,
         name,
         inputs=inputs,

@@ -11,8 +11,8 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.constants import add_constant
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.signature import references_of
-from graphwright.ir.walk import backward_reachable
+from graphwright.ir.signature import node_of, references_of
+from graphwright.ir.walk import backward_reachable, served_variables
 from graphwright.transform.interface import PLACEHOLDERS, agree, described, find_in_signatures, find_value, hand_on_control, put_in_order
 
 _TRAINING_COLLECTIONS = frozenset(
@@ -44,7 +44,8 @@ def strip_training(
         keep_variables: keep what saves and restores variables (a graph whose variables are frozen needs it no more).
 
     Raises:
-        ArgumentError: the graph states no output and none is given, a name is unknown, or a value does not fit its input.
+        ArgumentError: the graph states no output and none is given, a name is unknown, a value does not fit its input, or
+            `keep_variables` is false and a variable is still read.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = [(DTYPES["float32"], (2,))]
@@ -74,6 +75,13 @@ def strip_training(
         _pass_through(graph)
         drop_collections(graph, keep_variables=keep_variables)
         remove_unneeded(graph)
+        left = [] if keep_variables else served_variables(graph)
+        if left:
+            raise ArgumentError(
+                f"what is served reads {len(left)} variables, and nothing would restore them: {', '.join(left[:3])}",
+                where="argument 'keep_variables'",
+                remedy="freeze them first (freeze_variables), or keep_variables=True",
+            )
         put_in_order(graph)
         return before - len(graph)
 
@@ -90,12 +98,11 @@ def drop_collections(graph: Graph, *, keep_variables: bool) -> None:
 def forget_items(graph: Graph, nodes: Iterable[Node]) -> None:
     """Take what mentions these nodes out of the collections."""
     forgotten = set(nodes)
-    for collection in graph.collections.values():
-        collection.items = [
-            item
-            for item in collection.items
-            if not any((held if isinstance(held, Node) else held.producer) in forgotten for held in references_of(item))
-        ]
+    for name, collection in list(graph.collections.items()):
+        kept = [item for item in collection.items if not any(node_of(held) in forgotten for held in references_of(item))]
+        if collection.items and not kept:
+            del graph.collections[name]
+        collection.items = kept
 
 
 def remove_unneeded(graph: Graph) -> int:

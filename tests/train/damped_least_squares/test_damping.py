@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,12 +29,18 @@ def test_each_refusal_in_a_row_damps_more():
 def test_the_scale_fades_but_follows_a_column_that_grows():
     scale = first_scale(tf.constant([5.0, 0.0, 1.0]))
     assert scale.numpy().tolist() == [5.0, 1.0, 1.0]
+    light, same = tf.constant(1e-6), tf.constant(1.0)
     for _ in range(20):
-        scale = updated_scale(scale, tf.constant([1e-3, 7.0, 1.0]))
+        scale = updated_scale(scale, tf.constant([1e-3, 7.0, 1.0]), light, same)
     np.testing.assert_allclose(scale, [5.0 * 0.7**20, 7.0, 1.0], rtol=1e-5)
     for _ in range(300):
-        scale = updated_scale(scale, tf.zeros(3))
+        scale = updated_scale(scale, tf.zeros(3), light, same)
     assert (scale.numpy() > 0.0).all()
+
+
+@pytest.mark.parametrize(("shortened", "kept"), [(1.5, 10.0), (1.0, 10.0), (0.5, 5.0)])
+def test_under_heavy_damping_the_scale_fades_only_as_residuals_get_shorter(shortened, kept):
+    assert updated_scale(tf.constant([10.0]), tf.zeros(1), tf.constant(2.0), tf.constant(shortened)).numpy() == kept
 
 
 @given(units=st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=2), unit=st.floats(1e-6, 1e6))

@@ -9,7 +9,7 @@ import pytest
 
 def _check_plans(found: dict[str, Any]) -> None:
     for plan in found["plans"]:
-        assert plan["verification"].startswith("equal bit for bit")
+        assert plan["verification"].startswith("equal by structure")
         assert plan["peak"] <= plan["budget"]
         assert set(plan["devices"]) <= {"CPU:0", "CPU:1"}
         assert max(plan["devices"].values()) <= plan["budget"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +271,97 @@ def test_the_newest_step_of_all_processes(tmp_path: Path, monkeypatch: pytest.Mo
     else:
         with pytest.raises(ArgumentError, match=newest):
             checkpoints.newest()
+
+
+def _damage(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    match how:
+        case "cut off":
+            content = content[: len(content) // 2]
+        case "a flipped bit":
+            content[content.index(b"w@0.npy") + 200] ^= 1  # within the numbers, which only the sum of the content tells
+        case "empty":
+            content = bytearray()
+        case _:
+            content = bytearray(b"something else")
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["cut off", "a flipped bit", "empty", "something else"])
+def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, how: str) -> None:
+    import tensorflow as tf
+
+    weight = tf.Variable(np.zeros(100))
+    checkpoints = gw.train.TrainingCheckpoints(tmp_path, lambda: {"w": weight}, keep=3)
+    paths = []
+    for step in (1, 2, 3):
+        weight.assign(np.full(100, step))
+        paths.append(checkpoints.save(step, {"step": step}))
+    _damage(paths[2], how)
+    with pytest.warns(RuntimeWarning, match=r"step 3 is damaged in process 0 .*; the training goes on from step 2"):
+        assert checkpoints.restore() == {"step": 2}
+    assert set(weight.numpy()) == {2.0}
+    _damage(paths[1], how)
+    with pytest.warns(RuntimeWarning, match="goes on from step 1"):
+        assert checkpoints.restore() == {"step": 1}
+    _damage(paths[0], how)
+    with pytest.raises(gw.FileFormatError, match="step 1 cannot be read"):  # nothing begins anew in silence
+        checkpoints.restore()
+    assert set(weight.numpy()) == {1.0}
+    paths[2].unlink()
+    gw.train.TrainingCheckpoints(tmp_path, lambda: {"w": weight}, keep=3).save(2)
+    assert checkpoints.restore() == {}
+
+
+def test_all_processes_pass_over_what_one_finds_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes in one, that ask each other by turns: whichever is damaged, both answer alike."""
+    monkeypatch.setattr("graphwright.train.distribution.checkpoints.spans_workers", lambda strategy: True)
+    monkeypatch.setattr("graphwright.train.distribution.checkpoints._place", lambda strategy: (strategy, 2))
+    both = [gw.train.TrainingCheckpoints(tmp_path, lambda: {"w": _Numbers()}, strategy=k) for k in range(2)]
+    monkeypatch.setattr(gw.train.TrainingCheckpoints, "_replicas", lambda self, variable: (variable,))
+    for each in both:
+        for step in (4, 6):
+            each.save(step)
+
+    def newest_of_both() -> list[Any]:
+        barrier, said = threading.Barrier(2, timeout=60), [set[int]()] * 2
+
+        def exchange(k: int) -> Callable[[list[int]], list[set[int]]]:
+            def ask(mine: list[int]) -> list[set[int]]:
+                said[k] = set(mine)
+                barrier.wait()
+                answer = list(said)
+                barrier.wait()
+                return answer
+
+            return ask
+
+        def newest(k: int) -> Any:
+            try:
+                return both[k].newest()
+            except gw.FileFormatError as error:
+                return error
+
+        for k, each in enumerate(both):
+            monkeypatch.setattr(each, "_steps_of_all", exchange(k))
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(newest, range(2)))
+
+    assert newest_of_both() == [6, 6]
+    _damage(both[1]._path(6), "a flipped bit")
+    with pytest.warns(RuntimeWarning, match="step 6 is damaged in process 1") as said:
+        assert newest_of_both() == [4, 4]
+    assert len(said) == 2
+    _damage(both[0]._path(4), "cut off")
+    errors = newest_of_both()
+    assert [type(error) for error in errors] == [gw.FileFormatError] * 2
+    assert "step 4 cannot be read" in str(errors[0])
+    assert "step 4 is damaged in process 0" in str(errors[1])
+
+
+class _Numbers:
+    def numpy(self) -> Any:
+        return np.zeros(100)
 
 
 def test_half_a_file_is_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright import train
+from graphwright.train.reversible import check
 
 _spec = importlib.util.spec_from_file_location("reversible_cases", Path(__file__).with_name("cases.py"))
 cases = importlib.util.module_from_spec(_spec)
@@ -157,7 +158,7 @@ def test_loss_scale():
 
 def test_training_goes_on_from_a_checkpoint(tmp_path):
     def started():
-        model = compiled(rich=False)  # Keras leaves the seeds of dropout out of checkpoints
+        model = compiled(rich=False)
         model.optimizer.build(model.trainable_variables)
         return model, tf.train.Checkpoint(model=model, optimizer=model.optimizer, step=tf.Variable(0))
 
@@ -172,6 +173,87 @@ def test_training_goes_on_from_a_checkpoint(tmp_path):
     assert other.fit(*DATA, batch_size=8, shuffle=False, verbose=0).history["loss"] == pytest.approx(after, rel=1e-5)
 
 
+@keras.saving.register_keras_serializable(package="graphwright_tests")
+class Nested(keras.layers.Layer):
+    """A function of a user's own, whose layers are in a list of lists and in a dictionary, as Keras allows."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.rows = [[keras.layers.Dense(2)], [keras.layers.Dense(2), keras.layers.Dropout(0.5)]]
+        self.named = {"norm": keras.layers.BatchNormalization()}
+
+    def build(self, shape):
+        for layer in (*(layer for row in self.rows for layer in row), self.named["norm"]):
+            layer.build(shape)
+        self.built = True
+
+    def call(self, x):
+        return self.named["norm"](self.rows[1][1](self.rows[1][0](self.rows[0][0](x))))
+
+
+def sequence_of_nested():
+    return keras.Sequential([keras.Input((4,)), gw.ReversibleSequence([gw.ReversibleBlock(Nested(), Nested()) for _ in range(2)])])
+
+
+SAVED = {
+    "nested": sequence_of_nested,
+    "revnet": lambda: train.revnet([1, 1], [4, 8], input_shape=(8, 8, 1), stem=8, bottleneck=True, classes=2),
+    "i-revnet": lambda: train.revnet([1, 1], [4, 8], input_shape=(8, 8, 1), stem=8, downsampling="invertible", classes=2),
+    "resnet": lambda: train.resnet([1, 1], [4, 8], input_shape=(8, 8, 1), stem=4, classes=2),
+    "transformer": lambda: train.reversible_transformer(9, 4, layers=1, width=4, heads=2),
+}
+
+
+def other_values(model, seed):
+    """No value is as it was made, moving statistics and seeds among them."""
+    random = np.random.default_rng(seed)
+    for variable in model.variables:
+        variable.assign(random.integers(1, 1000, variable.shape))
+    return model
+
+
+def unequal(variables, values):
+    return [v.path for v, value in zip(variables, values, strict=True) if not np.array_equal(v.numpy(), value)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(make, id=name, marks=pytest.mark.slow if "net" in name or "former" in name else ()) for name, make in SAVED.items()],
+)
+def test_every_variable_is_saved(make, tmp_path):
+    """By TensorFlow without the optimizer, which would hold the trainable ones; and by Keras, which never keeps the states of seeds."""
+    model = other_values(make(), 1)
+    values, weights = [v.numpy() for v in model.variables], [v.numpy() for v in model.weights]
+    path = tf.train.Checkpoint(model=model).save(tmp_path / "at")
+    other = other_values(make(), 2)
+    assert len(unequal(other.variables, values)) == len(values)  # the comparison tells them apart
+    tf.train.Checkpoint(model=other).restore(path).assert_consumed()
+    assert not unequal(other.variables, values)
+    model.save(tmp_path / "model.keras")
+    assert not unequal(keras.models.load_model(tmp_path / "model.keras").weights, weights)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = other_values(make(), 3)
+    other.load_weights(tmp_path / "model.weights.h5")
+    assert not unequal(other.weights, weights)
+    tf.saved_model.save(model, tmp_path / "saved")
+    again = other_values(make(), 4)
+    tf.train.Checkpoint(again).restore(str(tmp_path / "saved" / "variables" / "variables")).expect_partial()  # the root is the model
+    assert not unequal(again.variables, values)
+
+
+def test_variables_made_after_a_restore_are_restored(tmp_path):
+    def sequence():
+        return gw.ReversibleSequence([gw.ReversibleBlock(keras.layers.Dense(2), keras.layers.Dense(2))])
+
+    x = np.ones((1, 4), "float32")
+    first, second = sequence(), sequence()
+    expected = first(x)
+    path = tf.train.Checkpoint(layer=first).save(tmp_path / "at")
+    assert not np.allclose(sequence()(x), expected)
+    tf.train.Checkpoint(layer=second).restore(path)
+    assert np.array_equal(second(x), expected)
+
+
 def test_fused_batch_norm_in_half_precision_and_inference():
     x = np.random.default_rng(0).normal(2.0, 3.0, (4, 5, 5, 3)).astype("float32")
     for policy in ("mixed_float16", "float64"):
@@ -184,18 +266,55 @@ def test_fused_batch_norm_in_half_precision_and_inference():
 def test_check_inverse_tells_dtypes_apart():
     model = train.revnet([1, 3], [4, 8], input_shape=(8, 8, 1), stem=8, classes=3)
     before = [w.numpy() for w in model.weights]
-    check = gw.check_inverse(model, np.random.default_rng(0).normal(size=(4, 8, 8, 1)).astype("float32"), training=True)
-    errors = [check.worst(dtype).relative_error for dtype in ("float64", "float32", "mixed_bfloat16", "bfloat16")]
+    found = gw.check_inverse(model, np.random.default_rng(0).normal(size=(4, 8, 8, 1)).astype("float32"), training=True)
+    errors = [found.worst(dtype).relative_error for dtype in ("float64", "float32", "mixed_bfloat16", "bfloat16")]
     assert errors[0] < 1e-13 < errors[1] < 1e-5
     assert errors[2] < 1e-5 < errors[3]
-    assert max(row.depth for row in check.rows) == 2
-    assert "blocks back" in str(check)
+    assert max(row.depth for row in found.rows) == 2
+    assert "blocks back" in str(found)
     assert all(np.array_equal(a, w.numpy()) for a, w in zip(before, model.weights, strict=True))
     with pytest.raises(gw.ArgumentError, match="no reversible layer"):
         gw.check_inverse(keras.Sequential([keras.layers.Dense(1)]), np.ones((1, 1)))
     for inputs, dtypes in ((np.ones((0, 8, 8, 1), "float32"), ["float32"]), (np.ones((1, 8, 8, 1), "float32"), [])):
         with pytest.raises(gw.ArgumentError, match="nothing is to be checked"):
             gw.check_inverse(model, inputs, dtypes=dtypes)
+
+
+class _Subclassed(keras.Model):
+    def __init__(self, block, head):
+        super().__init__()
+        self.block, self.head = block, head
+
+    def call(self, x):
+        return self.head(self.block(x))
+
+
+def _blocks(count=1):
+    return [train.ReversibleBlock(*(keras.layers.Dense(4, activation="tanh") for _ in range(2))) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("model", "blocks"),
+    [
+        (lambda: keras.Sequential([keras.layers.Dense(8), *_blocks(2)]), 2),
+        (lambda: keras.Sequential([keras.Input((8,)), *_blocks()]), 1),
+        (lambda: keras.Sequential([keras.layers.Dense(8), keras.Sequential(_blocks(2)), keras.layers.Dense(1)]), 2),
+        (lambda: _Subclassed(train.ReversibleSequence(_blocks(3)), keras.layers.Dense(1)), 1),
+    ],
+    ids=["not built", "built", "nested", "subclassed"],
+)
+def test_check_inverse_takes_models_of_any_kind(model, blocks, monkeypatch):
+    inputs = np.random.default_rng(0).normal(size=(2, 8)).astype("float32")
+    model, seen = model(), []
+    drift = check._drift
+    monkeypatch.setattr(check, "_drift", lambda layer, x, *rest: seen.append(np.array(x)) or drift(layer, x, *rest))
+    found = gw.check_inverse(model, inputs, dtypes=["float64", "float32"])
+    assert found.worst("float64").relative_error < 1e-12 < found.worst("float32").relative_error < 1e-5
+    assert len(seen) == 2 * blocks
+    first = model.layers[0]
+    if isinstance(first, keras.layers.Dense):  # a block is given what the layers before it make of the inputs
+        assert np.allclose(seen[0], first(inputs))
+    assert not any("call" in vars(layer) for layer in model._flatten_layers())
 
 
 @pytest.mark.slow

@@ -13,9 +13,10 @@ If, Case and While with all functions that they name (`ir.edit.call_groups`):
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from graphwright.errors import GraphError, UnsupportedError
-from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
 from graphwright.ir.edit.call_groups import CallGroup, call_group, listed
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.traits import has_known_effects
@@ -28,8 +29,8 @@ def add_argument(
     graph: Graph,
     function: str,
     name: str,
-    dtype: DType,
-    shape: Shape,
+    dtype: Any,
+    shape: Any,
     values: Values,
     *,
     index: int | None = None,
@@ -39,6 +40,7 @@ def add_argument(
 
     Args:
         graph: the main graph, whose library has the function.
+        dtype, shape: of the argument, in any usual form.
         name: of the argument; in other functions of the group a suffix is added where it is taken.
         values: what each call, If, Case or While passes, by node or as a function of the node.
         index: before which argument; by default at the end, which is where a loop variable must be.
@@ -61,6 +63,7 @@ def add_argument(
     >>> g["call"].inputs[0].name, [v.name for v in g.functions["f"].body.inputs]
     ('x:0', ['scale:0'])
     """
+    dtype, shape = as_dtype(dtype), as_shape(shape)
     group = call_group(graph, function)
     count = len(graph.functions[function].body.inputs)
     place = count if index is None else index
@@ -128,8 +131,8 @@ def change_argument(
     graph: Graph,
     function: str,
     index: int,
-    dtype: DType,
-    shape: Shape,
+    dtype: Any,
+    shape: Any,
     *,
     convert: Callable[[Value], Value] | None = None,
     values: Values | None = None,
@@ -138,6 +141,7 @@ def change_argument(
     """Give an argument another dtype or shape, in all functions of the group; returns its value in the body.
 
     Args:
+        dtype, shape: in any usual form.
         convert: given the argument as it is from now on (in each body), adds nodes to that body and returns what the former readers
             read in its place, such as the output of a Cast. Without it they read the argument itself, which asks for the same dtype.
         values: what each call passes from now on. Without it they pass what they passed, which asks for the same dtype.
@@ -149,6 +153,7 @@ def change_argument(
             nothing is changed then, whatever `convert` did.
         UnsupportedError: as `add_argument`.
     """
+    dtype, shape = as_dtype(dtype), as_shape(shape)
     group = call_group(graph, function)
     olds = {key: argument_of(found, index) for key, found in group.functions.items()}
     if values is None:
@@ -284,7 +289,7 @@ def _exchange(
         carried: which result is handed to the argument in the next round of a loop; where it is the argument, it goes on being it.
     """
     body, first = function.body, old.producer
-    node = body.add_node("_Arg", body.unique_name(f"{first.name}_changed"), output_types=[(dtype, shape)])
+    node = body.append_node("_Arg", body.unique_name(f"{first.name}_changed"), output_types=[(dtype, shape)])
     new = node.outputs[0]
     read = new if convert is None else convert(new)
     if not body.owns(read.producer) or read.dtype != old.dtype:

@@ -13,7 +13,6 @@ from graphwright.ir.edit.copying import CloneResult as CloneResult
 from graphwright.ir.edit.copying import copy_nodes, copy_whole
 from graphwright.ir.edit.library import copy_functions, import_functions
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.node import check_name
 from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.ir.subgraph import graph_of
 from graphwright.ir.walk import order_of
@@ -72,7 +71,7 @@ def clone(
     prefix = f"{scope}/" if scope else ""
     names = {node: rename(node.name) if rename is not None else prefix + node.name for node in order}
     for name in names.values():
-        check_name(name, target.name)
+        target.check_new_name(name)
 
     result = CloneResult(target, {}, values, import_functions(source, target, order))
     mapped = dict(values)
@@ -84,8 +83,11 @@ def clone(
     if target.shape_rule is not None:
         asked = [node for node in order if node in source.stale or (mapped and any(v in mapped for v in node.inputs))]
         target.refresh_shapes([result.node_of[node] for node in asked])
+        target.unasked.update((result.node_of[node], None) for node in order if node in source.unasked)
+        target.unasked_edited |= source.unasked_edited
     if collections:
         copy_collections(source, result)
+    target.versions = _of_both(target.versions, source.versions)
     return result
 
 
@@ -136,6 +138,13 @@ def copied_package(package: object | None, value_of: Mapping[Value, Value]) -> o
             table = cast("dict[Any, Any]", held)
             changed[entry.name] = {value_of.get(key, key) if isinstance(key, Value) else key: item for key, item in table.items()}
     return replace(package, **changed)
+
+
+def _of_both(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
+    """The versions of a graph with nodes of two, as `tf.import_graph_def` has it: the older producer, under which both are legal."""
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])
 
 
 def _check_inputs(given: Mapping[Node, object], values: Mapping[Value, Value], source: Graph, target: Graph) -> None:

@@ -66,7 +66,7 @@ def copy_nodes(nodes: Iterable[Node], result: CloneResult, controls: Mapping[Nod
             elif len(befores) != len(node.control_inputs):
                 befores = _controls(node, result, controls)
             outputs = node.outputs
-            copy = target.add_node(
+            copy = target.append_node(
                 functions.get(node.op_type, node.op_type),
                 name_of(node),
                 inputs=() if waits else inputs,
@@ -112,9 +112,11 @@ def copy_whole(source: Graph, target: Graph, new_of: Mapping[str, str]) -> Clone
     target.outputs = [value_of[v] for v in source.outputs]
     target.control_outputs = [node_of[n] for n in source.control_outputs]
     target.variables.update((value_of[v], variable) for v, variable in source.variables.items())
-    target.shape_rule = source.shape_rule
-    if source.stale and source.shape_rule is not None:
+    target.take_rules(source)
+    if source.shape_rule is not None:
         target.stale = {node_of[node]: None for node in source.stale}
+        target.unasked = {node_of[node]: None for node in source.unasked}
+        target.unasked_edited = source.unasked_edited
     return result
 
 

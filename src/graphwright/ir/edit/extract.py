@@ -53,7 +53,7 @@ def extract(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value], *, 
     _check_cut(graph, cut, kept, outputs)
 
     part = Graph(name or graph.name, versions=graph.versions)
-    part.shape_rule = graph.shape_rule
+    part.take_rules(graph)
     taken = set(kept)
     value_of = {value: _entry(part, value, taken) for value in (*cut, *variables)}
     for value in (*cut, *variables):
@@ -112,7 +112,7 @@ def _check_cut(graph: Graph, cut: dict[Value, None], needed: Sequence[Node], out
 def _entry(part: Graph, value: Value, taken: set[Node]) -> Value:
     node = value.producer
     if not node.inputs and len(node.outputs) == 1 and node.op_type in _PLACEHOLDERS:
-        copy = part.add_node(
+        copy = part.append_node(
             node.op_type, node.name, attrs=node.attrs, output_types=[(value.dtype, value.shape)], device=node.device, extra=node.extra
         )
         return copy.outputs[0]
@@ -166,14 +166,10 @@ def prune(
     needed = backward_reachable(seeds)
     doomed = [node for node in graph if node not in needed]
     gone = set(doomed)
-    filled = [name for name, collection in graph.collections.items() if collection.items]
     graph.outputs = wanted
     graph.control_outputs = waited
     for name, signature in list(graph.signatures.items()):
         if any(v.producer in gone for v in (*signature.inputs.values(), *signature.outputs.values())):
             del graph.signatures[name]
     graph.remove_nodes(doomed)
-    for name in filled:
-        if not graph.collections[name].items:
-            del graph.collections[name]
     return len(doomed)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, ShapeAttribute
-from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.dtypes import as_dtype, as_shape
 from graphwright.ir.edit.reroute import reroute
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.subgraph import Subgraph, fetched_values, graph_of
@@ -21,8 +22,8 @@ def insert_before(
     name: str = "",
     *,
     more_inputs: Sequence[Value] = (),
-    attrs: Mapping[str, Attribute] | None = None,
-    output_types: Sequence[tuple[DType, Shape]] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    output_types: Sequence[tuple[Any, Any]] | None = None,
     device: str | None = None,
 ) -> Node:
     """Put a new node on the edge that ends in `node.inputs[index]`; returns it.
@@ -31,12 +32,13 @@ def insert_before(
 
     Args:
         name: a suffix is added where it is taken; by default `<node>/<op_type>`.
-        output_types: by default one output of the dtype and shape of the input.
+        attrs, output_types: as for `Graph.add_node`; without a rule for ops there is by default one output of the dtype and shape of the
+            input.
         device: by default that of `node`.
 
     Raises:
-        GraphError: there is no such input, the dtype of the first output is another one, or something
-            belongs to another graph; nothing is changed then.
+        GraphError: there is no such input, the dtype of the first output is another one, something belongs to another graph, or the
+            node could not be written (see `Graph.add_node`); nothing is changed then.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -62,8 +64,8 @@ def insert_after(
     name: str = "",
     *,
     more_inputs: Sequence[Value] = (),
-    attrs: Mapping[str, Attribute] | None = None,
-    output_types: Sequence[tuple[DType, Shape]] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    output_types: Sequence[tuple[Any, Any]] | None = None,
     device: str | None = None,
     can_modify: Collection[Node] | None = None,
     cannot_modify: Collection[Node] = (),
@@ -135,21 +137,25 @@ def _add_reader(
     op_type: str,
     name: str,
     more_inputs: Sequence[Value],
-    attrs: Mapping[str, Attribute] | None,
-    output_types: Sequence[tuple[DType, Shape]] | None,
+    attrs: Mapping[str, Any] | None,
+    output_types: Sequence[tuple[Any, Any]] | None,
     device: str | None,
 ) -> Node:
     """The new node, whose first output can stand for the value; name and device are those of the node `beside` where none are given."""
-    types = [(value.dtype, value.last_shape)] if output_types is None else output_types
+    if output_types is None and graph.op_rule is None:
+        output_types = [(value.dtype, value.last_shape)]
+    name = graph.unique_name(name or f"{beside.name}/{op_type}")
+    graph.check_new_name(name)
+    attrs, types = graph.completed(op_type, name, [value, *more_inputs], attrs or {}, output_types)
     if not types or types[0][0] != value.dtype:
         raise GraphError(
             f"the first output would be {types[0][0] if types else 'missing'} where {value.name} is {value.dtype}",
             where="argument 'output_types'",
             remedy="insert a Cast too, or reroute by hand",
         )
-    return graph.add_node(
+    return graph.append_node(
         op_type,
-        graph.unique_name(name or f"{beside.name}/{op_type}"),
+        name,
         inputs=[value, *more_inputs],
         attrs=attrs,
         output_types=types,
@@ -320,8 +326,9 @@ def detach(
     return Detached(cut, new_inputs, new_outputs)
 
 
-def add_placeholder(graph: Graph, name: str, dtype: DType, shape: Shape) -> Value:
-    """Add a placeholder; a suffix is added to its name where it is taken."""
+def add_placeholder(graph: Graph, name: str, dtype: Any, shape: Any) -> Value:
+    """Add a placeholder; a suffix is added to its name where it is taken. Dtype and shape in any usual form."""
+    dtype, shape = as_dtype(dtype), as_shape(shape)
     attrs: dict[str, Attribute] = {"dtype": dtype, "shape": ShapeAttribute(shape)}
     return graph.add_node("Placeholder", graph.unique_name(name), attrs=attrs, output_types=[(dtype, shape)]).outputs[0]
 

@@ -10,7 +10,6 @@ from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.edit.library import unique_function_name
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.node import check_name
 from graphwright.ir.select import walk_forward
 from graphwright.ir.subgraph import Subgraph, graph_of
 from graphwright.ir.traits import Purity, called_functions, has_known_effects, is_loop_of_tf1, reads_resource
@@ -47,13 +46,13 @@ def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "",
     view = nodes if isinstance(nodes, Subgraph) else Subgraph.of(nodes)
     graph = view.graph
     _check_outline(view)
-    check_name(name, graph.name)
-    check_name(call_name or name, graph.name)
+    graph.check_new_name(name)
+    graph.check_new_name(call_name or name)
     graph.settle_shapes()  # the arguments and the call keep them
     function_name = unique_function_name(graph, name)
     ends = view.boundary
     body = Graph(function_name, functions=graph.functions, versions=graph.versions)
-    body.shape_rule = graph.shape_rule
+    body.take_rules(graph)
     arguments: dict[Value, Value] = {}
     own_names = {node.name for node in view.nodes}
     for k, value in enumerate(view.inputs):

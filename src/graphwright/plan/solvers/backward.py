@@ -115,8 +115,8 @@ class BackwardSearch:
         self.key_change = reads.scaled(self.keys).plus(makes.scaled(self.keys))
         self.key_change_at = reads.scaled(self.keys).row_sums()
 
-    def run(self, budget: int, width: int, *, time_cap: float = float("inf")) -> Found:
-        """Search with at most `width` states at a time, until the problem's work limit.
+    def run(self, budget: int, width: int, *, time_cap: float = float("inf"), deadline: float = float("inf")) -> Found:
+        """Search with at most `width` states at a time, until the problem's work limit or the deadline.
 
         Args:
             time_cap: look for schedules that take less time than this only.
@@ -138,7 +138,7 @@ class BackwardSearch:
         most_waste = time_cap / (problem.base_time or 1.0) - 1.0
         scale = max(1, budget - problem.graph.resident_bytes)
         for _ in range(LONGEST * count):
-            if problem.work > problem.work_limit:
+            if problem.stop(deadline):
                 return Found(None)
             active = np.unique(self.producer[np.flatnonzero(needed.any(axis=1))])
             active = active[active >= 0]

@@ -9,7 +9,6 @@ dearer than the other solvers, it gets through with very little memory.
 
 from __future__ import annotations
 
-import time as clock
 from collections.abc import Sequence
 
 from graphwright.plan.solvers.problem import Problem
@@ -124,7 +123,7 @@ class _Machine:
 
     def _run_one(self, task: int) -> bool:
         problem = self.problem
-        if len(self.steps) > max(STEPS, LONGEST * len(self.order)) or clock.perf_counter() > self.deadline:
+        if len(self.steps) > max(STEPS, LONGEST * len(self.order)) or problem.stop(self.deadline):
             return False
         fresh = [number for number in problem.outputs[task] if number not in self.live]
         need = problem.workspace[task] + sum(problem.nbytes[number] for number in fresh)

@@ -10,14 +10,13 @@ where the descent, which looks at single tensors, would not come far.
 from __future__ import annotations
 
 import random
-import time as clock
 from collections.abc import Iterator, Sequence
 
 from graphwright.plan.simulate import simulate_unchecked
 from graphwright.plan.solvers.improve import fill, ruin_and_recreate
 from graphwright.plan.solvers.intervals import reduce_overflow
 from graphwright.plan.solvers.portfolio import Portfolio
-from graphwright.plan.solvers.problem import Problem
+from graphwright.plan.solvers.problem import Problem, now
 from graphwright.plan.solvers.segments import segment_levels
 from graphwright.plan.solvers.sequence import Sequence as Plan
 
@@ -41,21 +40,21 @@ def smallest_within(portfolio: Portfolio, max_time: float, deadline: float) -> l
     best = Plan(problem, starts[0][2], 0)
     problem.work_limit = problem.work + WORK
     for place, (_, _, steps) in enumerate(starts):
-        if place and (clock.perf_counter() > deadline or problem.stop(float("inf"))):
+        if place and (now() > deadline or problem.stop(float("inf"))):
             break
         portfolio.say(0.2 + 0.8 * place / STARTS, "looking for the smallest peak in the time given")
         found = _fall(portfolio, Plan(problem, steps, 0), max_time, deadline, place)
         best = min(best, found, key=lambda plan: (plan.peak, plan.time))
     problem.work_limit = 1 << 62
     best.budget = best.peak
-    fill(best, max(deadline, clock.perf_counter() + 0.5))
+    fill(best, max(deadline, now() + 0.5))
     return best.steps()
 
 
 def _starts(portfolio: Portfolio, max_time: float, deadline: float) -> Iterator[tuple[int, float, list[int]]]:
     """Schedules within the time given, each with its peak and its time: the orders as they are, and their segments."""
     problem = portfolio.problem
-    until = max(deadline, clock.perf_counter() + SEGMENTS_TASK_S * problem.task_count)
+    until = max(deadline, now() + SEGMENTS_TASK_S * problem.task_count)
     for order in dict.fromkeys(map(tuple, (problem.graph.order, *portfolio.orders[:2]))):
         yield _judged(problem, list(order))
         for level in segment_levels(problem, order, 0, until):
@@ -104,5 +103,5 @@ def _fall(portfolio: Portfolio, start: Plan, max_time: float, deadline: float, s
         stride /= 2
         best.budget = best.peak
         patience = min(IMPROVING_S, IMPROVING_TASK_S * problem.task_count)
-        best = ruin_and_recreate(best, min(deadline, clock.perf_counter() + patience), seed=seed + failures)
+        best = ruin_and_recreate(best, min(deadline, now() + patience), seed=seed + failures)
     return best

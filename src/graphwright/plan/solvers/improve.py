@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 import random
-import time as clock
 
 from graphwright.plan.solvers.intervals import reduce_overflow
 from graphwright.plan.solvers.sequence import Edit, Sequence
@@ -81,7 +80,7 @@ def ruin_and_recreate(best: Sequence, deadline: float, *, seed: int = 0, patienc
     source = random.Random(seed)
     idle = 0
     width = 0.15
-    while idle < patience and clock.perf_counter() < deadline:
+    while idle < patience and not best.problem.stop(deadline):
         repeats = [run for runs in best.runs for run in runs[1:]]
         if not repeats:
             return best

@@ -36,7 +36,7 @@ def reduce_overflow(
     """Insert recomputations until nothing is above the budget. Returns whether that was reached.
 
     Args:
-        deadline: value of `time.perf_counter` at which to stop.
+        deadline: value of `now()` at which to stop.
         noise: factor on the gain of dropping each buffer, for searches that want another answer.
         time_cap: give up when the schedule takes longer than this.
         patience: how many times candidates are collected anew.

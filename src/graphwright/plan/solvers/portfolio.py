@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time as clock
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -13,7 +12,7 @@ from graphwright.plan.solvers.backward import BackwardSearch
 from graphwright.plan.solvers.eviction import run_under_cap
 from graphwright.plan.solvers.improve import fill, ruin_and_recreate
 from graphwright.plan.solvers.intervals import reduce_overflow
-from graphwright.plan.solvers.problem import Problem
+from graphwright.plan.solvers.problem import Problem, now
 from graphwright.plan.solvers.reorder import reorder
 from graphwright.plan.solvers.segments import segment_levels
 from graphwright.plan.solvers.sequence import Sequence as Plan
@@ -23,7 +22,7 @@ CAPPED = 6_000  # tasks up to which running under a cap is worth its time
 SEARCHED = 600  # tasks up to which the search from the end is worth its time ...
 SEARCHED_WIDE = 400  # ... and the wide ones
 FIRST_SEARCH = (400, 300_000)  # states it keeps, and units of work
-WIDE_SEARCHES = ((8_000, 100_000), (1_600, 1_000_000))  # the same where nothing was found: a proof, then a way
+PROOF_SEARCH, WIDE_SEARCH = (8_000, 100_000), (1_600, 1_000_000)  # the same where nothing was found: a proof, and at last a way
 HALVING_SEARCH = (400, 200_000)  # the same on the way to the smallest peak ...
 HALVINGS = 6  # ... for so many budgets
 FIRST = 0.75  # share of the time for the first round of solvers
@@ -32,6 +31,8 @@ WORK_FIRST = 250_000  # units of work for one solver in the first round
 WORK_LATER = 100_000  # the same where one has failed and the way to the smallest peak has an answer ...
 WORK_HOPELESS = 40_000  # ... or has none
 WORK_DESCENT = 400_000  # units of work on the way to the smallest peak
+WORK_S = 1e-5  # seconds that a unit of work takes, about
+DESCENT = 0.4  # share of the time for a first answer that the way to the smallest peak may take, counted by work
 IMPROVING = 0.5  # seconds for the neighborhood search, per second spent before it ...
 IMPROVING_AT_LEAST = 1.0  # ... and at least
 WORTH = 3.0  # a repair is given up at so many times the overhead of the best plan
@@ -44,14 +45,23 @@ class Portfolio:
     Inside, tasks and buffers are numbered by their place in the graph's order, so that the
     answer depends on no label.
 
+    Args:
+        longest_s: seconds of processor time after which all solvers stop, whether or not there is an answer.
+
     Attributes:
         low: no schedule has a smaller peak (a lower bound).
         how: in words, what found the last answer.
         impossible: no schedule has a peak of so few bytes, proved by exhaustion (0: nothing proved).
     """
 
-    def __init__(self, graph: CostGraph, low: int, progress: Callable[[float, str], None] | None = None) -> None:
+    def __init__(
+        self, graph: CostGraph, low: int, progress: Callable[[float, str], None] | None = None, *, longest_s: float = FOREVER
+    ) -> None:
+        last = now() + longest_s
         self.problem = Problem(canonical(graph))
+        self.problem.last = last
+        descent_s = (WORK_DESCENT + HALVINGS * HALVING_SEARCH[1]) * WORK_S
+        self.scale = min(1.0, DESCENT * longest_s / descent_s)  # by work, so that the same time allowed gives the same smallest peak
         self.labels = graph.order
         self.progress = progress
         self.how = ""
@@ -76,12 +86,11 @@ class Portfolio:
     def cheapest(self, budget: int, deadline: float) -> tuple[list[int] | None, bool]:
         """A cheap schedule within the budget, or None; and whether it is proved to be the cheapest.
 
-        The first round on the best order and the search for the smallest peak are limited by
-        work, not by the clock: a slow machine gets a later answer, never a wrong "infeasible".
+        Without an answer the search goes on behind the deadline, until the problem's last moment; with one it does not.
         """
         problem = self.problem
         order = self.orders[0]
-        started = clock.perf_counter()
+        started = now()
         start = Plan(problem, order, budget)
         if start.overflow() == 0:
             fits = Plan(problem, problem.graph.order, budget).overflow() == 0
@@ -92,15 +101,13 @@ class Portfolio:
             return None, False
         if best is None:
             best = self._from_descent(budget, deadline)
-        for width, work in WIDE_SEARCHES:
-            if best is None and problem.task_count <= SEARCHED_WIDE:
-                best = self._searched(None, budget, width, work)
+        if best is None and problem.task_count <= SEARCHED_WIDE:
+            best = self._searched(None, budget, *WIDE_SEARCH, FOREVER)
         if best is None:
             return None, False
         self.say(0.6, "improving")
-        now = clock.perf_counter()
-        patience = max(IMPROVING_AT_LEAST, IMPROVING * (now - started))
-        improved = ruin_and_recreate(best, min(deadline, now + patience))
+        patience = max(IMPROVING_AT_LEAST, IMPROVING * (now() - started))
+        improved = ruin_and_recreate(best, min(deadline, now() + patience))
         if improved.time < best.time:
             best = improved
             self.how += ", improved"
@@ -123,33 +130,44 @@ class Portfolio:
     def _first(self, budget: int, deadline: float) -> Plan | None:
         """The best of one run of each solver on each order."""
         problem = self.problem
-        started = clock.perf_counter()
+        started = now()
         best: Plan | None = None
         count = next(count for size, count in ORDERS if problem.task_count <= size)
         orders = self.orders[:count]
         work = WORK_FIRST
+        searched = False
         for place, order in enumerate(orders):
-            until = started + FIRST * (deadline - started) * (place + 1) / len(orders)
-            if place == 0:
-                until = FOREVER
-            elif clock.perf_counter() > until:
+            until = started + FIRST * (deadline - started) * (place + 1) / len(orders) if place else deadline
+            if place and now() > self._until(best, budget, until):
                 break
             share = 0.6 / len(orders)
             self.say(share * place, "recomputing segments")
             nothing: list[list[int]] = []
-            for steps in next(segment_levels(problem, order, budget, until), nothing)[:2]:
+            for steps in next(segment_levels(problem, order, budget, self._until(best, budget, until)), nothing)[:2]:
                 with self._limited(work):
-                    best = self._take(best, steps, budget, "segments", until)
+                    best = self._take(best, steps, budget, "segments", self._until(best, budget, until))
+                if best is None and not searched:  # the search from the end is what gets through where the others do not
+                    searched = True
+                    best = self._searched(None, budget, *FIRST_SEARCH, FOREVER)
+                    if best is None and problem.task_count <= SEARCHED_WIDE:
+                        best = self._searched(None, budget, *PROOF_SEARCH, FOREVER)
+                    if budget <= self.impossible:
+                        return None
                 work = self._work(best, budget)
             self.say(share * (place + 0.5), "recomputing single values")
             with self._limited(work):
-                best = self._take(best, order, budget, "intervals", until)
+                best = self._take(best, order, budget, "intervals", self._until(best, budget, until))
             work = self._work(best, budget)
             if problem.task_count <= CAPPED:
                 steps = run_under_cap(problem, order, budget, min(until, deadline))
                 if steps is not None:
                     best = self._take(best, steps, budget, "eviction", min(until, deadline))
-        return self._searched(best, budget, *FIRST_SEARCH)
+        return best if searched else self._searched(best, budget, *FIRST_SEARCH, self._until(best, budget, deadline))
+
+    def _until(self, best: Plan | None, budget: int, deadline: float) -> float:
+        """The deadline where there is an answer already; else as long as it takes."""
+        answered = best is not None or (self._descent is not None and self._descent[0][0] <= budget)
+        return deadline if answered else FOREVER
 
     def _work(self, best: Plan | None, budget: int) -> int:
         """Work worth spending on one more solver; less where all before failed."""
@@ -157,25 +175,25 @@ class Portfolio:
             return WORK_FIRST
         return WORK_LATER if self.descent()[0][0] <= budget else WORK_HOPELESS
 
-    def _searched(self, best: Plan | None, budget: int, width: int, work: int) -> Plan | None:
+    def _searched(self, best: Plan | None, budget: int, width: int, work: int, until: float) -> Plan | None:
         """The better one of `best` and what the search from the end finds."""
         # Recomputations can be taken back afterward, so a somewhat slower schedule is of use too.
         cap = FOREVER if best is None else self.problem.base_time + WORTH * (best.time - self.problem.base_time)
-        steps = self._search(budget, width, work, cap)
+        steps = self._search(budget, width, work, cap, until)
         if steps is None:
             return best
         with self._limited(WORK_FIRST):
-            return self._take(best, steps, budget, "search from the end", FOREVER)
+            return self._take(best, steps, budget, "search from the end", until)
 
-    def _search(self, budget: int, width: int, work: int, time_cap: float = FOREVER) -> list[int] | None:
+    def _search(self, budget: int, width: int, work: int, time_cap: float = FOREVER, until: float = FOREVER) -> list[int] | None:
         """A schedule within the budget by the search from the end, on small graphs."""
-        if self.problem.task_count > SEARCHED or budget <= self.impossible:
+        if self.problem.task_count > SEARCHED or budget <= self.impossible or self.problem.stop(until):
             return None
         if self._backward is None:
             self._backward = BackwardSearch(self.problem)
         self.say(0.5, "searching from the end")
         with self._limited(work):
-            found = self._backward.run(budget, width, time_cap=time_cap)
+            found = self._backward.run(budget, width, time_cap=time_cap, deadline=until)
         if found.exhausted:
             self.impossible = max(self.impossible, budget)
         return found.steps
@@ -205,8 +223,8 @@ class Portfolio:
     def descent(self) -> list[tuple[int, float, list[int], str]]:
         """Plans met on the way down to the smallest peak found: (peak, time, steps, how).
 
-        Depends on the graph alone, neither on a budget nor on the clock, and is made once: the
-        smallest peak in it is a budget that every later question can rely on.
+        Depends on the graph and the time allowed, by work, and neither on a budget nor, while that time lasts, on the clock;
+        it is made once. The smallest peak in it is a budget that every later question can rely on.
         """
         if self._descent is not None:
             return self._descent
@@ -219,7 +237,7 @@ class Portfolio:
             starts.append((lowest, "nested segments" if place else "segments"))
         for place, (steps, how) in enumerate(starts):
             self.say(0.6 + 0.3 * place / len(starts), "looking for the smallest peak")
-            with self._limited(WORK_DESCENT // len(starts)):
+            with self._limited(int(self.scale * WORK_DESCENT) // len(starts)):
                 found.extend((plan.peak, plan.time, plan.steps(), how) for plan in self._fall(steps, place))
         found.extend((plan.peak, plan.time, plan.steps(), "search from the end") for plan in self._halve(min(found)[0]))
         found.sort(key=lambda entry: (entry[0], entry[1]))
@@ -233,7 +251,7 @@ class Portfolio:
             if peak <= low:
                 return
             middle = (low + peak) // 2
-            steps = self._search(middle, *HALVING_SEARCH)
+            steps = self._search(middle, HALVING_SEARCH[0], int(self.scale * HALVING_SEARCH[1]))
             if steps is None:
                 low = middle + 1
                 continue

@@ -22,7 +22,6 @@ from __future__ import annotations
 import bisect
 import heapq
 import itertools
-import time as clock
 from collections import deque
 from collections.abc import Iterator, Sequence
 
@@ -52,7 +51,7 @@ def segment_levels(problem: Problem, steps: Sequence[int], budget: int, deadline
         level.sort()
         yield [schedule for _, _, _, _, schedule in level]
         lowest = min(level, key=lambda entry: (entry[2], entry[1], entry[3]))
-        if lowest[2] >= peak or clock.perf_counter() > deadline:
+        if lowest[2] >= peak or problem.stop(deadline):
             return
         peak, current = lowest[2], lowest[4]
 
@@ -69,7 +68,7 @@ def _sizes(problem: Problem, steps: list[int], deadline: float) -> list[list[int
     for graded, ratio in ((False, 1.6), (True, 1.25)):
         size = float(total)
         worse, lowest = 0, float("inf")
-        while size >= largest / 2 and worse < 4 and clock.perf_counter() < deadline:
+        while size >= largest / 2 and worse < 4 and not problem.stop(deadline):
             saved, cuts = lives.save(size, graded=graded)
             size /= ratio
             key = frozenset(saved)

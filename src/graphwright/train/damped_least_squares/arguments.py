@@ -79,7 +79,7 @@ def bound_vectors(bounds: Bounds | None, layout: ParameterLayout) -> tuple[Any, 
         for leaf, shape, label in zip(leaves, layout.shapes, layout.labels, strict=True):
             try:
                 parts.append(np.broadcast_to(np.asarray(leaf, layout.dtype.as_numpy_dtype), shape))
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, NotImplementedError) as error:  # the last: a tensor of a graph
                 raise ArgumentError(
                     f"{name} bounds {leaf!r} for {label} of shape {shape}",
                     where="argument 'bounds'",

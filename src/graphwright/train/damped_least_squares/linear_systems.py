@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from graphwright.train.damped_least_squares import symmetric_blocks
+from graphwright.train.damped_least_squares.curvature import Curvature, curved_step
 from graphwright.train.damped_least_squares.krylov import conjugate_gradients, lsmr
 from graphwright.train.damped_least_squares.rows import Rows
 from graphwright.train.damped_least_squares.symmetric_blocks import Blocks
@@ -110,6 +111,21 @@ class QrSystem:
     def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
         """By the triangle of the augmented matrix."""
         del x
+        step, upper = self._triangle(at, scale, damping, free)
+        return step, _by_triangle(upper)
+
+    def step_with(self, known: Curvature, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve]:
+        """The same, but by the whole Hessian where its second-order part is trusted."""
+
+        def curved() -> tuple[Any, Any]:
+            gram = tf.matmul(at.factor[1], at.factor[1], transpose_a=True)
+            return curved_step(gram, known.matrix, at.gradient, scale, damping, free)
+
+        step, upper = tf.cond(known.trusted, curved, lambda: self._triangle(at, scale, damping, free))
+        return step, _by_triangle(upper)
+
+    def _triangle(self, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Any]:
+        """The step (n,), and the triangle (n, n) of the augmented matrix."""
         above, right = at.factor
         size = right.shape[1]
         if free is not None:
@@ -117,12 +133,11 @@ class QrSystem:
         below = tf.linalg.diag(tf.sqrt(damping) * scale, num_rows=size, num_cols=size + 1)
         triangle = tf.linalg.qr(tf.concat([above, below], axis=0)).r
         upper, right_side = tf.split(tf.split(triangle, [size, 1], axis=0)[0], [size, 1], axis=1)
+        return -tf.squeeze(tf.linalg.triangular_solve(upper, right_side, lower=False), axis=1), upper
 
-        def solve(vector: Any) -> Any:
-            half = tf.linalg.triangular_solve(upper, tf.expand_dims(vector, 1), lower=False, adjoint=True)
-            return tf.squeeze(tf.linalg.triangular_solve(upper, half, lower=False), axis=1)
-
-        return -tf.squeeze(tf.linalg.triangular_solve(upper, right_side, lower=False), axis=1), solve
+    def gram_product(self, at: Linearization, vector: Any) -> Any:
+        """J'J times a vector (n,)."""
+        return tf.linalg.matvec(at.factor[1], tf.linalg.matvec(at.factor[1], vector), transpose_a=True)
 
     def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
         """Without the columns that depend on those before them, whose share of the residuals would be rounding."""
@@ -135,6 +150,16 @@ class QrSystem:
         """From the triangle."""
         del x
         return tf.nn.l2_loss(tf.matmul(at.factor[1], tf.expand_dims(step, 1)))
+
+
+def _by_triangle(upper: Any) -> Solve:
+    """The solver of U'U a = b."""
+
+    def solve(vector: Any) -> Any:
+        half = tf.linalg.triangular_solve(upper, tf.expand_dims(vector, 1), lower=False, adjoint=True)
+        return tf.squeeze(tf.linalg.triangular_solve(upper, half, lower=False), axis=1)
+
+    return solve
 
 
 class CholeskySystem:

@@ -14,12 +14,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphwright.train.damped_least_squares.curvature import Curvature, newton_offset, no_curvature, updated_curvature
 from graphwright.train.damped_least_squares.damping import first_scale, loses_influence, updated_damping, updated_scale
-from graphwright.train.damped_least_squares.linear_systems import Linearization, LinearSystem
+from graphwright.train.damped_least_squares.linear_systems import Linearization, LinearSystem, QrSystem, Solve
 from graphwright.train.damped_least_squares.rows import Rows
 from graphwright.train.damped_least_squares.stopping import LARGEST_DAMPING, LIGHT_DAMPING, Status, Tolerances
 
@@ -28,6 +30,8 @@ tf: Any = importlib.import_module("tensorflow")
 LARGEST_BEND = 0.75
 _GUARDED_UNTIL = 64.0
 """Growth of the damping up to which lost influence refuses a step: six refusals in a row; what then still loses it may."""
+_LAST_GROWTH = 2.0**20
+"""Growth of the damping in the last attempt, from an undamped step on: a few refusals."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class LoopOptions:
         geodesic: whether steps are bent.
         guard_influence: whether steps after which a parameter no longer matters are refused.
         bounds: lower and upper ones (n,) each, or None.
+        watch: called after each step with the tensors of a `LeastSquaresStep`, tells whether to stop; or None.
+        jit_steps: whether XLA compiles each step, where it cannot compile the loop because of `watch`.
     """
 
     tolerances: Tolerances
@@ -47,6 +53,8 @@ class LoopOptions:
     geodesic: bool
     guard_influence: bool
     bounds: tuple[Any, Any] | None
+    watch: Callable[..., Any] | None = None
+    jit_steps: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,11 +80,15 @@ def descent(rows: Rows, system: LinearSystem, options: LoopOptions) -> Descent:
 
 
 class State(NamedTuple):
-    """Where the loop is: the point, its linearization, the damping, and counts. All tensors."""
+    """Where the loop is: the point, its linearization, the damping, and counts. All tensors.
+
+    What is known of the curvature is an empty tuple where the system does not use it.
+    """
 
     x: Any
     cost: Any
     at: Linearization
+    curvature: Curvature | tuple[()]
     scale: Any
     damping: Any
     growth: Any
@@ -98,12 +110,21 @@ class Trial(NamedTuple):
 
 def minimize(how: Descent, start: Any) -> State:
     """Damped steps from `start` (n,) until a tolerance is met."""
+    advance: Callable[[State], State] = partial(iterate, how)
+    if how.options.jit_steps:
+        advance = tf.function(advance, autograph=False, jit_compile=True)
 
     def goes_on(state: State) -> Any:
         return (state.status == 0) & (state.iterations < how.options.tolerances.max_iterations)
 
     def go_on(state: State) -> tuple[State]:
-        return (iterate(how, state),)
+        after = advance(state)
+        if how.options.watch is None:
+            return (after,)
+        moved, accepted = tf.norm(after.x - state.x), after.accepted > state.accepted
+        norm = gradient_norm(after, how.options)
+        stop = how.options.watch(after.iterations, after.cost, norm, moved, state.damping, accepted, after.x)
+        return (after._replace(status=tf.where(stop & (after.status == 0), Status.STOPPED.code, after.status)),)
 
     state: State = tf.while_loop(goes_on, go_on, (begin(how, start),), parallel_iterations=1)[0]
     return state._replace(status=tf.where(state.status == 0, Status.MAX_ITERATIONS.code, state.status))
@@ -125,6 +146,7 @@ def begin(how: Descent, start: Any) -> State:
         x=start,
         cost=cost,
         at=at,
+        curvature=no_curvature(start) if isinstance(how.system, QrSystem) else (),
         scale=first_scale(at.column_norms),
         damping=tf.constant(how.options.first_damping, start.dtype),
         growth=tf.constant(2.0, start.dtype),
@@ -139,7 +161,7 @@ def iterate(how: Descent, state: State) -> State:
     """The state after one more step was tried, and taken or refused."""
     options = how.options
     free = free_parameters(state, options)
-    step, solve = how.system.step(state.x, state.at, state.scale, state.damping, free)
+    step, solve = _step(how, state, free)
     trial = _try(how, state, step, solve, free)
     reduction = state.cost - trial.cost
 
@@ -157,11 +179,13 @@ def iterate(how: Descent, state: State) -> State:
     accepted, at = tf.cond(trial.promising, take, lambda: (tf.constant(False), state.at))
     gain = tf.where(reduction > 0.0, tf.math.divide_no_nan(reduction, trial.predicted), tf.ones_like(reduction))
     damping, growth = updated_damping(state.damping, state.growth, gain, accepted)
+    shortened = tf.math.divide_no_nan(at.residual_norm, state.at.residual_norm)
     after = State(
         x=tf.where(accepted, trial.target, state.x),
         cost=tf.where(accepted, trial.cost, state.cost),
         at=at,
-        scale=tf.where(accepted, updated_scale(state.scale, at.column_norms), state.scale),
+        curvature=tf.cond(accepted, lambda: _learned(how, state, at, trial, reduction), lambda: state.curvature),
+        scale=tf.where(accepted, updated_scale(state.scale, at.column_norms, state.damping, shortened), state.scale),
         damping=tf.clip_by_value(damping, how.system.smallest_damping, LARGEST_DAMPING),
         growth=growth,
         iterations=state.iterations + 1,
@@ -169,12 +193,41 @@ def iterate(how: Descent, state: State) -> State:
         evaluations=state.evaluations + (3 if options.geodesic else 1),
         status=state.status,
     )
-    return after._replace(status=_status(how, state, after, trial, step, free, accepted))
+    status = _status(how, state, after, trial, step, free, accepted)
+    # Damped steps may be too short to lower the cost where one that is not damped at all is not: this is tried before giving up.
+    last = (status == Status.STALLED.code) & (state.growth < _LAST_GROWTH)
+    return after._replace(
+        status=tf.where(last, 0, status),
+        damping=tf.where(last, tf.constant(how.system.smallest_damping, after.damping.dtype), after.damping),
+        growth=tf.where(last, tf.constant(_LAST_GROWTH, after.growth.dtype), after.growth),
+    )
+
+
+def _step(how: Descent, state: State, free: Any) -> tuple[Any, Solve | None]:
+    """The damped step (n,), and a solver with its matrix, if there is one."""
+    if isinstance(how.system, QrSystem) and isinstance(state.curvature, Curvature):
+        return how.system.step_with(state.curvature, state.at, state.scale, state.damping, free)
+    return how.system.step(state.x, state.at, state.scale, state.damping, free)
+
+
+def _learned(how: Descent, state: State, at: Linearization, trial: Trial, reduction: Any) -> Curvature | tuple[()]:
+    """The curvature after a step was taken."""
+    if not isinstance(how.system, QrSystem) or not isinstance(state.curvature, Curvature):
+        return ()
+    half_square = how.system.half_square(state.x, state.at, trial.step)
+    change, image = at.gradient - state.at.gradient, how.system.gram_product(at, trial.step)
+    return updated_curvature(state.curvature, trial.step, state.at.gradient, change, half_square, image, reduction)
+
+
+def _half_form(how: Descent, state: State, step: Any) -> Any:
+    """Half of the quadratic form that the system minimizes, of a step (n,): a scalar."""
+    known = how.system.half_square(state.x, state.at, step)
+    return known + state.curvature.half_form(step) if isinstance(state.curvature, Curvature) else known
 
 
 def _try(how: Descent, state: State, step: Any, solve: Any, free: Any) -> Trial:
     """Bend the step, keep it within bounds, and evaluate it."""
-    rows, system, options = how.rows, how.system, how.options
+    rows, options = how.rows, how.options
     steady = _all_finite(step)
     moved = step
     if options.geodesic:
@@ -185,11 +238,11 @@ def _try(how: Descent, state: State, step: Any, solve: Any, free: Any) -> Trial:
     target = state.x + moved
     if options.bounds is None:
         damped = tf.reduce_sum(tf.square(state.scale * step))
-        predicted = system.half_square(state.x, state.at, step) + state.damping * damped
+        predicted = _half_form(how, state, step) + state.damping * damped
     else:
         target = tf.clip_by_value(target, *options.bounds)
         moved = target - state.x
-        predicted = -tf.tensordot(state.at.gradient, moved, 1) - system.half_square(state.x, state.at, moved)
+        predicted = -tf.tensordot(state.at.gradient, moved, 1) - _half_form(how, state, moved)
     cost = rows.cost(target)
     # Where the reduction drowns in the rounding of the cost, the gradient, which is better resolved, decides once it is known.
     rounding = float(np.finfo(cost.dtype.as_numpy_dtype).eps) * state.cost
@@ -223,6 +276,9 @@ def _status(how: Descent, state: State, after: State, trial: Trial, step: Any, f
         full_offset, full_step = undamped()
         could_fall = 0.5 * tf.square(full_offset * state.at.residual_norm)
         near = (full_offset <= tolerances.rounding) | (full_step <= tolerances.rounding)
+        # Parameters are rounded; where that alone moves the residuals by their length, they are zero as far as numbers tell.
+        near |= state.at.residual_norm <= 32.0 * epsilon * tf.norm(state.at.column_norms * state.x)
+        near = tf.cond(stuck & ~near, lambda: _near_by_hessian(how, state, free), lambda: near)
         code = tf.where(stuck, tf.where(near, Status.PRECISION.code, Status.STALLED.code), 0)
         code = tf.where((moved <= tolerances.step) & (full_step <= tolerances.step), Status.STEP.code, code)
         code = tf.where(falls_no_more & (could_fall <= small_cost), Status.COST.code, code)
@@ -235,6 +291,17 @@ def _status(how: Descent, state: State, after: State, trial: Trial, step: Any, f
     return tf.where(after.cost == 0.0, Status.ZERO.code, code)
 
 
+def _near_by_hessian(how: Descent, state: State, free: Any) -> Any:
+    """Whether the whole Hessian, where it can be had, shows that the minimum is within rounding: a scalar bool.
+
+    J'J alone does not where residuals are large: at a minimum of as many residuals as parameters, it is singular.
+    """
+    if not isinstance(how.system, QrSystem):
+        return tf.constant(False)
+    offset = newton_offset(how.rows.gradient_at, state.x, state.at.gradient, state.at.column_norms, state.at.residual_norm, free)
+    return offset <= 4.0 * how.options.tolerances.rounding
+
+
 def free_parameters(state: State, options: LoopOptions) -> Any:
     """1 for parameters that may move, 0 for those that the gradient pushes against their bound: (n,)."""
     if options.bounds is None:
@@ -242,6 +309,11 @@ def free_parameters(state: State, options: LoopOptions) -> Any:
     lower, upper = options.bounds
     held = ((state.x <= lower) & (state.at.gradient > 0.0)) | ((state.x >= upper) & (state.at.gradient < 0.0))
     return tf.where(held, tf.zeros_like(state.x), tf.ones_like(state.x))
+
+
+def gradient_norm(state: State, options: LoopOptions) -> Any:
+    """The largest element of the gradient, of parameters that may move: a scalar."""
+    return tf.reduce_max(tf.abs(free_parameters(state, options) * state.at.gradient))
 
 
 def flat_parameters(state: State, options: LoopOptions) -> Any:

@@ -108,6 +108,13 @@ def flatten_parameters(params: Any) -> tuple[ParameterLayout, Any]:
             raise ArgumentError(
                 f"{label} is {leaf!r}, no real number", where=_WHERE, remedy="give numbers, arrays or tensors, float64 or float32"
             ) from error
+        if not tensors[-1].shape.is_fully_defined():
+            raise ArgumentError(
+                f"{label} is of shape {tensors[-1].shape}",
+                where=_WHERE,
+                cause="its shape is not known while the graph is built",
+                remedy="give the tf.function an input_signature with static shapes, or set_shape",
+            )
     layout = ParameterLayout(
         structure=tf.nest.pack_sequence_as(params, [0] * len(leaves)),
         shapes=tuple(tuple(tensor.shape) for tensor in tensors),

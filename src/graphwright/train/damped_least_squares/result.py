@@ -6,7 +6,7 @@ import importlib
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,8 @@ class LeastSquaresResult:
         evaluations: of the residuals, beside those for Jacobians.
         jacobian_evaluations: Jacobians, or linearizations where none is formed.
         gradient_norm: the largest element of the gradient, of parameters that are not held at a bound.
-        offset: the share of the residuals' length that lies in directions in which the model can move, 0 at a minimum; NaN for `cg` and
-            `lsmr`.
+        offset: the share of the residuals' length that lies in directions in which the model can move, 0 at a minimum where the Jacobian
+            has full rank and the residuals are not zero; NaN for `cg` and `lsmr`.
         damping: the last one, relative to squared column norms.
         method: the linear solver that ran.
         method_reason: why that one.
@@ -158,6 +158,32 @@ class LeastSquaresResult:
         return "\n".join(lines)
 
 
+class LeastSquaresTensors(NamedTuple):
+    """What a fit that is part of a graph comes to: tensors, named as in `LeastSquaresResult`, which a `tf.function` can return.
+
+    They have no gradient: differentiating through them is an error (`tf.stop_gradient` makes constants of them).
+
+    Attributes:
+        params: like the start: the same structure.
+        status: a number, int32; `LeastSquaresTensors.STATUSES[status]` is its text.
+        residuals: at the solution, (m,), not weighted by the loss.
+    """
+
+    params: Any
+    cost: Any
+    status: Any
+    converged: Any
+    iterations: Any
+    accepted_steps: Any
+    evaluations: Any
+    gradient_norm: Any
+    offset: Any
+    damping: Any
+    residuals: Any
+
+    STATUSES = ("", *(status.value for status in Status))
+
+
 def explain(status: Status, *, offset: float, iterations: int, flat: list[str]) -> str:
     """The status in a sentence, with its figures.
 
@@ -177,6 +203,7 @@ def explain(status: Status, *, offset: float, iterations: int, flat: list[str]) 
         "or too few digits" + (f"; {share}" if known else ""),
         Status.MAX_ITERATIONS: f"{iterations} steps were not enough to meet a tolerance" + (f"; {share}" if known else ""),
         Status.NOT_FINITE: "the residuals are not finite at the start",
+        Status.STOPPED: f"the callback ended it after {iterations} steps" + (f"; {share}" if known else ""),
     }[status]
 
 

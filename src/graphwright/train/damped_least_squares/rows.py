@@ -145,6 +145,16 @@ class Rows:
 
         return self._over_samples(add, (tf.zeros_like(x), tf.zeros([], x.dtype)))
 
+    def gradient_at(self, x: Any) -> Any:
+        """The gradient of the cost (n,), by the Jacobian where that is given."""
+        if self._jacobian is None:
+            return self.gradient(x)[0]
+
+        def add(so_far: Any, residuals: Any, matrix: Any) -> Any:
+            return so_far + tf.linalg.matvec(matrix, residuals, transpose_a=True)
+
+        return self.fold(x, add, tf.zeros_like(x))
+
     def gram_product(self, x: Any, vector: Any) -> Any:
         """The Gram matrix of the weighted Jacobian times a vector (n,), without either."""
         tangents = self.layout.split(vector)
@@ -351,6 +361,12 @@ def _samples(data: Sequence[Any]) -> int | None:
             where="argument 'data'",
             cause="a single number, or a list of numbers, each of which counts as data",
             remedy="give arrays whose first dimension counts samples (np.asarray of a list)",
+        )
+    if any(tensor.shape.rank is None or tensor.shape[0] is None for tensor in tf.nest.flatten(data)):
+        raise ArgumentError(
+            "data of which the number of samples is not known while the graph is built",
+            where="argument 'data'",
+            remedy="give the tf.function an input_signature with static shapes, or set_shape",
         )
     sizes = {int(tensor.shape[0] or 0) for tensor in tf.nest.flatten(data)}
     if not sizes:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.source.private_tensorflow import is_traced_for_xla
+from graphwright.source.tensorflow_import import left_alone
 from graphwright.train.damped_least_squares.arguments import (
     Bounds,
     as_data,
@@ -30,12 +32,14 @@ from graphwright.train.damped_least_squares.loop import (
     descent,
     flat_parameters,
     free_parameters,
+    gradient_norm,
     minimize,
     undamped_offset,
 )
 from graphwright.train.damped_least_squares.methods import Method, choose_method, linear_system
 from graphwright.train.damped_least_squares.parameters import ParameterLayout, flatten_parameters
-from graphwright.train.damped_least_squares.result import LeastSquaresResult, explain
+from graphwright.train.damped_least_squares.progress import Callback, watcher
+from graphwright.train.damped_least_squares.result import LeastSquaresResult, LeastSquaresTensors, explain
 from graphwright.train.damped_least_squares.robust_losses import LossName, Rho, RobustLoss
 from graphwright.train.damped_least_squares.rows import Rows, spec_of
 from graphwright.train.damped_least_squares.stopping import Status, Tolerances, tolerances_for
@@ -47,6 +51,7 @@ COVARIANCE_PARAMETERS = 5000
 """Most parameters whose covariance can be asked for."""
 
 
+@left_alone
 def least_squares(
     residuals: Callable[..., Any],
     params: Any,
@@ -68,10 +73,14 @@ def least_squares(
     krylov_tolerance: float = 1e-3,
     krylov_iterations: int = 200,
     jit_compile: bool = False,
+    callback: Callback | None = None,
 ) -> LeastSquaresResult:
     """The parameters that minimize the sum of squared residuals, by damped Gauss-Newton steps (Levenberg-Marquardt).
 
     The whole fit is one TensorFlow loop. To fit the same residuals many times, make a `LeastSquares` once and call it: it traces once.
+
+    Called while a `tf.function` is traced, the loop becomes part of its graph, and the result is `LeastSquaresTensors`. Shapes, types,
+    bounds and options are decided then; a start that is not finite is told by the status, not by an error.
 
     Args:
         residuals: `residuals(params, *data)` -> a tensor of any shape, or a structure of tensors, in TensorFlow operations; no Python
@@ -97,12 +106,14 @@ def least_squares(
         krylov_tolerance: how exactly `"cg"` and `"lsmr"` solve for a step.
         krylov_iterations: products at most per step for them.
         jit_compile: compile the loop with XLA, where it has kernels for all operations of the residuals.
+        callback: called with a `LeastSquaresStep` after each step, taken or refused; returns True to stop. It runs in Python, in this
+            process, and costs each step a fraction of a millisecond. With `jit_compile` each step is compiled, but not the loop.
 
     `gtol`, `xtol` and `ftol` default to what the type can resolve: eps**(2/3), eps**(2/3) and 0.
 
     Raises:
         ArgumentError: arguments that contradict each other, or residuals that are not finite at the start.
-        UnsupportedError: called while a `tf.function` is traced.
+        UnsupportedError: a callback within a function that XLA compiles.
 
     Sources: K. Levenberg (1944), D. W. Marquardt (1963); damping by H. B. Nielsen (1999); the parts name their own.
 
@@ -131,16 +142,18 @@ def least_squares(
         krylov_tolerance=krylov_tolerance,
         krylov_iterations=krylov_iterations,
         jit_compile=jit_compile,
+        callback=callback,
     )
     return solver(params, *data)
 
 
 @dataclass(frozen=True)
 class _Compiled:
-    """A traced fit, and what was decided while it was traced."""
+    """A traced fit, what was decided while it was traced, and what its callback raised."""
 
     run: Any
     decided: dict[str, Any]
+    raised: list[Exception]
 
 
 class _Found(NamedTuple):
@@ -193,6 +206,7 @@ class LeastSquares:
     krylov_tolerance: float = 1e-3
     krylov_iterations: int = 200
     jit_compile: bool = False
+    callback: Callback | None = None
     _compiled: dict[Any, _Compiled] = field(default_factory=dict[Any, "_Compiled"], init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -220,14 +234,25 @@ class LeastSquares:
         self._loss()
         self._tolerances(tf.float64)
 
+    @left_alone
     def __call__(self, params: Any, *data: Any) -> LeastSquaresResult:
         """Fit from `params`, with this data.
 
         Raises:
             ArgumentError: as `least_squares`.
+            UnsupportedError: as `least_squares`.
         """
         layout, compiled, (start, tensors) = self._prepare(params, data)
-        found = compiled.run(start, tensors)
+        if not tf.executing_eagerly():
+            in_graph: Any = _as_tensors(layout, compiled.run(start, tensors))
+            return in_graph
+        compiled.raised.clear()
+        try:
+            found = compiled.run(start, tensors)
+        except tf.errors.OpError:
+            if compiled.raised:
+                raise compiled.raised[0] from None
+            raise
         return self._result(layout, compiled.decided, found, start, tensors)
 
     def trace(self, params: Any, *data: Any) -> tuple[Any, tuple[Any, tuple[Any, ...]]]:
@@ -241,16 +266,18 @@ class LeastSquares:
 
     def _prepare(self, params: Any, data: tuple[Any, ...]) -> tuple[ParameterLayout, _Compiled, tuple[Any, tuple[Any, ...]]]:
         """The fit traced for these shapes, and its arguments: the start as a vector, and the data."""
-        if not tf.executing_eagerly():
+        if self.callback is not None and is_traced_for_xla():
             raise UnsupportedError(
-                "a fit is called while a graph is built",
-                where="least_squares",
-                cause="its start is checked, and its result is numbers",
-                remedy="call it outside of tf.function; in a graph of your own, call the function that LeastSquares(...).trace gives",
+                "a callback within a function that XLA compiles",
+                where="argument 'callback'",
+                cause="XLA does not call Python",
+                remedy="leave jit_compile to LeastSquares, which then compiles each step, or leave out the callback",
             )
         layout, start = flatten_parameters(params)
         tensors = tf.nest.map_structure(partial(as_data, dtype=layout.dtype), data)
         bounds = bound_vectors(self.bounds, layout)
+        if not tf.executing_eagerly():  # what is traced may hold tensors of this graph: not for other calls
+            return layout, self._compile(layout, bounds, tensors), (start, tensors)
         check_start(start, bounds, layout)
         key = repr(layout), repr(tf.nest.map_structure(spec_of, tensors))
         if key not in self._compiled:
@@ -259,6 +286,7 @@ class LeastSquares:
 
     def _compile(self, layout: ParameterLayout, bounds: tuple[Any, Any] | None, data: tuple[Any, ...]) -> _Compiled:
         decided: dict[str, Any] = {}
+        raised: list[Exception] = []
         tolerances = self._tolerances(layout.dtype)
 
         def fit(start: Any, data: tuple[Any, ...]) -> _Found:
@@ -270,6 +298,8 @@ class LeastSquares:
                 geodesic=(system.name == "qr" and bounds is None) if self.geodesic is None else self.geodesic,
                 guard_influence=system.name == "qr",
                 bounds=bounds,
+                watch=None if self.callback is None else watcher(self.callback, layout, raised),
+                jit_steps=self.jit_compile and self.callback is not None,
             )
             decided.update(method=system.name, reason=reason, mode=rows.mode if self.jacobian is None else "given")
             how = descent(rows, system, options)
@@ -285,14 +315,15 @@ class LeastSquares:
                 damping=state.damping,
                 free=free,
                 factor=_covariance_factor(system.name, state),
-                gradient_norm=tf.reduce_max(tf.abs(free * state.at.gradient)),
+                gradient_norm=gradient_norm(state, options),
                 offset=undamped_offset(how, state),
                 residuals=rows.residuals(state.x),
                 flat=flat_parameters(state, options),
             )
 
         specs = tf.TensorSpec([layout.size], layout.dtype), tf.nest.map_structure(spec_of, data)
-        return _Compiled(tf.function(fit, autograph=False, jit_compile=self.jit_compile).get_concrete_function(*specs), decided)
+        compiled = tf.function(fit, autograph=False, jit_compile=self.jit_compile and self.callback is None)
+        return _Compiled(compiled.get_concrete_function(*specs), decided, raised)
 
     def _rows(self, layout: ParameterLayout, data: tuple[Any, ...]) -> Rows:
         return Rows(
@@ -353,6 +384,28 @@ class LeastSquares:
             free=found.free.numpy() > 0.0,
             factor=found.factor.numpy() if found.factor.shape[0] else None,
         )
+
+
+def _as_tensors(layout: ParameterLayout, found: _Found) -> LeastSquaresTensors:
+    """What a fit in a graph found. Gradients would be those of the steps, not of the minimum: they are refused."""
+
+    def constant(tensor: Any) -> Any:
+        return tf.raw_ops.PreventGradient(input=tensor, message="a fit by least_squares has no gradient; see tf.stop_gradient")
+
+    converged = tf.reduce_any([found.status == status.code for status in Status if status.converged])
+    return LeastSquaresTensors(
+        params=layout.pack([constant(part) for part in layout.split(found.x)]),
+        cost=constant(found.cost),
+        status=found.status,
+        converged=converged,
+        iterations=found.iterations,
+        accepted_steps=found.accepted,
+        evaluations=found.evaluations,
+        gradient_norm=constant(found.gradient_norm),
+        offset=constant(found.offset),
+        damping=constant(found.damping),
+        residuals=constant(found.residuals),
+    )
 
 
 def _covariance_factor(method: str, state: State) -> Any:

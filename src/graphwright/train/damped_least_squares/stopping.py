@@ -41,6 +41,7 @@ class Status(enum.Enum):
     STALLED = "stalled"
     MAX_ITERATIONS = "max iterations"
     NOT_FINITE = "start not finite"
+    STOPPED = "stopped"
 
     @property
     def converged(self) -> bool:

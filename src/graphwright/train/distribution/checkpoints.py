@@ -3,27 +3,28 @@
 TensorFlow's own checkpoints keep the first replica's value of a mirrored variable. That is enough for weights, which are
 equal everywhere, but Keras' moving averages, and what metrics have summed up, differ from replica to replica: a training
 that goes on from such a checkpoint is another one. Here each process writes what its own replicas hold, and a restart goes
-on from the newest step that all processes have: one may have died before or while it wrote the last one.
+on from the newest step that all processes have whole: one may have died before or while it wrote the last one.
 """
 
 from __future__ import annotations
 
 import json
 import numbers
-import os
 import re
 import struct
 import tempfile
+import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from graphwright.errors import ArgumentError, FileFormatError
-from graphwright.replaced_file import replaced_file
+from graphwright.files import replaced_file
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.distribution.keras_model import spans_workers
 
@@ -88,8 +89,6 @@ class TrainingCheckpoints:
         self._remove_halves()
         with replaced_file(path) as stream:
             np.savez(stream.buffer, **arrays)
-            stream.flush()
-            os.fsync(stream.fileno())  # or the name could be on disk before the content, and the machine go down in between
         steps = self._steps()
         stay = set(sorted(s for s in steps if s <= number)[-self._keep :])
         for other in set(steps) - stay:
@@ -98,10 +97,13 @@ class TrainingCheckpoints:
         return path
 
     def newest(self) -> int | None:
-        """The newest step that every process has on disk. All processes must ask together.
+        """The newest step that every process has on disk, whole. All processes must ask together.
+
+        A checkpoint that is damaged in one process is passed over by all of them, with a `RuntimeWarning` that says which it was.
 
         Raises:
             ArgumentError: the files are of a training with another number of processes, or some processes have lost theirs.
+            FileFormatError: each of the steps that all have is damaged somewhere.
         """
         self._known = set(self._steps())
         mine = sorted(self._known)[-self._keep :]
@@ -115,7 +117,21 @@ class TrainingCheckpoints:
                 cause="; ".join(f"process {k} has {sorted(steps) or 'none'}" for k, steps in enumerate(of_all)),
                 remedy="bring back the files that are missing, or remove all of them to begin anew",
             )
-        return max(common, default=None)
+        damage = ""
+        while common:
+            step = max(common)
+            error = self._damage(step)
+            whole = [not error] if len(of_all) == 1 else [bool(steps) for steps in self._steps_of_all([] if error else [step])]
+            if all(whole):
+                if damage:
+                    warnings.warn(f"{damage}; the training goes on from step {step}", RuntimeWarning, stacklevel=2)
+                return step
+            common.remove(step)
+            places = ", ".join(str(k) for k, fits in enumerate(whole) if not fits)
+            damage = f"the checkpoint of step {step} is damaged in process {places} ({self.directory})"
+            if not common:
+                raise error or FileFormatError(damage, remedy="bring the file back, or remove all of them to begin anew")
+        return None
 
     def restore(self, names: Iterable[str] | Callable[[str], bool] | None = None, *, step: int | None = None) -> dict[str, Any] | None:
         """Put the variables back to the newest step that all processes have; returns its notes, or None where there is none.
@@ -187,16 +203,34 @@ class TrainingCheckpoints:
                 remedy="give each training a folder of its own",
             )
 
+    def _damage(self, step: int) -> FileFormatError | None:
+        """What is wrong with a checkpoint of this process; it is read to its end, with the sums of its content."""
+        try:
+            self._read(step, set())
+            with self._opened(step) as stream, zipfile.ZipFile(stream) as archive:
+                broken = archive.testzip()
+                if broken is not None:
+                    raise zipfile.BadZipFile(f"{broken!r} is damaged")
+        except FileFormatError as error:
+            return error
+        return None
+
     def _read(self, step: int, wanted: set[str]) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
         """The arrays of these variables, the notes, and the names of all variables in the file."""
+        with self._opened(step) as stream, zipfile.ZipFile(stream):  # else NumPy takes it for something else
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as arrays:
+                found = {key: arrays[key] for key in arrays.files if key.rpartition("@")[0] in wanted}
+                notes = dict(json.loads(arrays[_NOTES].tobytes().decode()))
+                return found, notes, [name for key in arrays.files if (name := key.rpartition("@")[0])]
+
+    @contextmanager
+    def _opened(self, step: int) -> Generator[BinaryIO]:
+        """The file of a step; what its content lets readers raise becomes an error that names it."""
         path = self._path(step)
         try:
-            with path.open("rb") as stream, zipfile.ZipFile(stream):  # else NumPy takes it for something else
-                stream.seek(0)
-                with np.load(stream, allow_pickle=False) as arrays:
-                    found = {key: arrays[key] for key in arrays.files if key.rpartition("@")[0] in wanted}
-                    notes = dict(json.loads(arrays[_NOTES].tobytes().decode()))
-                    return found, notes, [name for key in arrays.files if (name := key.rpartition("@")[0])]
+            with path.open("rb") as stream:
+                yield stream
         except FileNotFoundError as error:
             kept = ", ".join(map(str, sorted(self._steps()))) or "none"
             raise ArgumentError(f"there is no checkpoint of step {step}", where=str(path), remedy=f"there are: {kept}") from error

@@ -110,12 +110,16 @@ def repair_evaluation(model: Any, strategy: Any) -> None:
 def take_over(model: Any, kind: Literal["train", "test"], make: Callable[[], Callable[[Any], Any]]) -> None:
     """Let a model run a function of an iterator in place of its own; `make` makes it now, and again after each `compile`.
 
-    `compile` sets `train_function` to None and `fit` asks `make_train_function` for it, so both stay in charge.
+    `compile` sets `train_function` to None and `fit` asks `make_train_function` for it, so both stay in charge. A model that is compiled
+    anew with `run_eagerly=True` runs plainly.
     """
     name = f"{kind}_function"
+    own = getattr(model, f"make_{name}")
 
     def make_function(force: bool = False) -> Any:
-        if getattr(model, name) is None or force:
+        if model.run_eagerly:
+            own(force)
+        elif getattr(model, name) is None or force:
             setattr(model, name, make())
         return getattr(model, name)
 

@@ -22,9 +22,9 @@ import numpy as np
 from graphwright.errors import ArgumentError
 from graphwright.source.private_tensorflow import has_tangents, is_traced_for_xla, is_watched, not_recorded
 from graphwright.source.split_function import Split, split_function
-from graphwright.source.tensorflow_import import import_keras
+from graphwright.source.tensorflow_import import import_keras, left_alone
 from graphwright.train.gradients.arguments import Checkpoints, check_mode, check_time_limit, listed, named_checkpoints
-from graphwright.train.gradients.gradients import PLANS, GradientPlan, choose, follow, left_alone, take
+from graphwright.train.gradients.gradients import PLANS, GradientPlan, choose, follow, take
 from graphwright.train.gradients.results import packing, tensors_of, values_of
 from graphwright.train.gradients.second_derivatives import Original
 from graphwright.train.signatures import signature_of

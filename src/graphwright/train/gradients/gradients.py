@@ -14,9 +14,9 @@ from __future__ import annotations
 import importlib
 import time as clock
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from graphwright.errors import AssumedSizeWarning, CheckpointWarning
 from graphwright.ir.graph import Graph, Node, Value
@@ -26,6 +26,7 @@ from graphwright.plan.simulate import simulate
 from graphwright.source.live_graph import write_live_graph
 from graphwright.source.opaque_gate import some_bits
 from graphwright.source.private_tensorflow import is_traced_for_xla
+from graphwright.source.tensorflow_import import left_alone
 from graphwright.train.gradients import policies
 from graphwright.train.gradients.arguments import (
     Checkpoints,
@@ -46,13 +47,6 @@ tf: Any = importlib.import_module("tensorflow")
 
 PLANS = "graphwright_gradient_plans"
 """The graph's collection of the plans that were followed, one `GradientPlan` for each call."""
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def left_alone(function: _Function) -> _Function:
-    """Keep AutoGraph from rewriting this package's own code, which is no part of the graph."""
-    return tf.autograph.experimental.do_not_convert(function)
 
 
 @dataclass(frozen=True)

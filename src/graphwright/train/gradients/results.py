@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphwright.train.gradients.gradients import left_alone
+from graphwright.source.tensorflow_import import left_alone
 
 tf: Any = importlib.import_module("tensorflow")
 

@@ -97,10 +97,10 @@ def print_check(check: InverseCheck, console: Console | None = None) -> None:
 def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, training: bool = False) -> InverseCheck:
     """Run a reversible network forward, rebuild everything from its end, and compare.
 
-    The network is copied for each dtype, with its weights; the given one is not changed.
+    The network is copied for each dtype, with its weights; the given one is not changed, but built where it is not.
 
     Args:
-        target: a `ReversibleSequence` or `ReversibleBlock`, or a functional or sequential Keras model that holds such layers.
+        target: a `ReversibleSequence` or `ReversibleBlock`, or a Keras model of any kind that calls such layers, at whatever depth.
         inputs: what it is called with: one tensor, or a pair for a layer.
         dtypes: Keras dtype policies: `"float64"`, `"mixed_bfloat16"`, ...
         training: whether batch statistics and dropout are those of training.
@@ -116,18 +116,17 @@ def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, t
     >>> check.worst("float64").relative_error < 1e-12
     True
     """
-    layers = _reversible_layers(target)
-    if not layers:
+    if not dtypes or not all(len(tensor) for tensor in tf.nest.flatten(inputs)):
+        raise ArgumentError("nothing is to be checked", remedy="give at least one dtype, and inputs of at least one sample")
+    calls = _reversible_calls(target, inputs)
+    if not calls:
         raise ArgumentError(
             f"{type(target).__name__} {getattr(target, 'name', '')!r} holds no reversible layer",
             where="argument 'target'",
             remedy="give a ReversibleSequence, or a model that holds one",
         )
-    if not dtypes or not all(len(tensor) for tensor in tf.nest.flatten(inputs)):
-        raise ArgumentError("nothing is to be checked", remedy="give at least one dtype, and inputs of at least one sample")
     rows: list[InverseRow] = []
-    for layer in layers:
-        x = inputs if layer is target else keras.Model(target.input, layer.input)(inputs, training=False)
+    for layer, x in calls:
         if not layer.built:
             layer(x)
         for dtype in dtypes:
@@ -184,10 +183,34 @@ def _drift(layer: Any, x: Any, dtype: str, training: bool) -> list[InverseRow]:
     return rows
 
 
-def _reversible_layers(target: Any) -> list[Any]:
+def _reversible_calls(target: Any, inputs: Any) -> list[tuple[Any, Any]]:
+    """The reversible layers that the target calls, and what each is called with: found by calling it."""
     if isinstance(target, StreamLayer):
-        return [target]
-    return [layer for layer in getattr(target, "layers", []) if isinstance(layer, StreamLayer)]
+        return [(target, inputs)]
+    if not isinstance(target, keras.Layer):
+        return []
+    calls: list[tuple[Any, Any]] = []
+
+    def recording(layer: Any) -> Any:
+        original = layer.call
+
+        def call(inputs: Any, *args: Any, **keywords: Any) -> Any:
+            calls.append((layer, inputs))
+            return original(inputs, *args, **keywords)
+
+        return call
+
+    layers: list[Any] = [layer for layer in target._flatten_layers() if isinstance(layer, StreamLayer)]
+    if not all(layer.built for layer in (target, *layers)):
+        target(inputs, training=False)  # building calls layers too, for shapes
+    for layer in layers:
+        object.__setattr__(layer, "call", recording(layer))  # past Keras, which would keep track of it
+    try:
+        target(inputs, training=False)
+    finally:
+        for layer in layers:
+            object.__delattr__(layer, "call")
+    return calls
 
 
 def _copied(layer: Any, dtype: str, x: Any) -> Any:

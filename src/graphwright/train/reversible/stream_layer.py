@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.source.private_keras import track_parts
 from graphwright.train.reversible import engine
 
 tf: Any = importlib.import_module("tensorflow")
@@ -63,6 +64,7 @@ class StreamLayer(keras.layers.Layer):
     def build(self, input_shape: Any) -> None:
         """Make all variables."""
         self.build_streams(self._stream_shapes(input_shape))
+        track_parts(self)
         self.built = True
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from graphwright.source.private_keras import track_parts
 from graphwright.train.reversible.batch_norm import FusedBatchNormalization
 from graphwright.train.reversible.remember import remember
 
@@ -68,6 +69,7 @@ class Preactivation(keras.layers.Layer):
                 next(norms).build(shape)
             conv.build(shape)
             shape = conv.compute_output_shape(shape)
+        track_parts(self)
         self.built = True
 
     def call(self, x: Any, training: Any = None) -> Any:

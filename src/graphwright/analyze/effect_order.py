@@ -1,0 +1,204 @@
+"""What the nodes of a graph read and write, and which writes surely come before and behind them.
+
+Terms
+-----
+place
+    What can be written and read again: a variable by its handle, an iterator, a table. One more place, the world, stands for all that
+    has no handle, such as the terminal. A handle that cannot be traced back makes all places one.
+surely
+    Edges lead from one node to the other, so no executor may exchange them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import (
+    BRANCHES,
+    LOOPS,
+    READS_OF_VARIABLES,
+    Purity,
+    called_functions,
+    draws_by_counter,
+    is_call,
+    is_control_flow,
+    variable_key,
+    written_resources,
+)
+from graphwright.ir.walk import producers_of
+
+Place = str | tuple[str, int]
+"""A variable's key, what an operation made, the world, or an input of the graph by its position."""
+Touched = dict[Place, bool]
+"""Places, and whether they are written."""
+
+_WORLD = "the world"
+_ANYWHERE = "any place"
+_HANDED_ON = frozenset({"Switch", "Identity", "IdentityN"})
+_HANDLES = ("resource", "variant")
+_TOUCHES_NOTHING = frozenset({"Const", "NoOp", "VarHandleOp", "VariableShape"})
+_AT_ONCE = 4096
+"""Writes that one sweep over the graph follows; a set of them is one whole number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The writes of one place, as bits of a number, that surely come before a node, and those that surely come behind it."""
+
+    before: int
+    behind: int
+
+
+class EffectOrder:
+    """The places that nodes touch, and the writes around them.
+
+    Args:
+        nodes: those that run, each after what it needs.
+        inside: by name of a function, the places that it touches, those of its arguments by their positions; None where it is unknown.
+        bit: the bit that stands for a write, by the name of its node.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        nodes: Sequence[Node],
+        purity: Purity,
+        inside: Callable[[str], Mapping[Place, bool] | None],
+        bit: Callable[[str], int],
+    ) -> None:
+        self._inputs = {value: k for k, value in enumerate(graph.inputs)}
+        self._graph, self._purity, self._inside = graph, purity, inside
+        touched: dict[Node, Touched] = {node: places for node in nodes if (places := self._touched(node))}
+        if any(_ANYWHERE in places for places in touched.values()):
+            touched = {node: {_ANYWHERE: any(places.values())} for node, places in touched.items()}
+        self._of = touched
+        bits = {node: bit(node.name) for node, places in touched.items() if any(places.values())}
+        self._writes: dict[Place, int] = {}
+        for node, places in touched.items():
+            for place, writes in places.items():
+                if writes:
+                    self._writes[place] = self._writes.get(place, 0) | 1 << bits[node]
+        after: dict[Node, list[Node]] = {}
+        for node in nodes if bits else ():
+            for before in producers_of(node):
+                after.setdefault(before, []).append(node)
+        self._before = self._sweep(nodes, bits, producers_of)
+        self._behind = self._sweep(nodes[::-1], bits, lambda node: after.get(node, ()))
+
+    @property
+    def touched(self) -> Touched:
+        """All places that the nodes touch."""
+        return _united(self._of.values())
+
+    def orders(self, node: Node) -> dict[Place, Order]:
+        """The writes around a node, per place that it touches."""
+        return {place: self._order(node, place) for place in self._of.get(node, ())}
+
+    def orders_of_effect(self, node: Node) -> dict[Place, Order]:
+        """The same of a node that has effects, with those on the world: an assertion that fails keeps later writes from running."""
+        return self.orders(node) | {_WORLD: self._order(node, _WORLD)}
+
+    def _order(self, node: Node, place: Place) -> Order:
+        return Order(self._before.get((node, place), 0), self._behind.get((node, place), 0))
+
+    def is_fixed(self, node: Node) -> bool:
+        """Whether each write of what a node touches surely comes before or behind it."""
+        return all(order.before | order.behind == self._writes.get(place, 0) for place, order in self.orders(node).items())
+
+    def _touched(self, node: Node) -> Touched:
+        handles = {k: self._place(value) for k, value in enumerate(node.inputs) if value.dtype.name == "resource"}
+        is_argument = bool(node.outputs) and node.outputs[0] in self._inputs
+        if is_argument or node.op_type in _HANDED_ON or node.op_type in _TOUCHES_NOTHING:
+            return {}
+        if node.op_type in READS_OF_VARIABLES:
+            return dict.fromkeys(handles.values(), False)
+        inside = self._touched_inside(node, handles)
+        if is_control_flow(node) or is_call(node, self._graph):
+            return inside
+        if self._purity.is_pure(node):
+            return _united((dict.fromkeys(handles.values(), False), inside))
+        if draws_by_counter(node) and not handles:
+            return {}
+        if any(value.dtype.name == "variant" for value in node.inputs):  # a data set may read and write what its functions captured
+            return {_ANYWHERE: True}
+        written = dict.fromkeys(handles.values(), True)
+        return written if written_resources(node) or (handles and not inside) else _united((inside, written, {_WORLD: True}))
+
+    def _touched_inside(self, node: Node, handles: Mapping[int, Place]) -> Touched:
+        """What the functions of a node touch; a function that is not there may touch all it is given, and the world."""
+        offset = 1 if node.op_type in BRANCHES else 0
+        found: list[Touched] = []
+        for name in (*called_functions(node), *([node.op_type] if node.op_type in self._graph.functions else ())):
+            inside = self._inside(name)
+            if inside is None:
+                found.append(dict.fromkeys([*handles.values(), _WORLD], True))
+                continue
+            for place, writes in inside.items():
+                found.append({handles.get(place[1] + offset, _ANYWHERE) if isinstance(place, tuple) else place: writes})
+        if node.op_type in LOOPS and not all(self._stays(node, k) for k, value in enumerate(node.inputs) if value.dtype.name == "resource"):
+            found.append({_ANYWHERE: True})  # what the body's argument is changes from round to round
+        return _united(found)
+
+    def _place(self, value: Value) -> Place:
+        node = value.producer
+        while node.op_type in _HANDED_ON or (node.op_type in LOOPS and self._stays(node, value.index)):
+            value = node.inputs[0 if node.op_type == "Switch" else value.index]
+            node = value.producer
+        if value in self._inputs:
+            return ("input", self._inputs[value])
+        if node.op_type == "VarHandleOp":
+            return variable_key(value)
+        shared = node.attrs.get("shared_name")
+        if shared:  # two nodes may make one table
+            return f"{node.op_type}:{node.attrs.get('container')!r}:{shared!r}"
+        is_made_of_handles = any(v.dtype.name in _HANDLES for v in node.inputs) or called_functions(node)
+        return _ANYWHERE if is_made_of_handles or self._purity.is_pure(node) else f"what {value.name} is"
+
+    def _stays(self, loop: Node, k: int) -> bool:
+        """Whether the body of a loop returns an argument as it got it."""
+        body = loop.attrs.get("body")
+        function = self._graph.functions.get(body.name) if isinstance(body, FunctionReference) else None
+        return function is not None and behind_identities(function.body.outputs[k]) is function.body.inputs[k]
+
+    def _sweep(
+        self, order: Sequence[Node], bits: Mapping[Node, int], neighbors: Callable[[Node], Iterable[Node]]
+    ) -> dict[tuple[Node, Place], int]:
+        """Per node and place that it touches, the writes of the place from which the edges lead to it."""
+        groups: dict[int, dict[Node, int]] = {}
+        for node, bit in bits.items():
+            groups.setdefault(bit // _AT_ONCE, {})[node] = bit % _AT_ONCE
+        found: dict[tuple[Node, Place], int] = {}
+        for group, own in groups.items():
+            offset, window = group * _AT_ONCE, (1 << _AT_ONCE) - 1
+            reached: dict[Node, int] = {}
+            for node in order:
+                seen = 0
+                for other in neighbors(node):
+                    seen |= reached.get(other, 0)
+                for place in {*self._of[node], _WORLD} if seen and node in self._of else ():
+                    writes = seen & (self._writes.get(place, 0) >> offset & window)
+                    if writes:
+                        found[node, place] = found.get((node, place), 0) | writes << offset
+                if node in own:
+                    seen |= 1 << own[node]
+                if seen:
+                    reached[node] = seen
+        return found
+
+
+def behind_identities(value: Value) -> Value:
+    """What an Identity, or a row of them, hands on."""
+    while value.producer.op_type == "Identity":
+        value = value.producer.inputs[0]
+    return value
+
+
+def _united(parts: Iterable[Mapping[Place, bool]]) -> Touched:
+    united: Touched = {}
+    for part in parts:
+        for place, writes in part.items():
+            united[place] = united.get(place, False) or writes
+    return united

@@ -1,0 +1,156 @@
+"""Bytes that TensorFlow's own kernels for the CPU, written with Eigen, allocate beyond their outputs.
+
+They run where oneDNN does not: for float16 and float64, and for every dtype with `TF_ENABLE_ONEDNN_OPTS=0`. Read off
+`conv_grad_filter_ops.cc`, `conv_grad_input_ops.cc` and Eigen's `TensorContractionThreadPool.h`, and checked against measurements
+(docs/predicting-peaks.md has the table). Counted is what is written. More is asked for: columns for 30 MiB of images where the batch has
+fewer, and panels for all rows of a large product, of which threads that need not wait for each other write a part, taken from above here.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+
+from graphwright.ir.dtypes import element_count
+from graphwright.ir.graph import Node, Value
+
+_COLUMNS_BYTES = 30 << 20  # of im2col that a gradient makes at once
+_L2_BYTES = 256 << 10  # work of a thread from which on one image is computed by all of them
+_PANEL, _PANELS_AT_ONCE = 320, 2  # terms of the sums that are packed together
+_THREAD_BYTES = 512 << 10  # blocks that a thread packs for itself
+_LARGE_PRODUCT = 128 * 128 * 512  # from there on the threads share each matrix of a batch
+_ROWS_SHARED = 2048  # by a thread; products with more rows are cut by rows, and packed by each thread for itself
+
+
+def eigen_workspace_bytes(node: Node) -> int:
+    """Bytes allocated while the node's kernel without oneDNN runs; 0 for kernels that need little, and for unknown shapes.
+
+    >>> from graphwright.ir.graph import DTYPES, Graph
+    >>> f16 = DTYPES["float16"]
+    >>> g = Graph()
+    >>> x = g.add_node("Const", "x", output_types=[(f16, (8, 32, 32, 16))]).outputs[0]
+    >>> s = g.add_node("Const", "s", output_types=[(DTYPES["int32"], (4,))]).outputs[0]
+    >>> dy = g.add_node("Const", "dy", output_types=[(f16, (8, 32, 32, 32))]).outputs[0]
+    >>> w = g.add_node("Conv2DBackpropFilter", "w", inputs=[x, s, dy], output_types=[(f16, (3, 3, 16, 32))])
+    >>> 8 * 32 * 32 * 144 * 2 < eigen_workspace_bytes(w) < 3e6
+    True
+    """
+    values = [*node.inputs, *node.outputs[:1]]
+    rule = _RULES.get(node.op_type)
+    if rule is None or any(element_count(v.shape) is None for v in values):
+        return 0
+    return rule(node)
+
+
+def _forward(node: Node) -> int:
+    output, kernel = node.outputs[0], _shape(node.inputs[1])
+    half = _size(output) == 2
+    positions = _elements(output) // max(kernel[-1], 1)
+    packed = _packed(positions, math.prod(kernel[:-1]), kernel[-1], max(_size(output), 4))
+    return packed + (4 * _elements(output) if half else 0)  # halves are computed in float32
+
+
+def _input_gradient(node: Node) -> int:
+    kernel, gradient, size = _shape(node.inputs[1]), node.inputs[2], _size(node.outputs[0])
+    batch, image, terms, depth = _work(kernel, gradient)
+    if len(kernel) == 5 and batch > 1:
+        return _packed(_elements(node.outputs[0]) // kernel[-2], math.prod(kernel[:3]) * depth, kernel[-2], max(size, 4))
+    unit = image * (depth + terms) + terms * depth
+    if batch == 1 or unit // _threads() >= _L2_BYTES // size:
+        return image * terms * size + _packed(image, depth, terms, size)
+    return min(_images_at_once(unit, size), batch) * image * terms * size
+
+
+def _filter_gradient(node: Node) -> int:
+    kernel, gradient, size = _shape(node.outputs[0]), node.inputs[2], _size(node.outputs[0])
+    batch, image, terms, depth = _work(kernel, gradient)
+    if len(kernel) == 5:
+        return _packed(terms, batch * image, depth, max(size, 4)) + 2 * (gradient.nbytes or 0) + (node.inputs[0].nbytes or 0)
+    at_once = min(_images_at_once(image * (depth + terms) + terms * depth, size), batch)
+    return at_once * image * terms * size + _packed(terms, image * at_once, depth, size)
+
+
+def _product(node: Node) -> int:
+    a, output = _shape(node.inputs[0]), node.outputs[0]
+    transposed = node.attrs.get("transpose_a") is True or node.attrs.get("adj_x") is True
+    inner = a[-2] if transposed else a[-1]
+    rows, columns = _shape(output)[-2:]
+    halves = sum(4 * _elements(v) for v in (*node.inputs[:2], output)) if _size(output) == 2 else 0  # copies in float32
+    if min(rows, columns) <= 1:
+        return halves
+    size = max(_size(output), 4)
+    if len(a) > 2 and rows * inner * columns <= _LARGE_PRODUCT:
+        return halves + _threads() * _panels(rows, inner, columns, size)
+    return halves + _packed(rows, inner, columns, size)
+
+
+def _max_pool_gradient(node: Node) -> int:
+    return (node.inputs[1].nbytes or 0) + 8 * _elements(node.inputs[1])  # the pool again, and where each maximum lies
+
+
+def _batch_norm_gradient(node: Node) -> int:
+    return 4 * _elements(node.inputs[0]) if _size(node.inputs[0]) == 2 else 0
+
+
+def _depthwise(node: Node) -> int:
+    return (_threads() + 1) * (node.inputs[1].nbytes or 0)
+
+
+def _depthwise_filter_gradient(node: Node) -> int:
+    return (_shape(node.inputs[2])[0] + 1) * (node.outputs[0].nbytes or 0)
+
+
+_RULES = {
+    **dict.fromkeys("Conv2D _FusedConv2D PadWithFusedConv2D Conv3D _FusedConv3D".split(), _forward),
+    **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _input_gradient),
+    **dict.fromkeys(("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), _filter_gradient),
+    **dict.fromkeys("MatMul _FusedMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3".split(), _product),
+    "MaxPoolGrad": _max_pool_gradient,
+    **dict.fromkeys(("FusedBatchNormGradV2", "FusedBatchNormGradV3"), _batch_norm_gradient),
+    **dict.fromkeys("DepthwiseConv2dNative _FusedDepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput".split(), _depthwise),
+    "DepthwiseConv2dNativeBackpropFilter": _depthwise_filter_gradient,
+}
+
+
+def _packed(rows: int, inner: int, columns: int, size: int) -> int:
+    """Of one product by all threads: panels of both operands, and blocks of each thread's own."""
+    panels = _panels(rows, inner, columns, size)
+    return panels + min(panels, _threads() * _thread_bytes(size))
+
+
+def _panels(rows: int, inner: int, columns: int, size: int) -> int:
+    count = max(-(-inner // _PANEL), 1)
+    width = math.ceil(inner / count / 8) * 8
+    shared = _ROWS_SHARED * _threads()
+    return min(count, _PANELS_AT_ONCE) * width * (min(rows, shared) + min(columns, shared)) * size
+
+
+def _work(kernel: Sequence[int], gradient: Value) -> tuple[int, int, int, int]:
+    """Images, positions in each, terms of each sum, and channels of a convolution's output."""
+    batch, depth = max(_shape(gradient)[0], 1), max(kernel[-1], 1)
+    return batch, _elements(gradient) // (batch * depth), math.prod(kernel[:-1]), depth
+
+
+def _images_at_once(unit: int, size: int) -> int:
+    return -(-(_COLUMNS_BYTES // size) // max(unit, 1))
+
+
+def _thread_bytes(size: int) -> int:
+    return _THREAD_BYTES * max(size // 4, 1) ** 2
+
+
+def _threads() -> int:
+    return os.cpu_count() or 1
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    return tuple(d or 0 for d in value.shape or ())
+
+
+def _elements(value: Value) -> int:
+    return element_count(value.shape) or 0
+
+
+def _size(value: Value) -> int:
+    return int(value.dtype.itemsize or 1)

@@ -1,0 +1,392 @@
+"""What a graph means: numbers for its values, what it does once, and in which order. Nothing runs; the time is linear in the graph.
+
+Value numbering (Alpern, Wegman and Zadeck, "Detecting Equality of Variables in Programs", POPL 1988): values that are made by the same
+operation, with the same attributes, of values with the same numbers have the same number, whatever their nodes are called and how often
+they are computed. A read of a variable is numbered by the writes that come before it.
+
+Terms
+-----
+effect
+    A node that is not pure: it writes a place (`effect_order.py`), prints, or draws by a hidden counter. It runs exactly once and is known
+    by its name. The name is a witness and no proof: what the node of that name does is compared.
+racing read
+    A read with a write of the same place that may come before or behind it. It is kept as an effect is: once, under its name.
+condition
+    On which sides of which TF1 switches a node runs. Behind a dead input, a control input too, it does not.
+
+Used: identities hand on what they get. n (n + 1) is even, which is the condition of gates that XLA does not look through
+(`source/opaque_gate.py`); a choice by what is always true is its first branch.
+
+Gaps: loops of TF1 and variables without handles are refused. Devices, and attributes that begin with "_", say where and how, not what,
+and are not compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from graphwright.analyze.effect_order import EffectOrder, Order, Place, behind_identities
+from graphwright.analyze.variable_access import run_nodes
+from graphwright.errors import UnsupportedError
+from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute
+from graphwright.ir.constants import array_of, constant_array
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import Purity, called_functions, is_control_flow
+from graphwright.ir.walk import order_of
+
+Number = tuple[int, int]
+"""Of a value: the number of what makes it, and which of its outputs it is."""
+Condition = frozenset[tuple[Number, int]]
+"""Predicates, and which output of their switches."""
+Defaults = Callable[[str], Mapping[str, Attribute]]
+
+_ALWAYS: Condition = frozenset()
+_LOOPS_OF_TF1 = frozenset({"Enter", "RefEnter", "NextIteration", "RefNextIteration"})
+_IDENTITIES = frozenset({"Identity", "IdentityN"})
+_REBUILT = re.compile(r"(__graphwright_\d+)+$")  # what `source/rebuild.py` puts behind the names of functions
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a node does that runs once.
+
+    Attributes:
+        number: of op type, attributes and inputs.
+        orders: the writes around it, per place that it touches.
+    """
+
+    number: int
+    condition: Condition
+    orders: Mapping[Place, Order]
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a graph makes and does.
+
+    Attributes:
+        outputs: number per output, and the condition on which it is there.
+        effects: by name of the node.
+        touched: the places that are read or written, and whether they are written.
+        numbers: of what each node does, by name, in an order in which they can run; to say where two graphs part.
+        sums: how many sums of three and more terms there are, those in functions included.
+    """
+
+    outputs: tuple[tuple[Number, Condition], ...]
+    effects: Mapping[str, Effect]
+    touched: Mapping[Place, bool]
+    numbers: Mapping[str, int]
+    sums: int
+
+
+class Numbering:
+    """Numbers that mean the same in all graphs that are given to it: first the original, then what may replace it.
+
+    Args:
+        defaults: the attributes of an op type that nodes may leave out, with the values that they have then.
+    """
+
+    def __init__(self, defaults: Defaults = lambda _: {}) -> None:
+        self.defaults = cache(defaults)
+        self._numbers: dict[object, int] = {}
+        self._bits: dict[str, int] = {}
+        self._functions: dict[str, list[tuple[int, Meaning]]] = {}  # by their original names
+        self.racing: set[tuple[str, str]] = set()  # the racing reads of the original: the function, and the node
+        self.knows_original = False
+
+    def number(self, key: object) -> int:
+        """The number of what a key describes."""
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def bit(self, writer: str) -> int:
+        """The bit that stands for a write in an `Order`."""
+        return self._bits.setdefault(writer, len(self._bits))
+
+    def meaning(self, graph: Graph, purity: Purity) -> Meaning:
+        """What a graph means.
+
+        Args:
+            purity: tells which of its nodes, and of those of its functions, have effects.
+
+        Raises:
+            UnsupportedError: it holds a loop of TF1, or variables without handles.
+            GraphError: nodes wait for each other.
+
+        >>> from graphwright.ir.graph import DTYPES
+        >>> f32 = [(DTYPES["float32"], (2,))]
+        >>> g = Graph()
+        >>> x = g.add_node("Placeholder", "x", output_types=f32)
+        >>> g.inputs = x.outputs
+        >>> a, b = (g.add_node("Relu", name, inputs=x.outputs, output_types=f32) for name in "ab")
+        >>> same = g.add_node("Identity", "same", inputs=b.outputs, output_types=f32)
+        >>> g.outputs = [a.outputs[0], same.outputs[0]]
+        >>> first, second = Numbering().meaning(g, Purity(g, {})).outputs
+        >>> first == second
+        True
+        """
+        meaning = _Reader(self, graph, purity).read(graph)
+        self.knows_original = True
+        return meaning
+
+    def function(self, name: str, meaning: Meaning) -> int:
+        """The number of a function: that of the original of the same name where it can stand for it, else a new one."""
+        known = self._functions.setdefault(original_name(name), [])
+        for number, other in known:
+            same = self.knows_original or not first_difference(meaning, other)
+            if same and not first_difference(other, meaning):
+                return number
+        number = self.number(("function", name, len(known)))
+        known.append((number, meaning))
+        return number
+
+
+def original_name(function: str) -> str:
+    """The name that a function had before it was rebuilt.
+
+    >>> original_name("body_7__graphwright_12")
+    'body_7'
+    """
+    return _REBUILT.sub("", function)
+
+
+def first_difference(original: Meaning, other: Meaning) -> str:
+    """What keeps a graph from standing for the original, in words that name a node; "" where nothing does.
+
+    It must make the same outputs and have the same effects. What the original puts in order must be in that order; what it leaves open
+    may be in any.
+    """
+    for name, effect in original.effects.items():
+        found = other.effects.get(name)
+        if found is None:
+            return f"{name!r} runs no more"
+        if found.number != effect.number:
+            return f"{name!r} does something else{_origin(original, other, name)}"
+        if found.condition != effect.condition:
+            return f"{name!r} runs on another condition"
+        for place, order in effect.orders.items():
+            now = found.orders.get(place, Order(0, 0))
+            if order.before & ~now.before or order.behind & ~now.behind:
+                where = f"input {place[1]}" if isinstance(place, tuple) else place
+                return f"{name!r} may run too early or too late for another access of {where}"
+    added = next((name for name in other.effects if name not in original.effects), "")
+    if added:
+        return f"{added!r} is new, and has an effect, or reads what may change meanwhile"
+    if len(original.outputs) != len(other.outputs):
+        return f"it has {len(other.outputs)} outputs for {len(original.outputs)}"
+    for k, (expected, found_output) in enumerate(zip(original.outputs, other.outputs, strict=True)):
+        if expected != found_output:
+            return f"output {k} is something else{_origin(original, other)}"
+    return ""
+
+
+def _origin(original: Meaning, other: Meaning, but: str = "") -> str:
+    """The first node under whose name something else is computed, as a part of a sentence."""
+    known = original.numbers
+    name = next((name for name, number in other.numbers.items() if name != but and known.get(name, number) != number), "")
+    return f", from {name!r} on" if name else ""
+
+
+class _Reader:
+    """Reads one graph, and its functions once each."""
+
+    def __init__(self, numbering: Numbering, graph: Graph, purity: Purity) -> None:
+        self.numbering, self.graph, self.purity = numbering, graph, purity
+        self._functions: dict[str, tuple[Meaning, int] | None] = {}
+
+    def read(self, body: Graph, function: str = "") -> Meaning:
+        """The meaning of the graph, or of the body of a function."""
+        return _Body(self, body, original_name(function)).meaning()
+
+    def function(self, name: str) -> tuple[Meaning, int] | None:
+        """A function's meaning and number; None where it is not in the library."""
+        if name not in self._functions:
+            self._functions[name] = None  # for one that calls itself
+            function = self.graph.functions.get(name)
+            if function is not None:
+                meaning = self.read(function.body, name)
+                self._functions[name] = meaning, self.numbering.function(name, meaning)
+        return self._functions[name]
+
+    def touched(self, name: str) -> Mapping[Place, bool] | None:
+        """What a function touches."""
+        known = self.function(name)
+        return None if known is None else known[0].touched
+
+
+class _Body:
+    """A graph, or the body of a function, while it is read."""
+
+    def __init__(self, reader: _Reader, body: Graph, function: str) -> None:
+        self.reader, self.body, self.function = reader, body, function
+        runs = run_nodes(body)
+        self.nodes = order_of([node for node in body.nodes if node in runs])
+        _refuse_what_has_no_proof(self.nodes)
+        self.has_switches = any(node.op_type == "Switch" for node in self.nodes)
+        self.order = EffectOrder(body, self.nodes, reader.purity, reader.touched, reader.numbering.bit)
+        self.numbers: dict[Value, Number] = {}
+        self.conditions: dict[Value | Node, Condition] = {}
+
+    def meaning(self) -> Meaning:
+        """Number everything, each node after what it needs."""
+        number = self.reader.numbering.number
+        effects: dict[str, Effect] = {}
+        by_name: dict[str, int] = {}
+        for k, value in enumerate(self.body.inputs):
+            self.numbers[value] = number("input"), k
+        for node in self.nodes:
+            self._note_condition(node)
+            if (node.outputs and node.outputs[0] in self.numbers) or self._hands_on(node):
+                continue
+            is_effect = self._is_effect(node)
+            does = by_name[node.name] = number(self._key(node, is_effect))
+            if is_effect:
+                effects[node.name] = Effect(does, self.conditions.get(node, _ALWAYS), self.order.orders_of_effect(node))
+                does = number(("effect", node.name))
+            for value in node.outputs:
+                self.numbers[value] = does, value.index
+        outputs = tuple((self.numbers[value], self._condition_of(value)) for value in self.body.outputs)
+        return Meaning(outputs, effects, self.order.touched, by_name, self._sums())
+
+    def _is_effect(self, node: Node) -> bool:
+        if node.op_type == "NoOp":
+            return False
+        if not self.reader.purity.is_pure(node):
+            return True
+        numbering, read = self.reader.numbering, (self.function, node.name)
+        races = not self.order.is_fixed(node)
+        if races and not numbering.knows_original:
+            numbering.racing.add(read)
+        return races or read in numbering.racing
+
+    def _key(self, node: Node, is_effect: bool) -> object:
+        inputs: list[object] = [self.numbers[value] for value in node.inputs]
+        if node.op_type == "Merge":  # it hands on the input that is there
+            inputs = [(made, self._condition_of(value)) for made, value in zip(inputs, node.inputs, strict=True)]
+        if not inputs and node.op_type.startswith("Placeholder"):
+            inputs = [node.name]
+        call = self._plain(FunctionReference(node.op_type)) if node.op_type in self.reader.graph.functions else node.op_type
+        attrs = {**self.reader.numbering.defaults(node.op_type), **node.attrs}
+        attributes = tuple((name, self._plain(attrs[name])) for name in sorted(attrs) if _says_what(node, name))
+        versions = () if is_effect else tuple((place, order.before) for place, order in self.order.orders(node).items())
+        return call, tuple(inputs), attributes, versions
+
+    def _plain(self, attribute: Attribute) -> object:
+        """An attribute as a part of a key: functions by their numbers, what is long by a digest."""
+        if isinstance(attribute, tuple):
+            return tuple(self._plain(item) for item in attribute)
+        if isinstance(attribute, FunctionReference):
+            known = self.reader.function(attribute.name)
+            return ("function", known[1]) if known is not None else ("unknown function", attribute.name)
+        if isinstance(attribute, SerializedAttribute):
+            array = array_of(attribute)  # TensorFlow may write one tensor in several encodings
+            if array is None:
+                return hashlib.blake2b(attribute.data, digest_size=32).digest()
+            return array.shape, hashlib.blake2b(array.tobytes(), digest_size=32).digest()  # its dtype is an attribute of its own
+        if isinstance(attribute, float):  # 0.0 and -0.0 are equal in Python
+            return "float", attribute.hex()
+        return type(attribute).__name__, attribute  # so are 1 and True
+
+    def _sums(self) -> int:
+        called = dict.fromkeys(name for node in self.nodes for name in called_functions(node))
+        inside = (self.reader.function(name) for name in called)
+        return sum(node.op_type == "AddN" and len(node.inputs) > 2 for node in self.nodes) + sum(f[0].sums for f in inside if f is not None)
+
+    # What only hands on
+
+    def _hands_on(self, node: Node) -> bool:
+        """Number the outputs of a node that only hands on inputs; whether it is one."""
+        if node.op_type in _IDENTITIES:
+            places: Sequence[int | None] = range(len(node.inputs))
+        elif node.op_type == "SelectV2" and node.inputs[2].shape == () and self._is_always_true(node.inputs[0]):
+            places = [1]
+        elif node.op_type in ("If", "StatelessIf") and self._is_always_true(node.inputs[0]):
+            places = self._results_of_first_branch(node)
+        else:
+            return False
+        if not places or None in places:
+            return False
+        for value, k in zip(node.outputs, places, strict=True):
+            assert k is not None
+            self.numbers[value] = self.numbers[node.inputs[k]]
+        return True
+
+    def _results_of_first_branch(self, node: Node) -> Sequence[int | None]:
+        """The inputs that the first branch returns as it gets them; none where it does anything else."""
+        reference = node.attrs.get("then_branch")
+        function = self.reader.graph.functions.get(reference.name) if isinstance(reference, FunctionReference) else None
+        if function is None or not self.reader.purity.is_pure(node):
+            return ()
+        inputs = list(function.body.inputs)
+        results = map(behind_identities, function.body.outputs)
+        return [1 + inputs.index(value) if value in inputs else None for value in results]
+
+    def _is_always_true(self, value: Value) -> bool:
+        """Whether a condition is `n * (n + 1) & 1 == 0`."""
+        if value.shape != ():
+            return False
+        parity, zero = _operands(value, "Equal")
+        product, one = _operands(parity, "BitwiseAnd")
+        n, following = _operands(product, "Mul")
+        same, step = _operands(following, "AddV2")
+        if n is None or same is None or n.dtype.name not in ("int32", "int64") or self.numbers.get(n) != self.numbers.get(same):
+            return False
+        return _is_number(zero, 0) and _is_number(one, 1) and _is_number(step, 1)
+
+    # Conditions
+
+    def _condition_of(self, value: Value) -> Condition:
+        return self.conditions.get(value) or self.conditions.get(value.producer, _ALWAYS)
+
+    def _note_condition(self, node: Node) -> None:
+        if not self.has_switches:
+            return
+        of_inputs = [self._condition_of(value) for value in node.inputs]
+        condition = self._either(of_inputs) if node.op_type == "Merge" else _ALWAYS.union(*of_inputs)
+        self.conditions[node] = condition.union(*(self.conditions[control] for control in node.control_inputs))
+        if node.op_type == "Switch":
+            for value in node.outputs:
+                self.conditions[value] = self.conditions[node] | {(self.numbers[node.inputs[1]], value.index)}
+
+    def _either(self, conditions: Sequence[Condition]) -> Condition:
+        """When one of several is met: where two part by the sides of one switch only, what they have in common."""
+        common = conditions[0].intersection(*conditions)
+        rest = [sorted(condition - common) for condition in conditions]
+        if len(rest) == 2 and all(len(one) == 1 for one in rest) and rest[0][0][0] == rest[1][0][0]:
+            return common
+        return common | {((self.reader.numbering.number(("one of", frozenset(conditions))), 0), 0)}
+
+
+def _says_what(node: Node, name: str) -> bool:
+    """Whether an attribute says what a node computes: not where it runs, or which shapes its results have."""
+    return name[0] != "_" and not (name == "output_shapes" and is_control_flow(node))
+
+
+def _operands(value: Value | None, op_type: str) -> tuple[Value, Value] | tuple[None, None]:
+    """The two operands of an operation of this type, or None twice."""
+    node = behind_identities(value).producer if value is not None else None
+    return (node.inputs[0], node.inputs[1]) if node is not None and node.op_type == op_type else (None, None)
+
+
+def _is_number(value: Value | None, expected: int) -> bool:
+    array = constant_array(behind_identities(value).producer) if value is not None else None
+    return array is not None and array.shape == () and int(array) == expected
+
+
+def _refuse_what_has_no_proof(nodes: Sequence[Node]) -> None:
+    for node in nodes:
+        what = ""
+        if node.op_type in _LOOPS_OF_TF1:
+            what = f"the TF1 loop around {node.name!r} cannot be proved equal by structure"
+        elif any(value.dtype.name.endswith("_ref") for value in node.outputs):
+            what = f"{node.name!r} ({node.op_type}) is read by reference, which cannot be proved equal by structure"
+        if what:
+            raise UnsupportedError(
+                what,
+                where=f"node {node.name!r}",
+                cause="the step holds control flow or variables of TF1",
+                remedy="use tf.while_loop and tf.Variable of TF2",
+            )

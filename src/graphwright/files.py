@@ -1,0 +1,142 @@
+"""A file or folder is written whole or stays as it was, whatever ends the process: an error, a signal, a power cut.
+
+What is new is made beside its place under a hidden name, brought to the disk, and takes its place in one step. A folder that
+stands there changes places with the new one (`renameat2` of Linux, `renamex_np` of macOS). Where the file system cannot do that,
+the old folder is set aside as `.<name>.before` for the moment between two renames; who writes there next puts it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+_EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
+_IN_THIS_FOLDER = -100  # AT_FDCWD of Linux
+
+
+@contextmanager
+def replaced_file(path: Path) -> Generator[TextIO]:
+    """A stream to write the new content of a file to; the file has it when the block ends, and is as before when the block raises.
+
+    Bytes go to `stream.buffer`.
+
+    Raises:
+        OSError: the folder does not exist or cannot be written to, the disk is full, or the path is a folder.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "notes.txt"
+    ...     with replaced_file(path) as stream:
+    ...         _ = stream.write("all of it")
+    ...     path.read_text(), len(list(Path(folder).iterdir()))
+    ('all of it', 1)
+    """
+    temporary = _beside(path)
+    try:
+        with temporary.open("x", encoding="utf-8", newline="\n") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())  # or the name could be on disk before the content
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync(path.absolute().parent)
+
+
+@contextmanager
+def replaced_folder(path: Path) -> Generator[Path]:
+    """An empty folder to fill, which stands at the path when the block ends; what was there is as before when the block raises.
+
+    Raises:
+        OSError: the folder around it does not exist or cannot be written to, or the disk is full.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as around:
+    ...     for text in ("old", "new"):
+    ...         with replaced_folder(Path(around) / "model") as folder:
+    ...             _ = (folder / "notes.txt").write_text(text)
+    ...     [entry.name for entry in Path(around).iterdir()], (Path(around) / "model" / "notes.txt").read_text()
+    (['model'], 'new')
+    """
+    put_back(path)
+    temporary = _beside(path)
+    temporary.mkdir()
+    try:
+        yield temporary
+        for entry in (*temporary.rglob("*"), temporary):
+            _sync(entry)
+        if not os.path.lexists(path):
+            temporary.rename(path)
+        elif not _exchange(temporary, path):
+            aside = path_before(path)
+            path.rename(aside)
+            try:
+                temporary.rename(path)
+            except BaseException:
+                aside.rename(path)
+                raise
+            temporary = aside
+        _sync(path.absolute().parent)
+    finally:
+        _remove(temporary)  # what is new and did not get there, or what was there
+
+
+def path_before(path: Path) -> Path:
+    """Where a folder is set aside for the moment in which another one takes its place."""
+    whole = path.absolute()
+    return whole.parent / f".{whole.name}.before"
+
+
+def put_back(path: Path) -> None:
+    """Put back what was set aside at a path by somebody who was stopped before the new one took the place."""
+    aside = path_before(path)
+    if not os.path.lexists(aside):
+        return
+    if os.path.lexists(path):
+        _remove(aside)
+    else:
+        aside.rename(path)
+
+
+def _beside(path: Path) -> Path:
+    whole = path.absolute()
+    return whole.parent / f".{whole.name}.{secrets.token_hex(4)}.tmp"
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two paths change places in one step; False where nothing can, and nothing was done then."""
+    if sys.platform not in ("linux", "darwin"):
+        return False
+    libc: Any = ctypes.CDLL(None)
+    paths = os.fsencode(one), os.fsencode(other)
+    if sys.platform == "darwin":
+        return hasattr(libc, "renamex_np") and libc.renamex_np(*paths, _EXCHANGE) == 0
+    return hasattr(libc, "renameat2") and libc.renameat2(_IN_THIS_FOLDER, paths[0], _IN_THIS_FOLDER, paths[1], _EXCHANGE) == 0
+
+
+def _sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk. Windows does so by itself; not every file system takes it for folders."""
+    if os.name == "nt":
+        return
+    with contextlib.suppress(OSError) if path.is_dir() else contextlib.nullcontext():
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

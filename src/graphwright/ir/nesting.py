@@ -1,0 +1,103 @@
+"""How deep functions call each other, and how large a graph is with every call in place: refused before anybody follows the calls.
+
+TensorFlow follows calls by recursion and inlines them all: a function that calls itself ends the process, and forty functions that each
+call the next one twice never end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container
+
+from graphwright.errors import GraphError, UnsupportedError
+from graphwright.ir.graph import Graph
+from graphwright.ir.traits import called_functions
+
+DEEPEST = 100
+"""Functions that may call each other in a row; models nest about ten deep."""
+MOST_NODES = 2_000_000
+"""Nodes that a graph may have with the body of each function in the place of its calls, branches and loop bodies included."""
+
+
+def check_nesting(graph: Graph) -> None:
+    """Refuse a graph whose functions call what does not exist, or themselves, or nest too deep, or too often; takes linear time.
+
+    Raises:
+        GraphError: a function is not in the library.
+        UnsupportedError: a function calls itself, directly or through others, or a limit of this module is exceeded.
+
+    >>> from graphwright.ir.text import from_text
+    >>> check_nesting(from_text('''
+    ... graph "g"
+    ... function "f"
+    ... %call = PartitionedCall() {f = @f}
+    ... '''))
+    Traceback (most recent call last):
+        ...
+    graphwright.errors.UnsupportedError: function 'f' calls itself
+      where: function 'f'
+      remedy: use tf.while_loop
+    """
+    library = graph.functions
+    depth: dict[str, int] = {}
+    nodes: dict[str, int] = {}
+    callees = {name: _callees(function.body, library) for name, function in library.items()}
+    own = _callees(graph, library)
+
+    def close(body: Graph, called: Counter[str]) -> tuple[int, int]:
+        deep = 1 + max((depth[name] for name in called), default=0)
+        many = len(body) + sum(count * nodes[name] for name, count in called.items())
+        if deep > DEEPEST + 1:
+            raise UnsupportedError(
+                f"functions call each other {deep - 1} deep, and {DEEPEST} is the limit", where=f"function {body.name!r}"
+            )
+        if many > MOST_NODES:
+            raise UnsupportedError(
+                f"with all calls in place there would be {many} nodes, and {MOST_NODES} is the limit",
+                where=f"function {body.name!r}",
+                cause="functions call functions several times each: the file was made to do harm",
+            )
+        return deep, many
+
+    open_: dict[str, None] = {}
+    for root in library:
+        stack = [root]
+        while stack:
+            name = stack[-1]
+            if name in depth:
+                stack.pop()
+                continue
+            waits = [other for other in callees[name] if other not in depth]
+            if name not in open_:
+                open_[name] = None
+                for other in waits:
+                    if other in open_:
+                        raise UnsupportedError(f"function {other!r} calls itself", where=f"function {name!r}", remedy="use tf.while_loop")
+                stack += waits
+            if not waits:
+                depth[name], nodes[name] = close(library[name].body, callees[name])
+                del open_[name]
+                stack.pop()
+    close(graph, own)
+
+
+def _callees(body: Graph, library: Container[str]) -> Counter[str]:
+    """How often a body names each function of the library.
+
+    Raises:
+        GraphError: it names one that is not there.
+    """
+    found: Counter[str] = Counter()
+    for node in body:
+        for name in called_functions(node):
+            if name not in library and name:
+                raise GraphError(
+                    f"function {name!r} is not in the library",
+                    where=f"node {node.name!r} of graph {body.name!r}",
+                    cause="the file is damaged, or the function was removed by hand",
+                )
+            found[name] += bool(name)
+        if node.op_type in library:
+            found[node.op_type] += 1
+    del found[""]
+    return found

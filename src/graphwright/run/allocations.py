@@ -1,0 +1,151 @@
+"""What TensorFlow's allocator gave out during a call: each allocation, counted.
+
+With `COUNTING_ENVIRONMENT`, set before the process starts, tensors come from TensorFlow's BFC allocator, oneDNN or not, and that tells
+the profiler of each allocation and release. The bytes asked for are added up as malloc would round them. So tensors below the size at
+which malloc maps a block are exact here, where pages of the heap (`graphwright.run.meter`) tell of fragments and of what was free before.
+
+What kernels ask of malloc themselves (oneDNN's reordered filters, Eigen's panels) is not seen here, only as pages that the process gains.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphwright.analyze.executor_buffers import allocated_bytes
+from graphwright.errors import MeasurementError
+from graphwright.run.step_stats import xspace_class
+
+tf: Any = importlib.import_module("tensorflow")
+
+COUNTING_ENVIRONMENT = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(1 << 24)}
+
+_CHECK_BYTES = 32 << 20
+_SMALL_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Bytes that an allocator gave out at most, above what it had given out before.
+
+    Attributes:
+        tensors_bytes: outputs of operations and what they keep. They are written, so they are in the process.
+        all_bytes: scratch of kernels too, of which a part may never be written.
+        held: bytes by address of what was given out during the call and not given back, in blocks of 4 KiB and more.
+        returned: the same of what was given out before the call and came back during it.
+    """
+
+    tensors_bytes: int
+    all_bytes: int
+    held: Mapping[int, int]
+    returned: Mapping[int, int]
+
+
+def count_allocations(call: Callable[[], object]) -> Counted:
+    """Count during the call.
+
+    Raises:
+        MeasurementError: the profiler is at work already.
+    """
+    options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=1, python_tracer_level=0, device_tracer_level=0)
+    with tempfile.TemporaryDirectory(prefix="graphwright_") as logs:
+        try:
+            tf.profiler.experimental.start(logs, options)
+        except tf.errors.AlreadyExistsError as error:
+            raise MeasurementError("another profiler runs in this process", where="tf.profiler", remedy="stop it first") from error
+        try:
+            call()
+        finally:
+            tf.profiler.experimental.stop()
+        return highest(_events(xspace_class().FromString(next(Path(logs).rglob("*.xplane.pb")).read_bytes()).planes))
+
+
+def check_counting() -> None:
+    """Count a known allocation.
+
+    Raises:
+        MeasurementError: TensorFlow does not tell of it.
+    """
+    tf.fill([_CHECK_BYTES], tf.constant(1, tf.uint8))
+    seen = count_allocations(lambda: tf.fill([_CHECK_BYTES], tf.constant(1, tf.uint8))).tensors_bytes
+    if not _CHECK_BYTES <= seen < 1.05 * _CHECK_BYTES:
+        raise MeasurementError(
+            f"TensorFlow's allocator told of {seen} bytes where {_CHECK_BYTES} were allocated",
+            where="the profiler's records",
+            cause="this TensorFlow names its allocations otherwise",
+            remedy="report this with the version of TensorFlow",
+        )
+
+
+def highest(events: Iterable[tuple[int, bool, int, int, str]]) -> Counted:
+    """The most that was given out.
+
+    Args:
+        events: time, whether it is a release, address, bytes asked for, and for what kind of use ("temp" is scratch).
+
+    """
+    returned: dict[int, int] = {}
+    scratch: set[int] = set()
+    held: dict[int, int] = {}
+    now = most = now_all = most_all = 0
+    for _, released, address, asked, region in sorted(events):
+        nbytes = allocated_bytes(asked)
+        if released:
+            if held.pop(address, None) is None:
+                returned.setdefault(address, asked)
+        else:
+            held[address] = asked
+        if region == "temp":
+            scratch.add(address)
+        change = -nbytes if released else nbytes
+        now_all += change
+        if address not in scratch:
+            now += change
+        elif released:
+            scratch.discard(address)
+        most, most_all = max(most, now), max(most_all, now_all)
+    return Counted(most, most_all, _large(held), _large(returned))
+
+
+def kept_bytes(first: Counted, second: Counted) -> int:
+    """Bytes that the first call of a step took and the second did not give back: what the runtime computes once and keeps.
+
+    A variable that is updated gets a new buffer and gives its old one back: nothing is kept. What is given back late is not kept either.
+
+    >>> update = highest([(1, False, 64, 8192, "output"), (2, True, 32, 8192, "")])
+    >>> constant = highest([(1, False, 64, 8192, "output")])
+    >>> late = highest([(1, True, 64, 8192, "")])
+    >>> kept_bytes(update, highest([])), kept_bytes(constant, highest([])), kept_bytes(constant, late)
+    (0, 8192, 0)
+    """
+    still = sum(nbytes for address, nbytes in first.held.items() if address not in second.returned)
+    return max(0, still - sum(first.returned.values()))
+
+
+def _large(blocks: Mapping[int, int]) -> dict[int, int]:
+    return {address: nbytes for address, nbytes in blocks.items() if nbytes >= _SMALL_BYTES}
+
+
+def _events(planes: Iterable[Any]) -> Iterable[tuple[int, bool, int, int, str]]:
+    """Time in ps, whether it is a release, address, bytes, and for what kind of use."""
+    for plane in planes:
+        names = {key: entry.name for key, entry in plane.event_metadata.items()}
+        keys = {key: entry.name for key, entry in plane.stat_metadata.items()}
+        for line in plane.lines:
+            for event in line.events:
+                name = names[event.metadata_id]
+                if name not in ("MemoryAllocation", "MemoryDeallocation"):
+                    continue
+                stats = {keys[s.metadata_id]: s for s in event.stats}
+                region = stats.get("region_type")
+                use = "" if region is None else region.str_value or keys.get(region.ref_value, "")
+                when, asked = line.timestamp_ns * 1000 + event.offset_ps, _integer(stats["requested_bytes"])
+                yield when, name == "MemoryDeallocation", _integer(stats["addr"]), asked, use
+
+
+def _integer(stat: Any) -> int:
+    return int(getattr(stat, stat.WhichOneof("value")))

@@ -1,0 +1,53 @@
+"""Operations of a graph that is read, marked so that TensorFlow does not run them.
+
+TensorFlow runs parts of a graph while it only reads it: to infer shapes, it evaluates what depends on constants alone, by any kernel
+that the registry does not call stateful. Files, addresses, tokens of Python functions and serialized graphs are then opened, called and
+run. An attribute `_kernel` asks for a kernel of that label. No kernel has this one, so such a node is left alone, and could not run later
+either; the shapes that its registered rule gives are inferred as ever.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import chain
+from typing import Any
+
+from graphwright.source.op_registry import is_stateful, op_definition
+
+_LABEL = b"graphwright_reads_and_never_runs"
+_STRING = 7  # tensorflow/core/framework/types.proto
+_WORDS = frozenset(
+    "container shared_name debug_name allowed_devices stack_name tensor_array_name var_name frame_name bad_indices_policy message equation "
+    "src_format dst_format data_format padding dimension_numbers row_partition_types kernel_type interpolation fill_mode noise "
+    "activation_mode fused_ops config config_proto executor_type communication_hint summarize op_names".split()
+)
+"""Attributes that are text, and name nothing outside of the graph."""
+
+
+@cache
+def reaches_outside(op_type: str) -> bool:
+    """Whether an op may do more than compute: it takes text, which may name a file, an address, a Python function, a graph.
+
+    >>> [op for op in ("ReadFile", "PyFunc", "DatasetFromGraph", "SaveV2", "NoSuchOp", "MatMul", "While", "Einsum") if reaches_outside(op)]
+    ['ReadFile', 'PyFunc', 'DatasetFromGraph', 'SaveV2', 'NoSuchOp']
+    """
+    definition = op_definition(op_type)
+    if definition is None:
+        return True
+    texts = (attr for attr in definition.attr if attr.type in ("string", "list(string)") and not attr.allowed_values.list.s)
+    return any(arg.type == _STRING and not arg.is_ref for arg in definition.input_arg) or any(a.name not in _WORDS for a in texts)
+
+
+@cache
+def only_computes(op_type: str) -> bool:
+    """Whether an op may be run on constants: the registry knows it, calls it free of state, and it reaches nothing outside."""
+    return is_stateful(op_type) is False and not reaches_outside(op_type)
+
+
+def forbid_to_run(graph_def: Any) -> Any:
+    """Mark the nodes of a `GraphDef` that reach outside, those of its functions too; returns it."""
+    library = {function.signature.name for function in graph_def.library.function}
+    for node in chain(graph_def.node, *(function.node_def for function in graph_def.library.function)):
+        if reaches_outside(node.op) and node.op not in library:
+            node.attr["_kernel"].s = _LABEL
+    return graph_def

@@ -1,0 +1,260 @@
+"""The rule of loaded graphs for ops: TensorFlow's op registry, asked when a node is made or changed rather than when it is written."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+
+from graphwright.errors import ArgumentError, GraphError
+from graphwright.ir.attributes import EMPTY_LIST, Attribute, FunctionReference, SerializedAttribute, ShapeAttribute, as_attribute
+from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
+from graphwright.ir.graph import Graph, Value
+from graphwright.source.attributes import from_attr_value
+from graphwright.source.op_registry import op_definition, registered_ops
+from graphwright.source.op_types import REGISTERED
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_NODE_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./-]*(>[A-Za-z0-9.][A-Za-z0-9_./-]*)*")
+_Types = Sequence[tuple[DType, Shape]] | None
+
+
+class RegistryRule:
+    """Answers for the registered ops, for the functions of the graph's library, and for what the graph holds already."""
+
+    def check_name(self, graph: Graph, name: str) -> None:
+        """Whether TensorFlow takes a node of this name; in the body of a function it may start with `_`."""
+        function = graph.functions.get(graph.name)
+        if not _NODE_NAME.fullmatch(name.lstrip("_") if function is not None and function.body is graph else name):
+            raise GraphError(
+                f"TensorFlow takes no node called {name!r}",
+                where=f"graph {graph.name!r}",
+                cause="a name starts with a letter, digit or dot, and goes on with these and _ - / >, in ASCII",
+                remedy=f"{_clean(name)!r} would do",
+            )
+
+    def check_op(self, graph: Graph, op_type: str, name: str) -> None:
+        """Whether the op type is registered, a function of the library, or that of another node."""
+        if op_definition(op_type) is None and op_type not in graph.functions and all(node.op_type != op_type for node in graph):
+            raise GraphError(
+                f"there is no op {op_type!r}",
+                where=f"node {name!r}",
+                cause="it is misspelled, or belongs to a library that is not loaded",
+                remedy=_meant(op_type, [*registered_ops(), *graph.functions])
+                + "load the library with tf.load_op_library, or set graph.op_rule = None to make what TensorFlow does not know",
+            )
+
+    def attribute(self, graph: Graph, op_type: str, name: str, key: str, given: Any) -> Attribute:
+        """The attribute as the op has it: dtypes, shapes, numbers, tensors, functions and text from any usual form."""
+        if isinstance(given, import_tensorflow().compat.v1.AttrValue):
+            given = from_attr_value(given)
+        kinds = _kinds(op_type)
+        where = f"attribute {key!r} of {op_type} {name!r}"
+        if kinds is None or key[:1] == "_" or key not in kinds:
+            known = kinds is None or key[:1] == "_" or any(node.op_type == op_type and key in node.attrs for node in graph)
+            if not known:
+                remedy = _meant(key, kinds or ()) + f"{op_type} has {', '.join(kinds or ()) or 'none'}"
+                raise GraphError(f"{op_type} has no attribute {key!r}", where=f"node {name!r}", remedy=remedy)
+            return _tensor(given) if isinstance(given, np.ndarray) else _function(given) if hasattr(given, "attr") else as_attribute(given)
+        definition = kinds[key]
+        try:
+            found = _converted(definition.type, given)
+        except (ArgumentError, AttributeError, TypeError, ValueError) as error:
+            remedy = error.remedy if isinstance(error, ArgumentError) else ""
+            raise GraphError(f"a {definition.type} is expected, got {given!r:.80}", where=where, remedy=remedy) from error
+        _check_allowed(definition, found, where)
+        return found
+
+    def completed(
+        self, graph: Graph, op_type: str, name: str, inputs: Sequence[Value], attrs: Mapping[str, Any], types: _Types
+    ) -> tuple[dict[str, Attribute], Sequence[tuple[DType, Shape]]]:
+        """The node as it can be written: with what follows from its inputs and outputs, where that is left out."""
+        found = {key: self.attribute(graph, op_type, name, key, given) for key, given in attrs.items()}
+        definition = op_definition(op_type)
+        if definition is None:
+            return found, _of_function(graph, op_type, name, inputs, types)
+        where = f"node {name!r} ({op_type})"
+        read = [value.dtype for value in inputs]
+        for key, attribute in _implied(definition.input_arg, read, found).items():
+            found[key] = self.attribute(graph, op_type, name, key, attribute)
+        if types is not None:
+            found |= _implied(definition.output_arg, [dtype for dtype, _ in types], found)
+        for attr in definition.attr:
+            if attr.name in found:
+                continue
+            if not attr.HasField("default_value"):
+                raise GraphError(f"attribute {attr.name!r} ({attr.type}) is missing", where=where, remedy="name it in the argument attrs")
+            if types is None:
+                found[attr.name] = from_attr_value(attr.default_value)
+        expected = REGISTERED.types_of(op_type, found, name)
+        _check_dtypes("inputs", [argument.name for argument in definition.input_arg], read, expected.inputs, where)
+        if types is None:
+            return found, [(dtype, None) for dtype in expected.outputs]
+        _check_dtypes("outputs", [argument.name for argument in definition.output_arg], [d for d, _ in types], expected.outputs, where)
+        return found, types
+
+
+REGISTRY_RULE = RegistryRule()
+
+
+def default_attributes(op_type: str) -> dict[str, Attribute]:
+    """The attributes of a registered op where a node leaves them out, as SavedModels do; none of an op that is not registered.
+
+    >>> default_attributes("MatMul")["transpose_a"]
+    False
+    """
+    kinds = _kinds(op_type) or {}
+    return {name: from_attr_value(kind.default_value) for name, kind in kinds.items() if kind.HasField("default_value")}
+
+
+@cache
+def _kinds(op_type: str) -> dict[str, Any] | None:
+    """The definitions of the attributes by name; None where the op is not registered."""
+    definition = op_definition(op_type)
+    return None if definition is None else {attr.name: attr for attr in definition.attr}
+
+
+def _clean(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_./-]", "_", name).lstrip("_/-") or "node"
+
+
+def _meant(given: str, known: Iterable[str]) -> str:
+    close = get_close_matches(given, known, 3)
+    return f"did you mean {', '.join(close)}? Else " if close else ""
+
+
+def _of_function(graph: Graph, op_type: str, name: str, inputs: Sequence[Value], types: _Types) -> Sequence[tuple[DType, Shape]]:
+    """The output types of a node that is a function, or of an op that only the graph knows."""
+    function = graph.functions.get(op_type)
+    if function is None or not len(function.body):
+        if types is None:
+            raise GraphError(f"nothing says what {op_type} makes", where=f"node {name!r}", remedy="give the argument output_types")
+        return types
+    body = function.body
+    _check_dtypes("inputs", (), [v.dtype for v in inputs], [v.dtype for v in body.inputs], f"node {name!r} ({op_type})")
+    made = [(v.dtype, v.last_shape) for v in body.outputs]
+    if types is not None:
+        _check_dtypes("outputs", (), [dtype for dtype, _ in types], [dtype for dtype, _ in made], f"node {name!r} ({op_type})")
+    return made if types is None else types
+
+
+def _implied(arguments: Iterable[Any], dtypes: Sequence[DType], given: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    """The dtypes and numbers that arguments of these types say, where no attribute does. What one list takes, fixed ones after it leave."""
+    found: dict[str, Attribute] = {}
+    waiting = list(arguments)
+    at = 0
+    for k, argument in enumerate(waiting):
+        rest = max(0, len(dtypes) - at - sum(not (a.number_attr or a.type_list_attr) for a in waiting[k + 1 :]))
+        known = {**given, **found}
+        if argument.type_list_attr:
+            listed = known.get(argument.type_list_attr)
+            count = len(listed) if isinstance(listed, tuple) else 0 if listed is not None else rest
+            if listed is None:
+                found[argument.type_list_attr] = tuple(dtypes[at : at + count]) or SerializedAttribute(EMPTY_LIST)
+        elif argument.number_attr:
+            number = known.get(argument.number_attr)
+            count = number if isinstance(number, int) else rest
+            found[argument.number_attr] = count
+        else:
+            count = 1
+        if argument.type_attr and argument.type_attr not in known and at < len(dtypes) and count:
+            found[argument.type_attr] = dtypes[at]
+        at += count
+    return {key: attribute for key, attribute in found.items() if key not in given}
+
+
+def _check_dtypes(role: str, names: Sequence[str], got: Sequence[DType], expected: Sequence[DType], where: str) -> None:
+    if list(got) == list(expected):
+        return
+    raise GraphError(
+        f"its {role} are {', '.join(map(str, expected)) or 'none'}, got {', '.join(map(str, got)) or 'none'}",
+        where=where,
+        cause=f"the arguments of the op are {', '.join(names)}" if names else "",
+        remedy="give as many values as it takes, or insert a Cast",
+    )
+
+
+def _check_allowed(definition: Any, found: Attribute, where: str) -> None:
+    items = found if isinstance(found, tuple) else (found,)
+    allowed = definition.allowed_values.list
+    names = [as_dtype(t).name for t in allowed.type if t < 100] or [s.decode() for s in allowed.s]
+    for item in items:
+        text = item.name if isinstance(item, DType) else item.decode(errors="replace") if isinstance(item, bytes) else None
+        if names and text is not None and text not in names:
+            raise GraphError(f"{text!r} is not allowed", where=where, remedy=f"{_meant(text, names)}one of {', '.join(names)} is")
+    size = len(found) if isinstance(found, tuple) else found
+    if definition.has_minimum and isinstance(size, int) and size < definition.minimum:
+        raise GraphError(f"{size} is less than {definition.minimum}, the least that there can be", where=where)
+
+
+def _converted(kind: str, given: Any) -> Attribute:
+    """A value as an attribute of a kind, as an `OpDef` calls these: `type`, `list(int)`, ..."""
+    if isinstance(given, SerializedAttribute):
+        return given
+    if not kind.startswith("list("):
+        return _CONVERT[kind](given)
+    if isinstance(given, str | bytes):
+        raise ArgumentError(f"{given!r} is no list", remedy="give a list of one")
+    return tuple(_CONVERT[kind[5:-1]](item) for item in cast("Iterable[Any]", given)) or SerializedAttribute(EMPTY_LIST)
+
+
+def _type(given: Any) -> Attribute:
+    return as_dtype(given.decode() if isinstance(given, bytes) else given)
+
+
+def _shape(given: Any) -> Attribute:
+    return given if isinstance(given, ShapeAttribute) else ShapeAttribute(as_shape(given))
+
+
+def _int(given: Any) -> Attribute:
+    if isinstance(given, bool | np.bool_):
+        raise TypeError
+    return operator.index(given)
+
+
+def _float(given: Any) -> Attribute:
+    if isinstance(given, bool | str | bytes):
+        raise TypeError
+    return float(given)
+
+
+def _bool(given: Any) -> Attribute:
+    if not isinstance(given, bool | np.bool_):
+        raise TypeError
+    return bool(cast("Any", given))
+
+
+def _text(given: Any) -> Attribute:
+    return given if isinstance(given, bytes) else cast("str", given).encode()
+
+
+def _function(given: Any) -> Attribute:
+    if isinstance(given, FunctionReference):
+        return given
+    if isinstance(given, str | bytes):
+        return FunctionReference(given.decode() if isinstance(given, bytes) else given)
+    return FunctionReference(given.name, given.SerializeToString(deterministic=True) if given.attr else b"")
+
+
+def _tensor(given: Any) -> Attribute:
+    tf = import_tensorflow()
+    value: Any = tf.compat.v1.AttrValue()
+    value.tensor.CopyFrom(given if isinstance(given, type(value.tensor)) else tf.make_tensor_proto(given))
+    return from_attr_value(value)
+
+
+_CONVERT: dict[str, Callable[[Any], Attribute]] = {
+    "type": _type,
+    "shape": _shape,
+    "int": _int,
+    "float": _float,
+    "bool": _bool,
+    "string": _text,
+    "func": _function,
+    "tensor": _tensor,
+}

@@ -1,0 +1,183 @@
+"""A graph from a file as a `ConcreteFunction` that is looked at and never called: nothing of the file runs, no value is read.
+
+Behind the handles of its variables are variables without values. `tf.saved_model.load`, which makes a function that can be called,
+runs initializers, restores and the `main_op` of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from graphwright.errors import FileFormatError
+from graphwright.ir.dtypes import Shape
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.signature import Signature, node_of
+from graphwright.ir.traits import CALL_TYPES, REFERENCE_VARIABLES, callee, updated_weight
+from graphwright.ir.walk import backward_reachable
+from graphwright.source import private_tensorflow as private
+from graphwright.source.attributes import constant_array, shape_to_proto
+from graphwright.source.graph_def import to_graph_def
+from graphwright.source.never_run import forbid_to_run
+from graphwright.source.rebuild import rebuild_concrete_function
+from graphwright.source.stored_variables import StoredVariable, stored_variables
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
+
+
+def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
+    """A signature of a graph; without one, the function from all placeholders to all that nothing reads.
+
+    Args:
+        graph: as `load` gives it.
+        key: of the signature.
+        runs: whether it is to be called all the same: a graph without variables can be.
+
+    Raises:
+        GraphError: TensorFlow refuses the graph.
+    """
+    variables = _Variables(graph, runs)
+    if not key:
+        inputs = [node.outputs[0] for node in graph if node.op_type in _PLACEHOLDERS]
+        ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in (*_PLACEHOLDERS, "NoOp", "Const")]
+        outputs = [value for node in ends if not node.control_consumers for value in node.outputs]
+        return variables.function(graph, inputs, outputs, variables.captured(graph, outputs), None)
+    signature = graph.signatures[key]
+    outputs = [signature.outputs[key] for key in sorted(signature.outputs)]
+    call = _only_call(graph, signature)
+    if call is None:
+        inputs = list(signature.inputs.values())
+        return variables.function(graph, inputs, outputs, variables.captured(graph, outputs), signature)
+    # Of a signature of TF2 the function that it calls is taken, as TensorFlow does: its names are those of the model.
+    body = graph.functions[callee(call)].body
+    fed = set(signature.inputs.values())
+    inputs = [inner for inner, outer in zip(body.inputs, call.inputs, strict=True) if outer in fed]
+    captured = {inner: variables.behind(outer) for inner, outer in zip(body.inputs, call.inputs, strict=True) if outer not in fed}
+    place = {value: k for k, value in enumerate(call.outputs)}
+    results = [body.outputs[place[_source(value)]] for value in outputs]
+    return variables.function(body, inputs, results, captured, signature)
+
+
+def default_signature(graph: Graph, where: str) -> str:
+    """The key of the default signature of a SavedModel, or of its only one.
+
+    Raises:
+        FileFormatError: there is none, or several and no default one.
+    """
+    keys = [key for key, signature in graph.signatures.items() if signature.outputs and not key.startswith("__")]
+    if "serving_default" not in keys and len(keys) != 1:
+        raise FileFormatError(
+            f"the SavedModel has {len(keys)} signatures and no default one: {', '.join(sorted(keys))}",
+            where=where,
+            remedy="load it with tf.saved_model.load and hand in the signature that you mean",
+        )
+    return "serving_default" if "serving_default" in keys else keys[0]
+
+
+def _source(value: Value) -> Value:
+    while value.producer.op_type == "Identity":
+        value = value.producer.inputs[0]
+    return value
+
+
+def _only_call(graph: Graph, signature: Signature) -> Node | None:
+    """The call that makes all outputs of a signature from its inputs, variables and constants."""
+    makers = {_source(value).producer for value in signature.outputs.values()}
+    call = next(iter(makers)) if len(makers) == 1 else None
+    if call is None or call.op_type not in CALL_TYPES or callee(call) not in graph.functions:
+        return None
+    given = set(signature.inputs.values())
+    known = all(v in given or v.producer.op_type == "Const" or (v.dtype.name == "resource" and not v.producer.inputs) for v in call.inputs)
+    return call if known else None
+
+
+class _Variables:
+    """The variables of a graph, as objects of TensorFlow without values."""
+
+    def __init__(self, graph: Graph, runs: bool) -> None:
+        self._runs = runs
+        stored, self._keys = stored_variables(graph)
+        self._stored = {variable.key: variable for variable in stored}
+        listed = graph.collections.get("trainable_variables")
+        updated = {self._keys.get(weight) for weight in map(updated_weight, graph.nodes) if weight is not None}
+        told = {v.producer for v, key in self._keys.items() if key in updated} or None  # without an optimizer, all may be trained
+        self._trained = told if listed is None else {node_of(held) for held in listed.references()}
+        self._made: dict[str, Any] = {}
+
+    def behind(self, value: Value) -> Any:
+        """What a function captures that takes this value: a handle, or a constant."""
+        if value in self._keys:
+            return self._variable(value).handle
+        tf = import_tensorflow()
+        if value.dtype.name == "resource":  # a table or an iterator: any handle that is no variable's will do
+            return tf.raw_ops.AnonymousMutableHashTable(key_dtype=tf.int64, value_dtype=tf.int64)
+        return tf.constant(constant_array(value))
+
+    def captured(self, graph: Graph, outputs: list[Value]) -> dict[Value, Any]:
+        """The variables that the outputs need."""
+        needed = backward_reachable(value.producer for value in outputs)
+        return {v: self.behind(v) for v in self._keys if v.producer in needed and graph.owns(v.producer)}
+
+    def _variable(self, value: Value) -> Any:
+        key = self._keys[value]
+        if key not in self._made:
+            variable: StoredVariable = self._stored[key]
+            trainable = variable.trainable
+            if trainable is None:
+                trainable = self._trained is None or value.producer in self._trained
+            self._made[key] = private.variable_without_value(variable.name, variable.dtype, variable.shape, trainable)
+        return self._made[key]
+
+    def function(
+        self, graph: Graph, inputs: list[Value], outputs: list[Value], captured: Mapping[Value, Any], signature: Signature | None
+    ) -> Any:
+        """The function of a part of a graph."""
+        tf = import_tensorflow()
+        needed = backward_reachable(value.producer for value in outputs) | {v.producer for v in (*inputs, *captured)}
+        graph_def = to_graph_def(graph, keep=lambda node: node in needed)
+        by_name = {value.producer.name: value for value in (*inputs, *captured)}
+        graph_def.node.extend(list(_as_placeholders(graph_def, by_name)))
+        keys = None if signature is None else {key: tf.TensorSpec(None) for key in signature.outputs}
+        function = rebuild_concrete_function(
+            graph_def if self._runs else forbid_to_run(graph_def),
+            inputs=[v.name for v in inputs],
+            captures=[(external, _handle_name(value)) for value, external in captured.items()],
+            outputs=[v.name for v in outputs],
+            structured_outputs=keys,
+            name=graph.name or "graph",
+        )
+        function.graph.variables = list(self._made.values())
+        function.graphwright_keeps_alive = self._made  # the graph holds its variables weakly
+        return function
+
+
+def _handle_name(value: Value) -> str:
+    is_reference = value.producer.op_type in REFERENCE_VARIABLES
+    return f"{value.producer.name}/graphwright_handle:0" if is_reference else value.name
+
+
+def _as_placeholders(graph_def: Any, by_name: Mapping[str, Value]) -> Iterator[Any]:
+    """Make placeholders of arguments and handles; of a variable by reference a read, whose handle is a further node."""
+    tf = import_tensorflow()
+    for node in graph_def.node:
+        value = by_name.get(node.name)
+        if value is None:
+            continue
+        reference = node.op in REFERENCE_VARIABLES
+        dtype = tf.resource.as_datatype_enum if reference else value.dtype.number
+        shape: Shape = () if dtype == tf.resource.as_datatype_enum else value.last_shape
+        node.attr.clear()
+        del node.input[:]
+        node.op = "Placeholder"
+        target = node
+        if reference:
+            node.op = "ReadVariableOp"
+            node.attr["dtype"].type = value.dtype.number
+            node.input.append(_handle_name(value).removesuffix(":0"))
+            target = tf.compat.v1.NodeDef(name=node.input[0], op="Placeholder")
+        target.attr["dtype"].type = dtype
+        target.attr["shape"].shape.SetInParent()
+        shape_to_proto(shape, target.attr["shape"].shape)
+        if reference:
+            yield target

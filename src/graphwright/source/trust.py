@@ -1,0 +1,67 @@
+"""What a file holds is read, never run, unless its user says that it may be: `trust(path)`, on the command line `--trust`."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphwright.errors import ArgumentError
+
+if TYPE_CHECKING:
+    _Path = Path
+else:
+    _Path = type(Path())  # until Python 3.12 only the class of this system can be derived from
+
+
+class TrustedPath(_Path):
+    """A path whose file may run."""
+
+
+def trust(path: str | PathLike[str]) -> TrustedPath:
+    """Say that what a file holds may run: its graph, its initializers, the Python code of its Lambda layers.
+
+    Reading, inspecting, counting and editing run nothing from a file. `profile`, `measure=True` and Lambda layers do, and ask for this.
+
+    Args:
+        path: of a `.keras` or `.h5` file, a SavedModel, or a graph.
+
+    Returns:
+        The path, to be given wherever a path is. A path made of it, as by `pathlib.Path(...)`, is an ordinary one again.
+
+    >>> trust("model.keras").name
+    'model.keras'
+    """
+    return TrustedPath(path)
+
+
+def as_path(path: str | PathLike[str]) -> Path:
+    """The path, trusted where it was."""
+    return path if isinstance(path, Path) else Path(path)
+
+
+def check_trusted(target: Any, what: str) -> None:
+    """Refuse to run what an ordinary path names.
+
+    Args:
+        target: anything; objects of this process may run.
+        what: what would run, as the subject of a sentence.
+
+    Raises:
+        ArgumentError: it is a path, and not a trusted one.
+
+    >>> check_trusted("model.pb", "profiling")
+    Traceback (most recent call last):
+        ...
+    graphwright.errors.ArgumentError: profiling runs what is in the file
+      where: 'model.pb'
+      likely cause: a model is a program, which may write files or send them away; what a file holds is read, not run
+      remedy: if you trust where it comes from, give graphwright.trust(path), on the command line --trust
+    """
+    if isinstance(target, str | Path) and not isinstance(target, TrustedPath):
+        raise ArgumentError(
+            f"{what} runs what is in the file",
+            where=f"{str(target)!r}",
+            cause="a model is a program, which may write files or send them away; what a file holds is read, not run",
+            remedy="if you trust where it comes from, give graphwright.trust(path), on the command line --trust",
+        )

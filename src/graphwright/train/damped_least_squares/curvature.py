@@ -1,0 +1,149 @@
+"""What Gauss-Newton leaves out of the Hessian: `sum_i f_i * (second derivative of f_i)`, the *curvature* of the residuals.
+
+**Learned.** Where residuals stay large, J'J alone is far from the Hessian, and damped steps crawl. So a symmetric matrix C is kept that
+satisfies the secant equation of the last step h, `C h = (change of the gradient) - J'J h`, changed as little as that asks for: J. E.
+Dennis, D. M. Gay, R. E. Welsch: An adaptive nonlinear least-squares algorithm (1981), section 3, with their sizing; theirs takes the
+gradient's change with the residuals held, which here would cost a pass more. As there, C counts in a step where it predicted the reduction
+before better than J'J alone; here, so that small residuals keep the exactness of QR, twice as well to begin with.
+
+**Measured.** Where no step lowers the cost any more, the Hessian is found once, by central differences of the gradient, and tells how far
+the minimum is (`newton_offset`). The gradient alone cannot tell: rounding of the cost hides a gradient of the square root of that rounding
+(J. E. Dennis, R. B. Schnabel: Numerical methods for unconstrained optimization and nonlinear equations, 1983, sections 5.4 and 7.2).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+tf: Any = importlib.import_module("tensorflow")
+
+_BETTER = 0.5
+"""How large the error of the prediction with curvature may be against that without, for it to be used after it was not."""
+
+
+class Curvature(NamedTuple):
+    """What is known of it: tensors.
+
+    Attributes:
+        matrix: C (n, n).
+        trusted: whether steps count on it.
+    """
+
+    matrix: Any
+    trusted: Any
+
+    def half_form(self, step: Any) -> Any:
+        """What it adds to the cost of a step (n,): a scalar, 0 unless trusted."""
+        added = 0.5 * tf.tensordot(step, tf.linalg.matvec(self.matrix, step), 1)
+        return tf.where(self.trusted, added, tf.zeros_like(added))
+
+
+def no_curvature(x: Any) -> Curvature:
+    """What is known before the first step from x (n,)."""
+    return Curvature(tf.zeros([x.shape[0], x.shape[0]], x.dtype), tf.constant(False))
+
+
+def updated_curvature(known: Curvature, step: Any, gradient: Any, change: Any, half_square: Any, image: Any, reduction: Any) -> Curvature:
+    """What is known after a step was taken.
+
+    Args:
+        known: before it.
+        step: taken (n,).
+        gradient: of the cost, where it came from (n,).
+        change: of the gradient over the step (n,).
+        half_square: |J step|**2 / 2 where it came from, a scalar.
+        image: J'J step where it led to (n,).
+        reduction: of the cost, a scalar.
+
+    >>> half, step = tf.constant(0.5, tf.float64), tf.constant([1.0, 0.0], tf.float64)
+    >>> known = updated_curvature(no_curvature(step), step, -4.0 * step, 4.0 * step, half, step, 2.0 * half)
+    >>> known.matrix.numpy().tolist(), bool(known.trusted)  # the Hessian is 4, J'J is 1
+    ([[3.0, 0.0], [0.0, 0.0]], False)
+    """
+    seen = tf.linalg.matvec(known.matrix, step)
+    form, wanted = tf.tensordot(step, seen, 1), change - image
+    without = tf.tensordot(gradient, step, 1) + half_square + reduction
+    margin = tf.where(known.trusted, tf.ones_like(without), _BETTER * tf.ones_like(without))
+    better = tf.abs(without + 0.5 * form) < margin * tf.abs(without)
+    size = tf.math.divide_no_nan(tf.abs(tf.tensordot(step, wanted, 1)), tf.abs(form))
+    sized = tf.where(form == 0.0, tf.ones_like(size), tf.minimum(size, 1.0))
+    missing = wanted - sized * seen
+    along = tf.tensordot(change, step, 1)
+    weight = change / along
+    outer = missing[:, tf.newaxis] * weight[tf.newaxis, :]
+    learned = outer + tf.transpose(outer) - tf.tensordot(step, missing, 1) * weight[:, tf.newaxis] * weight[tf.newaxis, :]
+    usable = (along > 0.0) & tf.reduce_all(tf.math.is_finite(learned))
+    matrix = sized * known.matrix + tf.where(usable, learned, tf.zeros_like(learned))
+    return Curvature(matrix, tf.where(reduction > 0.0, better, known.trusted))
+
+
+def curved_step(gram: Any, curvature: Any, gradient: Any, scale: Any, damping: Any, free: Any) -> tuple[Any, Any]:
+    """The damped step by the whole Hessian, and its triangle.
+
+    Args:
+        gram: J'J (n, n).
+        curvature: C (n, n).
+        gradient: of the cost (n,).
+        scale: units (n,).
+        damping: a scalar.
+        free: 1 where a parameter may move, else 0 (n,).
+
+    Returns:
+        The step h (n,) that solves (J'J + C + damping S'S) h = -gradient, not finite where that matrix is not positive definite; and the
+        upper triangle U (n, n) with U'U = the matrix.
+
+    >>> one = tf.constant([1.0], tf.float64)
+    >>> [part.numpy().tolist() for part in curved_step(one[:, None], 3.0 * one[:, None], 8.0 * one, one, 0.0, one)]
+    [[-2.0], [[2.0]]]
+    """
+    inverse = free / scale
+    matrix = (gram + curvature) * inverse[:, tf.newaxis] * inverse[tf.newaxis, :]
+    matrix = tf.linalg.set_diag(
+        matrix, tf.linalg.diag_part(matrix) + tf.where(free > 0.0, damping * tf.ones_like(free), tf.ones_like(free))
+    )
+    root = tf.linalg.cholesky(matrix)
+    solved = tf.linalg.cholesky_solve(root, (inverse * gradient)[:, tf.newaxis])[:, 0]
+    return -inverse * solved, tf.transpose(root) * scale
+
+
+def newton_offset(gradient_at: Callable[[Any], Any], x: Any, gradient: Any, column_norms: Any, residual_norm: Any, free: Any) -> Any:
+    """The relative offset by the whole Hessian: the root of a Newton step's relative reduction of the cost, a scalar.
+
+    Args:
+        gradient_at: parameters (n,) -> the gradient of the cost (n,). Called 2 n times.
+        x: the point (n,).
+        gradient: there (n,).
+        column_norms: of the Jacobian (n,).
+        residual_norm: a scalar.
+        free: 1 where a parameter may move, else 0 (n,).
+
+    Returns:
+        Infinite where the Hessian is not positive definite beyond the error of the differences: nothing is told there.
+
+    >>> x, one = tf.constant([3.0], tf.float64), tf.constant([1.0], tf.float64)
+    >>> round(float(newton_offset(lambda x: 4.0 * (x - 2.0), x, 4.0 * one, one, one[0], one)), 6)
+    2.0
+    """
+    epsilon = float(np.finfo(x.dtype.as_numpy_dtype).eps)
+    norms = tf.where(column_norms > 0.0, column_norms, tf.ones_like(column_norms))
+    widths = epsilon ** (1.0 / 3.0) * tf.where(x == 0.0, residual_norm / norms, tf.abs(x))
+
+    def column(i: Any) -> Any:
+        width = tf.one_hot(i, x.shape[0], dtype=x.dtype) * widths[i]
+        return (gradient_at(x + width) - gradient_at(x - width)) / (2.0 * widths[i])
+
+    inverse = free / norms
+    columns = tf.map_fn(column, tf.range(x.shape[0]), fn_output_signature=x.dtype, parallel_iterations=1)
+    hessian = columns * inverse[:, tf.newaxis] * inverse[tf.newaxis, :]
+    hessian = tf.linalg.set_diag(0.5 * (hessian + tf.transpose(hessian)), tf.where(free > 0.0, tf.linalg.diag_part(hessian), 1.0))
+    known = tf.reduce_all(tf.math.is_finite(hessian))
+    values, vectors = tf.linalg.eigh(tf.where(known, hessian, tf.zeros_like(hessian)))
+    least = 10.0 * x.shape[0] * epsilon ** (2.0 / 3.0) * tf.reduce_max(tf.abs(values))
+    parts = tf.linalg.matvec(vectors, inverse * gradient, transpose_a=True)
+    offset = tf.sqrt(tf.reduce_sum(tf.square(parts) / tf.maximum(values, least))) / residual_norm
+    definite = (values[0] > least) & tf.math.is_finite(offset)
+    return tf.where(definite, offset, tf.constant(np.inf, x.dtype))

@@ -1,0 +1,89 @@
+"""The proof by structure that a rewritten graph computes what the original does: nothing runs, on any device, under XLA too.
+
+It knows nothing of what rewrote the graph: no names of clones, no schedule. See `analyze/meaning.py` for what is compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphwright.analyze.meaning import Defaults, Meaning, Numbering, first_difference
+from graphwright.errors import GraphwrightError
+from graphwright.ir.graph import Graph
+from graphwright.ir.traits import Purity
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was found.
+
+    Attributes:
+        difference: what keeps the rewritten graph from standing for the original; "" where nothing does.
+        nodes: how many operations of the rewritten graph were numbered.
+        effects: how many writes and other effects run once in both.
+        sums: how many sums of three and more terms it has. Which terms are added first depends on which buffers the kernel may reuse.
+        pools: how many gradients of max pools were put into another form, which is not a matter of structure.
+    """
+
+    difference: str
+    nodes: int = 0
+    effects: int = 0
+    sums: int = 0
+    pools: int = 0
+
+    @property
+    def equal(self) -> bool:
+        """Whether it is proved."""
+        return not self.difference
+
+    def __str__(self) -> str:
+        if self.difference:
+            return f"not proved: {self.difference}"
+        if not self.nodes:
+            return "equal: it is the original itself"
+        words = f"equal by structure: {self.nodes:,} operations make the same outputs, and {self.effects:,} effects, once each and in order"
+        if self.sums:
+            words += f"; {self.sums:,} sums of three and more terms (AddN) may add them in another order, which structure cannot see"
+        if self.pools:
+            words += f"; but for {self.pools:,} gradients of max pools, which compare numbers instead of asking for indices"
+        return words
+
+
+class Original:
+    """What a graph means before it is rewritten. Make it first, since a rewrite changes the graph in place.
+
+    Args:
+        purity: tells which nodes of the graph and its functions have effects.
+        defaults: the attributes of an op type that nodes may leave out, with the values that they have then.
+
+    Raises:
+        UnsupportedError: see `Numbering.meaning`.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> f32 = [(DTYPES["float32"], (2,))]
+    >>> g = Graph()
+    >>> x, y = (g.add_node("Placeholder", name, output_types=f32) for name in "xy")
+    >>> g.inputs = [x.outputs[0], y.outputs[0]]
+    >>> difference = g.add_node("Sub", "difference", inputs=g.inputs, output_types=f32)
+    >>> g.outputs = difference.outputs
+    >>> original = Original(g, Purity(g, {}))
+    >>> again = g.add_node("Sub", "again", inputs=g.inputs, output_types=f32)
+    >>> g.outputs = again.outputs
+    >>> original.compare(g, Purity(g, {})).equal
+    True
+    >>> g.replace_inputs(again, [y.outputs[0], x.outputs[0]])
+    >>> original.compare(g, Purity(g, {})).difference
+    'output 0 is something else'
+    """
+
+    def __init__(self, graph: Graph, purity: Purity, defaults: Defaults = lambda _: {}) -> None:
+        self._numbering = Numbering(defaults)
+        self._meaning: Meaning = self._numbering.meaning(graph, purity)
+
+    def compare(self, graph: Graph, purity: Purity) -> Proof:
+        """Whether a graph can stand for the original: same outputs, same effects, in its order. Takes time linear in the graph."""
+        try:
+            meaning = self._numbering.meaning(graph, purity)
+        except GraphwrightError as error:  # a cycle
+            return Proof(error.what)
+        return Proof(first_difference(self._meaning, meaning), len(meaning.numbers), len(meaning.effects), meaning.sums)

@@ -1,0 +1,474 @@
+"""Programs as they were written for `tf.contrib.graph_editor`, on live graphs: only the import is another.
+
+They go through what its guide and its tests covered: edit, reroute, select, subgraph, transform, util, match.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import functools
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import graphwright.editor as ge  # was: from tensorflow.contrib import graph_editor as ge
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def s():
+    r"""Constants a, foo/b, foo/d and sums; h = f + g waits for c."""
+    found = SimpleNamespace(graph=tf.Graph())
+    with found.graph.as_default():
+        found.a = tf.constant([1.0, 1.0], name="a")
+        with tf.name_scope("foo"):
+            found.b = tf.constant([2.0, 2.0], name="b")
+            found.c = tf.add(found.a, found.b, name="c")
+            found.d = tf.constant([3.0, 3.0], name="d")
+            with tf.name_scope("bar"):
+                found.e = tf.add(found.c, found.d, name="e")
+                found.f = tf.add(found.c, found.d, name="f")
+                found.g = tf.add(found.c, found.a, name="g")
+                with tf.control_dependencies([found.c.op]):
+                    found.h = tf.add(found.f, found.g, name="h")
+    return found
+
+
+def names(things):
+    return [thing.name for thing in things]
+
+
+def value(graph, fetches, feeds=None):
+    with tf.Session(graph=graph) as session:
+        return session.run(fetches, feeds)
+
+
+# edit
+
+
+def test_detach(s):
+    view, before, behind = ge.detach(ge.sgv(s.c.op, s.a.op), control_ios=ge.util.ControlOutputs(s.graph))
+    assert ge.OpMatcher("^foo/c$").input_ops("a", "geph__b_0")(s.c.op)
+    assert all(isinstance(t, tf.Tensor) and t.graph is s.graph for t in [*before, *behind])
+    assert not s.h.op.control_inputs
+    assert view.graph is s.graph
+    np.testing.assert_array_equal(value(s.graph, s.c, {before[0]: [5.0, 6.0]}), [6.0, 7.0])
+
+
+def test_connect(s):
+    with s.graph.as_default():
+        z = tf.add(tf.constant([1.0, 1.0], name="x"), tf.constant([2.0, 2.0], name="y"), name="z")
+    ge.connect(ge.sgv(*[t.op for t in z.op.inputs], z.op), ge.sgv(s.e.op).remap_inputs([0]))
+    assert ge.matcher("^foo/bar/e$").input_ops("^z$", "foo/d$")(s.e.op)
+    np.testing.assert_array_equal(value(s.graph, s.e), [6.0, 6.0])
+
+
+def test_bypass(s):
+    ge.bypass(ge.sgv(s.f.op).remap_inputs([0]))
+    assert ge.OpMatcher("^foo/bar/h$").input_ops("^foo/c$", "foo/bar/g$")(s.h.op)
+    np.testing.assert_array_equal(value(s.graph, s.h), [7.0, 7.0])
+
+
+# reroute
+
+
+@pytest.fixture
+def r():
+    found = SimpleNamespace(graph=tf.Graph())
+    with found.graph.as_default():
+        for k, size in enumerate((2, 2, 3)):
+            a, b = tf.constant(1.0 + 2 * k, shape=[size], name=f"a{k}"), tf.constant(2.0 + 2 * k, shape=[size], name=f"b{k}")
+            vars(found).update({f"a{k}": a, f"b{k}": b, f"c{k}": tf.add(a, b, name=f"c{k}")})
+    return found
+
+
+def test_swap_and_reroute(r):
+    assert ge.swap_ts([r.a0, r.b0], [r.a1, r.b1]) == 4
+    assert ge.OpMatcher("c0").input_ops("a1", "b1")(r.c0.op)
+    assert ge.OpMatcher("c1").input_ops("a0", "b0")(r.c1.op)
+    assert ge.reroute.reroute_ts([r.a0, r.b0], [r.a1, r.b1]) == 2
+    assert ge.OpMatcher("c0").input_ops("a0", "b0")(r.c0.op)
+    assert ge.OpMatcher("c1").input_ops("a0", "b0")(r.c1.op)
+    assert value(r.graph, [r.c0, r.c1])[1].tolist() == [3.0, 3.0]
+
+
+def test_reroute_refuses_what_does_not_fit_and_changes_nothing(r):
+    with pytest.raises(ValueError, match="compatible"):
+        ge.reroute_ts([r.a0, r.b0], [r.a1, r.b2])
+    assert names(r.c1.op.inputs) == ["a1:0", "b1:0"]
+    assert names(r.c2.op.inputs) == ["a2:0", "b2:0"]
+    with tf.Graph().as_default():
+        alien = tf.constant([1.0, 2.0])
+    with pytest.raises(ValueError, match="graph"):
+        ge.reroute_ts(alien, r.a0)
+
+
+def test_swapped_outputs_leave_the_views_own_nodes(r):
+    graph = tf.Graph()
+    with graph.as_default():
+        a, b = tf.constant(1.0, shape=[2], name="a"), tf.constant(2.0, shape=[2], name="b")
+        c = tf.add(a, b, name="c")
+        d = tf.add(a, c, name="d")
+        e, f = tf.constant(1.0, shape=[2], name="e"), tf.constant(2.0, shape=[2], name="f")
+        g = tf.add(e, f, name="g")
+    ge.swap_outputs(ge.sgv(a.op, b.op, c.op), ge.sgv(e.op, f.op))
+    assert ge.OpMatcher("g").input_ops("a", ge.OpMatcher("c").input_ops("a", "b"))(g.op)
+    assert ge.OpMatcher("d").input_ops("e", "f")(d.op)
+
+
+def test_control_inputs(s):
+    ge.add_control_inputs(s.e.op, [s.a.op, s.b.op])
+    assert names(s.e.op.control_inputs) == ["a", "foo/b"]
+    ge.remove_control_inputs(s.e.op, s.a.op)
+    assert names(s.e.op.control_inputs) == ["foo/b"]
+    with pytest.raises(ValueError, match="not a control_input"):
+        ge.reroute.remove_control_inputs(s.e.op, s.a.op)
+    with pytest.raises(TypeError):
+        ge.add_control_inputs(s.e, s.a.op)
+    assert names(s.e.op.control_inputs) == ["foo/b"]
+
+
+# select
+
+
+def test_filters(s):
+    assert ge.select.can_be_regex("foo")
+    assert ge.select.make_regex(re.compile("foo")) is re.compile("foo")
+    assert (len(ge.select._get_input_ts(s.graph)), len(ge.select._get_output_ts(s.graph))) == (6, 8)
+    assert len(ge.filter_ops(s.graph, True)) == 8
+    assert ge.filter_ops(s.graph, lambda op: op.node_def.op == "Const") == [s.a.op, s.b.op, s.d.op]
+    assert ge.filter_ops(s.graph, lambda op: op is s.e.op) == [s.e.op]
+    assert ge.filter_ops_from_regex(s.graph, r"^.*\b[abc]$") == [s.a.op, s.b.op, s.c.op]
+    assert ge.filter_ops_by_optype(s.graph.get_operations(), "Const") == [s.a.op, s.b.op, s.d.op]
+    assert len(ge.filter_ts(s.graph, True)) == 8
+    assert ge.filter_ts_from_regex(s.graph, r"^.*/[fgh]:\d$") == [s.f, s.g, s.h]
+    assert len(ge.get_name_scope_ops(s.graph, "foo/")) == 7
+    assert ge.get_name_scope_ops(s.graph, "foo/bar") == [s.e.op, s.f.op, s.g.op, s.h.op]
+
+
+def test_neighbors_and_boundaries(s):
+    control = ge.util.ControlOutputs(s.graph)
+    assert len(ge.get_ops_ios(s.h.op, control_ios=control)) == 3
+    assert len(ge.get_ops_ios(s.h.op)) == 2
+    assert len(ge.get_ops_ios(s.c.op, control_ios=control)) == 6
+    assert ge.compute_boundary_ts(s.g.op) == ([s.c, s.a], [s.g], [])
+    assert ge.compute_boundary_ts([s.g.op, s.h.op]) == ([s.c, s.a, s.f], [s.h], [s.g])
+    inside = ge.get_within_boundary_ops(s.graph, s.f.op, [s.c.op, s.h.op], inclusive=False, control_ios=control)
+    assert inside == [s.d.op, s.e.op, s.f.op]
+    assert len(ge.get_within_boundary_ops(ops=s.graph, seed_ops=s.h.op, boundary_ops=[s.f.op, s.g.op])) == 3
+
+
+def test_walks(s):
+    assert ge.get_walks_intersection_ops([s.c.op], [s.g.op]) == [s.c.op, s.g.op]
+    assert len(ge.get_walks_union_ops([s.f.op], [s.g.op])) == 6
+    assert set(ge.get_backward_walk_ops(s.c)) == {s.a.op, s.b.op, s.c.op}
+    assert ge.get_forward_walk_ops([s.e.op], within_ops_fn=lambda op: op.graph is s.graph) == [s.e.op]
+    assert ge.get_backward_walk_ops(s.h, stop_at_ts=[s.f, s.g], inclusive=False) == []
+
+
+def test_select(s):
+    assert len(ge.select_ops("^foo/bar/", "a", graph=s.graph)) == 5
+    assert len(ge.select_ops("^foo/", graph=s.graph, positive_filter=lambda op: op.type != "Const")) == 5
+    assert set(ge.select_ts(r".*/bar/\w+:0", graph=s.graph)) == {s.e, s.f, s.g, s.h}
+    ops, ts = ge.select_ops_and_ts("^foo/.*", "(?#ts)^foo/bar/.*", graph=s.graph)
+    assert (len(ops), len(ts)) == (7, 4)
+    assert ge.select_ops([s.a.op, s.b.op]) == [s.a.op, s.b.op]
+    assert ge.select_ops(op for op in (s.a.op, s.b.op)) == [s.a.op, s.b.op]
+
+
+# subgraph
+
+
+def test_views(s):
+    view = ge.sgv(s.graph)
+    assert isinstance(view, ge.SubGraphView)
+    assert (list(view.outputs), list(view.inputs), len(view.ops)) == ([s.e, s.h], [], 8)
+    view = ge.sgv(s.f.op, s.g.op)
+    assert (list(view.outputs), list(view.inputs)) == ([s.f, s.g], [s.c, s.d, s.a])
+    assert (view.graph, view.op(1), view.find_op_by_name("foo/bar/f")) == (s.graph, s.g.op, s.f.op)
+    assert (view.input_index(s.d), view.consumers(), view.is_passthrough(s.c)) == (1, [s.h.op], False)
+    assert list(ge.sgv_scope("foo/bar", graph=s.graph).ops) == [s.e.op, s.f.op, s.g.op, s.h.op]
+    view = ge.SubGraphView([s.c.op], [s.d])
+    assert (list(view.inputs), list(view.passthroughs)) == ([s.a, s.b, s.d], [s.d])
+    assert list(copy.copy(view).inputs) == list(view.copy().inputs) == list(view.inputs)
+    assert "foo/c" in str(view)
+
+
+def test_views_are_remapped(s):
+    view = ge.sgv(s.c.op).remap_outputs_to_consumers()
+    assert list(view.outputs) == [s.c, s.c, s.c]
+    assert list(view.remap_outputs_make_unique().outputs) == [s.c]
+    view = view.remap(new_input_indices=[], new_output_indices=[])
+    assert (len(view.inputs), len(view.outputs)) == (0, 0)
+    view = view.remap_default()
+    assert (list(view.outputs), list(view.inputs)) == ([s.c], [s.a, s.b])
+    assert list(view.remap_inputs([s.b]).inputs) == [s.b]
+    view = ge.sgv(s.graph).remap_outputs(new_output_indices=[1]).remove_unused_ops()
+    assert (list(view.outputs), len(view.ops)) == ([s.h], 7)
+
+
+# transform
+
+
+@pytest.fixture
+def t():
+    found = SimpleNamespace(graph=tf.Graph())
+    with found.graph.as_default():
+        c = [tf.constant(1.0, shape=[10], name="Const") for _ in range(3)]
+        c[0].op._set_attr("_foo", tf.AttrValue(s=b"foo"))
+        i = tf.constant(1.0, shape=[10], name="Input")
+        found.o = tf.add(c[2], tf.add(c[1], tf.add(c[0], i)))
+    return found
+
+
+def test_copy(t):
+    graph = tf.Graph()
+    view, info = ge.copy(t.graph, graph)
+    assert set(names(t.graph.get_operations())) == set(names(graph.get_operations()))
+    for op in t.graph.get_operations():
+        op_ = info.transformed(op)
+        assert op_ in graph.get_operations()
+        assert (op.name, op.type, info.original(op_)) == (op_.name, op_.type, op)
+    for tensor, tensor_ in zip(ge.util.get_tensors(t.graph), ge.util.get_tensors(graph), strict=True):
+        assert info.transformed(tensor) is tensor_
+        assert info.original(tensor_) is tensor
+        assert tensor.shape == tensor_.shape
+    assert view.graph is graph
+    assert graph.get_operation_by_name("Const").get_attr("_foo") == b"foo"
+    np.testing.assert_array_equal(value(graph, info.transformed(t.o)), np.full(10, 4.0))
+
+
+def test_copy_of_an_assertion_into_its_own_graph():
+    with tf.Graph().as_default() as graph:
+        a, b = tf.constant(1), tf.constant(1)
+        equal = tf.equal(a, b)
+        assertion = tf.Assert(equal, [a, b])
+        with tf.control_dependencies([assertion]):
+            tf.add(a, b)
+    view = ge.make_view([assertion, equal.op, a.op, b.op])
+    _, info = ge.Transformer()(view, view.graph, "", "")
+    copied = info.transformed(assertion)
+    assert copied.graph is graph
+    assert copied is not assertion
+
+
+def test_a_handler_that_builds_with_tensorflow(t):
+    def with_noise(info, op, new_inputs):
+        op_, outputs_ = ge.transform.copy_op_handler(info, op, new_inputs)
+        if not op.name.startswith("Add"):
+            return op_, outputs_
+        with info.graph_.as_default():
+            return op_, [tf.add(tf.constant(1.0, shape=[10], name="Noise"), op_.outputs[0], name="AddNoise")]
+
+    transformer = ge.Transformer()
+    transformer.transform_op_handler = with_noise
+    graph = tf.Graph()
+    transformer(t.graph, graph, "", "")
+    inner = ge.OpMatcher("^AddNoise$").input_ops("Noise", ge.OpMatcher("Add").input_ops("Const", "Input"))
+    middle = ge.OpMatcher("AddNoise_1").input_ops("Noise_1", ge.OpMatcher("Add_1").input_ops("Const_1", inner))
+    outer = ge.OpMatcher("AddNoise_2").input_ops("Noise_2", ge.OpMatcher("Add_2").input_ops("Const_2", middle))
+    [top] = ge.select_ops("^AddNoise_2$", graph=graph)
+    assert outer(top)
+    np.testing.assert_array_equal(value(graph, top.outputs[0]), np.full(10, 7.0))
+
+
+def test_a_handler_that_changes_the_node_def(t):
+    def marked(node_def):
+        node_def.attr.pop("_foo", None)
+        node_def.attr["_bar"].s = b"bar"
+        return node_def
+
+    transformer = ge.Transformer()
+    transformer.transform_op_handler = functools.partial(ge.transform.copy_op_handler, nodedef_fn=marked)
+    graph = tf.Graph()
+    transformer(t.graph, graph, "", "")
+    with pytest.raises(ValueError, match="_foo"):
+        graph.get_operation_by_name("Const").get_attr("_foo")
+    assert {op.get_attr("_bar") for op in graph.get_operations()} == {b"bar"}
+
+
+def test_a_handler_that_fails_leaves_the_destination_as_it_was(t):
+    def fails(info, op, new_inputs):
+        raise RuntimeError("no")
+
+    transformer = ge.Transformer()
+    transformer.transform_op_handler = fails
+    graph = tf.Graph()
+    with pytest.raises(RuntimeError, match="no"):
+        transformer(t.graph, graph, "", "")
+    assert graph.get_operations() == []
+    assert len(ge.copy(t.graph, graph)[0].ops) == 7
+
+
+def test_copy_with_input_replacements(t):
+    with t.graph.as_default():
+        ten = tf.constant(10.0, shape=[10], name="Input")
+        view, _ = ge.copy_with_input_replacements(t.o.op, {t.o.op.inputs[1]: ten})
+        with tf.Session() as session:
+            np.testing.assert_array_equal(session.run(view.outputs[0]), np.full(10, 11.0))
+
+
+@pytest.mark.parametrize("tree", [lambda c: c, lambda c: {"c": c}, lambda c: collections.OrderedDict(c=c), lambda c: [c], lambda c: (c,)])
+def test_graph_replace(tree):
+    with tf.Graph().as_default() as graph:
+        a, b, eps = tf.constant(1.0, name="a"), tf.Variable(1.0, name="b"), tf.constant(0.001, name="eps")
+        c = tf.identity(a + b + eps, name="c")
+        a_new = tf.constant(2.0, name="a_new")
+        replaced = ge.graph_replace(tree(c), {a: a_new})
+        assert type(replaced) is type(tree(c))
+        with tf.Session(graph=graph) as session:
+            session.run(tf.global_variables_initializer())
+            old, [new] = session.run(c), tf.nest.flatten(session.run(replaced))
+    np.testing.assert_allclose([old, new], [2.001, 3.001])
+
+
+def test_graph_replace_keeps_what_does_not_depend():
+    with tf.Graph().as_default():
+        a, b = tf.constant(1.0, name="a"), tf.constant(2.0, name="b")
+        c = a + 2 * b
+        found = ge.graph_replace([b, c], {a: tf.constant(2.0, name="d")})
+        assert found[0] is b
+        assert found[1].name == "add_1:0"
+        with pytest.raises(ValueError, match="not connected"):
+            ge.graph_replace([b], {a: c})
+
+
+def test_graph_replace_of_gradients():
+    with tf.Graph().as_default() as graph:
+        w = tf.Variable(0.0, name="w", use_resource=False)
+        y = tf.multiply(tf.multiply(w, w, name="mul1"), w, name="mul2")
+        [g] = tf.gradients(y, w, name="grad")
+        found = ge.graph_replace(g, {w.value(): g}, dst_scope="res")
+        assert graph.get_operation_by_name("res/grad/mul1_grad/Mul_1")
+        assert found.name != g.name
+        with tf.Session(graph=graph) as session:
+            session.run(tf.global_variables_initializer())
+            assert session.run([g, found]) == [0.0, 0.0]
+
+
+def test_loops_and_branches_are_copied():
+    tf.disable_control_flow_v2()
+    with tf.Graph().as_default() as graph:
+        most = tf.placeholder(tf.int32, [])
+        _, total = tf.while_loop(lambda i, _: i <= most, lambda i, s: (i + 1, s + i), [tf.constant(1), tf.constant(0)])
+        choice = tf.placeholder(tf.bool, [])
+        chosen = tf.cond(choice, lambda: total, lambda: -total)
+    other = tf.Graph()
+    _, info = ge.copy(graph, dst_graph=other, dst_scope="imported")
+    feeds = {info.transformed(most): 10}
+    assert value(other, info.transformed(chosen), {**feeds, info.transformed(choice): True}) == 55
+    assert value(other, info.transformed(chosen), {**feeds, info.transformed(choice): False}) == -55
+    assert value(graph, chosen, {most: 10, choice: True}) == 55
+
+
+def test_collections_follow_copies(s):
+    s.graph.add_to_collection("mine", s.c)
+    s.graph.add_to_collection(tf.GraphKeys.SUMMARIES, s.h)
+    _, info = ge.copy(ge.sgv_scope("foo", graph=s.graph), dst_scope="bar")
+    assert s.graph.get_collection("bar/mine") == [info.transformed(s.c)]
+    assert s.graph.get_collection(tf.GraphKeys.SUMMARIES) == [s.h, info.transformed(s.h)]
+
+
+# util, match
+
+
+def test_util():
+    g0, g1 = tf.Graph(), tf.Graph()
+    with g0.as_default():
+        a0, b0 = tf.constant(1), tf.constant(2)
+        x0 = tf.constant(3)
+        with tf.control_dependencies([x0.op]):
+            c0 = tf.add(a0, b0)
+    with g1.as_default():
+        a1 = tf.constant(1)
+    assert ge.util.check_graphs(a0, b0) is None
+    assert ge.util.get_unique_graph([a0, b0]) is g0
+    assert ge.util.get_unique_graph([a0.op, b0], check_types=(tf.Operation, tf.Tensor)) is g0
+    with pytest.raises(TypeError):
+        ge.util.get_unique_graph([a0.op, b0], check_types=tf.Tensor)
+    for refused in (lambda: ge.util.check_graphs(a0, b0, a1), lambda: ge.util.get_unique_graph([a0, a1])):
+        with pytest.raises(ValueError, match=r"graph|Graph"):
+            refused()
+    assert ge.util.make_list_of_op(g0) == g0.get_operations()
+    assert ge.util.make_list_of_op((a0.op, b0.op)) == [a0.op, b0.op]
+    assert ge.util.make_list_of_t(g0) == [a0, b0, x0, c0]
+    assert ge.util.make_list_of_t((a0, a0.op, b0), ignore_ops=True) == [a0, b0]
+    assert (ge.util.get_generating_ops([a0, b0]), ge.util.get_consuming_ops([a0, b0])) == ([a0.op, b0.op], [c0.op])
+    assert ge.util.get_consuming_ops([c0]) == []
+    waiting = ge.util.ControlOutputs(g0).get_all()
+    assert {op: list(after) for op, after in waiting.items()} == {x0.op: [c0.op]}
+    assert not ge.util.is_iterable(a0)
+    assert ge.util.transform_tree({"x": [a0, b0]}, lambda tensor: tensor.op) == {"x": [a0.op, b0.op]}
+    assert ge.util.find_corresponding(a0, g1) is a1
+
+
+def test_placeholders():
+    with tf.Graph().as_default():
+        foo = tf.constant(1, name="foo")
+        assert ge.placeholder_name(foo) == "geph__foo_0"
+        assert ge.placeholder_name(None, scope="foo") == "foo/geph"
+        a0 = tf.constant(1, dtype=tf.float32, name="a0")
+        c0 = tf.add(ge.make_placeholder_from_tensor(a0), ge.make_placeholder_from_dtype_and_shape(dtype=tf.float32))
+        assert names(tensor.op for tensor in c0.op.inputs) == ["geph__a0_0", "geph"]
+        again = ge.ph(tf.int32, [2, None], scope="deep")
+        assert (again.name, again.dtype, again.shape.as_list()) == ("deep/geph:0", tf.int32, [2, None])
+
+
+def test_matching(s):
+    assert ge.OpMatcher("foo/bar/h").control_input_ops("foo/c").input_ops(s.f.op, True)(s.h.op)
+    assert ge.OpMatcher(lambda op: op.type == "Const").output_ops([s.c.op, s.g.op])(s.a.op)
+    assert not ge.OpMatcher(s.a.op)(s.b.op)
+    assert ge.op_type("Const", s.a.op)
+    with pytest.raises(TypeError):
+        ge.OpMatcher("a")(s.a)
+
+
+# What is live stays live
+
+
+def test_edits_and_building_take_turns(s):
+    view = ge.sgv(s.h.op)
+    with s.graph.as_default():
+        more = tf.multiply(s.h, 10.0, name="more")
+        late = tf.constant([100.0, 100.0], name="late")
+    assert view.consumers() == [more.op]
+    ge.reroute_ts(late, s.c, can_modify=[s.f.op])
+    with s.graph.as_default():
+        last = tf.add(more, late, name="last")
+    np.testing.assert_array_equal(value(s.graph, last), [1170.0, 1170.0])
+    assert value(ge.Graph(s.graph).to_tf_graph(), "last:0").tolist() == [1170.0, 1170.0]
+
+
+def test_functions_come_along():
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2], name="x")
+        y = tf.function(lambda v: v * 3.0 + 1.0)(x)
+    other = tf.Graph()
+    _, info = ge.copy(graph, other)
+    np.testing.assert_array_equal(value(other, info.transformed(y), {info.transformed(x): [1.0, 2.0]}), [4.0, 7.0])
+
+
+def test_a_graph_that_is_traced():
+    @tf.function
+    def step(x):
+        y = tf.nn.relu(x, name="y")
+        z = tf.negative(y, name="z")
+        ge.reroute_ts(x, y, can_modify=[z.op])
+        assert ge.select_ops("^z$", graph=z.graph) == [z.op]
+        return z
+
+    np.testing.assert_array_equal(step(tf.constant([-1.0, 2.0])), [1.0, -2.0])
+
+
+def test_views_without_live_graphs_are_as_they_were(s):
+    g = ge.Graph(s.graph)
+    view = ge.sgv(g["foo/c"])
+    assert type(view) is ge.SubGraphView
+    assert all(isinstance(node, ge.Node) for node in view.ops)
+    with pytest.raises(ValueError, match="graph"):
+        ge.reroute_ts(g["a:0"], s.b)

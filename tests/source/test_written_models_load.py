@@ -1,0 +1,127 @@
+"""What is written after an edit is loaded by a session, or was refused: main ops, descriptions of variables, savers."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import graphwright as gw
+from graphwright.errors import ArgumentError, GraphError
+from graphwright.ir.edit import outline, prune
+from graphwright.source.named_refs import message_class
+from graphwright.source.variable_values import variable_values
+from graphwright.transform.convert_dtype import convert_weights
+from graphwright.transform.fold_batch_norms import fold_batch_norms
+from graphwright.transform.freeze_variables import freeze_variables
+from graphwright.transform.strip_training import strip_training
+
+v1 = tf.compat.v1
+FEEDS = {"x": [[1.0, 2.0]], "ids": [2]}
+
+
+@pytest.fixture(scope="module", params=["group", "initializer", "tables"])
+def model(request, tmp_path_factory):
+    """A TF1 model with variables, a table and a main op: a group of initializers, that of one variable alone, that of the tables."""
+    folder = str(tmp_path_factory.mktemp("model") / request.param)
+    with tf.Graph().as_default(), v1.Session() as session:
+        x, ids = v1.placeholder(tf.float32, [None, 2], name="x"), v1.placeholder(tf.int64, [None], name="ids")
+        w, r = v1.get_variable("w", [2, 3], use_resource=True), v1.get_variable("r", [3], use_resource=False)
+        local = v1.get_local_variable("local", initializer=tf.constant([3.0, 4.0, 5.0]), use_resource=True)
+        y = tf.matmul(x, w) + r + local
+        if request.param != "initializer":
+            keys = tf.lookup.KeyValueTensorInitializer(tf.constant([1, 2], tf.int64), tf.constant([5.0, 7.0]))
+            y += tf.lookup.StaticHashTable(keys, -1.0).lookup(ids)[:, None]
+        y = tf.identity(y, name="y")
+        made = {
+            "group": lambda: tf.group(v1.local_variables_initializer(), v1.tables_initializer()),
+            "initializer": lambda: local.initializer,
+            "tables": lambda: tf.group(v1.tables_initializer(), local.initializer),
+        }
+        main_op = made[request.param]()
+        session.run([v1.global_variables_initializer(), v1.local_variables_initializer(), v1.tables_initializer()])
+        builder = v1.saved_model.Builder(folder)
+        signature = v1.saved_model.predict_signature_def({"x": x, "ids": ids}, {"y": y})
+        builder.add_meta_graph_and_variables(session, ["serve"], {"serving_default": signature}, main_op=main_op)
+        builder.save()
+    return folder
+
+
+def served(folder):
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.saved_model.load(session, ["serve"], str(folder))
+        in_session = session.run("y:0", {f"{name}:0": value for name, value in FEEDS.items()})
+    function = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    feeds = {"x": tf.constant(FEEDS["x"]), "ids": tf.constant(FEEDS["ids"], tf.int64)}
+    np.testing.assert_array_equal(function(**feeds)["y"], in_session)
+    return in_session
+
+
+def frozen(folder):
+    graph = gw.load(folder)
+    freeze_variables(graph, {"local": np.array([3, 4, 5], np.float32), **variable_values(graph)})
+    return graph
+
+
+@pytest.mark.parametrize("edit", [lambda graph: None, fold_batch_norms, lambda graph: convert_weights(graph, "bfloat16")])
+def test_a_frozen_model_with_a_main_op(model, edit, tmp_path):
+    graph = frozen(model)
+    edit(graph)
+    gw.write(graph, tmp_path / "model")
+    np.testing.assert_allclose(served(tmp_path / "model"), served(model), rtol=0.05)
+
+
+def test_a_main_op_stays_for_what_else_it_does(model):
+    """Only where it does nothing any more, the collection goes."""
+    held = frozen(model).collections.get("saved_model_main_op")
+    if "initializer" in model:
+        assert held is None
+        return
+    (main_op,) = held.items
+    assert [before.op_type for before in main_op.control_inputs] in (["LookupTableImportV2"], ["NoOp"])
+
+
+def variable_defs(folder):
+    saved = message_class("protobuf.saved_model", "SavedModel").FromString((folder / "saved_model.pb").read_bytes())
+    listed = saved.meta_graphs[0].collection_def["variables"].bytes_list.value
+    return [message_class("framework.variable", "VariableDef").FromString(item) for item in listed]
+
+
+def test_a_description_of_a_variable_follows_when_its_read_is_outlined(model, tmp_path):
+    graph = gw.load(model)
+    outline([graph["w/Read/ReadVariableOp"]], "read")
+    gw.write(graph, tmp_path / "model")
+    np.testing.assert_array_equal(served(tmp_path / "model"), served(model))
+    found = {item.variable_name: item.snapshot_name for item in variable_defs(tmp_path / "model")}
+    assert found["w:0"] == "MatMul/ReadVariableOp:0"
+    assert found["r:0"] == "r/read:0"
+
+
+def test_a_description_that_misses_a_name_leaves_and_one_that_can_do_without_stays(model, tmp_path):
+    graph = gw.load(model)
+    reads = [node for node in graph if node.op_type == "ReadVariableOp" and node.inputs[0].name == "w:0"]
+    for k, node in enumerate(reads):
+        outline([node], f"read_{k}")
+    graph.collections["variables"].items[1].refs.pop("initial_value_name")
+    gw.write(graph, tmp_path / "model")
+    np.testing.assert_array_equal(served(tmp_path / "model"), served(model))
+    (left,) = variable_defs(tmp_path / "model")
+    assert (left.variable_name, left.initial_value_name, bool(left.initializer_name)) == ("r:0", "", True)
+
+
+def test_variables_that_nothing_would_restore_are_refused(model, tmp_path):
+    graph = gw.load(model)
+    with pytest.raises(ArgumentError, match=r"reads 3 variables, and nothing would restore them: w, r, local"):
+        strip_training(graph, keep_variables=False)
+    prune(graph, collections=False)
+    with pytest.raises(GraphError, match="3 variables are read by what is served, and nothing restores them"):
+        gw.write(graph, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    graph = frozen(model)
+    strip_training(graph, keep_variables=False)
+    gw.write(graph, tmp_path / "model")
+    np.testing.assert_allclose(served(tmp_path / "model"), served(model), rtol=1e-6)
+
+
+def test_an_unedited_model_is_written_as_it_was_read(model, tmp_path):
+    gw.write(gw.load(model), tmp_path / "model")
+    assert variable_defs(tmp_path / "model")[0].snapshot_name == "w/Read/ReadVariableOp:0"
+    np.testing.assert_array_equal(served(tmp_path / "model"), served(model))
