@@ -16,7 +16,8 @@ group
     that made a list whose elements it hands on. A group is one task.
 
 What is counted: dense tensors, by dtype and shape; lists of tensors (variants) by the
-elements they hold; variables, inputs and constants as resident bytes. Not counted:
+elements they hold; variables, inputs, constants, and what the runtime computes of constants
+alone (`analyze.runtime_constants`), as resident bytes. Not counted:
 small tensors, the code of kernels, and memory that kernels allocate outside
 TensorFlow's allocators.
 """
@@ -31,6 +32,7 @@ from dataclasses import dataclass, replace
 from graphwright.analyze.backward import is_reference, updated_variables
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.loops import LoopCosts
+from graphwright.analyze.runtime_constants import runtime_constants
 from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import format_shape
@@ -62,7 +64,7 @@ class TaskMap:
     Attributes:
         nodes: per task, its nodes in order (more than one for a group).
         values: per buffer, the value whose storage it is.
-        task_of: the task of a node; views, constants and small nodes have none.
+        task_of: the task of a node; views, constants, what is computed of them once, and small nodes have none.
         buffer_of: the buffer of a root value.
         root_of: the value whose storage a value shares (itself, mostly).
     """
@@ -74,7 +76,7 @@ class TaskMap:
     task_of: Mapping[Node, int]
     buffer_of: Mapping[Value, int]
     root_of: Mapping[Value, Value]
-    resident: Mapping[Value, int]  # bytes of variables (by resource input), inputs and constants
+    resident: Mapping[Value, int]  # bytes of variables (by resource input), inputs, constants and what is computed of them once
 
 
 def build_cost_graph(
@@ -110,6 +112,7 @@ class _Builder:
         self.order = topological_order(graph)
         self.position = {node: k for k, node in enumerate(self.order)}
         self.inputs = {v.producer for v in (*graph.inputs, *graph.variables)}
+        self.computed_once = runtime_constants(graph, purity)
         self.updated = _updated_references(graph)
         self.roots: dict[Value, Value] = {}
         self.resident: dict[Value, int] = {}
@@ -156,7 +159,7 @@ class _Builder:
         for node in self.order:
             for value in node.outputs:
                 self.roots[value] = self._root(node, value)
-            if node in self.inputs or node.op_type == "Const":
+            if node in self.inputs or node.op_type == "Const" or self.computed_once.get(node):
                 for value in node.outputs:
                     if value not in self.resident:
                         size = self._bytes(value)
@@ -166,7 +169,7 @@ class _Builder:
     def _root(self, node: Node, value: Value) -> Value:
         if value.dtype.name == "resource":
             return resource_of(value)
-        if not is_view(node) or node in self.inputs or not node.inputs or node.op_type == "ReadVariableOp":
+        if not is_view(node) or node in self.inputs or not node.inputs or node.op_type == "ReadVariableOp" or node in self.computed_once:
             return value
         return self.roots[node.inputs[value.index if node.op_type == "IdentityN" else 0]]
 
@@ -240,7 +243,7 @@ class _Builder:
         leaders = set(leader.values())
         read_directly = {resource for node in self.order if node.op_type != "ReadVariableOp" for resource in self._resources_read(node)}
         for node in self.order:
-            if node in self.inputs or node.op_type == "Const" or is_view(node):
+            if node in self.inputs or node.op_type == "Const" or is_view(node) or node in self.computed_once:
                 pending[node] = 0
                 continue
             if node in leader:

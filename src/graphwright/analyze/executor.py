@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from graphwright.analyze.executor_buffers import PeakState
 from graphwright.analyze.executor_frames import Frames
@@ -26,6 +26,7 @@ def simulate_executor(
     threads: int = 1,
     seed: int | None = None,
     numbered: Numbered | None = None,
+    computed_once: Container[Node] = (),
 ) -> PeakState:
     """Run a graph as TensorFlow's executor does, on buffers in place of numbers.
 
@@ -38,6 +39,7 @@ def simulate_executor(
         threads: inter-op threads.
         seed: draws what TensorFlow leaves to chance: tables of readers, what passes for quick, durations. None for no draw.
         numbered: `number_nodes(graph)`, where it is known.
+        computed_once: nodes that count as constants (`graphwright.analyze.runtime_constants`).
 
     Raises:
         UnknownShapeError: the size of a tensor that a kernel makes is not known.
@@ -53,11 +55,11 @@ def simulate_executor(
     (('x', 'b', 'a'), True)
     """
     numbered = numbered or number_nodes(graph)
-    memory = Memory(graph, workspace_of, constant, resident_bytes)
+    memory = Memory(graph, workspace_of, constant, resident_bytes, computed_once=computed_once)
     frames = Frames(numbered, memory, time_of, seed)
     execute(frames, threads=threads)
     if max(frames.runs.values(), default=0) > 1:  # a loop: what its kernels cost is known from the steps before
         earlier = {k: _EARLIER_STEPS * count for k, count in frames.runs.items()}
-        memory = Memory(graph, workspace_of, constant, resident_bytes)
+        memory = Memory(graph, workspace_of, constant, resident_bytes, computed_once=computed_once)
         execute(Frames(numbered, memory, time_of, seed, earlier), threads=threads)
     return memory.result()

@@ -18,7 +18,7 @@ Where a variable is updated in place while somebody still holds what was read fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,8 @@ class Memory:
         workspace_of: bytes that a node's kernel needs while it runs, beyond its outputs.
         constant: the array of a constant, or None.
         resident_bytes: what is there at the start.
+        allocated: bytes that malloc takes for a tensor.
+        computed_once: nodes that count as constants.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class Memory:
         constant: Constant,
         resident_bytes: int,
         allocated: Callable[[int], int] = allocated_bytes,
+        computed_once: Container[Node] = (),
     ) -> None:
+        self.computed_once = computed_once
         self.allocated = allocated
         self.workspace_of = workspace_of
         self.constant = constant
@@ -165,7 +169,7 @@ class Memory:
 
     def _outputs(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None]:
         op = node.op_type
-        if op in _ALWAYS:
+        if op in _ALWAYS or node in self.computed_once:
             return [self._constant(value) for value in node.outputs]
         if op in _HANDS_ON:
             return self._control_flow(node, inputs)

@@ -11,11 +11,13 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.executor import simulate_executor
 from graphwright.analyze.executor_buffers import PeakState
 from graphwright.analyze.executor_order import number_nodes
+from graphwright.analyze.runtime_constants import runtime_constants
 from graphwright.analyze.time_model import ASSUMED_ROOFS, estimated_time_s
 from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import Purity
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
 from graphwright.run.callables import Step, resolve
@@ -24,6 +26,7 @@ from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.train.example_inputs import example_inputs
+from graphwright.train.flatten import stateful_op_types
 from graphwright.train.summary import Roles, find_roles, layer_of
 from graphwright.train.targets import Target
 
@@ -132,6 +135,7 @@ def _simulate(graph: Graph, tasks: TaskMap, threads: int, number: int) -> PeakSt
         threads=threads,
         seed=number,
         numbered=number_nodes(graph),
+        computed_once=runtime_constants(graph, Purity(graph, stateful_op_types(graph))),
     )
 
 

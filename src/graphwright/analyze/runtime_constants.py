@@ -1,0 +1,44 @@
+"""What TensorFlow's runtime computes once, when it prepares a graph, and keeps for good: values that hang on constants alone.
+
+`ConstantFold` (tensorflow/core/common_runtime/constant_folding.cc) runs on every graph, with Grappler or without: nodes that are not
+stateful, whose tensors come from such nodes alone, are replaced by their values. Control inputs do not hinder it. What only such nodes
+read is gone; the rest is held from the first call on, a copy each, and no schedule can free it.
+"""
+
+from __future__ import annotations
+
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import Purity, called_functions, is_control_flow, is_loop_of_tf1
+
+LARGEST_KEPT_BYTES = 10 << 20  # `ConstantFoldingOptions.max_constant_size_in_bytes`; a larger value is computed in each step
+
+
+def runtime_constants(graph: Graph, purity: Purity) -> dict[Node, bool]:
+    """The nodes that are computed once (constants themselves left out), and whether the value is held.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> i32, f32 = DTYPES["int32"], DTYPES["float32"]
+    >>> g = Graph()
+    >>> shape = g.add_node("Const", "shape", output_types=[(i32, (2,))]).outputs[0]
+    >>> one = g.add_node("Const", "one", output_types=[(f32, ())]).outputs[0]
+    >>> fill = g.add_node("Fill", "fill", inputs=[shape, one], output_types=[(f32, (64, 64))])
+    >>> g.outputs = [g.add_node("Neg", "neg", inputs=fill.outputs, output_types=[(f32, (64, 64))]).outputs[0]]
+    >>> {n.name: held for n, held in runtime_constants(g, Purity(g, {"Fill": False, "Neg": False})).items()}
+    {'fill': False, 'neg': True}
+    """
+    found: set[Node] = set()
+    reached = [value for node in graph.nodes if node.op_type == "Const" for value in node.outputs]
+    while reached:
+        for node in dict.fromkeys(reached.pop().consumers):
+            if node in found or any(v.producer.op_type != "Const" and v.producer not in found for v in node.inputs):
+                continue
+            if not (is_control_flow(node) or is_loop_of_tf1(node) or called_functions(node)) and purity.is_pure(node) and _is_kept(node):
+                found.add(node)
+                reached += node.outputs
+    outputs = {value.producer for value in graph.outputs}
+    return {node: node in outputs or any(c not in found for v in node.outputs for c in v.consumers) for node in found}
+
+
+def _is_kept(node: Node) -> bool:
+    sizes = [value.nbytes if value.dtype.itemsize is not None else None for value in node.outputs]
+    return all(size is not None and size <= LARGEST_KEPT_BYTES for size in sizes)
