@@ -118,13 +118,13 @@ class Accuracy:
 
     def _peaks(self, step: Any, inputs: tuple[Any, ...], mode: str, batch: int) -> Iterator[PeakRow]:
         from graphwright.costs.peak import predict_peak, traced_loops_peak
+        from graphwright.memory.planning import map_tasks
         from graphwright.run.executed_graph import read_executed_graph
         from graphwright.run.grappler_estimate import grappler_peak_bytes
         from graphwright.run.measure import measure
-        from graphwright.train.executor_peak import executor_peak
-        from graphwright.train.flatten import flatten
-        from graphwright.train.planning import map_tasks
-        from graphwright.train.targets import trace
+        from graphwright.step.executor_peak import executor_peak
+        from graphwright.step.flatten import flatten
+        from graphwright.step.targets import trace
 
         traced = trace(step, inputs=inputs)
         flat = flatten(traced.function, traced.shapes_by_position)
@@ -222,9 +222,9 @@ def step_of(reference: Any, mode: str) -> tuple[Any, tuple[Any, ...]]:
 
 def fixed_order(traced: Any) -> Any:
     """The step with the traced order held by control edges."""
+    from graphwright.memory.planning import follow_schedule, map_tasks
     from graphwright.plan.model import Schedule
-    from graphwright.train.flatten import flatten
-    from graphwright.train.planning import follow_schedule, map_tasks
+    from graphwright.step.flatten import flatten
 
     flat = flatten(traced.function, traced.shapes_by_position)
     tasks = map_tasks(flat)

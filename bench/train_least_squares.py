@@ -50,7 +50,7 @@ import tensorflow as tf
 from bench.more_garbow_hillstrom import FACTORS, PROBLEMS
 from bench.nist import Problem, all_problems
 from graphwright.errors import ArgumentError
-from graphwright.train.damped_least_squares.solve import LeastSquares
+from graphwright.least_squares.solve import LeastSquares
 
 RESULTS = Path(__file__).parent / "results" / "train_least_squares.json"
 PARTS = ("nist", "standard", "memory")

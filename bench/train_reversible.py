@@ -72,7 +72,7 @@ class Subject:
         """A training step, traced, since the settings hold while it is traced; without `update`, the gradients alone."""
         import tensorflow as tf
 
-        from graphwright.train.reversible import engine
+        from graphwright.reversible import engine
 
         @tf.function(jit_compile=jit_compile)
         def train_step(x: Any, y: Any) -> Any:
@@ -104,7 +104,7 @@ def _recomputed(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def deep(units: int, *, quick: bool) -> Any:
-    from graphwright.train.reversible.revnet import revnet
+    from graphwright.reversible.revnet import revnet
 
     side = 16 if quick else 32
     return revnet([units] * 3, [64, 128, 256], bottleneck=True, input_shape=(side, side, 3))

@@ -28,7 +28,7 @@ import tensorflow as tf
 
 import graphwright as gw
 from bench import zoo
-from graphwright.train.keras_step import keras_step
+from graphwright.step.keras_step import keras_step
 
 MIB = 2**20
 _ROUNDS = 6

@@ -37,8 +37,8 @@ import tensorflow as tf
 from keras import layers
 from numpy.typing import NDArray
 
+from graphwright.commands.demo_model import build_unet, unet_output_size
 from graphwright.errors import ArgumentError
-from graphwright.train.demo_model import build_unet, unet_output_size
 
 Size = Literal["full", "small"]
 Variant = Literal["plain", "recompute_grad", "keras_remat"]

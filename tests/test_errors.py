@@ -58,7 +58,7 @@ def test_import_without_tensorflow():
 
         for name in ("ArgumentError", "GraphwrightError", "Inspection", "Measurement", "MemoryPlan"):
             assert name in dir(gw) and isinstance(getattr(gw, name), type)
-        import graphwright.plan.budget, graphwright.cli
+        import graphwright.plan.budget, graphwright.commands.cli
         print("fine")
         """
     )
@@ -73,7 +73,7 @@ def test_import_without_tensorflow():
         "gw.measure(len, ())",
         "gw.verify(len, len, ())",
         "gw.sweep(len, batches=[1], budget=1)",
-        "__import__('graphwright.train.demo_model').train.demo_model.make_demo()",
+        "__import__('graphwright.commands.demo_model').train.demo_model.make_demo()",
     ],
 )
 def test_what_needs_tensorflow_says_what_to_install(call):
@@ -92,7 +92,7 @@ def test_what_needs_tensorflow_says_what_to_install(call):
 
 
 def test_the_command_line_says_what_to_install():
-    done = run_without_tensorflow("from graphwright.cli import main; main(['inspect', 'json:loads'])")
+    done = run_without_tensorflow("from graphwright.commands.cli import main; main(['inspect', 'json:loads'])")
     assert done.returncode == 2
     assert "graphwright[cpu]" in done.stderr
     assert "Traceback" not in done.stderr
@@ -100,7 +100,7 @@ def test_the_command_line_says_what_to_install():
 
 @pytest.mark.tensorflow
 def test_import_does_not_load_tensorflow():
-    code = "import sys, graphwright, graphwright.cli; print(sorted({'tensorflow', 'keras'} & set(sys.modules)))"
+    code = "import sys, graphwright, graphwright.commands.cli; print(sorted({'tensorflow', 'keras'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout == "[]\n"
 

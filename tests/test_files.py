@@ -139,8 +139,8 @@ def _write_json(path: Path, version: int) -> None:
 
 
 def _write_plan(path: Path, version: int) -> None:
+    from graphwright.memory.plan_cache import PlanCache
     from graphwright.plan.model import Schedule
-    from graphwright.train.plan_cache import PlanCache
 
     solution: Any = SimpleNamespace(schedule=Schedule((0,) * version), status="feasible")
     PlanCache(_prepare(path).parent).write(path.stem, solution)
@@ -193,7 +193,7 @@ def _write_trace(path: Path, version: int) -> None:
 
 
 def _write_checkpoint(path: Path, version: int) -> None:
-    from graphwright.train.distribution.checkpoints import TrainingCheckpoints
+    from graphwright.workers.checkpoints import TrainingCheckpoints
 
     class Variable:
         def numpy(self) -> Any:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from graphwright import cli
-from graphwright.command_output import echo
+import graphwright as gw
+from graphwright.commands import cli
+from graphwright.commands.output import echo
 from graphwright.errors import ArgumentError, printable
 from graphwright.safe_console import SafeConsole
 
@@ -105,10 +106,10 @@ def test_a_console_keeps_colors_and_loses_what_names_bring(capsys: Any) -> None:
 
 
 def test_there_is_no_other_way_to_the_terminal() -> None:
-    source = Path(cli.__file__).parent
+    source = Path(gw.__file__).parent
     texts = {path.relative_to(source).as_posix(): path.read_text(encoding="utf-8") for path in source.rglob("*.py")}
     consoles = {name for name, text in texts.items() if " Console(" in text or "(Console(" in text or "=Console(" in text}
     echoes = {name for name, text in texts.items() if "typer.echo(" in text}
     assert consoles == set()
-    assert echoes == {"command_output.py", "cli.py"}
-    assert texts["cli.py"].count("typer.echo(") == 1  # the version
+    assert echoes == {"commands/output.py", "commands/cli.py"}
+    assert texts["commands/cli.py"].count("typer.echo(") == 1  # the version

@@ -44,7 +44,14 @@ if TYPE_CHECKING:
     from graphwright.errors import UnknownShapeError as UnknownShapeError
     from graphwright.errors import UnsupportedError as UnsupportedError
     from graphwright.errors import VerificationWarning as VerificationWarning
+    from graphwright.gradients.checkpointed import checkpointed as checkpointed
+    from graphwright.gradients.gradients import gradients as gradients
+    from graphwright.gradients.gradients import gradients_collection as gradients_collection
+    from graphwright.gradients.gradients import gradients_memory as gradients_memory
+    from graphwright.gradients.gradients import gradients_speed as gradients_speed
     from graphwright.ir.graph import Graph as Graph
+    from graphwright.memory.optimize_memory import OptimizedStep as OptimizedStep
+    from graphwright.memory.optimize_memory import optimize_memory as optimize_memory
     from graphwright.report.batch_results import BatchFormulas as BatchFormulas
     from graphwright.report.batch_results import MaxBatch as MaxBatch
     from graphwright.report.comparison import CheckResult as CheckResult
@@ -59,6 +66,9 @@ if TYPE_CHECKING:
     from graphwright.report.results import MemoryPlan as MemoryPlan
     from graphwright.report.shape_report import ShapeReport as ShapeReport
     from graphwright.report.sweep import SweepResult as SweepResult
+    from graphwright.reversible.block import ReversibleBlock as ReversibleBlock
+    from graphwright.reversible.check import check_inverse as check_inverse
+    from graphwright.reversible.sequence import ReversibleSequence as ReversibleSequence
     from graphwright.run.measure import measure as measure
     from graphwright.run.measure import measure_many as measure_many
     from graphwright.run.verify import Verification as Verification
@@ -67,16 +77,6 @@ if TYPE_CHECKING:
     from graphwright.source.trust import trust as trust
     from graphwright.source.variable_values import variable_values as variable_values
     from graphwright.source.write import write as write
-    from graphwright.train.gradients.checkpointed import checkpointed as checkpointed
-    from graphwright.train.gradients.gradients import gradients as gradients
-    from graphwright.train.gradients.gradients import gradients_collection as gradients_collection
-    from graphwright.train.gradients.gradients import gradients_memory as gradients_memory
-    from graphwright.train.gradients.gradients import gradients_speed as gradients_speed
-    from graphwright.train.optimize_memory import OptimizedStep as OptimizedStep
-    from graphwright.train.optimize_memory import optimize_memory as optimize_memory
-    from graphwright.train.reversible.block import ReversibleBlock as ReversibleBlock
-    from graphwright.train.reversible.check import check_inverse as check_inverse
-    from graphwright.train.reversible.sequence import ReversibleSequence as ReversibleSequence
     from graphwright.transform.batch_size import change_batch_size as change_batch_size
     from graphwright.transform.convert_dtype import convert_weights as convert_weights
     from graphwright.transform.extract_submodel import extract_submodel as extract_submodel
@@ -111,12 +111,12 @@ _HOME = {
     "MeasurementError": "graphwright.errors",
     "MemoryPlan": "graphwright.report.results",
     "MissingDependencyError": "graphwright.errors",
-    "OptimizedStep": "graphwright.train.optimize_memory",
+    "OptimizedStep": "graphwright.memory.optimize_memory",
     "ParameterTable": "graphwright.report.parameter_table",
     "PeakPrediction": "graphwright.report.peak_prediction",
     "Profile": "graphwright.costs.profile",
-    "ReversibleBlock": "graphwright.train.reversible.block",
-    "ReversibleSequence": "graphwright.train.reversible.sequence",
+    "ReversibleBlock": "graphwright.reversible.block",
+    "ReversibleSequence": "graphwright.reversible.sequence",
     "ShapeReport": "graphwright.report.shape_report",
     "StepCosts": "graphwright.report.comparison",
     "SweepResult": "graphwright.report.sweep",
@@ -129,8 +129,8 @@ _HOME = {
     "batch_formulas": "graphwright.costs.formulas",
     "change_batch_size": "graphwright.transform.batch_size",
     "check": "graphwright.costs.check",
-    "check_inverse": "graphwright.train.reversible.check",
-    "checkpointed": "graphwright.train.gradients.checkpointed",
+    "check_inverse": "graphwright.reversible.check",
+    "checkpointed": "graphwright.gradients.checkpointed",
     "compare": "graphwright.costs.compare",
     "convert_weights": "graphwright.transform.convert_dtype",
     "count_flops": "graphwright.costs.flops",
@@ -140,10 +140,10 @@ _HOME = {
     "extract_submodel": "graphwright.transform.extract_submodel",
     "fold_batch_norms": "graphwright.transform.fold_batch_norms",
     "freeze_variables": "graphwright.transform.freeze_variables",
-    "gradients": "graphwright.train.gradients.gradients",
-    "gradients_collection": "graphwright.train.gradients.gradients",
-    "gradients_memory": "graphwright.train.gradients.gradients",
-    "gradients_speed": "graphwright.train.gradients.gradients",
+    "gradients": "graphwright.gradients.gradients",
+    "gradients_collection": "graphwright.gradients.gradients",
+    "gradients_memory": "graphwright.gradients.gradients",
+    "gradients_speed": "graphwright.gradients.gradients",
     "infer_shapes": "graphwright.costs.shapes",
     "inspect": "graphwright.costs.inspection",
     "load": "graphwright.source.load",
@@ -152,7 +152,7 @@ _HOME = {
     "measure": "graphwright.run.measure",
     "measure_many": "graphwright.run.measure",
     "merge_models": "graphwright.transform.merge_models",
-    "optimize_memory": "graphwright.train.optimize_memory",
+    "optimize_memory": "graphwright.memory.optimize_memory",
     "predict_peak": "graphwright.costs.peak",
     "profile": "graphwright.costs.profile",
     "read_costs": "graphwright.costs.baseline",

@@ -1,6 +1,6 @@
 """`python -m graphwright` is the command `graphwright`."""
 
-from graphwright.cli import main
+from graphwright.commands.cli import main
 
 if __name__ == "__main__":
     main()

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from graphwright.analyze.backward import backward_nodes
 from graphwright.ir.graph import Graph, Node
-from graphwright.train.flatten import flatten
+from graphwright.step.flatten import flatten
 
 pytestmark = pytest.mark.tensorflow
 

@@ -10,7 +10,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from graphwright.analyze.directions import find_directions  # noqa: E402
-from graphwright.train.flatten import flatten  # noqa: E402
+from graphwright.step.flatten import flatten  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow
 

@@ -81,7 +81,7 @@ def test_resnet50_costs_what_is_known_of_it():
     import tensorflow as tf
     from keras.applications import ResNet50
 
-    from graphwright.train.flatten import flatten
+    from graphwright.step.flatten import flatten
 
     model = ResNet50(weights=None)
     function = tf.function(lambda x: model(x, training=False)).get_concrete_function(tf.TensorSpec((1, 224, 224, 3)))
@@ -97,7 +97,7 @@ def test_resnet50_costs_what_is_known_of_it():
 def test_a_backward_pass_of_dense_layers_costs_twice_the_forward_pass():
     tf = pytest.importorskip("tensorflow")
     from graphwright.analyze.backward import backward_nodes
-    from graphwright.train.flatten import flatten
+    from graphwright.step.flatten import flatten
 
     weights = [tf.Variable(tf.ones((32, 32))) for _ in range(5)]
 

@@ -37,7 +37,7 @@ from graphwright.source.concrete_function import (  # noqa: E402
     to_concrete_function,
 )
 from graphwright.source.import_graph import infer_body_shapes, infer_shapes  # noqa: E402
-from graphwright.train.flatten import stateful_op_types  # noqa: E402
+from graphwright.step.flatten import stateful_op_types  # noqa: E402
 
 BATCH, WIDTH, STEPS = 64, 128, 12
 ELEMENT = BATCH * WIDTH * 4

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from bench import zoo
+from graphwright.commands.demo_model import build_unet, unet_output_size
 from graphwright.errors import ArgumentError
-from graphwright.train.demo_model import build_unet, unet_output_size
 
 
 def losses_of(step, inputs, count=3):

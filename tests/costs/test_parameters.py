@@ -178,7 +178,7 @@ def test_the_step_of_a_model(trained):
 
 
 def test_dataflow_tells_what_keras_says(model, trained):
-    from graphwright.train.targets import trace
+    from graphwright.step.targets import trace
 
     table = gw.count_parameters(trace(model, batch=2).function)
     assert (table.trainable, table.non_trainable, table.optimizer_state) == (

@@ -11,11 +11,11 @@ import tensorflow as tf
 import graphwright as gw
 from bench import zoo
 from bench.accuracy import fixed_order, step_of
+from graphwright.memory.planning import map_tasks
 from graphwright.run.executed_graph import read_executed_graph
-from graphwright.train.executor_peak import executor_peak
-from graphwright.train.flatten import flatten
-from graphwright.train.planning import map_tasks
-from graphwright.train.targets import trace
+from graphwright.step.executor_peak import executor_peak
+from graphwright.step.flatten import flatten
+from graphwright.step.targets import trace
 
 MIB = 2**20
 

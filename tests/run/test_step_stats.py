@@ -10,7 +10,7 @@ from graphwright.run.profile import record_step  # noqa: E402
 from graphwright.run.step_session import StepSession, executed_graph_def  # noqa: E402
 from graphwright.run.step_stats import read_memory, read_runs, rename_as_written, written_name, xspace_class  # noqa: E402
 from graphwright.source.concrete_function import from_concrete_function  # noqa: E402
-from graphwright.train.flatten import flatten_graph  # noqa: E402
+from graphwright.step.flatten import flatten_graph  # noqa: E402
 
 TRIPS = 3
 SIZE = 512  # oneDNN's allocator tells of blocks from 256 KiB on

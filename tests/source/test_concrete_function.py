@@ -11,7 +11,7 @@ from graphwright.ir.verify import verify as verify_graph
 from graphwright.run.verify import verify
 from graphwright.source.concrete_function import evaluate_constants, from_concrete_function, to_concrete_function
 from graphwright.source.import_graph import infer_shapes
-from graphwright.train.flatten import flatten
+from graphwright.step.flatten import flatten
 
 
 def test_arguments_captures_and_variables():

@@ -23,7 +23,7 @@ from graphwright.ir.traits import Purity
 from graphwright.ir.verify import verify
 from graphwright.source.concrete_function import evaluate_constants
 from graphwright.source.graph_def import to_graph_def
-from graphwright.train.flatten import stateful_op_types
+from graphwright.step.flatten import stateful_op_types
 from graphwright.transform.dead_code import remove_dead_code
 from graphwright.transform.fold_constants import fold_constants
 from graphwright.transform.fold_shapes import fold_shapes

@@ -19,7 +19,7 @@ from graphwright.ir.verify import verify as verify_graph
 from graphwright.ir.walk import backward_reachable
 from graphwright.run.verify import verify
 from graphwright.source.concrete_function import from_concrete_function, to_concrete_function
-from graphwright.train.flatten import stateful_op_types
+from graphwright.step.flatten import stateful_op_types
 from graphwright.transform.inline_functions import inline_functions
 
 pytestmark = pytest.mark.tensorflow

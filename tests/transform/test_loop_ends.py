@@ -12,10 +12,10 @@ import graphwright as gw  # noqa: E402
 from graphwright.ir.graph import Graph, Node  # noqa: E402
 from graphwright.ir.traits import LOOPS  # noqa: E402
 from graphwright.ir.verify import verify as verify_graph  # noqa: E402
+from graphwright.memory.planning import follow_schedule, map_tasks  # noqa: E402
 from graphwright.plan.model import Schedule  # noqa: E402
 from graphwright.run.verify import verify  # noqa: E402
-from graphwright.train.flatten import flatten  # noqa: E402
-from graphwright.train.planning import follow_schedule, map_tasks  # noqa: E402
+from graphwright.step.flatten import flatten  # noqa: E402
 from graphwright.transform.loop_ends import wait_for_loop_ends  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow

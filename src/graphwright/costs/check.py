@@ -15,7 +15,7 @@ from graphwright.costs.compare import compare_costs, step_costs
 from graphwright.errors import ArgumentError
 from graphwright.plan.budget import parse_budget
 from graphwright.report.comparison import CheckResult, Finding, StepCosts
-from graphwright.train.targets import Feed, Mode
+from graphwright.step.targets import Feed, Mode
 
 Tolerance = float | str | Mapping[str, float | str]
 GUARDED: tuple[str, ...] = ("peak_bytes", "resident_bytes", "parameters", "total_flops", "bytes_moved", "nodes")

@@ -21,6 +21,7 @@ from graphwright.errors import UnknownShapeError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Variable
 from graphwright.ir.traits import VARIABLES, Purity, variable_key
+from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts, model_scope
 from graphwright.report.parameter_table import ParameterTable
@@ -28,11 +29,10 @@ from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.stored_variables import of_node
-from graphwright.train.executor_peak import inter_op_threads
-from graphwright.train.flatten import stateful_op_types
-from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
-from graphwright.train.summary import count_executed, count_parameters, find_roles, layer_of, make_layers, make_timeline
-from graphwright.train.targets import Feed, Mode, Target, trace
+from graphwright.step.executor_peak import inter_op_threads
+from graphwright.step.flatten import stateful_op_types
+from graphwright.step.summary import count_executed, count_parameters, find_roles, layer_of, make_layers, make_timeline
+from graphwright.step.targets import Feed, Mode, Target, trace
 
 _NUMBER = re.compile(r"(?:_\d+)+(?=/|$)")
 _ALIGNED = 3000  # layers: up to here the longest common sequence is looked for, which takes the square of their number

@@ -12,7 +12,7 @@ from graphwright.analyze.flops import node_flops
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.report.results import LayerCost, NodeCost, OpTypeCost
-from graphwright.train.summary import layer_of
+from graphwright.step.summary import layer_of
 
 _FREE = frozenset({"Const", "Placeholder", "PlaceholderV2", "_Arg", "_Retval", "NoOp", "VarHandleOp", "ReadVariableOp", "Identity"})
 

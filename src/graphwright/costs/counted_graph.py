@@ -18,9 +18,9 @@ from graphwright.source.concrete_function import Binding, from_concrete_function
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.train.feeds import is_value, leaves_of
-from graphwright.train.flatten import flatten_graph
-from graphwright.train.targets import Feed, Mode, trace
+from graphwright.step.feeds import is_value, leaves_of
+from graphwright.step.flatten import flatten_graph
+from graphwright.step.targets import Feed, Mode, trace
 
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "_Arg"})
 

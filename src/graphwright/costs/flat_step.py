@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphwright.source.rebuild import is_jit_compiled
-from graphwright.train.flatten import FlatStep, flatten
-from graphwright.train.targets import Target
+from graphwright.step.flatten import FlatStep, flatten
+from graphwright.step.targets import Target
 
 _BY_OPERATION = "of the graph, operation by operation; XLA, which compiles the step, fuses operations and has an order of its own"
 

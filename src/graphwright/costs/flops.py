@@ -17,8 +17,8 @@ from graphwright.ir.graph import Graph
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 from graphwright.run.measure_loops import measure_trip_counts
 from graphwright.source.attributes import constant_array
-from graphwright.train.summary import count_executed
-from graphwright.train.targets import Feed, Mode
+from graphwright.step.summary import count_executed
+from graphwright.step.targets import Feed, Mode
 
 _HOW = {
     "FLOPs": "counted per operation from static shapes, a multiply-add as two, windows at borders in full; what no fetch and no effect "

@@ -11,12 +11,12 @@ from graphwright.analyze.formula_search import find_formula, formula_through
 from graphwright.costs.flat_step import by_operation
 from graphwright.costs.sized_step import TRACED_FIRST, Feeds, SizedStep
 from graphwright.errors import GraphwrightError
+from graphwright.memory.planning import HOW_PEAK_TRACED
 from graphwright.report.batch_results import BatchFormulas
 from graphwright.source.concrete_function import from_concrete_function
-from graphwright.train.flatten import flatten_graph
-from graphwright.train.planning import HOW_PEAK_TRACED
-from graphwright.train.summary import count_executed
-from graphwright.train.targets import Mode
+from graphwright.step.flatten import flatten_graph
+from graphwright.step.summary import count_executed
+from graphwright.step.targets import Mode
 
 _LAST, _EVALUATIONS = 512, 64
 _LAST_TRACED, _EVALUATIONS_TRACED = 64, 16  # where each evaluation traces the step

@@ -14,6 +14,7 @@ from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
+from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.plan.solve import lower_bound
 from graphwright.report.parameter_table import short_count
@@ -24,11 +25,10 @@ from graphwright.report.sweep import SweepResult as SweepResult
 from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
 from graphwright.source.rebuild import is_jit_compiled
-from graphwright.train.example_inputs import given_inputs
-from graphwright.train.executor_peak import inter_op_threads, plain_peak
-from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
-from graphwright.train.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
-from graphwright.train.targets import Feed, Mode, Target, trace
+from graphwright.step.example_inputs import given_inputs
+from graphwright.step.executor_peak import inter_op_threads, plain_peak
+from graphwright.step.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
+from graphwright.step.targets import Feed, Mode, Target, trace
 
 _EXECUTOR_SIMULATIONS = 3
 _RANGE_NODES = 4_000  # above, one simulation has to do: TensorFlow prepares the graph anew for each

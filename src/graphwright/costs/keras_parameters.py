@@ -10,7 +10,7 @@ from graphwright.analyze.parameters import Parameter, ParameterKind, make_parame
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import DTYPES
 from graphwright.source.tensorflow_import import import_keras
-from graphwright.train.keras_step import metrics_are_built
+from graphwright.step.keras_step import metrics_are_built
 
 _MOVING = ("moving_mean", "moving_variance")
 

@@ -9,14 +9,14 @@ from typing import Any
 from graphwright.costs.formulas import peak_formula
 from graphwright.costs.sized_step import Feeds, SizedStep, at_size
 from graphwright.errors import ArgumentError, GraphwrightError, MeasurementError
+from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.plan.budget import parse_budget
 from graphwright.report.batch_results import MaxBatch, MeasuredBatch
 from graphwright.report.peak_prediction import Order
 from graphwright.run.measure import measure as measure_step
-from graphwright.train.example_inputs import example_inputs
-from graphwright.train.executor_peak import executor_peak, inter_op_threads
-from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks
-from graphwright.train.targets import Mode
+from graphwright.step.example_inputs import example_inputs
+from graphwright.step.executor_peak import executor_peak, inter_op_threads
+from graphwright.step.targets import Mode
 
 _SIMULATIONS = 3
 

@@ -22,8 +22,8 @@ from graphwright.run.step_stats import NodeRun, read_memory, read_runs, written_
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.graph_def import from_graph_def
 from graphwright.source.tracebacks import creation_lines
-from graphwright.train.flatten import flatten_graph
-from graphwright.train.targets import Target
+from graphwright.step.flatten import flatten_graph
+from graphwright.step.targets import Target
 
 _MADE_BY_GRAPPLER = ("ConstantFolding/", "ArithmeticOptimizer/", "LayoutOptimizer/")
 

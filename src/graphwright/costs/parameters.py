@@ -28,8 +28,8 @@ from graphwright.source.package import Package
 from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.stored_variables import stored_variables
 from graphwright.source.trust import as_path
-from graphwright.train.keras_step import is_keras_model
-from graphwright.train.targets import Feed, Mode, trace
+from graphwright.step.keras_step import is_keras_model
+from graphwright.step.targets import Feed, Mode, trace
 
 _NO_STEP = "nothing was traced, so no step was looked at: give feeds, inputs or batch for that"
 _HOW_STEP = {

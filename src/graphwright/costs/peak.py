@@ -10,16 +10,16 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError
 from graphwright.ir.garbage_collection import garbage_collection_paused
+from graphwright.memory.planning import HOW_PEAK_TRACED, follow_schedule, map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.report.peak_prediction import Order, PeakPrediction
 from graphwright.report.results import ROLES
 from graphwright.run.executed_graph import read_executed_graph
 from graphwright.source.rebuild import is_jit_compiled
-from graphwright.train.executor_peak import HOW_EXECUTOR, executor_peak, inter_op_threads
-from graphwright.train.flatten import flatten
-from graphwright.train.planning import HOW_PEAK_TRACED, follow_schedule, map_tasks
-from graphwright.train.summary import find_roles, make_timeline
-from graphwright.train.targets import Feed, Mode, Target, trace
+from graphwright.step.executor_peak import HOW_EXECUTOR, executor_peak, inter_op_threads
+from graphwright.step.flatten import flatten
+from graphwright.step.summary import find_roles, make_timeline
+from graphwright.step.targets import Feed, Mode, Target, trace
 
 _NUMBERINGS = 5
 _HOW_TRACED_LOOPS = "the order in which the step was traced, held by control edges; inside loops the executor's"

@@ -29,8 +29,8 @@ from graphwright.source.load import load
 from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import check_trusted
-from graphwright.train.example_inputs import example_inputs
-from graphwright.train.targets import Feed, Mode, Target, trace
+from graphwright.step.example_inputs import example_inputs
+from graphwright.step.targets import Feed, Mode, Target, trace
 
 _VARIABLES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "_Arg"})

@@ -14,7 +14,7 @@ from graphwright.analyze.cost import SMALL_BYTES
 from graphwright.analyze.formula_search import breakpoints
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import Graph, Value
-from graphwright.train.flatten import FlatStep
+from graphwright.step.flatten import FlatStep
 from graphwright.transform.fold_constants import LARGEST_FOLDED_BYTES
 
 Affine = tuple[int, int]

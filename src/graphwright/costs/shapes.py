@@ -19,10 +19,10 @@ from graphwright.source.files import load_callable
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load
 from graphwright.source.trust import as_path
-from graphwright.train.feeds import declared_shape, is_nested, is_value, leaves_of, map_feeds
-from graphwright.train.flatten import flatten_graph
-from graphwright.train.keras_step import is_keras_model
-from graphwright.train.targets import Feed, Mode, declared_shapes, trace
+from graphwright.step.feeds import declared_shape, is_nested, is_value, leaves_of, map_feeds
+from graphwright.step.flatten import flatten_graph
+from graphwright.step.keras_step import is_keras_model
+from graphwright.step.targets import Feed, Mode, declared_shapes, trace
 
 BATCH = "batch"
 _BATCH_SIZES = (3, 5, 8, 7)

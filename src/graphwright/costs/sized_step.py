@@ -17,19 +17,19 @@ from graphwright.costs.shape_binding import BoundGraph, bind_shapes
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import Shape
+from graphwright.memory.planning import map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.source.files import load_callable
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.trust import as_path
-from graphwright.train.executor_peak import inter_op_threads
-from graphwright.train.feeds import declared_shape, is_value, leaves_of, map_feeds
-from graphwright.train.flatten import FlatStep
-from graphwright.train.keras_step import is_keras_model
-from graphwright.train.planning import map_tasks
-from graphwright.train.summary import find_roles
-from graphwright.train.targets import Feed, Mode, Target, trace
+from graphwright.step.executor_peak import inter_op_threads
+from graphwright.step.feeds import declared_shape, is_value, leaves_of, map_feeds
+from graphwright.step.flatten import FlatStep
+from graphwright.step.keras_step import is_keras_model
+from graphwright.step.summary import find_roles
+from graphwright.step.targets import Feed, Mode, Target, trace
 
 Feeds = Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None
 TRACED_FIRST = (3, 5, 8)  # odd and even ones, since steps may halve a batch

@@ -17,7 +17,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of
 from graphwright.ir.traits import VARIABLES, Purity, is_call, updated_weight, variable_key
 from graphwright.ir.walk import backward_reachable, forward_reachable
-from graphwright.train.flatten import stateful_op_types
+from graphwright.step.flatten import stateful_op_types
 from graphwright.transform.inline_functions import inline_functions
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from graphwright.costs.sized_step import Feeds, SizedStep
 from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks, solve_with_room
 from graphwright.plan.budget import is_share, parse_budget
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import lower_bound
 from graphwright.report.sweep import SweepPoint, SweepResult
 from graphwright.report.units import format_percent
-from graphwright.train.executor_peak import HOW_EXECUTOR, plain_peak
-from graphwright.train.planning import HOW_PEAK_TRACED, map_tasks, solve_with_room
-from graphwright.train.targets import Mode
+from graphwright.step.executor_peak import HOW_EXECUTOR, plain_peak
+from graphwright.step.targets import Mode
 
 _TRACED_EACH = 4  # so few sizes are traced: formulas of the shapes take as many traces
 

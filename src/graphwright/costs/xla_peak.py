@@ -5,8 +5,8 @@ from __future__ import annotations
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
 from graphwright.run.xla_memory import XlaMemory, xla_memory
-from graphwright.train.summary import layer_of
-from graphwright.train.targets import Target
+from graphwright.step.summary import layer_of
+from graphwright.step.targets import Target
 
 _HOW = (
     "XLA's own buffer assignment: arguments, results, temporaries and constants of the program that XLA compiled for this process's first "

@@ -1,0 +1,282 @@
+"""The command line: parse, call the library, print. Nothing is computed here.
+
+Exit codes: 0 done; 1 two models differ (`diff`); 2 an error that the message explains; 3 nothing fits the budget; 4 a check failed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from typer.core import TyperGroup
+
+import graphwright as gw
+from graphwright.commands import costs, edit
+from graphwright.commands.inputs import (
+    EXIT_ERROR,
+    EXIT_INFEASIBLE,
+    AsJson,
+    Batch,
+    Feeds,
+    Html,
+    Mode,
+    Target,
+    Verify,
+    load_target,
+    parse_amount,
+    parse_feeds,
+    takes_trust,
+)
+from graphwright.commands.output import echo_json, print_error, print_result, write_html
+from graphwright.errors import GraphwrightError, InfeasibleError, printable
+from graphwright.safe_console import SafeConsole
+from graphwright.source.tensorflow_import import start_quietly
+
+
+class _Commands(TyperGroup):
+    """Commands whose errors are printed for a reader: no traceback, an exit code that tells which kind it was."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except GraphwrightError as error:
+            print_error(error)
+            raise typer.Exit(EXIT_INFEASIBLE if isinstance(error, InfeasibleError) else EXIT_ERROR) from error
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="See what a TensorFlow graph costs, edit it, and train it in the memory you have.",
+)
+
+_COSTS = "What does it cost?"
+_MEMORY = "Fit it into memory"
+_EDITING = "Change a model"
+
+
+_Progress = Callable[[float, str], None]
+
+Budget = Annotated[str, typer.Option("--budget", help='Bytes, text such as "2.5GiB", or a share of the unmodified peak: 0.5 or "50%".')]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line with these arguments, or with those of the process."""
+    formatted = warnings.formatwarning
+
+    def safe(*args: Any, **words: Any) -> str:
+        return printable(formatted(*args, **words), lines=True)
+
+    warnings.formatwarning = safe
+    try:
+        app(args=arguments, prog_name="graphwright")
+    except Exception:  # noqa: BLE001 - an error that nobody foresaw is shown whole, and may quote a file
+        sys.stderr.write(printable(traceback.format_exc(), lines=True))
+        sys.exit(1)
+    finally:
+        warnings.formatwarning = formatted
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"graphwright {gw.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(  # pyright: ignore[reportUnusedFunction] - typer calls it
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+@app.command(rich_help_panel=_COSTS)
+def inspect(
+    target: Target,
+    mode: Annotated[Mode, typer.Option(help="Of a Keras model: the training step, or the forward pass alone.")] = Mode.TRAIN,
+    batch: Batch = None,
+    feed: Feeds = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Also run the step in a fresh process, on made-up inputs, and measure it.")
+    ] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Also run it there and measure the time of each operation.")] = False,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a step costs: peak memory and whose it is, parameters, FLOPs."""
+    feeds = parse_feeds(feed)
+    loaded = load_target(target, runs=measure or profile)
+    if measure:
+        step, inputs, name = _runnable(loaded, feeds, batch, mode)
+        report = dataclasses.replace(gw.inspect(step, inputs=inputs, measure=True, profile=profile), name=name)
+    else:
+        report = gw.inspect(loaded, feeds=feeds, mode=mode.value, batch=batch, profile=profile)
+    print_result(report, as_json=as_json)
+    write_html(report, html, quiet=as_json)
+
+
+costs.add_to(app, _COSTS)
+
+
+@app.command(rich_help_panel=_MEMORY)
+def optimize(
+    target: Target,
+    budget: Budget,
+    batch: Batch = None,
+    feed: Feeds = None,
+    verify: Annotated[
+        Verify, typer.Option(help="How the plan is proved equal: by structure, which runs nothing, or by running a step both ways too.")
+    ] = Verify.STRUCTURE,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan a training step into a memory budget, and prove that it computes the same."""
+    feeds = parse_feeds(feed)
+    amount = parse_amount(budget)
+    loaded = load_target(target, runs=measure or verify is Verify.RUN)
+    step, inputs, name = _runnable(loaded, feeds, batch, Mode.TRAIN)
+    fast = gw.optimize_memory(step, budget=amount, inputs=inputs, verify=verify.value, curve_points=6 if html else 0)
+    result = dataclasses.replace(fast.plan, name=name)
+    if measure:
+        result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))
+    print_result(result, as_json=as_json)
+    write_html(result, html, quiet=as_json)
+
+
+@app.command(rich_help_panel=_MEMORY)
+def demo(
+    html: Annotated[Path, typer.Option("--html", help="Write the report to this file.")] = Path("report.html"),
+    budget: Budget = "0.5",
+    size: Annotated[int, typer.Option(help="Width and height of the images.")] = 572,
+    filters: Annotated[int, typer.Option(min=1, help="Filters of the first level; the paper's 64 take four times as long.")] = 32,
+    batch: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 2,
+) -> None:
+    """A U-Net trained in half its memory: planned, proved equal, measured, with a report."""
+    from graphwright.commands.demo_model import make_demo
+
+    amount = parse_amount(budget)
+    start_quietly()
+    console = SafeConsole()
+    with _stages(console) as stage:
+        made = stage("build a U-Net and its training step", lambda _: make_demo(input_size=size, filters=filters, batch=batch))
+        console.print(escape(made.description))
+        fast = stage(
+            f"plan it into a budget of {budget}, prove it by structure",
+            lambda progress: gw.optimize_memory(made.step, budget=amount, inputs=made.inputs, progress=progress, curve_points=4),
+        )
+        proof = stage("run a step both ways, compare loss and variables", lambda _: gw.verify(made.step, fast, made.inputs))
+        # Few steps: the machine may be slow, and a demo is short.
+        before = stage(
+            "measure the plain step's memory in a fresh process", lambda _: gw.measure(made.step, made.inputs, steps=1, time=False)
+        )
+        after = stage("measure the optimized step's memory in another", lambda _: gw.measure(fast, made.inputs, steps=1, time=False))
+        times = stage(
+            "measure their times, taking turns", lambda _: gw.measure_many({"plain": made.step, "optimized": fast}, made.inputs, steps=2)
+        )
+    before = dataclasses.replace(before, time_s=times["plain"].time_s, how=f"{before.how}; time: {times['plain'].how}")
+    after = dataclasses.replace(after, time_s=times["optimized"].time_s, how=f"{after.how}; time: {times['optimized'].how}")
+    result = dataclasses.replace(fast.plan, measured_before=before, measured_after=after, verification=f"{proof}; {fast.plan.verification}")
+    print_result(result, as_json=False)
+    write_html(result, html, quiet=False)
+    if not proof.equal:
+        raise typer.Exit(EXIT_ERROR)
+
+
+@app.command(rich_help_panel=_MEMORY)
+def plan(
+    graph: Annotated[Path, typer.Argument(help="A planner graph as JSON: tasks with time and nbytes, edges, an order.")],
+    budget: Budget,
+    time_limit: Annotated[float, typer.Option(min=0.0, help="Seconds that the solver may take.")] = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Schedule a planner graph within a budget, without TensorFlow."""
+    from graphwright.plan.budget import parse_budget
+    from graphwright.plan.files import read_cost_graph, solution_to_json
+    from graphwright.plan.model import Schedule
+    from graphwright.plan.simulate import simulate
+    from graphwright.plan.solve import solve
+
+    costs = read_cost_graph(graph)
+    unmodified = simulate(costs, Schedule(costs.order))
+    solution = solve(costs, parse_budget(budget, unmodified.peak_bytes), time_limit_s=time_limit)
+    if as_json:
+        echo_json(solution_to_json(solution))
+    else:
+        title = escape(printable(f"{costs.name or graph.stem}: {len(costs.tasks)} tasks"))
+        table = Table(title=title, title_justify="left", show_header=False)
+        for label, text in (
+            ("status", solution.status),
+            ("budget", _bytes(solution.budget_bytes)),
+            ("unmodified peak", _bytes(unmodified.peak_bytes)),
+            ("planned peak", _bytes(solution.peak_bytes)),
+            ("extra time", f"{100 * solution.overhead:.2f} %"),
+            ("no schedule below", f"{_bytes(solution.lower_bound.nbytes)} ({solution.lower_bound.reason})"),
+            ("planned in", f"{solution.planning_time_s:.2f} s"),
+        ):
+            table.add_row(label, escape(text))
+        SafeConsole().print(table)
+    if solution.status == "infeasible":
+        if not as_json:
+            SafeConsole(stderr=True).print(Panel(escape(solution.reason), title="no plan fits the budget", border_style="red"))
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+app.command("diff", rich_help_panel=_EDITING)(edit.diff)
+app.command("draw", rich_help_panel=_EDITING)(edit.draw)
+app.command("show", rich_help_panel=_EDITING)(edit.show)
+app.add_typer(edit.edit, name="edit", rich_help_panel=_EDITING)
+for _registered in (*app.registered_commands, *edit.edit.registered_commands):
+    if _registered.callback not in (None, demo, plan):  # which read no model
+        _registered.callback = takes_trust(_registered.callback)
+
+
+def _runnable(loaded: Any, feeds: dict[str, Any] | None, batch: int | None, mode: Mode) -> tuple[Any, Any, str]:
+    """The step of a target, made-up inputs to run it on, and its name."""
+    from graphwright.step.example_inputs import example_inputs
+    from graphwright.step.keras_step import is_keras_model, keras_step
+    from graphwright.step.targets import trace
+
+    traced = trace(loaded, feeds=feeds, mode=mode.value, batch=batch)
+    step = keras_step(loaded, mode.value) if is_keras_model(loaded) else loaded
+    return step, example_inputs(traced), traced.name
+
+
+@contextmanager
+def _stages(console: Console) -> Generator[Callable[[str, Callable[[_Progress], Any]], Any]]:
+    """Gives a function that runs one stage of the work and shows that it is running or done, and for how long.
+
+    The work is handed a function that takes the share done and a few words.
+    """
+    columns = SpinnerColumn(finished_text="[green]✓[/green]"), TimeElapsedColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=console) as display:
+
+        def run(description: str, work: Callable[[_Progress], Any]) -> Any:
+            title = escape(description)
+            task = display.add_task(title, total=1.0)
+            # Shares stay below 1 until the work returns: at 1 the stage counts as finished.
+            result = work(lambda share, words: display.update(task, completed=min(share, 0.99), description=f"{title}: {escape(words)}"))
+            display.update(task, completed=1.0, description=title)
+            return result
+
+        yield run
+
+
+def _bytes(nbytes: int) -> str:
+    from graphwright.report.units import format_bytes
+
+    return format_bytes(nbytes)

@@ -1,0 +1,371 @@
+"""The commands `graphwright edit ...`: load a model, do one job, write it again, say what changed.
+
+`app.add_typer(edit, name="edit")` puts them into the command line, whose commands print errors.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from graphwright.commands.inputs import path_of
+from graphwright.commands.output import echo, echo_json
+from graphwright.errors import ArgumentError
+from graphwright.ir.dtypes import format_shape
+from graphwright.ir.graph import Graph, Value
+from graphwright.report.diff import diff as diff_of
+from graphwright.report.diff import print_diff
+from graphwright.report.units import format_count, printable
+from graphwright.safe_console import SafeConsole
+from graphwright.source.tensorflow_import import start_quietly
+
+edit = typer.Typer(
+    no_args_is_help=True,
+    help="Change a model and write it again: MODEL is a .pb, .pbtxt or .keras file or a SavedModel, OUT a .pb or .pbtxt file or a folder.",
+)
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The model to change.")]
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="Where the changed model goes.")]
+Graft = Annotated[Path, typer.Argument(metavar="GRAFT", help="The graph to graft, a file like MODEL.")]
+First = Annotated[Path, typer.Argument(metavar="FIRST", help="A model.")]
+Second = Annotated[Path, typer.Argument(metavar="SECOND", help="Another one.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at OUT.")]
+SignatureName = Annotated[str | None, typer.Option("--signature", help="The signature that is meant; all by default.", show_default=False)]
+Rows = Annotated[int, typer.Option(min=1, help="Lines per section.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Pairs = Annotated[list[str], typer.Argument(metavar="OLD=NEW...", help="The name and the new one, once per name.")]
+
+
+class WeightType(StrEnum):
+    """What weights are stored as."""
+
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+class PictureKind(StrEnum):
+    """What a picture is written as."""
+
+    SVG = "svg"
+    HTML = "html"
+
+
+@edit.command("add-preprocessing")
+def add_preprocessing(model: Model, graft: Graft, out: Out, signature: SignatureName = None, overwrite: Overwrite = False) -> None:
+    """Graft a graph before the inputs: a placeholder per input, a node <input>_preprocessed."""
+    from graphwright.transform.preprocessing import add_preprocessing as job
+
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"inputs are now {_named(job(graph, _load(graft), signature=signature))}")
+
+
+@edit.command("add-postprocessing")
+def add_postprocessing(model: Model, graft: Graft, out: Out, signature: SignatureName = None, overwrite: Overwrite = False) -> None:
+    """Graft a graph behind the outputs: a placeholder per output, a node <output>_postprocessed."""
+    from graphwright.transform.preprocessing import add_postprocessing as job
+
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"outputs are now {_named(job(graph, _load(graft), signature=signature))}")
+
+
+@edit.command("rename-inputs")
+def rename_inputs(model: Model, out: Out, names: Pairs, signature: SignatureName = None, overwrite: Overwrite = False) -> None:
+    """Rename inputs: keys of signatures, and placeholders."""
+    from graphwright.transform.rename_interface import rename_inputs as job
+
+    pairs = _pairs(names)
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"renamed {_counted(job(graph, pairs, signature=signature), 'input')}")
+
+
+@edit.command("rename-outputs")
+def rename_outputs(model: Model, out: Out, names: Pairs, signature: SignatureName = None, overwrite: Overwrite = False) -> None:
+    """Rename outputs: keys of signatures, and nodes."""
+    from graphwright.transform.rename_interface import rename_outputs as job
+
+    pairs = _pairs(names)
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"renamed {_counted(job(graph, pairs, signature=signature), 'output')}")
+
+
+@edit.command("batch-size")
+def batch_size(
+    model: Model,
+    out: Out,
+    size: Annotated[str, typer.Argument(metavar="SIZE", help="A number, or `free`.")],
+    inputs: Annotated[list[str] | None, typer.Option("--input", help="An input; all by default.", show_default=False)] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Change the batch size, or free it."""
+    from graphwright.transform.batch_size import change_batch_size as job
+
+    if size != "free" and not size.isdecimal():
+        raise ArgumentError(f"{size!r} is no batch size", where="argument SIZE", remedy="write a number, or free")
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"changed {_counted(job(graph, None if size == 'free' else int(size), inputs=inputs), 'node')}")
+
+
+@edit.command("strip-training")
+def strip_training(
+    model: Model,
+    out: Out,
+    outputs: Annotated[
+        list[str] | None, typer.Option("--output", help="A value to keep, where the model states no outputs.", show_default=False)
+    ] = None,
+    constants: Annotated[
+        list[str] | None, typer.Option("--constant", help="INPUT=VALUE, such as keep_prob=1.0.", show_default=False)
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Remove gradients, optimizers, summaries, and inputs that only training knows."""
+    from graphwright.transform.strip_training import strip_training as job
+
+    values = {name: _literal(text) for name, text in _pairs(constants or []).items()}
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"removed {_counted(job(graph, outputs=outputs, constants=values), 'node')}")
+
+
+@edit.command("freeze")
+def freeze(model: Model, out: Out, overwrite: Overwrite = False) -> None:
+    """Make constants of the variables of a SavedModel."""
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"froze {_counted(_freeze(graph), 'variable')}")
+
+
+@edit.command("fold-batch-norms")
+def fold_batch_norms(model: Model, out: Out, overwrite: Overwrite = False) -> None:
+    """Fold batch norms into the convolutions before or behind them; freezes the variables of a SavedModel first."""
+    from graphwright.transform.fold_batch_norms import fold_batch_norms as job
+
+    graph = _load(model, out, overwrite)
+    _freeze(graph)
+    report = job(graph)
+    _write(graph, out, f"folded {_counted(len(report.folded), 'chain')}")
+    for norm in report.left:
+        echo(f"left {norm.name} ({norm.op_type}): {norm.reason}")
+
+
+@edit.command("replace-op")
+def replace_op(
+    model: Model,
+    out: Out,
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The op type to replace.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The op type to put there.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Replace a type of operation everywhere, in functions too."""
+    from graphwright.transform.replace_op_type import replace_op_type as job
+
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"replaced {_counted(job(graph, old, new), 'node')}")
+
+
+@edit.command("extract")
+def extract(
+    model: Model,
+    out: Out,
+    inputs: Annotated[list[str], typer.Option("--input", help="A value to feed, NAME or KEY=NAME.")],
+    outputs: Annotated[list[str], typer.Option("--output", help="A value to compute, NAME or KEY=NAME.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Cut out the part of a model between tensors."""
+    from graphwright.transform.extract_submodel import extract_submodel as job
+
+    from_values, to_values = _ends(inputs), _ends(outputs)
+    _write(job(_load(model, out, overwrite), from_values, to_values), out, "extracted the part")
+
+
+@edit.command("merge")
+def merge(
+    first: First,
+    second: Second,
+    out: Out,
+    connect: Annotated[
+        list[str] | None, typer.Option(help="INPUT=OUTPUT: an input of the second reads an output of the first.", show_default=False)
+    ] = None,
+    keep_signatures: Annotated[bool, typer.Option("--keep-signatures", help="Keep the signatures of both that are still fed.")] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Make one model of two, with the variables, tables and assets of both."""
+    from graphwright.transform.merge_models import merge_models as job
+
+    pairs = _pairs(connect or [])
+    _write(job(_load(first, out, overwrite), _load(second), connect=pairs, keep_signatures=keep_signatures), out, "merged")
+
+
+@edit.command("remove-debug")
+def remove_debug(model: Model, out: Out, overwrite: Overwrite = False) -> None:
+    """Cut out assertions, prints, numeric checks and chains of Identity."""
+    from graphwright.transform.remove_debug_ops import remove_debug_ops as job
+
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"removed {_counted(job(graph), 'node')}")
+
+
+@edit.command("convert-weights")
+def convert_weights(
+    model: Model,
+    out: Out,
+    dtype: Annotated[WeightType, typer.Option(help="What to store weights as.")] = WeightType.BFLOAT16,
+    overwrite: Overwrite = False,
+) -> None:
+    """Store weights in 16 bits; freezes the variables of a SavedModel first."""
+    from graphwright.transform.convert_dtype import convert_weights as job
+
+    graph = _load(model, out, overwrite)
+    _freeze(graph)
+    _write(graph, out, f"converted {_counted(job(graph, dtype.value), 'constant')}")
+
+
+@edit.command("inline")
+def inline(model: Model, out: Out, overwrite: Overwrite = False) -> None:
+    """Inline all calls of functions."""
+    from graphwright.transform.inline_calls import inline_calls as job
+
+    graph = _load(model, out, overwrite)
+    _write(graph, out, f"inlined {_counted(job(graph), 'call')}")
+
+
+@edit.command("show")
+def show(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model to look at.")],
+    nodes: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="List the nodes whose names it is found in; '' lists all.", show_default=False)
+    ] = None,
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", help="Of the graph of a SavedModel with several, once per tag.", show_default=False)
+    ] = None,
+    rows: Rows = 20,
+    as_json: AsJson = False,
+) -> None:
+    """What a model has: inputs, outputs, signatures, functions, op types; or the names of its nodes."""
+    from graphwright.report.listing import listing
+    from graphwright.transform.interface import described, input_values, output_values
+
+    graph = _load(model, tags=tags)
+    if nodes is not None:
+        found = [node for node in graph if _regex(nodes).search(node.name)]
+        if as_json:
+            echo_json([{"name": n.name, "op_type": n.op_type, "outputs": [described(v) for v in n.outputs]} for n in found])
+        else:
+            for node in found:
+                echo(printable(f"{node.name}  {node.op_type}  {', '.join(map(described, node.outputs))}".rstrip()))
+        return
+    result = listing(graph, inputs=input_values(graph), outputs=output_values(graph))
+    if as_json:
+        echo_json(asdict(result))
+    else:
+        echo(result.text(rows))
+
+
+@edit.command("diff")
+def diff(before: First, after: Second, rows: Rows = 40, as_json: AsJson = False) -> None:
+    """What changed between two models, by name and by structure; exit code 1 where anything did."""
+    result = diff_of(_load(before), _load(after))
+    if as_json:
+        echo_json(asdict(result))
+    else:
+        print_diff(result, SafeConsole(), rows=rows)
+    if result:
+        raise typer.Exit(1)
+
+
+@edit.command("draw")
+def draw(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model to draw.")],
+    out: Annotated[Path | None, typer.Argument(metavar="PICTURE", help="An .svg or .html file.", show_default=False)] = None,
+    kind: Annotated[
+        PictureKind | None,
+        typer.Option(help="By default what the file's name says, else SVG where Graphviz is installed.", show_default=False),
+    ] = None,
+    scope: Annotated[str, typer.Option(help="Draw only this scope.")] = "",
+    open_scopes: Annotated[list[str] | None, typer.Option("--open", help="A scope to show open.", show_default=False)] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at PICTURE.")] = False,
+) -> None:
+    """Draw a model; in HTML scopes open and close. Without PICTURE, into a file named after the model."""
+    from graphwright.report.drawing import check_target, default_path
+    from graphwright.report.drawing import draw as job
+
+    chosen = None if kind is None else kind.value
+    if out is not None:
+        check_target(out, kind=chosen, overwrite=overwrite)
+    graph = _load(model)
+    if out is None and not overwrite:
+        check_target(default_path(graph, chosen), kind=chosen)
+    written = job(graph, out, kind=chosen, scope=scope, open_scopes=tuple(open_scopes or ()))
+    echo(f"picture written to {written}")
+
+
+def _freeze(graph: Graph) -> int:
+    from graphwright.source.variable_values import variable_values
+    from graphwright.transform.freeze_variables import freeze_variables
+
+    return freeze_variables(graph, variable_values(graph))
+
+
+def _load(path: Path, out: Path | None = None, overwrite: bool = False, tags: Sequence[str] | None = None) -> Graph:
+    """Load a model, once it is known that what is made of it can be written to `out`."""
+    start_quietly()
+    from graphwright.source.load import load
+    from graphwright.source.write import check_target
+
+    if out is not None:
+        check_target(out, overwrite=overwrite)
+    return load(path_of(path), tags=tags)
+
+
+def _write(graph: Graph, out: Path, done: str) -> None:
+    from graphwright.source.write import write
+
+    write(graph, out, overwrite=True)  # what is there has been looked at
+    echo(f"{done}; {_counted(len(graph), 'node')} written to {out}")
+
+
+def _regex(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ArgumentError(f"{text!r} is no regular expression: {error}", where="option --nodes") from error
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{format_count(count)} {what}" + ("" if count == 1 else "s")
+
+
+def _named(values: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name} ({value.dtype}{format_shape(value.shape)})" for name, value in values.items())
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        old, equals, new = text.partition("=")
+        if not equals or not old or not new:
+            raise ArgumentError(f"{text!r} is no pair", remedy="write OLD=NEW")
+        if old in pairs:
+            raise ArgumentError(f"{old!r} is given twice")
+        pairs[old] = new
+    return pairs
+
+
+def _ends(texts: Sequence[str]) -> dict[str, str] | list[str]:
+    return _pairs(texts) if any("=" in text for text in texts) else list(texts)
+
+
+def _literal(text: str) -> Any:
+    """A value as Python or JSON writes it."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ArgumentError(f"{text!r} is no value", remedy="write a number, true, false, or a list") from error

@@ -1,0 +1,304 @@
+"""`gradients`: what `tf.gradients` gives, for less memory. A drop-in for graphs of TF1 and inside `tf.function`.
+
+The gradients are taken by `tf.gradients` itself, so every argument of it, sparse gradients, control flow and custom gradients mean
+what they always mean. Then the graph is read back, forward and backward part together, and a schedule says which tensors of the
+forward part are kept and which are computed again, and when. Clones of forward operations are added, the new backward operations
+read them, and control edges fix the order of the backward part. What was in the graph before is not touched.
+
+After Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv:1604.06174), for graphs of any form: a checkpoint need not
+separate the graph in two.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time as clock
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphwright.errors import AssumedSizeWarning, CheckpointWarning
+from graphwright.gradients import policies
+from graphwright.gradients.arguments import (
+    Checkpoints,
+    check_feeds,
+    check_graph,
+    check_mode,
+    check_options,
+    check_time_limit,
+    flat,
+    listed,
+    named_checkpoints,
+)
+from graphwright.gradients.joint import Joint, read_joint
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import VARIABLES, resource_of
+from graphwright.memory.xla.gates import add_gates
+from graphwright.plan.model import Schedule
+from graphwright.plan.simulate import simulate
+from graphwright.source.live_graph import write_live_graph
+from graphwright.source.opaque_gate import some_bits
+from graphwright.source.private_tensorflow import is_traced_for_xla
+from graphwright.source.tensorflow_import import left_alone
+from graphwright.transform.rematerialize import RECOMPUTED_FROM, apply_schedule
+
+tf: Any = importlib.import_module("tensorflow")
+
+PLANS = "graphwright_gradient_plans"
+"""The graph's collection of the plans that were followed, one `GradientPlan` for each call."""
+
+
+@dataclass(frozen=True)
+class GradientPlan:
+    """What one call of `gradients` planned.
+
+    Attributes:
+        peak_bytes: simulated peak of forward and backward part, variables included.
+        plain_peak_bytes: the same with plain gradients.
+        extra_time: estimated time of what is computed again, as a share of one forward pass.
+        recomputed_count: operations that are computed again and take memory.
+        assumed: sizes that were not known and had to be assumed, in words.
+        planning_time_s: seconds from reading the graph to the schedule.
+    """
+
+    peak_bytes: int
+    plain_peak_bytes: int
+    extra_time: float
+    recomputed_count: int
+    assumed: str
+    planning_time_s: float
+
+
+@left_alone
+def gradients(
+    ys: Any,
+    xs: Any,
+    grad_ys: Any = None,
+    checkpoints: Checkpoints = "collection",
+    *,
+    feeds: Mapping[Any, Sequence[int]] | None = None,
+    time_limit_s: float = 3.0,
+    **kwargs: Any,
+) -> list[Any]:
+    """`tf.gradients`, for less memory: parts of the forward pass are computed again when the backward pass needs them.
+
+    The gradients are equal to those of `tf.gradients`. Nothing random is drawn anew and nothing stateful runs twice (dropout keeps its
+    mask, moving averages are updated once); both are kept instead. Gradients may be taken of the result again.
+
+    Args:
+        ys: tensor or tensors to differentiate, of a graph of TF1 or of the `tf.function` that is being traced.
+        xs: tensors or variables to differentiate by.
+        grad_ys: incoming gradients of the ys; ones by default.
+        checkpoints: which tensors of the forward pass are kept:
+            a list of tensors; "collection", those in the graph's collection named "checkpoints" (`tf.compat.v1.add_to_collection`);
+            "memory", as few as possible for about the time of one forward pass more at most;
+            "speed", the results of convolutions, matrix products and loops, so that only cheap things are computed again;
+            or a budget for the simulated peak of forward and backward pass together, variables included: bytes (int), a share of the
+            peak with plain gradients (float below 1), or text such as "2.5GiB" or "60%".
+        feeds: shapes by placeholder (or its name), where the graph leaves dimensions open. Without them 32 stands for an open
+            dimension, with a warning where the plan depends on it.
+        time_limit_s: seconds for planning, about ("memory" and budgets).
+        **kwargs: what `tf.gradients` takes: name, gate_gradients, aggregation_method, stop_gradients, unconnected_gradients;
+            colocate_gradients_with_ops as `tf.compat.v1.gradients` does.
+
+    Returns:
+        Per x its gradient as `tf.gradients` gives it: a tensor, a `tf.IndexedSlices`, or None.
+
+    Raises:
+        ArgumentError: an argument cannot be used: an unknown mode, an empty collection, a tensor of another graph, feeds that do not fit.
+        InfeasibleError: no plan keeps the budget; the error carries the smallest one that works.
+        UnsupportedError: called eagerly.
+
+    >>> import tensorflow as tf
+    >>> @tf.function
+    ... def slope(x):
+    ...     h = x
+    ...     for _ in range(20):
+    ...         h = tf.sin(h)
+    ...     return gradients(tf.reduce_sum(h), [x], checkpoints="memory")[0]
+    >>> bool(tf.reduce_all(slope(tf.zeros((100, 100))) == 1.0))
+    True
+    """
+    mode = check_mode(checkpoints)
+    live = check_graph(ys)
+    check_options(kwargs)
+    check_time_limit(time_limit_s)
+    named = named_checkpoints(live, mode) if not isinstance(mode, str | int | float) or mode == "collection" else []
+    shapes = check_feeds(live, feeds or {})
+    taken = take(ys, xs, grad_ys, kwargs, shapes)
+    if taken.joint is None:
+        return taken.gradients
+    schedule = choose(taken.joint, mode, named, time_limit_s)
+    return follow(taken, schedule, xs)
+
+
+def gradients_memory(ys: Any, xs: Any, grad_ys: Any = None, **kwargs: Any) -> list[Any]:
+    """`gradients` with `checkpoints="memory"`: the least peak for at most about one forward pass of extra time."""
+    return gradients(ys, xs, grad_ys, checkpoints="memory", **kwargs)
+
+
+def gradients_speed(ys: Any, xs: Any, grad_ys: Any = None, **kwargs: Any) -> list[Any]:
+    """`gradients` with `checkpoints="speed"`: convolutions and matrix products are never computed again."""
+    return gradients(ys, xs, grad_ys, checkpoints="speed", **kwargs)
+
+
+def gradients_collection(ys: Any, xs: Any, grad_ys: Any = None, **kwargs: Any) -> list[Any]:
+    """`gradients` with `checkpoints="collection"`: what is in the graph's collection named "checkpoints" is kept."""
+    return gradients(ys, xs, grad_ys, checkpoints="collection", **kwargs)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Gradients as `tf.gradients` gave them, and the planning problem; None where there is nothing to plan."""
+
+    live: Any
+    gradients: list[Any]
+    started: float
+    joint: Joint | None
+
+
+def take(ys: Any, xs: Any, grad_ys: Any, options: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Taken:
+    """Take plain gradients in the current graph, and read it back."""
+    live = tf.compat.v1.get_default_graph()
+    function = tf.compat.v1.gradients if "colocate_gradients_with_ops" in options else tf.gradients
+    ends = flat(ys)
+    if is_traced_for_xla():  # the backward part waits for some bits of the ys, so that it need not keep them
+        ends = [some_bits([y for y in ends if y.shape.rank is not None])]
+    before = len(live.get_operations())
+    result: list[Any] = function(ys, xs, grad_ys, **options)
+    added = {operation.name for operation in live.get_operations()[before:]}
+    tensors = [tensor for gradient in result for tensor in _tensors_of(gradient)]
+    if not any(tensor.op.name in added for tensor in tensors):
+        return Taken(live, result, 0.0, None)
+    return Taken(live, result, clock.perf_counter(), read_joint(live, added, ends, flat(grad_ys), tensors, shapes))
+
+
+def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
+    """Rewrite the live graph so that it follows the schedule; returns the gradients as they are then."""
+    live, joint = taken.live, taken.joint
+    assert joint is not None
+    if schedule.steps == joint.tasks.costs.order:
+        return taken.gradients
+    live.add_to_collection(PLANS, _describe(joint, schedule, clock.perf_counter() - taken.started))
+    tensors = [tensor for gradient in taken.gradients for tensor in _tensors_of(gradient)]
+    graph = joint.graph
+    outputs = {value.name: k for k, value in enumerate(graph.outputs)}
+    compiled = is_traced_for_xla()
+    steps = apply_schedule(
+        joint.tasks, schedule, fix_order=not compiled, ordered_from=joint.forward, behind=joint.behind, unordered=joint.framed
+    )
+    originals = _new_nodes(live, graph)
+    opaque: dict[Node, bool] = {}
+    if compiled:
+        backward = [[node for node in steps[k] if node.name in graph] for k in range(joint.forward, len(schedule.steps))]
+        opaque = add_gates(graph, backward, joint.behind, {graph[name] for name in originals})
+        originals |= {gate.name: gate.inputs[0].producer.name for gate in opaque}
+    made = write_live_graph(live, graph, originals, fixed=joint.fixed, opaque=opaque)
+    followed = {tensor.name: made[graph.outputs[outputs[tensor.name]]] for tensor in tensors}
+    if live.building_function:  # there updates wait for what was built before
+        return [_replaced(gradient, followed, ()) for gradient in taken.gradients]
+    readers = _readers_of_variables(graph, originals, made)
+    before = [readers.get(_variable_of(x), []) for x in listed(xs)]
+    return [_replaced(gradient, followed, waits) for gradient, waits in zip(taken.gradients, before, strict=True)]
+
+
+def _new_nodes(live: Any, graph: Graph) -> dict[str, str]:
+    """By the name of a node that the live graph lacks, the name of the operation that it was made from."""
+    known = {operation.name for operation in live.get_operations()}
+    originals: dict[str, str] = {}
+    for node in graph.nodes:
+        source = node.attrs.get(RECOMPUTED_FROM)
+        if isinstance(source, bytes):
+            originals.setdefault(node.name, source.decode())
+        elif node.name not in known:  # a gate in front of a convolution
+            originals[node.name] = node.inputs[0].producer.name
+    return originals
+
+
+def _readers_of_variables(graph: Graph, originals: Mapping[str, str], made: Mapping[Value, Any]) -> dict[str, list[Any]]:
+    """By variable, the clones that read the variable itself, not a value that was read: an update of it must not come before them.
+
+    Inside a `tf.function` TensorFlow sees to that. Variables of TF1 without a handle are updated in place, so that a value that was read
+    before changes too.
+    """
+    readers: dict[str, list[Any]] = {}
+    for node in graph.nodes:
+        for value in node.inputs if node.name in originals else ():
+            source = resource_of(value).producer
+            if source.op_type in VARIABLES:
+                readers.setdefault(source.name, []).append(made[node.outputs[0]].op)
+    return readers
+
+
+def _describe(joint: Joint, schedule: Schedule, time_s: float) -> GradientPlan:
+    costs = joint.tasks.costs
+    before, after = simulate(costs, Schedule(costs.order)), simulate(costs, schedule)
+    again = len(schedule.steps) - len(costs.tasks)
+    extra = (after.time - before.time) / joint.forward_time if joint.forward_time else 0.0
+    return GradientPlan(after.peak_bytes, before.peak_bytes, extra, again, joint.assumed, time_s)
+
+
+def choose(
+    joint: Joint, mode: Checkpoints, named: Sequence[Any], time_limit_s: float, *, remedy: str = "give feeds={placeholder: shape}"
+) -> Schedule:
+    """The schedule that the argument `checkpoints` asks for; "inputs" keeps what must be kept and nothing else."""
+    costs, forward = joint.tasks.costs, joint.forward
+    if not isinstance(mode, str | int | float) or mode == "collection":
+        return policies.keep_only(costs, forward, _named_buffers(joint, named, strict=mode != "collection"))
+    if mode == "inputs":
+        return policies.keep_only(costs, forward, set(), last_stays=False)
+    if mode == "speed":
+        return policies.fast(joint.tasks, forward)
+    if joint.assumed:
+        warnings.warn(
+            f"the plan assumes sizes: {joint.assumed}. With other sizes the peak is another one; {remedy}",
+            AssumedSizeWarning,
+            stacklevel=4,
+        )
+    if mode == "memory":
+        return policies.least_peak(costs, forward, joint.forward_time, time_limit_s)
+    return policies.within_budget(joint.tasks, forward, mode, time_limit_s)
+
+
+def _named_buffers(joint: Joint, named: Sequence[Any], *, strict: bool) -> set[int]:
+    """The buffers of checkpoints; which of them are of no use is said."""
+    kept: set[int] = set()
+    useless: list[str] = []
+    tasks = joint.tasks
+    for tensor in named:
+        if tensor.op.name not in joint.fixed:
+            useless.append(tensor.name)
+            continue
+        root = tasks.root_of[joint.graph.value(tensor.name)]
+        if root in tasks.buffer_of:
+            kept.add(tasks.buffer_of[root])
+    if useless and (strict or len(useless) == len(named)):
+        names = ", ".join(useless[:5]) + (f" and {len(useless) - 5} more" if len(useless) > 5 else "")
+        warnings.warn(f"no gradient needs these checkpoints: {names}. They do not lie between xs and ys", CheckpointWarning, stacklevel=5)
+    return kept
+
+
+def _tensors_of(gradient: Any) -> list[Any]:
+    return [] if gradient is None else flat([gradient])
+
+
+def _replaced(gradient: Any, followed: Mapping[str, Any], before: Sequence[Any]) -> Any:
+    """The gradient as it is now, held back until these operations have run."""
+    if gradient is None:
+        return None
+    first, *others = [followed[part.name] for part in tf.nest.flatten(gradient, expand_composites=True)]
+    return tf.nest.pack_sequence_as(gradient, [_held(first, before), *others], expand_composites=True)
+
+
+def _held(tensor: Any, before: Sequence[Any]) -> Any:
+    if not before:
+        return tensor
+    with tf.control_dependencies(before):
+        return tf.identity(tensor)
+
+
+def _variable_of(x: Any) -> str:
+    """The name of the operation that makes the variable, or its handle; "" of a ragged tensor."""
+    operation = getattr(getattr(x, "handle", x), "op", None)
+    return "" if operation is None else str(operation.name)

@@ -1,0 +1,257 @@
+"""Forward and backward part of a live graph as one planning problem, in which the forward part is as it is.
+
+Terms
+-----
+forward
+    What was in the graph before the gradients were taken, and what that needs. It is never rerouted nor held back, so its order in
+    the plan is the order in which it was built.
+early
+    What the gradients need of the forward part's *shapes*: `Shape` and its like run as soon as they can, and hold nothing back.
+backward
+    The other nodes that were added for the gradients. Their order is planned and fixed.
+framed
+    Control flow of TF1 (`Switch`, `Enter`, ...) and what runs inside: it runs never, once or often. No control edge may lead into it,
+    so it is neither repeated nor put in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphwright.analyze.batch_norms import is_gpu_scratch
+from graphwright.analyze.cost import TaskMap, build_cost_graph
+from graphwright.analyze.loops import LoopCosts, loop_costs
+from graphwright.errors import UnknownShapeError
+from graphwright.gradients.times import repeated_time_s
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import REFERENCE_VARIABLES, Purity, is_back_edge, is_loop_of_tf1, is_view, reads_resource, resource_of
+from graphwright.ir.walk import backward_reachable, topological_order
+from graphwright.source.attributes import constant_array
+from graphwright.source.import_graph import infer_body_shapes
+from graphwright.source.live_graph import handles_touched_elsewhere, read_live_graph
+from graphwright.step.flatten import stateful_op_types
+from graphwright.step.infer_shapes import infer_flat_shapes
+
+_ASK_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape", "BroadcastGradientArgs"})
+BATCH = 32
+"""What stands for a dimension that nobody gave."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """The planning problem of one call.
+
+    Attributes:
+        forward: how many tasks, the first of the cost graph's order, are forward or early.
+        behind: nodes that the backward part waits for: those that make the ys and their incoming gradients.
+        framed: see the module.
+        fixed: names of the operations that must stay as they are.
+        assumed: which sizes were not known and what was taken instead, in words; empty where all were known.
+    """
+
+    tasks: TaskMap
+    forward: int
+    behind: tuple[Node, ...]
+    framed: AbstractSet[Node]
+    fixed: AbstractSet[str]
+    assumed: str
+
+    @property
+    def graph(self) -> Graph:
+        """The IR of the part of the live graph that the gradients need."""
+        return self.tasks.graph
+
+    @property
+    def forward_time(self) -> float:
+        """Time of one forward pass."""
+        return sum(task.time for task in self.tasks.costs.tasks[: self.forward])
+
+
+def read_joint(
+    live: Any,
+    added: AbstractSet[str],
+    ys: Sequence[Any],
+    incoming: Sequence[Any],
+    gradients: Sequence[Any],
+    feeds: Mapping[str, tuple[int, ...]],
+) -> Joint:
+    """Read a live graph in which gradients were just taken.
+
+    Args:
+        added: names of the operations that taking them added.
+        incoming: the gradients of the ys, as they were given.
+        gradients: tensors.
+        feeds: shapes by name of a placeholder.
+    """
+    graph = read_live_graph(live, [tensor.op for tensor in ys], [*ys, *gradients])
+    assumed = _bind_shapes(graph, feeds)
+    framed = _framed_nodes(graph)
+    fixed = _forward_nodes(graph, added)
+    graph.sort_nodes(_forward_first(graph, fixed))
+    purity = Purity(graph, stateful_op_types(graph))
+    loops, unknown = _loop_costs(graph)
+    with _loops_cut(graph):
+        tasks = build_cost_graph(graph, purity, repeated_time_s, loops=loops)
+    forward = sum(1 for nodes in tasks.nodes if any(node in fixed for node in nodes))
+    tasks = _with_rules(tasks, fixed, framed, purity, _written(graph, purity, handles_touched_elsewhere(live, graph)))
+    known = [graph[tensor.op.name] for tensor in (*ys, *incoming) if tensor.op.name in graph]
+    behind = tuple(dict.fromkeys(node for node in known if node not in framed))
+    return Joint(tasks, forward, behind, framed, {node.name for node in fixed}, "; ".join(filter(None, (assumed, unknown))))
+
+
+def _loop_costs(graph: Graph) -> tuple[LoopCosts, str]:
+    """What control flow costs, and in words what is not known of it; without sizes inside, only what goes in and comes out counts."""
+    try:
+        return loop_costs(graph, constant_array, infer_body=infer_body_shapes), ""
+    except UnknownShapeError as error:
+        return LoopCosts(), f"nothing for the inside of loops and branches, where {error.what}"
+
+
+@contextmanager
+def _loops_cut(graph: Graph) -> Generator[None]:
+    """Inside the block the loops of TF1 do not go round: what `Merge` reads of the round before is what the loop starts with."""
+    cut: list[tuple[Node, int, Value]] = []
+    for node in graph.nodes:
+        for k, value in enumerate(node.inputs):
+            if is_back_edge(value, node):
+                cut.append((node, k, value))
+                graph.replace_input(node, k, next(v for v in node.inputs if not is_back_edge(v, node)))
+    try:
+        yield
+    finally:
+        for node, k, value in cut:
+            graph.replace_input(node, k, value)
+
+
+def _forward_nodes(graph: Graph, added: AbstractSet[str]) -> set[Node]:
+    """Forward and early nodes."""
+    forward = backward_reachable(node for node in graph.nodes if node.name not in added)
+    for node in topological_order(graph):
+        if node in forward:
+            continue
+        before = {*(v.producer for v in node.inputs), *node.control_inputs}
+        small = all((v.nbytes or 0) <= 64 * 8 for v in node.outputs)
+        if before <= forward and (node.op_type in _ASK_SHAPES or (small and before and all(_is_about_shapes(v) for v in node.inputs))):
+            forward.add(node)
+    return forward
+
+
+def _is_about_shapes(value: Value) -> bool:
+    return value.dtype.name in ("int32", "int64") and (value.nbytes or 0) <= 64 * 8
+
+
+def _forward_first(graph: Graph, fixed: AbstractSet[Node]) -> list[Node]:
+    """All nodes: forward ones as they were built, with early ones right behind what they ask; then the others."""
+    given = {node: k for k, node in enumerate(graph.nodes)}
+    order = topological_order(graph)
+    place: dict[Node, tuple[int, int, int]] = {}
+    for node in order:
+        if node not in fixed:
+            place[node] = (1, 0, given[node])
+            continue
+        before = [place[b][1] for b in (*(v.producer for v in node.inputs if not is_back_edge(v, node)), *node.control_inputs)]
+        place[node] = (0, max([given[node] if node.op_type not in _ASK_SHAPES else 0, *before]), given[node])
+    graph.sort_nodes(sorted(order, key=place.__getitem__))
+    return topological_order(graph)
+
+
+def _written(graph: Graph, purity: Purity, elsewhere: AbstractSet[str]) -> set[Value]:
+    """The resources that something writes."""
+    written = {value for node in graph.nodes for value in node.outputs if node.name in elsewhere}
+    for node in graph.nodes:
+        if reads_resource(node) and not purity.is_pure(node):
+            written.update(resource_of(value) for value in node.inputs if value.dtype.name == "resource")
+    return written
+
+
+def _with_rules(
+    tasks: TaskMap, fixed: AbstractSet[Node], framed: AbstractSet[Node], purity: Purity, written: AbstractSet[Value]
+) -> TaskMap:
+    """Forward tasks run first, one after the other; so do tasks with effects.
+
+    What reads a variable by itself, such as a loop, is repeated only where nothing in the graph writes that variable. What is built
+    later and writes it waits: in a `tf.function` for all that was built before, in a graph of TF1 for the gradient of the variable.
+    """
+    costs = tasks.costs
+    changed = list(costs.tasks)
+    last_forward, last_effect = -1, -1
+    for t in costs.order:
+        task, nodes = changed[t], tasks.nodes[t]
+        after = set(task.after)
+        if last_forward >= 0:
+            after.add(last_forward)
+        if not all(purity.is_pure(node) for node in nodes) and last_effect >= 0:
+            after.add(last_effect)
+        may = task.recomputable and not any(node in framed or _reads_what_changes(node, written) for node in nodes)
+        changed[t] = replace(task, after=tuple(sorted(after)), recomputable=may)
+        if any(node in fixed for node in nodes):
+            last_forward = t
+        if not all(purity.is_pure(node) for node in nodes):
+            last_effect = t
+    return replace(tasks, costs=replace(costs, tasks=tuple(changed)))
+
+
+def _reads_what_changes(node: Node, written: AbstractSet[Value]) -> bool:
+    """Whether it reads, when it runs, a variable that changes in between."""
+    handles = [resource_of(v) for v in node.inputs if v.dtype.name == "resource"]
+    if any(handle in written or handle not in node.graph.variables for handle in handles):
+        return True
+    return not is_view(node) and any(v.producer.op_type in REFERENCE_VARIABLES for v in node.inputs)
+
+
+def _framed_nodes(graph: Graph) -> set[Node]:
+    """Nodes of TF1's control flow, and what runs inside of it."""
+    depth: dict[Node, int] = {}
+    framed: set[Node] = set()
+    for node in topological_order(graph):
+        around = [depth[v.producer] for v in node.inputs if not is_back_edge(v, node)]
+        around += [depth[c] for c in node.control_inputs]
+        deepest = max(around, default=0)
+        kind = node.op_type.removeprefix("Ref")
+        if deepest > 0 or is_loop_of_tf1(node):
+            framed.add(node)
+        if kind in ("Switch", "_SwitchN", "Enter"):
+            deepest += 1
+        elif kind == "Merge" and not any(is_back_edge(v, node) for v in node.inputs):
+            deepest = max(0, deepest - 1)
+        elif kind == "Exit":
+            deepest = max(0, deepest - 2)
+        depth[node] = deepest
+    return framed
+
+
+def _bind_shapes(graph: Graph, feeds: Mapping[str, tuple[int, ...]]) -> str:
+    """Make every size known; says what was assumed."""
+    open_inputs = {k: v for k, v in enumerate(graph.inputs) if v.dtype.itemsize is not None and (v.shape is None or None in v.shape)}
+    given: dict[int, tuple[int | None, ...]] = {}
+    assumed: list[str] = []
+    for k, value in open_inputs.items():
+        shape = feeds.get(value.producer.name)
+        if shape is None and value.shape is not None:
+            shape = tuple(BATCH if d is None else d for d in value.shape)
+            assumed.append(value.producer.name)
+        if shape is not None:
+            given[k] = shape
+    if given or _has_open_sizes(graph):
+        infer_flat_shapes(graph, given)
+    elsewhere = 0
+    for node in graph.nodes:
+        for value in node.outputs:
+            if value.shape is None and is_gpu_scratch(value):
+                value.shape = (0,)
+            elif node.op_type == "BroadcastGradientArgs" and value.nbytes is None:
+                value.shape = (0,)  # axes: a few numbers
+            elif value.dtype.itemsize is not None and value.nbytes is None:
+                value.shape = (BATCH,) if value.shape is None else tuple(BATCH if d is None else d for d in value.shape)
+                elsewhere += 1
+    words = [f"{BATCH} for the unknown dimensions of {', '.join(assumed)}"] if assumed else []
+    words += [f"{BATCH} for unknown dimensions of {elsewhere} tensors inside"] if elsewhere else []
+    return "; ".join(words)
+
+
+def _has_open_sizes(graph: Graph) -> bool:
+    return any(v.dtype.itemsize is not None and v.nbytes is None for node in graph.nodes for v in node.outputs)

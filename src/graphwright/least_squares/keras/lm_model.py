@@ -1,0 +1,262 @@
+"""`LMModel`: a Keras model whose `fit` takes Levenberg-Marquardt steps."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+from typing import Any
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.least_squares.keras.compiled_steps import CompiledSteps
+from graphwright.least_squares.keras.model_function import first_samples
+from graphwright.least_squares.keras.model_rows import sample_count
+from graphwright.least_squares.keras.trainer import LevenbergMarquardt, StepResult
+from graphwright.source.tensorflow_import import import_keras
+from graphwright.step.keras_model import as_tensors, one_replica, repair_building, repair_evaluation, steps_of, strategy_of
+
+tf: Any = importlib.import_module("tensorflow")
+keras: Any = import_keras()
+
+
+@keras.saving.register_keras_serializable(package="graphwright")
+class LMModel(keras.Model):
+    """A Keras model trained by Levenberg-Marquardt: `compile`, then `fit`, with all that Keras has.
+
+    Callbacks, metrics, validation, history, `steps_per_epoch`, `tf.data`, sample and class weights, several inputs and outputs, and a
+    last batch of another size work as they do elsewhere. Each batch is one step; the larger the batch, the better the step: full
+    batches converge fastest. The inner model holds the variables: save it, or call it, as ever.
+
+    The logs hold the loss and the metrics of the batches before their steps, as everywhere in Keras, and besides
+
+    - `damping`: for the next batch, relative to squared column norms of the Jacobian;
+    - `attempts`: steps tried on the last batch;
+    - `accepted`: 1 if the last batch's step was taken, else 0.
+
+    An epoch in which no step lowers the loss of its batch ends the training; `stopped_because` says so.
+
+    Args:
+        model: the model to train; it need not be compiled.
+
+    Raises:
+        ArgumentError: not a Keras model.
+
+    Example:
+        >>> import numpy as np
+        >>> keras.utils.set_random_seed(1)
+        >>> inner = keras.Sequential([keras.Input((1,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)])
+        >>> model = LMModel(inner)
+        >>> model.compile("mse", metrics=["mae"])
+        >>> x = np.linspace(-1.0, 1.0, 50, dtype=np.float32)[:, np.newaxis]
+        >>> history = model.fit(x, np.sin(3.0 * x), batch_size=50, epochs=30, verbose=0)
+        >>> history.history["loss"][-1] < 0.01
+        True
+        >>> sorted(history.history)
+        ['accepted', 'attempts', 'damping', 'loss', 'mae']
+    """
+
+    def __init__(self, model: Any, **keywords: Any) -> None:
+        if not isinstance(model, keras.Model):
+            raise ArgumentError(f"a {type(model).__name__} in place of a Keras model", where="argument 'model'")
+        keras.Model.__init__(self, **{"name": f"lm_{model.name}", **keywords})
+        self.model = model
+        self.trainer: LevenbergMarquardt | None = None
+        """What takes the steps: there from the first batch on."""
+        self.stopped_because = ""
+        """Why training ended before its last epoch; empty if it did not."""
+        self._options: dict[str, Any] = {}
+        self.accepted_in_epoch = 0
+        """Steps taken since the epoch began."""
+        self._compiled_step: Any = None
+        self.built = bool(model.built)
+
+    @property
+    def output_names(self) -> Any:
+        """The inner model's."""
+        return getattr(self.model, "output_names", None)
+
+    @property
+    def decisions(self) -> tuple[Any, ...]:
+        """How steps are computed, and why so; one entry per shape of batch so far."""
+        return () if self.trainer is None else self.trainer.decisions
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        """The inner model's outputs."""
+        return self.model(inputs, training=training)
+
+    def build(self, input_shape: Any) -> None:
+        """Nothing: the inner model builds itself when it is called."""
+        del input_shape
+        self.built = True
+
+    def compute_output_shape(self, *arguments: Any, **keywords: Any) -> Any:
+        """The inner model's."""
+        return self.model.compute_output_shape(*arguments, **keywords)
+
+    def compile(
+        self,
+        loss: Any,
+        *,
+        metrics: Any = None,
+        loss_weights: Any = None,
+        weighted_metrics: Any = None,
+        steps_per_execution: int = 1,
+        jit_compile: bool = False,
+        **options: Any,
+    ) -> None:
+        """Say what to minimize, and how.
+
+        Args:
+            loss: see `LevenbergMarquardt`.
+            metrics: as of any Keras model.
+            loss_weights: as of any Keras model.
+            weighted_metrics: as of any Keras model.
+            steps_per_execution: batches between callbacks.
+            jit_compile: let XLA compile the step; on several replicas, what each of them sums.
+            options: those of `LevenbergMarquardt`: method, chunk_size, first_damping, attempts, ...
+
+        Raises:
+            ArgumentError: an option that does not exist; there is no optimizer.
+        """
+        known = set(inspect.signature(LevenbergMarquardt).parameters) - {"model", "loss"} - {"loss_weights", "jit_compile"}
+        for name in sorted(set(options) - known):
+            remedy = (
+                "leave it out: the step is that of Levenberg-Marquardt" if name == "optimizer" else f"one of {', '.join(sorted(known))}"
+            )
+            raise ArgumentError(f"{name}={options[name]!r}", where=f"argument {name!r}", remedy=remedy)
+        if isinstance(loss, keras.optimizers.Optimizer):
+            raise ArgumentError(f"the optimizer {loss.name!r}", where="argument 'loss'", remedy="the first argument is the loss")
+        keras.Model.compile(
+            self,
+            optimizer=None,
+            loss=loss,
+            loss_weights=loss_weights,
+            metrics=metrics,
+            weighted_metrics=weighted_metrics,
+            steps_per_execution=steps_per_execution,
+            jit_compile=False,  # of evaluate and predict
+        )
+        self._options = {"loss_weights": loss_weights, "jit_compile": jit_compile, **options}
+        self.trainer = None
+        self.stopped_because = ""
+        strategy = strategy_of(self)
+        if strategy is not None:  # Keras sums first batches over replicas, which need not be of one size
+            repair_building(self, strategy)
+            repair_evaluation(self, strategy)
+
+    def fit(self, *arguments: Any, callbacks: Any = None, **keywords: Any) -> Any:
+        """As of any Keras model."""
+        self.stopped_because = ""
+        own = _StopWhenNothingMoves()
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks.append(own)
+        else:
+            callbacks = [*(callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []), own]
+        return keras.Model.fit(self, *arguments, callbacks=callbacks, **keywords)
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """What Keras calls per batch: batches are taken one by one, so that their shapes are known and each is compiled for its own."""
+        if self.train_function is None or force:
+            self._compiled_step = None
+            self.train_function = self._train_batches
+        return self.train_function
+
+    def _train_batches(self, iterator: Any) -> Any:
+        return steps_of(self, iterator, self._train_on)
+
+    def make_trainer(self) -> LevenbergMarquardt:
+        """What takes the steps, made now if it is not there yet; the inner model must be built."""
+        if self.trainer is None:
+            self.trainer = LevenbergMarquardt(self.model, self.loss, **self._options)
+        return self.trainer
+
+    @property
+    def step_variables(self) -> tuple[Any, ...]:
+        """What steps leave for the next one besides the model's variables: damping, scales. The inner model must be built."""
+        return self.make_trainer().step_variables
+
+    def train_step(self, data: Any) -> Any:
+        """Closed: a step needs the whole batch at once."""
+        del data
+        raise UnsupportedError(
+            "train_step of an LMModel", where=f"model {self.name!r}", remedy="call fit, train_on_batch, or LevenbergMarquardt.step"
+        )
+
+    def export(self, *arguments: Any, **keywords: Any) -> Any:
+        """The inner model's."""
+        return self.model.export(*arguments, **keywords)
+
+    def get_config(self) -> dict[str, Any]:
+        """The inner model."""
+        return {"name": self.name, "model": keras.saving.serialize_keras_object(self.model)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        """The model of a configuration."""
+        inner = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
+        return cls(inner, name=config["name"])
+
+    def get_compile_config(self) -> None:
+        """Nothing: `compile` again after loading."""
+
+    def _train_on(self, data: Any) -> dict[str, Any]:
+        data = tuple(None if part is None else as_tensors(part) for part in keras.utils.unpack_x_y_sample_weight(_without_optionals(data)))
+        if not self.model.built:
+            self(tf.nest.map_structure(first_samples(1), one_replica(strategy_of(self), data[0])))
+        trainer = self.make_trainer()
+        trainer.prepare(data)
+        if self._compiled_step is None:
+            self._compiled_step = CompiledSteps(lambda: trainer.compiled(self._step))
+        logs = self._compiled_step(data)
+        self.accepted_in_epoch += int(logs["accepted"])
+        return logs
+
+    def _step(self, data: Any) -> dict[str, Any]:
+        """One step, and what it says: traced per shape of batch."""
+        trainer = self.trainer
+        assert trainer is not None
+        found: StepResult = trainer.traced_step(data)
+        strategy = strategy_of(self)
+
+        def tell(data: Any, outputs: Any) -> Any:
+            x, y, sample_weight = data
+            samples = sample_count(x)
+            self._loss_tracker.update_state(tf.cast(found.loss, tf.float32), sample_weight=samples)
+            if not samples:
+                return self.get_metrics_result()
+            return self.compute_metrics(x, y, trainer.packed(outputs), sample_weight)
+
+        if strategy is None:
+            logs = tell(data, found.outputs)
+        else:
+            told = strategy.run(tell, args=(data, found.outputs))
+            logs = {name: strategy.reduce("MEAN", value, axis=None) for name, value in told.items()}
+        return {**logs, "damping": found.damping, "attempts": found.attempts, "accepted": tf.cast(found.accepted, tf.int32)}
+
+
+class _StopWhenNothingMoves(keras.callbacks.Callback):
+    """Ends training after an epoch of batches in which no step was taken."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Count anew."""
+        del epoch, logs
+        self.model.accepted_in_epoch = 0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Look at the count."""
+        if not logs or self.model.accepted_in_epoch:  # without logs there was no batch
+            return
+        self.model.stop_training = True
+        if math.isfinite(float(logs["loss"])):
+            self.model.stopped_because = f"no step of epoch {epoch + 1} lowered the loss of its batch, however damped"
+        else:
+            self.model.stopped_because = f"no step of epoch {epoch + 1} was taken: the loss is {float(logs['loss'])}"
+
+
+def _without_optionals(data: Any) -> Any:
+    """`None` in place of what a dataset has in its place."""
+
+    def without(part: Any) -> Any:
+        return None if isinstance(part, tf.experimental.Optional) else part
+
+    return tf.nest.map_structure(without, data)

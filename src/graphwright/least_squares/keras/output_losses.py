@@ -1,0 +1,288 @@
+"""Losses of one model output, as least squares sees them.
+
+A damped Gauss-Newton step needs of a loss l(z) of the outputs z, per element of the loss, a *root*: values b and a matrix B with
+
+    B' b = gradient of l,        B' B = H, the Hessian of l in the outputs or a positive approximation of it.
+
+`root` gives a tensor whose value is b and whose derivative in z is B. Then J'J of the roots is the generalized Gauss-Newton matrix
+`Jz' H Jz` (N. N. Schraudolph: Fast curvature matrix-vector products for second-order gradient descent, 2002; J. Martens: Deep learning
+via Hessian-free optimization, 2010), J'b the gradient, and everything that solves least-squares problems can be used unchanged. Whether
+a step is taken is decided by the loss itself.
+
+| loss | H | b |
+|---|---|---|
+| squares (`MeanSquaredError`, residuals of your own) | 2 / d | the residuals: the usual Gauss-Newton matrix |
+| `CategoricalCrossentropy`, sparse or not | diag(p) - p p' in the logits, p = softmax | (p - y) / sqrt(p), less one dimension |
+| `BinaryCrossentropy` | p (1 - p) in the logit, p = sigmoid | (p - y) / sqrt(p (1 - p)) |
+| `Huber`, `LogCosh` | as in `damped_least_squares.robust_losses`; tanh(f) / f | |
+
+For cross-entropies, softmax or sigmoid count as part of the loss, even where the model ends with them: that is the matching loss of
+Schraudolph, whose H is positive and as exact as any.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.least_squares.keras.least_squares_losses import SquareRootLoss, alike, keras_loss
+from graphwright.least_squares.robust_losses import RobustLoss
+
+tf: Any = importlib.import_module("tensorflow")
+keras: Any = importlib.import_module("keras")
+
+_MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
+_SMALLEST_PROBABILITY = 1e-7
+
+
+class OutputLoss(Protocol):
+    """A loss of one output."""
+
+    name: str
+    reduction: str
+    """`"sum"`, `"sum_over_batch_size"`, or `"mean_with_sample_weight"`, as in Keras."""
+    is_square: bool
+    """Whether it is a mean square of residuals."""
+
+    def elements(self, y_true: Any, y_pred: Any) -> Any:
+        """The loss of each element (batch, ...), not reduced."""
+        ...
+
+    def root(self, y_true: Any, y_pred: Any) -> Any:
+        """The root of each element's loss (batch, ..., r); see above."""
+        ...
+
+
+def output_loss(given: Any) -> OutputLoss:
+    """What Keras takes for a loss, as least squares sees it.
+
+    Args:
+        given: a name, a Keras loss, one of Keras's loss functions, or any object with `residuals(y_true, y_pred)`.
+
+    Raises:
+        ArgumentError: not a loss.
+        UnsupportedError: a loss without a known positive Hessian.
+
+    >>> output_loss("mse").name, output_loss(keras.losses.Huber(2.0)).name
+    ('mean_squared_error', 'huber_loss')
+    """
+    loss = keras_loss(given)
+    if callable(getattr(loss, "residuals", None)):
+        return _Squares(loss, loss.residuals)
+    kinds: dict[type, Callable[[Any], OutputLoss]] = {
+        keras.losses.MeanSquaredError: lambda loss: _Squares(loss, _difference),
+        keras.losses.MeanSquaredLogarithmicError: lambda loss: _Squares(loss, _logarithmic_difference),
+        keras.losses.Huber: _Huber,
+        keras.losses.LogCosh: _LogCosh,
+        keras.losses.CategoricalCrossentropy: _Softmax,
+        keras.losses.SparseCategoricalCrossentropy: _Softmax,
+        keras.losses.BinaryCrossentropy: _Sigmoid,
+    }
+    make = kinds.get(loss.__class__)
+    if make is None:
+        raise UnsupportedError(
+            f"the loss {getattr(loss, 'name', None) or getattr(loss, '__name__', None) or loss!r}",
+            where="argument 'loss'",
+            cause="Levenberg-Marquardt needs residuals, or the Hessian of the loss in the outputs",
+            remedy=f"use {', '.join(kind.__name__ for kind in kinds)}, or SquareRootLoss, or LeastSquaresLoss with residuals of your own",
+        )
+    return make(loss)
+
+
+class _Squares:
+    """Mean squares of residuals."""
+
+    is_square = True
+
+    def __init__(self, loss: Any, residuals: Callable[[Any, Any], Any]) -> None:
+        self.name, self.reduction = _name_and_reduction(loss)
+        self._residuals = residuals
+        self._own = residuals is not _difference and residuals is not _logarithmic_difference
+        self._per_sample = self._own and not isinstance(loss, SquareRootLoss)
+
+    def elements(self, y_true: Any, y_pred: Any) -> Any:
+        """Means over the last axis, or over all but the first for residuals that users define."""
+        return tf.reduce_mean(tf.square(self._residuals_of(y_true, y_pred)), axis=-1)
+
+    def root(self, y_true: Any, y_pred: Any) -> Any:
+        """The residuals themselves, in the right unit."""
+        found = self._residuals_of(y_true, y_pred)
+        return found * math.sqrt(2.0 / found.shape[-1])
+
+    def _residuals_of(self, y_true: Any, y_pred: Any) -> Any:
+        """Residuals whose mean square over the last axis is the loss of an element."""
+        if not self._own:
+            return self._residuals(*alike(y_true, y_pred))
+        found = tf.convert_to_tensor(self._residuals(y_true, y_pred))
+        return tf.reshape(found, [found.shape[0], math.prod(found.shape[1:])]) if self._per_sample else found[..., tf.newaxis]
+
+
+class _Huber:
+    """Mean Huber losses, by the weights of the robust loss."""
+
+    is_square = False
+
+    def __init__(self, loss: Any) -> None:
+        self.name, self.reduction = _name_and_reduction(loss)
+        self._loss = loss
+        self._robust = RobustLoss("huber", _delta(loss))
+
+    def elements(self, y_true: Any, y_pred: Any) -> Any:
+        """As Keras computes them."""
+        return self._loss.call(y_true, y_pred)
+
+    def root(self, y_true: Any, y_pred: Any) -> Any:
+        """Weighted residuals."""
+        found = _difference(*alike(y_true, y_pred))
+        row, residual = self._robust.weights(found)
+        return _linear(residual * found, lambda moved: row * moved, found) / math.sqrt(found.shape[-1])
+
+
+def _delta(loss: Any) -> float:
+    """The residual from which on a Huber loss is linear: its slope there, since Keras does not tell."""
+    near, far = (float(loss.call(tf.constant([[0.0]]), tf.constant([[residual]]))[0]) for residual in (1e6, 2e6))
+    return (far - near) / 1e6
+
+
+class _LogCosh:
+    """Mean logarithms of the hyperbolic cosine; their curvature that of the secant, tanh(f) / f, which is positive everywhere."""
+
+    is_square = False
+
+    def __init__(self, loss: Any) -> None:
+        self.name, self.reduction = _name_and_reduction(loss)
+        self._loss = loss
+
+    def elements(self, y_true: Any, y_pred: Any) -> Any:
+        """As Keras computes them."""
+        return self._loss.call(y_true, y_pred)
+
+    def root(self, y_true: Any, y_pred: Any) -> Any:
+        """Weighted residuals."""
+        found = _difference(*alike(y_true, y_pred))
+        small = tf.abs(found) < 1e-3
+        safe = tf.where(small, tf.ones_like(found), found)
+        row = tf.sqrt(tf.where(small, tf.ones_like(found), tf.tanh(safe) / safe))
+        return _linear(row * found, lambda moved: row * moved, found) / math.sqrt(found.shape[-1])
+
+
+class _Softmax:
+    """Cross-entropy of classes, as a loss of the logits."""
+
+    is_square = False
+
+    def __init__(self, loss: Any) -> None:
+        self.name, self.reduction = _name_and_reduction(loss)
+        self._loss = loss
+        config = loss.get_config()
+        self._from_logits = bool(config.get("from_logits", False))
+        self._sparse = isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
+        self._smoothing = float(config.get("label_smoothing", 0.0))
+        if config.get("axis", -1) != -1 or config.get("ignore_class") is not None:
+            raise UnsupportedError(
+                f"{loss.name} with axis={config.get('axis', -1)}, ignore_class={config.get('ignore_class')}",
+                where="argument 'loss'",
+                remedy="keep classes in the last axis; give samples of an ignored class the weight 0",
+            )
+
+    def elements(self, y_true: Any, y_pred: Any) -> Any:
+        """As Keras computes them."""
+        return self._loss.call(y_true, y_pred)
+
+    def root(self, y_true: Any, y_pred: Any) -> Any:
+        """Of B = diag(sqrt p) (1 - 1 p') and b = (p - y) / sqrt p, what is left of them in a space of a dimension less.
+
+        Both are orthogonal to the unit vector u = sqrt p. A Householder reflection takes u to the first axis, where they are zero then.
+        """
+        logits = _logits(y_pred, self._from_logits, tf.math.log)
+        classes = logits.shape[-1]
+        if classes < 2:
+            raise ArgumentError(
+                f"{self.name} of {classes} class", where="argument 'loss'", remedy="use BinaryCrossentropy, or an output per class"
+            )
+        if self._sparse:
+            labels = tf.cast(y_true, tf.int32)
+            if labels.shape.rank == logits.shape.rank:
+                labels = tf.squeeze(labels, axis=-1)
+            truth = tf.one_hot(labels, classes, dtype=logits.dtype)
+        else:
+            truth = tf.cast(y_true, logits.dtype)
+        truth = truth * (1.0 - self._smoothing) + self._smoothing / classes
+        p = tf.stop_gradient(tf.nn.softmax(logits))
+        root = tf.sqrt(tf.maximum(p, _SMALLEST_PROBABILITY))
+        root_first, root_others = tf.split(root, [1, classes - 1], axis=-1)
+        mirror = root_others / (1.0 + root_first)
+
+        def reflected(across: Any) -> Any:
+            first, others = tf.split(across, [1, classes - 1], axis=-1)
+            return others - mirror * (_sum(root * across) + first)
+
+        return _linear(reflected((p - truth) / root), lambda moved: reflected(root * (moved - _sum(p * moved))), logits)
+
+
+def _sum(classes: Any) -> Any:
+    return tf.reduce_sum(classes, axis=-1, keepdims=True)
+
+
+class _Sigmoid:
+    """Mean cross-entropy of yes or no, as a loss of the logits."""
+
+    is_square = False
+
+    def __init__(self, loss: Any) -> None:
+        self.name, self.reduction = _name_and_reduction(loss)
+        self._loss = loss
+        config = loss.get_config()
+        self._from_logits = bool(config["from_logits"])
+        self._smoothing = float(config["label_smoothing"])
+        if config.get("axis", -1) != -1:
+            raise UnsupportedError(f"{loss.name} with axis={config['axis']}", where="argument 'loss'", remedy="use axis=-1")
+
+    def elements(self, y_true: Any, y_pred: Any) -> Any:
+        """As Keras computes them."""
+        return self._loss.call(y_true, y_pred)
+
+    def root(self, y_true: Any, y_pred: Any) -> Any:
+        """B = sqrt(p (1 - p)), b = (p - y) / B."""
+        logits = _logits(y_pred, self._from_logits, lambda p: tf.math.log(p) - tf.math.log1p(-p))
+        y_true, logits = alike(y_true, logits)
+        truth = y_true * (1.0 - self._smoothing) + 0.5 * self._smoothing
+        p = tf.stop_gradient(tf.sigmoid(logits))
+        root = tf.sqrt(tf.maximum(p * (1.0 - p), _SMALLEST_PROBABILITY))
+        return _linear((p - truth) / root, lambda moved: root * moved, logits) / math.sqrt(logits.shape[-1])
+
+
+def _linear(value: Any, matrix: Callable[[Any], Any], outputs: Any) -> Any:
+    """A tensor with this value whose derivative in the outputs is this matrix."""
+    return tf.stop_gradient(value) + matrix(outputs - tf.stop_gradient(outputs))
+
+
+def _logits(y_pred: Any, from_logits: bool, inverse: Callable[[Any], Any]) -> Any:
+    """What softmax or sigmoid was applied to: given, remembered by Keras, or found from the probabilities."""
+    if from_logits:
+        return tf.convert_to_tensor(y_pred)
+    remembered = getattr(y_pred, "_keras_logits", None)
+    if remembered is not None:
+        return tf.cast(remembered, y_pred.dtype)
+    epsilon = _SMALLEST_PROBABILITY
+    return inverse(tf.clip_by_value(y_pred, epsilon, 1.0 - epsilon))
+
+
+def _difference(y_true: Any, y_pred: Any) -> Any:
+    return y_pred - y_true
+
+
+def _logarithmic_difference(y_true: Any, y_pred: Any) -> Any:
+    epsilon = _SMALLEST_PROBABILITY
+    return tf.math.log1p(tf.maximum(y_pred, epsilon)) - tf.math.log1p(tf.maximum(y_true, epsilon))
+
+
+def _name_and_reduction(loss: Any) -> tuple[str, str]:
+    name = str(getattr(loss, "name", type(loss).__name__))
+    reduction = getattr(loss, "reduction", "sum_over_batch_size")
+    if reduction not in (*_MEANS, "sum"):
+        raise ArgumentError(f"{name} with reduction={reduction!r}", where="argument 'loss'", remedy='use "sum" or "sum_over_batch_size"')
+    return name, "sum_over_batch_size" if reduction == "mean" else str(reduction)

@@ -1,0 +1,347 @@
+"""Linearized problems and their damped steps: the h that minimizes `|J h + f|**2 + damping * |S h|**2`.
+
+S is a diagonal scale. Each class is one way to hold what a linearization needs and to solve for h:
+
+| class | holds | solves | for |
+|---|---|---|---|
+| `QrSystem` | triangular factor of [J f] | QR of the augmented matrix [R; sqrt(damping) S] | small and ill-conditioned |
+| `CholeskySystem` | half of the Gram matrix | its Cholesky factor, scaled and damped | many residuals, up to some 10,000 parameters |
+| `DualSystem` | J (m, n) | Cholesky of the damped J J' (m, m) | more parameters than residuals |
+| `CgSystem`, `LsmrSystem` | nothing | products with J and J' | large models |
+
+QR sees the condition number of J, the others its square. The first two are folded over chunks of rows: neither holds the Jacobian.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from graphwright.least_squares import symmetric_blocks
+from graphwright.least_squares.curvature import Curvature, curved_step
+from graphwright.least_squares.krylov import conjugate_gradients, lsmr
+from graphwright.least_squares.rows import Rows
+from graphwright.least_squares.symmetric_blocks import Blocks
+
+tf: Any = importlib.import_module("tensorflow")
+
+MethodName = Literal["qr", "cholesky", "dual", "cg", "lsmr"]
+Solve = Callable[[Any], Any]
+
+
+class Linearization(NamedTuple):
+    """A problem linearized at one point.
+
+    Attributes:
+        gradient: of the cost, (n,).
+        column_norms: of the weighted Jacobian, (n,); an estimate where the Jacobian is never formed.
+        residual_norm: length of the weighted residuals, a scalar.
+        factor: what the system needs besides; a tuple of tensors.
+    """
+
+    gradient: Any
+    column_norms: Any
+    residual_norm: Any
+    factor: tuple[Any, ...]
+
+
+class LinearSystem(Protocol):
+    """One way to linearize and to solve for damped steps."""
+
+    name: MethodName
+    smallest_damping: float
+    """Below it rounding would decide the step."""
+
+    def linearize(self, x: Any) -> Linearization:
+        """The problem at a point x (n,)."""
+        ...
+
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
+        """The damped step h (n,); and a solver of (J'J + damping S'S) a = b, if there is one.
+
+        Where `free` (n,) is 0 instead of 1 the step is zero; None where all may move.
+        """
+        ...
+
+    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
+        """The Gauss-Newton step (n,), which tells how far the minimum is; None where steps are not exact enough for that."""
+        ...
+
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
+        """|J step|**2 / 2, a scalar."""
+        ...
+
+
+class QrSystem:
+    """QR of the augmented matrix; the Jacobian is reduced to a triangle chunk by chunk.
+
+    The reduction is the sequential TSQR of J. Demmel, L. Grigori, M. Hoemmen, J. Langou (2012): each chunk's rows go below the triangle
+    so far.
+    Damping by extra rows is that of J. J. Moré: The Levenberg-Marquardt algorithm (1978).
+    """
+
+    name: MethodName = "qr"
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        epsilon = float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
+        self.smallest_damping = (10.0 * rows.layout.size * epsilon) ** 2
+
+    def linearize(self, x: Any) -> Linearization:
+        """The triangle of [J f]."""
+        size = self._rows.layout.size
+
+        def add(triangle: Any, residuals: Any, matrix: Any) -> Any:
+            joined = tf.concat([matrix, tf.expand_dims(residuals, 1)], axis=1)
+            return tf.linalg.qr(joined if triangle is None else tf.concat([triangle, joined], axis=0)).r
+
+        at_once = not self._rows.is_chunked and self._rows.count > size
+        triangle = self._rows.fold(x, add, None if at_once else tf.zeros([size + 1, size + 1], x.dtype))
+        right, rotated = tf.split(triangle, [size, 1], axis=1)
+        return Linearization(
+            gradient=tf.squeeze(tf.matmul(right, rotated, transpose_a=True), axis=1),
+            column_norms=tf.sqrt(tf.reduce_sum(tf.square(right), axis=0)),
+            residual_norm=tf.sqrt(2.0 * tf.nn.l2_loss(rotated)),
+            factor=(triangle, right),
+        )
+
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
+        """By the triangle of the augmented matrix."""
+        del x
+        step, upper = self._triangle(at, scale, damping, free)
+        return step, _by_triangle(upper)
+
+    def step_with(self, known: Curvature, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve]:
+        """The same, but by the whole Hessian where its second-order part is trusted."""
+
+        def curved() -> tuple[Any, Any]:
+            gram = tf.matmul(at.factor[1], at.factor[1], transpose_a=True)
+            return curved_step(gram, known.matrix, at.gradient, scale, damping, free)
+
+        step, upper = tf.cond(known.trusted, curved, lambda: self._triangle(at, scale, damping, free))
+        return step, _by_triangle(upper)
+
+    def _triangle(self, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Any]:
+        """The step (n,), and the triangle (n, n) of the augmented matrix."""
+        above, right = at.factor
+        size = right.shape[1]
+        if free is not None:
+            above *= tf.concat([free, tf.ones([1], free.dtype)], axis=0)
+        below = tf.linalg.diag(tf.sqrt(damping) * scale, num_rows=size, num_cols=size + 1)
+        triangle = tf.linalg.qr(tf.concat([above, below], axis=0)).r
+        upper, right_side = tf.split(tf.split(triangle, [size, 1], axis=0)[0], [size, 1], axis=1)
+        return -tf.squeeze(tf.linalg.triangular_solve(upper, right_side, lower=False), axis=1), upper
+
+    def gram_product(self, at: Linearization, vector: Any) -> Any:
+        """J'J times a vector (n,)."""
+        return tf.linalg.matvec(at.factor[1], tf.linalg.matvec(at.factor[1], vector), transpose_a=True)
+
+    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
+        """Without the columns that depend on those before them, whose share of the residuals would be rounding."""
+        triangle = tf.linalg.qr(at.factor[1] * free).r
+        resolved = np.sqrt(self.smallest_damping) * tf.norm(triangle, axis=0)
+        independent = tf.cast(tf.abs(tf.linalg.diag_part(triangle)) > resolved, x.dtype)
+        return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free * independent)[0]
+
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
+        """From the triangle."""
+        del x
+        return tf.nn.l2_loss(tf.matmul(at.factor[1], tf.expand_dims(step, 1)))
+
+
+def _by_triangle(upper: Any) -> Solve:
+    """The solver of U'U a = b."""
+
+    def solve(vector: Any) -> Any:
+        half = tf.linalg.triangular_solve(upper, tf.expand_dims(vector, 1), lower=False, adjoint=True)
+        return tf.squeeze(tf.linalg.triangular_solve(upper, half, lower=False), axis=1)
+
+    return solve
+
+
+class CholeskySystem:
+    """Normal equations: the lower half of the Jacobian's Gram matrix, summed over chunks, and its Cholesky factor."""
+
+    name: MethodName = "cholesky"
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self.smallest_damping = 10.0 * rows.layout.size * float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
+
+    def linearize(self, x: Any) -> Linearization:
+        """The Gram matrix and the gradient, a chunk at a time."""
+        gram, gradient, squares = gram_matrix(self._rows, x)
+        return Linearization(gradient, tf.sqrt(symmetric_blocks.diagonal(gram)), tf.sqrt(squares), gram)
+
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
+        """By Cholesky, in columns of length one; not finite where the matrix is not positive definite."""
+        del x
+        inverse = _inverse(scale, free)
+        root = symmetric_blocks.cholesky(at.factor, inverse, damping)
+
+        def solve(vector: Any) -> Any:
+            return inverse * symmetric_blocks.cholesky_solve(root, inverse * vector)
+
+        return -solve(at.gradient), solve
+
+    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
+        """With the damping that rounding asks for."""
+        return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free)[0]
+
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
+        """From the Gram matrix."""
+        del x
+        return 0.5 * symmetric_blocks.quadratic_form(at.factor, step)
+
+
+class DualSystem:
+    """The m by m system of J J', for more parameters than residuals: h = -S^-2 J' (J S^-2 J' + damping)^-1 f."""
+
+    name: MethodName = "dual"
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self.smallest_damping = 10.0 * rows.count * float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
+
+    def linearize(self, x: Any) -> Linearization:
+        """The Jacobian itself, which has fewer rows than columns."""
+
+        def whole(_: Any, residuals: Any, matrix: Any) -> Any:
+            return residuals, matrix
+
+        residuals, matrix = self._rows.fold(x, whole, None)
+        gradient = tf.linalg.matvec(matrix, residuals, transpose_a=True)
+        return Linearization(gradient, tf.norm(matrix, axis=0), tf.norm(residuals), (matrix, residuals))
+
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
+        """By Cholesky of the damped J J'."""
+        del x
+        matrix, residuals = at.factor
+        inverse = _inverse(scale, free)
+        scaled = matrix * inverse
+        kernel = tf.matmul(scaled, scaled, transpose_b=True)
+        size = tf.reduce_max(tf.linalg.diag_part(kernel))
+        # Damping is relative to columns of length one; what is added must not vanish beside the kernel's entries.
+        shift = tf.maximum(damping, self.smallest_damping * size)
+        root = tf.linalg.cholesky(tf.linalg.set_diag(kernel, tf.linalg.diag_part(kernel) + shift))
+        weights = tf.linalg.cholesky_solve(root, residuals[:, tf.newaxis])[:, 0]
+        return -tf.linalg.matvec(scaled, weights, transpose_a=True) * inverse, None
+
+    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
+        """With the damping that rounding asks for."""
+        return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free)[0]
+
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
+        """From the Jacobian."""
+        del x
+        return tf.nn.l2_loss(tf.linalg.matvec(at.factor[0], step))
+
+
+class _MatrixFreeSystem:
+    """What the two matrix-free systems share: the gradient by one backward pass, column norms from random probes."""
+
+    smallest_damping: float
+
+    def __init__(self, rows: Rows, *, tolerance: float, max_iterations: int, probes: int = 16) -> None:
+        self._rows = rows
+        self._tolerance = tolerance
+        self._max_iterations = max_iterations
+        self._probes = probes
+        self.smallest_damping = 10.0 * float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
+
+    def linearize(self, x: Any) -> Linearization:
+        """Gradient and estimated column norms; nothing is kept besides."""
+
+        def is_left(probe: Any, _: Any) -> Any:
+            return probe < self._probes
+
+        def add(probe: Any, squares: Any) -> tuple[Any, Any]:
+            return probe + 1, squares + tf.square(self._rows.random_column_products(x, (7, probe)))
+
+        squares = tf.while_loop(is_left, add, (tf.constant(0), tf.zeros_like(x)), parallel_iterations=1)[1]
+        norms = tf.sqrt(squares / self._probes)
+        # A probe may miss most of a column: none counts as shorter than a thousandth of the root mean square, but one that no probe sees.
+        shortest = 1e-3 * tf.sqrt(tf.reduce_mean(tf.square(norms)))
+        norms = tf.where(norms > 0.0, tf.maximum(norms, shortest), norms)
+        gradient, squares = self._rows.gradient(x)
+        return Linearization(gradient, norms, tf.sqrt(squares), ())
+
+    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
+        """Not known."""
+        del x, at, scale, free
+        return None
+
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
+        """By one forward pass."""
+        del at
+        return 0.5 * self._rows.squared_norm_along(x, step)
+
+
+class CgSystem(_MatrixFreeSystem):
+    """Conjugate gradients on the damped normal equations, by products with the Gram matrix, a chunk at a time."""
+
+    name: MethodName = "cg"
+
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
+        """By conjugate gradients in the scaled parameters."""
+        inverse = _inverse(scale, free)
+
+        def product(vector: Any) -> Any:
+            return inverse * self._rows.gram_product(x, inverse * vector) + damping * vector
+
+        found = conjugate_gradients(product, -inverse * at.gradient, tolerance=self._tolerance, max_iterations=self._max_iterations)
+        return inverse * found, None
+
+
+class LsmrSystem(_MatrixFreeSystem):
+    """LSMR on the damped least-squares problem itself, by products with the Jacobian and its transpose."""
+
+    name: MethodName = "lsmr"
+
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
+        """By LSMR in the scaled parameters."""
+        del at
+        inverse = _inverse(scale, free)
+        residuals = self._rows.residuals(x)
+        found = lsmr(
+            lambda vector: self._rows.jvp(x, inverse * vector),
+            lambda vector: inverse * self._rows.vjp(x, vector),
+            -self._rows.loss.weights(residuals)[1] * residuals,
+            damping=tf.sqrt(damping),
+            tolerance=self._tolerance,
+            max_iterations=self._max_iterations,
+        )
+        return inverse * found, None
+
+
+def _inverse(scale: Any, free: Any | None) -> Any:
+    """One over the scale (n,), and zero where a parameter is held."""
+    return 1.0 / scale if free is None else free / scale
+
+
+def gram_matrix(rows: Rows, x: Any) -> tuple[Blocks, Any, Any]:
+    """The Gram matrix J'J, the gradient J'f (n,) and the squares f'f (a scalar), with one chunk of the Jacobian at a time.
+
+    Returns:
+        The lower half of the Gram matrix in blocks of rows (see `symmetric_blocks`), the gradient, the squares.
+
+    >>> from graphwright.least_squares.parameters import flatten_parameters
+    >>> layout, x = flatten_parameters(tf.constant([2.0, 1.0], tf.float64))
+    >>> rows = Rows(lambda p, t: p[0] * t + p[1], layout, data=(tf.constant([0.0, 1.0, 2.0], tf.float64),), chunk_size=2)
+    >>> gram_matrix(rows, x)[0][0].numpy().tolist()
+    [[5.0, 3.0], [3.0, 3.0]]
+    """
+    size = rows.layout.size
+
+    def add(so_far: tuple[Blocks, Any, Any], residuals: Any, matrix: Any) -> tuple[Blocks, Any, Any]:
+        gram, gradient, squares = so_far
+        return (
+            symmetric_blocks.plus_products(gram, matrix),
+            gradient + tf.linalg.matvec(matrix, residuals, transpose_a=True),
+            squares + tf.reduce_sum(tf.square(residuals)),
+        )
+
+    return rows.fold(x, add, (symmetric_blocks.zero_blocks(size, x.dtype), tf.zeros([size], x.dtype), tf.zeros([], x.dtype)))

@@ -1,0 +1,416 @@
+"""`least_squares`: nonlinear least squares on TensorFlow, compiled as one loop."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.least_squares.arguments import (
+    Bounds,
+    as_data,
+    bound_vectors,
+    check_choice,
+    check_chunks,
+    check_count,
+    check_positive,
+    check_start,
+    start_error,
+)
+from graphwright.least_squares.jacobians import JacobianMode
+from graphwright.least_squares.linear_systems import LinearSystem
+from graphwright.least_squares.loop import (
+    LoopOptions,
+    State,
+    descent,
+    flat_parameters,
+    free_parameters,
+    gradient_norm,
+    minimize,
+    undamped_offset,
+)
+from graphwright.least_squares.methods import Method, choose_method, linear_system
+from graphwright.least_squares.parameters import ParameterLayout, flatten_parameters
+from graphwright.least_squares.progress import Callback, watcher
+from graphwright.least_squares.result import LeastSquaresResult, LeastSquaresTensors, explain
+from graphwright.least_squares.robust_losses import LossName, Rho, RobustLoss
+from graphwright.least_squares.rows import Rows, spec_of
+from graphwright.least_squares.stopping import Status, Tolerances, tolerances_for
+from graphwright.least_squares.symmetric_blocks import lower_half
+from graphwright.source.private_tensorflow import is_traced_for_xla
+from graphwright.source.tensorflow_import import left_alone
+
+tf: Any = importlib.import_module("tensorflow")
+
+COVARIANCE_PARAMETERS = 5000
+"""Most parameters whose covariance can be asked for."""
+
+
+@left_alone
+def least_squares(
+    residuals: Callable[..., Any],
+    params: Any,
+    *,
+    data: Sequence[Any] = (),
+    method: Method = "auto",
+    chunk_size: int | None = None,
+    bounds: Bounds | None = None,
+    loss: LossName | Rho = "linear",
+    loss_scale: float = 1.0,
+    jacobian: Callable[..., Any] | None = None,
+    jacobian_mode: JacobianMode = "auto",
+    geodesic: bool | None = None,
+    gtol: float | None = None,
+    xtol: float | None = None,
+    ftol: float | None = None,
+    max_iterations: int = 1000,
+    first_damping: float = 1e-3,
+    krylov_tolerance: float = 1e-3,
+    krylov_iterations: int = 200,
+    jit_compile: bool = False,
+    callback: Callback | None = None,
+) -> LeastSquaresResult:
+    """The parameters that minimize the sum of squared residuals, by damped Gauss-Newton steps (Levenberg-Marquardt).
+
+    The whole fit is one TensorFlow loop. To fit the same residuals many times, make a `LeastSquares` once and call it: it traces once.
+
+    Called while a `tf.function` is traced, the loop becomes part of its graph, and the result is `LeastSquaresTensors`. Shapes, types,
+    bounds and options are decided then; a start that is not finite is told by the status, not by an error.
+
+    Args:
+        residuals: `residuals(params, *data)` -> a tensor of any shape, or a structure of tensors, in TensorFlow operations; no Python
+            control flow that depends on tensors, unless it is a `tf.function` itself. A residual is weighted by multiplying it: with one
+            over its standard deviation, the cost is half of chi squared.
+        params: where to start: a tensor, array or number, or a structure (dict, list, tuple) of them, float64 or float32. Python numbers
+            count as float64.
+        data: tensors whose first dimension counts samples. Giving them says that the residuals of a sample depend on that sample alone.
+        method: the linear solver; `"auto"` chooses by sizes, and the result says what and why. `"qr"` for small and ill-conditioned
+            problems, `"cholesky"` (Gram matrix), `"dual"` (more parameters than residuals), `"cg"` and `"lsmr"` (matrix-free).
+        chunk_size: samples, or without data residuals, whose Jacobian is in memory at a time. None for all.
+        bounds: lower and upper bounds, each a number or shaped like the parameters; infinite where there is none.
+        loss: `"linear"`, `"huber"`, `"soft_l1"`, `"cauchy"`, `"arctan"` as in SciPy, or a function (see `RobustLoss`).
+        loss_scale: residuals below it count as inliers.
+        jacobian: `jacobian(params, *data)`, a matrix (m, n) or a structure like the parameters; otherwise differentiation finds it.
+        jacobian_mode: `"forward"`, `"reverse"`, `"per_sample"`, or `"auto"` for what needs fewest passes.
+        geodesic: bend steps by the second derivative along them (two more evaluations per step); by default with `"qr"` without bounds.
+        gtol: stop when this share of the residuals' length lies in directions in which the model can move.
+        xtol: stop when the undamped step is this small relative to the parameters.
+        ftol: stop when neither the step nor an undamped one lowers the cost by more than this share.
+        max_iterations: steps tried at most.
+        first_damping: relative to squared column norms of the Jacobian.
+        krylov_tolerance: how exactly `"cg"` and `"lsmr"` solve for a step.
+        krylov_iterations: products at most per step for them.
+        jit_compile: compile the loop with XLA, where it has kernels for all operations of the residuals.
+        callback: called with a `LeastSquaresStep` after each step, taken or refused; returns True to stop. It runs in Python, in this
+            process, and costs each step a fraction of a millisecond. With `jit_compile` each step is compiled, but not the loop.
+
+    `gtol`, `xtol` and `ftol` default to what the type can resolve: eps**(2/3), eps**(2/3) and 0.
+
+    Raises:
+        ArgumentError: arguments that contradict each other, or residuals that are not finite at the start.
+        UnsupportedError: a callback within a function that XLA compiles.
+
+    Sources: K. Levenberg (1944), D. W. Marquardt (1963); damping by H. B. Nielsen (1999); the parts name their own.
+
+    >>> import tensorflow as tf
+    >>> t = tf.constant([0.0, 1.0, 2.0, 3.0], tf.float64)
+    >>> seen = tf.constant([5.0, 3.1, 1.8, 1.1], tf.float64)
+    >>> fit = least_squares(lambda p: p["height"] * tf.exp(-p["rate"] * t) - seen, {"height": 1.0, "rate": 1.0})
+    >>> fit.converged, round(float(fit.params["rate"]), 4)
+    (True, 0.5021)
+    """
+    solver = LeastSquares(
+        residuals,
+        method=method,
+        chunk_size=chunk_size,
+        bounds=bounds,
+        loss=loss,
+        loss_scale=loss_scale,
+        jacobian=jacobian,
+        jacobian_mode=jacobian_mode,
+        geodesic=geodesic,
+        gtol=gtol,
+        xtol=xtol,
+        ftol=ftol,
+        max_iterations=max_iterations,
+        first_damping=first_damping,
+        krylov_tolerance=krylov_tolerance,
+        krylov_iterations=krylov_iterations,
+        jit_compile=jit_compile,
+        callback=callback,
+    )
+    return solver(params, *data)
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """A traced fit, what was decided while it was traced, and what its callback raised."""
+
+    run: Any
+    decided: dict[str, Any]
+    raised: list[Exception]
+
+
+class _Found(NamedTuple):
+    """What the compiled fit returns: tensors, named as in `State` and `LeastSquaresResult`."""
+
+    x: Any
+    cost: Any
+    status: Any
+    iterations: Any
+    accepted: Any
+    evaluations: Any
+    damping: Any
+    free: Any
+    factor: Any
+    gradient_norm: Any
+    offset: Any
+    residuals: Any
+    flat: Any
+
+
+@dataclass(frozen=True, eq=False)
+class LeastSquares:
+    """A fit that is traced once and called often, with other starts and other data of the same shapes.
+
+    Attributes:
+        residuals: as all other arguments: see `least_squares`.
+
+    Example:
+        >>> line = LeastSquares(lambda p, x, y: p[0] * x + p[1] - y)
+        >>> x = np.array([0.0, 1.0, 2.0])
+        >>> [line(np.zeros(2), x, slope * x + 1.0).params.numpy().round(6).tolist() for slope in (2.0, 5.0)]
+        [[2.0, 1.0], [5.0, 1.0]]
+    """
+
+    residuals: Callable[..., Any]
+    _: KW_ONLY
+    method: Method = "auto"
+    chunk_size: int | None = None
+    bounds: Bounds | None = None
+    loss: LossName | Rho = "linear"
+    loss_scale: float = 1.0
+    jacobian: Callable[..., Any] | None = None
+    jacobian_mode: JacobianMode = "auto"
+    geodesic: bool | None = None
+    gtol: float | None = None
+    xtol: float | None = None
+    ftol: float | None = None
+    max_iterations: int = 1000
+    first_damping: float = 1e-3
+    krylov_tolerance: float = 1e-3
+    krylov_iterations: int = 200
+    jit_compile: bool = False
+    callback: Callback | None = None
+    _compiled: dict[Any, _Compiled] = field(default_factory=dict[Any, "_Compiled"], init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not callable(self.residuals):
+            raise ArgumentError(f"residuals={self.residuals!r}", where="argument 'residuals'", remedy="give a function of the parameters")
+        check_choice("method", self.method, Method)
+        check_choice("jacobian_mode", self.jacobian_mode, JacobianMode)
+        check_positive("first_damping", self.first_damping)
+        check_positive("krylov_tolerance", self.krylov_tolerance)
+        check_count("krylov_iterations", self.krylov_iterations)
+        if self.chunk_size is not None:
+            check_count("chunk_size", self.chunk_size)
+        if self.geodesic and self.method in ("dual", "cg", "lsmr"):
+            raise ArgumentError(
+                f"geodesic acceleration with {self.method}", where="argument 'geodesic'", remedy='it needs "qr" or "cholesky"'
+            )
+        if self.geodesic and self.bounds is not None:
+            raise ArgumentError(
+                "geodesic acceleration with bounds",
+                where="argument 'geodesic'",
+                cause="it evaluates the residuals on both sides of a point",
+                remedy="leave out one of them",
+            )
+        check_chunks(self.method, self.chunk_size)
+        self._loss()
+        self._tolerances(tf.float64)
+
+    @left_alone
+    def __call__(self, params: Any, *data: Any) -> LeastSquaresResult:
+        """Fit from `params`, with this data.
+
+        Raises:
+            ArgumentError: as `least_squares`.
+            UnsupportedError: as `least_squares`.
+        """
+        layout, compiled, (start, tensors) = self._prepare(params, data)
+        if not tf.executing_eagerly():
+            in_graph: Any = _as_tensors(layout, compiled.run(start, tensors))
+            return in_graph
+        compiled.raised.clear()
+        try:
+            found = compiled.run(start, tensors)
+        except tf.errors.OpError:
+            if compiled.raised:
+                raise compiled.raised[0] from None
+            raise
+        return self._result(layout, compiled.decided, found, start, tensors)
+
+    def trace(self, params: Any, *data: Any) -> tuple[Any, tuple[Any, tuple[Any, ...]]]:
+        """The whole fit as a `ConcreteFunction`, for `graphwright.measure`, `inspect` and the like, and its arguments.
+
+        Raises:
+            ArgumentError: as `least_squares`.
+        """
+        _, compiled, arguments = self._prepare(params, data)
+        return compiled.run, arguments
+
+    def _prepare(self, params: Any, data: tuple[Any, ...]) -> tuple[ParameterLayout, _Compiled, tuple[Any, tuple[Any, ...]]]:
+        """The fit traced for these shapes, and its arguments: the start as a vector, and the data."""
+        if self.callback is not None and is_traced_for_xla():
+            raise UnsupportedError(
+                "a callback within a function that XLA compiles",
+                where="argument 'callback'",
+                cause="XLA does not call Python",
+                remedy="leave jit_compile to LeastSquares, which then compiles each step, or leave out the callback",
+            )
+        layout, start = flatten_parameters(params)
+        tensors = tf.nest.map_structure(partial(as_data, dtype=layout.dtype), data)
+        bounds = bound_vectors(self.bounds, layout)
+        if not tf.executing_eagerly():  # what is traced may hold tensors of this graph: not for other calls
+            return layout, self._compile(layout, bounds, tensors), (start, tensors)
+        check_start(start, bounds, layout)
+        key = repr(layout), repr(tf.nest.map_structure(spec_of, tensors))
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(layout, bounds, tensors)
+        return layout, self._compiled[key], (start, tensors)
+
+    def _compile(self, layout: ParameterLayout, bounds: tuple[Any, Any] | None, data: tuple[Any, ...]) -> _Compiled:
+        decided: dict[str, Any] = {}
+        raised: list[Exception] = []
+        tolerances = self._tolerances(layout.dtype)
+
+        def fit(start: Any, data: tuple[Any, ...]) -> _Found:
+            rows = self._rows(layout, data)
+            system, reason = self._system(rows)
+            options = LoopOptions(
+                tolerances=tolerances,
+                first_damping=self.first_damping,
+                geodesic=(system.name == "qr" and bounds is None) if self.geodesic is None else self.geodesic,
+                guard_influence=system.name == "qr",
+                bounds=bounds,
+                watch=None if self.callback is None else watcher(self.callback, layout, raised),
+                jit_steps=self.jit_compile and self.callback is not None,
+            )
+            decided.update(method=system.name, reason=reason, mode=rows.mode if self.jacobian is None else "given")
+            how = descent(rows, system, options)
+            state = minimize(how, start)
+            free = free_parameters(state, options)
+            return _Found(
+                x=state.x,
+                cost=state.cost,
+                status=state.status,
+                iterations=state.iterations,
+                accepted=state.accepted,
+                evaluations=state.evaluations,
+                damping=state.damping,
+                free=free,
+                factor=_covariance_factor(system.name, state),
+                gradient_norm=gradient_norm(state, options),
+                offset=undamped_offset(how, state),
+                residuals=rows.residuals(state.x),
+                flat=flat_parameters(state, options),
+            )
+
+        specs = tf.TensorSpec([layout.size], layout.dtype), tf.nest.map_structure(spec_of, data)
+        compiled = tf.function(fit, autograph=False, jit_compile=self.jit_compile and self.callback is None)
+        return _Compiled(compiled.get_concrete_function(*specs), decided, raised)
+
+    def _rows(self, layout: ParameterLayout, data: tuple[Any, ...]) -> Rows:
+        return Rows(
+            self.residuals,
+            layout,
+            data=data,
+            chunk_size=self.chunk_size,
+            loss=self._loss(),
+            mode=self.jacobian_mode,
+            jacobian=self.jacobian,
+        )
+
+    def _system(self, rows: Rows) -> tuple[LinearSystem, str]:
+        chosen, reason = self.method, "as asked"
+        if chosen == "auto":
+            chosen, reason = choose_method(rows.layout.size, rows.count, rows.layout.dtype.size, chunked=rows.is_chunked)
+        system = linear_system(chosen, rows, krylov_tolerance=self.krylov_tolerance, krylov_iterations=self.krylov_iterations)
+        return system, reason
+
+    def _loss(self) -> RobustLoss:
+        return RobustLoss(self.loss, self.loss_scale)
+
+    def _tolerances(self, dtype: Any) -> Tolerances:
+        return tolerances_for(dtype, self.gtol, self.xtol, self.ftol, self.max_iterations)
+
+    def _result(
+        self, layout: ParameterLayout, decided: dict[str, Any], found: _Found, start: Any, data: tuple[Any, ...]
+    ) -> LeastSquaresResult:
+        status = Status.of_code(int(found.status))
+        if status is Status.NOT_FINITE:
+            raise start_error(layout, self.residuals, start, data)
+        if status is Status.ZERO and not int(found.iterations) and np.any(found.residuals):
+            raise ArgumentError(
+                f"the squares of the residuals, up to {np.abs(found.residuals).max():.3g}, are too small for {layout.dtype.name}",
+                where="argument 'residuals'",
+                remedy="give residuals in a smaller unit",
+            )
+        offset, iterations = float(found.offset), int(found.iterations)
+        flat = [layout.element_name(int(i)) for i in np.flatnonzero(found.flat.numpy())] if status is Status.FLAT else []
+        return LeastSquaresResult(
+            params=layout.pack(layout.split(found.x)),
+            cost=float(found.cost),
+            status=status.value,
+            message=explain(status, offset=offset, iterations=iterations, flat=flat),
+            converged=status.converged,
+            iterations=iterations,
+            accepted_steps=int(found.accepted),
+            evaluations=int(found.evaluations),
+            jacobian_evaluations=1 + int(found.accepted),
+            gradient_norm=float(found.gradient_norm),
+            offset=offset,
+            damping=float(found.damping),
+            method=decided["method"],
+            method_reason=decided["reason"],
+            jacobian_mode=decided["mode"],
+            residuals=found.residuals,
+            layout=layout,
+            free=found.free.numpy() > 0.0,
+            factor=found.factor.numpy() if found.factor.shape[0] else None,
+        )
+
+
+def _as_tensors(layout: ParameterLayout, found: _Found) -> LeastSquaresTensors:
+    """What a fit in a graph found. Gradients would be those of the steps, not of the minimum: they are refused."""
+
+    def constant(tensor: Any) -> Any:
+        return tf.raw_ops.PreventGradient(input=tensor, message="a fit by least_squares has no gradient; see tf.stop_gradient")
+
+    converged = tf.reduce_any([found.status == status.code for status in Status if status.converged])
+    return LeastSquaresTensors(
+        params=layout.pack([constant(part) for part in layout.split(found.x)]),
+        cost=constant(found.cost),
+        status=found.status,
+        converged=converged,
+        iterations=found.iterations,
+        accepted_steps=found.accepted,
+        evaluations=found.evaluations,
+        gradient_norm=constant(found.gradient_norm),
+        offset=constant(found.offset),
+        damping=constant(found.damping),
+        residuals=constant(found.residuals),
+    )
+
+
+def _covariance_factor(method: str, state: State) -> Any:
+    """What the covariance is computed from: a triangle or a Gram matrix (n, n); (0, 0) where there is none, or it is too large."""
+    size = state.x.shape[0]
+    if method not in ("qr", "cholesky") or size > COVARIANCE_PARAMETERS:
+        return tf.zeros([0, 0], state.x.dtype)
+    return state.at.factor[1][:size] if method == "qr" else lower_half(state.at.factor)

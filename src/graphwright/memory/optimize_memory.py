@@ -1,0 +1,396 @@
+"""`optimize_memory`: a training step, or a compiled Keras model, that keeps a memory budget."""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnsupportedError, VerificationWarning
+from graphwright.memory.plan_cache import PlanCache, default_directory
+from graphwright.memory.planning import Planned, plan_step
+from graphwright.memory.xla.planning import plan_xla_step
+from graphwright.memory.xla.verification import Fixed, verify_compiled
+from graphwright.plan.budget import parse_budget
+from graphwright.report.results import MemoryPlan
+from graphwright.report.units import format_bytes
+from graphwright.run.call_options import grappler_disabled
+from graphwright.run.callables import bind, split_inputs
+from graphwright.run.free_memory import free_bytes
+from graphwright.run.verify import verify as verify_steps
+from graphwright.source.concrete_function import meets_other_processes
+from graphwright.source.rebuild import is_jit_compiled
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.step.keras_step import is_keras_model, keras_data, keras_step, train_with
+from graphwright.step.signatures import as_inputs, signature_of, signature_of_shapes
+from graphwright.step.targets import Feed, Target, trace
+
+Progress = Callable[[float, str], None]
+Verify = Literal["structure", "run"] | bool
+Example = tuple[tuple[Any, ...], Mapping[str, Any]]
+_PROGRESS_AFTER_S = 1.0
+
+
+class OptimizedStep:
+    """A step that keeps a budget: call it like the original.
+
+    A plan is made once per input signature, like a `tf.function`'s graph, at the first call with it. Where the
+    plan is for a `tf.function`, a call with other shapes follows the earlier plan when it fits.
+
+    Threads may call it as they may call a `tf.function`: one of them plans a new signature while the others wait for the plan, and planned
+    steps run side by side. With `verify="run"` calls take turns, since the proof runs steps and puts the variables back; nobody else may
+    change the variables meanwhile.
+    """
+
+    grappler_disabled = True
+    """Its functions run without Grappler's rewrites, which know nothing of the plan."""
+
+    def __init__(
+        self,
+        step: Any,
+        budget: int | float | str,
+        *,
+        verify: Verify,
+        time_limit_s: float,
+        cache: PlanCache | None,
+        progress: Progress | None,
+        curve_points: int = 0,
+    ) -> None:
+        self._step = step
+        self._budget = budget
+        self._by_structure = verify is not False
+        self._by_running = verify == "run"
+        self._lock = threading.RLock()  # around planning, and around all of a call where steps are put back
+        self._time_limit_s = time_limit_s
+        self._cache = cache
+        self._progress = progress
+        self._curve_points = curve_points
+        self._planned: dict[Any, Planned | None] = {}  # None: the original runs
+        self._to_run: set[Any] = set()  # planned, and to be proved by running at the first call
+        self._latest: Planned | None = None
+        self.__name__ = str(getattr(step, "__name__", None) or "step")
+        self.original = step
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """The plan; where there are several (one per input signature), the one with the largest unmodified peak.
+
+        Raises:
+            ArgumentError: nothing was planned yet.
+        """
+        if not self.plans:
+            raise ArgumentError(
+                "nothing was planned yet",
+                where=f"step {self.__name__!r}",
+                cause="the shapes of the inputs are known at the first call only, or the original step runs (a warning said why)",
+                remedy="call the step once, or give inputs=... or feeds=... to optimize_memory",
+            )
+        return max(self.plans, key=lambda plan: plan.original_peak_bytes)
+
+    @property
+    def plans(self) -> tuple[MemoryPlan, ...]:
+        """All plans, one per input signature, in the order in which they were made."""
+        return tuple(p.plan for p in list(self._planned.values()) if p is not None)  # other threads may plan meanwhile
+
+    @import_tensorflow().autograph.experimental.do_not_convert  # this package's own code is no part of the graph
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the step; planned, and proved equal, when the signature is new."""
+        args, kwargs = split_inputs(bind(self._step, args, kwargs))
+        key = signature_of(args, kwargs)
+        with self._lock if self._by_running else nullcontext():
+            if key not in self._planned:
+                with self._lock:
+                    if key not in self._planned:
+                        self.prepare(self._traced(args, kwargs), key, example=(args, kwargs) if _runs_now() else None)
+            if key in self._to_run and _runs_now():
+                self._prove_by_running(key, (args, kwargs))
+            planned = self._planned[key]
+            if planned is None:
+                return self._step(*args, **kwargs)
+            with grappler_disabled():
+                return planned.function(*args, **kwargs)
+
+    def concrete_function(self, *args: Any, **kwargs: Any) -> Any:
+        """The function that a call with these arguments runs; planned first when it is new, without running it."""
+        args, kwargs = split_inputs(bind(self._step, args, kwargs))
+        key = signature_of(args, kwargs)
+        with self._lock:
+            if key not in self._planned:
+                self.prepare(trace(self._step, inputs=as_inputs(args, kwargs)), key, example=None)
+        planned = self._planned[key]
+        if planned is None:
+            return trace(self._step, inputs=as_inputs(args, kwargs)).function
+        return planned.function
+
+    def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Target:
+        try:
+            return trace(self._step, inputs=as_inputs(args, kwargs))
+        except RuntimeError as error:
+            if "merge_call" not in str(error):
+                raise
+            raise ArgumentError(
+                "the step combines what the replicas found, and is called by strategy.run",
+                where=f"step {self.__name__!r}",
+                cause="applying gradients and reducing over replicas cannot be traced as a function of one replica",
+                remedy="optimize the step around it: optimize_memory(tf.function(lambda x: strategy.run(step, args=(x,))), budget)",
+            ) from error
+
+    def prepare(self, target: Target, key: Any = None, *, example: Example | None) -> None:
+        """Plan for one signature, prove the plan by structure, and with example arguments by running too, where that is asked for.
+
+        Where other processes take part, only the first plan is proved by running: a later signature may be new to this one alone, and the
+        others would not run the extra steps.
+
+        Raises:
+            InfeasibleError, UnsupportedError, UnknownShapeError: see `optimize_memory`.
+        """
+        with self._lock:
+            if key is None:
+                key = signature_of_shapes(target)
+            planned = self._plan(target)
+            if planned is not None and self._by_running and not (self._planned and meets_other_processes(target.function)):
+                _check_room_for_original(planned.plan)
+                self._to_run.add(key)
+            self._planned[key] = planned
+            if planned is not None:
+                self._latest = planned
+            if key in self._to_run and example is not None:
+                self._prove_by_running(key, example)
+
+    def _plan(self, target: Target) -> Planned | None:
+        """A plan that is proved by structure; None, with a warning, where the original has to run."""
+        options: dict[str, Any] = {
+            "time_limit_s": self._time_limit_s,
+            "cache": self._cache,
+            "earlier": self._latest,
+            "prove": self._by_structure,
+        }
+        with _Shown(self._progress) as progress:
+            try:
+                planned = (
+                    plan_xla_step(target, self._budget, progress=progress, **options)
+                    if is_jit_compiled(target.function)
+                    else plan_step(target, self._budget, progress=progress, curve_points=self._curve_points, **options)
+                )
+            except GraphError as error:  # TensorFlow refused the rewritten graph: the user's training must go on
+                self._warn(f"the rewritten step cannot be built: {error.what}")
+                return None
+            except GraphwrightError:
+                raise
+            except Exception as error:  # noqa: BLE001 - TensorFlow refused the rewritten graph: the user's training must go on
+                self._warn(f"the rewritten step cannot be built: {_in_words(error)}")
+                return None
+        if planned.proof is None:
+            return planned
+        if not planned.proof.equal:
+            self._warn(f"the rewritten step is not proved to compute what the original does: {planned.proof.difference}")
+            return None
+        return replace(planned, plan=replace(planned.plan, verification=str(planned.proof)))
+
+    def _prove_by_running(self, key: Any, example: Example) -> None:
+        """Run the original and the plan, and keep the plan where both leave the same. The plan stays unproved while that lasts."""
+        planned = self._planned[key]
+        assert planned is not None
+        inputs = as_inputs(*example)
+        try:
+            original = trace(self._step, inputs=inputs).function
+            if is_jit_compiled(planned.function):
+                proved, difference = verify_compiled(original, planned.function, inputs)
+            else:
+                found = verify_steps(original, Fixed(planned.function), inputs)
+                proved, difference = str(found), found.first_difference
+            trouble = f"the rewritten step differs from the original: {difference}" if difference else ""
+        except Exception as error:  # noqa: BLE001 - whatever it was, nothing is proved, and the user's training must go on
+            proved, trouble = "", f"the proof by running did not end: {_in_words(error)}; verify='structure' needs no run"
+        words = f"{proved}; {planned.plan.verification}"
+        self._planned[key] = None if trouble else replace(planned, plan=replace(planned.plan, verification=words))
+        self._to_run.discard(key)
+        if trouble:
+            self._warn(trouble)
+
+    def _warn(self, why: str) -> None:
+        warnings.warn(f"{self.__name__}: the original step runs, with its own peak. {why}", VerificationWarning, stacklevel=4)
+
+
+def optimize_memory(
+    step: Any,
+    budget: int | float | str,
+    *,
+    inputs: Any = None,
+    feeds: Mapping[str, Feed] | None = None,
+    verify: Verify = "structure",
+    time_limit_s: float = 6.0,
+    cache_dir: str | Path | None = "default",
+    progress: Progress | None = None,
+    curve_points: int = 0,
+) -> Any:
+    """Bring a training step, or a compiled Keras model, into a memory budget.
+
+    The step's graph, forward and backward together, is reordered and rematerialized until its simulated peak keeps the
+    budget, and its order is fixed by control edges, so that the measured peak is the simulated one. Nothing random is
+    drawn anew, nothing stateful runs twice.
+
+    Of a step that XLA compiles (`jit_compile=True`) the order is XLA's. It is rematerialized until the peak that XLA's own buffer
+    assignment takes keeps the budget; to know it, a few plans are compiled.
+
+    Args:
+        step: a `tf.function`, a `ConcreteFunction`, or a compiled Keras model.
+        budget: all that the step may hold on the device at once, resident variables included: bytes (int), a share of the
+            unmodified peak (float below 1), or text such as "2.5GiB" or "60%". Where the step runs on several
+            devices, it is what each of them may hold. The unmodified peak is the one in the order of TensorFlow's executor, which is
+            simulated; where that is not known, in the order in which the step was traced (`plan.how` says so); under XLA, XLA's.
+        inputs: example arguments of one call; then the plan is made now instead of at the first call.
+        feeds: shapes by argument name, instead of inputs; then the plan is made now.
+        verify: how a new plan is proved to compute what the original does. "structure" (or True) compares the two graphs
+            (`graphwright.transform.proof`): nothing runs, so the first call takes no more memory than any other. "run" also runs one step
+            both ways, compares all outputs and variables, and puts the variables back; it needs the memory of the original. False
+            proves nothing. Where a proof fails the original runs, with a `VerificationWarning`.
+        time_limit_s: seconds of processor time that the search for a plan may take; twice as many, or 5 s, where none is found before. To
+            read the step and simulate it as it is, and to compile it with XLA, comes on top.
+        cache_dir: folder that keeps plans between runs; "default" is `$GRAPHWRIGHT_CACHE_DIR` or the user's cache folder,
+            None keeps none.
+        progress: called with the share done and a few words; by default a progress bar shows when planning lasts.
+        curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the curve in the
+            report; costs up to `time_limit_s` more. Under XLA the plans that were compiled on the way make the curve.
+
+    Returns:
+        For a step: an `OptimizedStep` with the same signature and results, and `.plan`. For a model: the model itself, whose
+        `fit` and `train_on_batch` keep the budget, and `model.memory_plan()`.
+
+    Raises:
+        InfeasibleError: no plan fits; the error carries `smallest_budget_bytes`.
+        UnsupportedError: the step calls back into Python, a part of it is compiled by XLA, or XLA cannot compile it as it is told to; or
+            `verify="run"` was asked for, and the original does not fit into the memory that is free.
+        UnknownShapeError: a dimension is not known; the message names the argument.
+        ArgumentError: the step cannot be traced, the model is not compiled, or the budget cannot be read.
+
+    >>> import tensorflow as tf
+    >>> w = tf.Variable(tf.ones((64, 64)))
+    >>> @tf.function
+    ... def step(x):
+    ...     with tf.GradientTape() as tape:
+    ...         y = x
+    ...         for _ in range(8):
+    ...             y = tf.tanh(y @ w)
+    ...         loss = tf.reduce_mean(y)
+    ...     w.assign_sub(tape.gradient(loss, w))
+    ...     return loss
+    >>> fast = optimize_memory(step, 0.6, inputs=tf.ones((512, 64)), cache_dir=None)
+    >>> fast.plan.peak_bytes <= 0.6 * fast.plan.original_peak_bytes
+    True
+    >>> fast.plan.verification.startswith("equal")
+    True
+    """
+    if inputs is not None and feeds is not None:
+        raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
+    if verify not in ("structure", "run", True, False):
+        raise ArgumentError(f"verify={verify!r} was given", where="argument 'verify'", remedy='give "structure", "run" or False')
+    parse_budget(budget, 1 << 60)  # a budget that cannot be read is an error now, not at the first call
+    cache = None if cache_dir is None else PlanCache(default_directory() if cache_dir == "default" else Path(cache_dir))
+    options: dict[str, Any] = {
+        "verify": verify,
+        "time_limit_s": time_limit_s,
+        "cache": cache,
+        "progress": progress,
+        "curve_points": curve_points,
+    }
+    if is_keras_model(step):
+        return _optimize_model(step, budget, inputs=inputs, feeds=feeds, **options)
+    tf = import_tensorflow()
+    if not isinstance(step, tf.types.experimental.ConcreteFunction) and not hasattr(step, "get_concrete_function"):
+        raise ArgumentError(
+            f"{type(step).__name__} cannot be traced",
+            where="argument 'step'",
+            remedy="decorate the step with @tf.function; a plain Python function has no graph to plan",
+        )
+    optimized = OptimizedStep(step, budget, **options)
+    if inputs is not None:
+        target = trace(step, inputs=inputs)
+        args, kwargs = split_inputs(bind(step, *split_inputs(inputs)))
+        optimized.prepare(target, signature_of(args, kwargs), example=(args, kwargs) if target.arguments is not None else None)
+    elif feeds is not None:
+        optimized.prepare(trace(step, feeds=feeds), example=None)
+    return optimized
+
+
+def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds: Mapping[str, Feed] | None, **options: Any) -> Any:
+    """Let `fit` and `train_on_batch` of a compiled model run an optimized step."""
+    optimized = OptimizedStep(keras_step(model, "train"), budget, **options)
+    if inputs is not None:
+        target = trace(model, inputs=inputs)
+        data = keras_data(model, "train", inputs, are_specs=False)
+        optimized.prepare(target, signature_of(data, {}), example=(data, {}))
+    elif feeds is not None:
+        optimized.prepare(trace(model, feeds=feeds), example=None)
+    made = [optimized]  # until here the model is as it was, should the budget be too small
+
+    def make_step() -> OptimizedStep:
+        model.optimized_step = made.pop() if made else OptimizedStep(keras_step(model, "train"), budget, **options)
+        return model.optimized_step
+
+    train_with(model, make_step)
+    model.memory_plan = lambda: model.optimized_step.plan
+    return model
+
+
+def _check_room_for_original(plan: MemoryPlan) -> None:
+    """Refuse to run the original where there is no memory for it, before anything runs.
+
+    Raises:
+        UnsupportedError: it needs more than there is.
+    """
+    free, needed = free_bytes(), plan.original_peak_bytes - plan.resident_bytes
+    if free is not None and needed > free:
+        raise UnsupportedError(
+            f"the proof by running needs {format_bytes(needed)} for the original step; {format_bytes(free)} are free",
+            where="argument 'verify'",
+            cause="verify='run' runs one step of the original, with its own peak",
+            remedy="use verify='structure', the default, which runs nothing; or prove the plan on a smaller batch",
+        )
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def _runs_now() -> bool:
+    """Whether a call runs the step; inside another `tf.function` that is being traced, it does not."""
+    return bool(import_tensorflow().executing_eagerly())
+
+
+class _Shown:
+    """A progress bar for planning that lasts; nothing when the caller has a callback of its own."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._given = progress
+        self._started = clock.perf_counter()
+        self._bar: Any = None
+        self._escape: Callable[[str], str] = str
+        self._task: Any = None
+
+    def __enter__(self) -> Progress:
+        return self._given or self._update
+
+    def _update(self, share: float, text: str) -> None:
+        if self._bar is None:
+            if clock.perf_counter() - self._started < _PROGRESS_AFTER_S:
+                return
+            from rich.markup import escape
+            from rich.progress import Progress as Bar
+
+            from graphwright.safe_console import SafeConsole
+
+            self._escape = escape
+            self._bar = Bar(console=SafeConsole(stderr=True), transient=True)
+            self._task = self._bar.add_task("planning", total=1.0)
+            self._bar.start()
+        self._bar.update(self._task, completed=share, description=f"planning: {self._escape(text)}")
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

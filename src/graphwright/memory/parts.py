@@ -1,0 +1,276 @@
+"""The planning model of a step on several devices, cut into one model per device, and schedules put together again.
+
+Each device has memory of its own and an executor of its own, so each gets a plan of its own. What keeps the plans from
+contradicting each other, or from waiting for each other in a circle, is one rule:
+
+    The tasks that other devices wait for, or that wait for other devices, keep one order on all devices.
+
+These *meeting* tasks are the collectives, the makers and readers of a tensor that crosses, and whoever such a tensor
+reaches by small nodes. Their order is a topological order of the whole step in which the members of a collective count as
+one task. Everything on the way from one device to another goes forward in it, so the orders of all devices together have no
+circle. Whatever lies between two meeting tasks is free to move, and to be recomputed.
+
+What crosses is counted carefully: on the device that made it until the step ends, on a device that receives it from the
+step's start to its last use there, since nothing says when TensorFlow's copy arrives. Collectives cross inside their kernels;
+in data-parallel training next to nothing else does.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from graphwright.analyze.cost import SMALL_BYTES, TaskMap
+from graphwright.errors import UnsupportedError
+from graphwright.ir.graph import Value
+from graphwright.ir.traits import is_collective
+from graphwright.memory.devices import Placement
+from graphwright.plan.model import Buffer, CostGraph, Schedule, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one device does.
+
+    Attributes:
+        device: its name, such as "GPU:1"; "" where the step has one device only.
+        budgeted: whether it keeps the budget; the host of accelerators does not.
+        tasks: the planning model of this device.
+        whole: per task, its number in the model of the whole step.
+        meeting: rank of the meeting tasks, by their number here.
+    """
+
+    device: str
+    budgeted: bool
+    tasks: TaskMap
+    whole: tuple[int, ...]
+    meeting: Mapping[int, int]
+
+
+def split(tasks: TaskMap, placement: Placement | None) -> tuple[Part, ...]:
+    """One part per device that has tasks; collectives keep their order even where there is one device.
+
+    Raises:
+        UnsupportedError: the devices do not take part in the same collectives.
+    """
+    count = len(tasks.costs.tasks)
+    device_of = [0] * count if placement is None else [placement.of_node[nodes[0]] for nodes in tasks.nodes]
+    collectives = [t for t in range(count) if any(is_collective(node) for node in tasks.nodes[t])]
+    if placement is None and not collectives:
+        return (Part("", True, tasks, tuple(range(count)), {}),)
+    edges = _edges(tasks.costs)
+    rank = _ranks(tasks, edges, _partners(tasks, collectives, device_of))
+    meets = set(collectives) | {t for edge in edges if device_of[edge[0]] != device_of[edge[1]] for t in edge}
+    devices = ("",) if placement is None else placement.devices
+    parts: list[Part] = []
+    for k, device in enumerate(devices):
+        mine = sorted((t for t in range(count) if device_of[t] == k), key=rank.__getitem__)
+        if mine:
+            resident = _resident(tasks, placement, k)
+            budgeted = placement is None or k < placement.budgeted
+            parts.append(_part(tasks, device, budgeted, mine, device_of, {t: rank[t] for t in mine if t in meets}, resident))
+    return tuple(parts)
+
+
+def join(parts: Sequence[Part], schedules: Sequence[Schedule]) -> Schedule:
+    """The schedules of all parts as one of the whole step, in which each device's order is as it was."""
+    if len(parts) == 1:
+        return Schedule(tuple(parts[0].whole[t] for t in schedules[0].steps))
+    waiting = [list(reversed(schedule.steps)) for schedule in schedules]
+    joined: list[int] = []
+    while any(waiting):
+        ready: list[tuple[int, int]] = []
+        for k, (part, steps) in enumerate(zip(parts, waiting, strict=True)):
+            while steps and steps[-1] not in part.meeting:
+                joined.append(part.whole[steps.pop()])
+            if steps:
+                ready.append((part.meeting[steps[-1]], k))
+        if ready:
+            _, k = min(ready)
+            joined.append(parts[k].whole[waiting[k].pop()])
+    return Schedule(tuple(joined))
+
+
+def lanes(parts: Sequence[Part]) -> list[int]:
+    """Per task of the whole step, the number of its part."""
+    found = {t: k for k, part in enumerate(parts) for t in part.whole}
+    return [found[t] for t in range(len(found))]
+
+
+def same_work(one: Part, other: Part) -> bool:
+    """Whether two devices do the same, task by task, so that a schedule of one is a schedule of the other."""
+
+    def shape_of(part: Part) -> object:
+        costs = part.tasks.costs
+        return (
+            [replace(task, name="") for task in costs.tasks],
+            [replace(buffer, name="") for buffer in costs.buffers],
+            costs.resident_bytes,
+        )
+
+    return shape_of(one) == shape_of(other)
+
+
+def _edges(costs: CostGraph) -> list[tuple[int, int]]:
+    """Pairs of tasks of which the first must come first: makers before readers, readers before what overwrites."""
+    edges: list[tuple[int, int]] = []
+    for t, task in enumerate(costs.tasks):
+        for b in task.inputs:
+            buffer = costs.buffers[b]
+            if buffer.producer is not None:
+                edges.append((buffer.producer, t))
+            if buffer.killed_by is not None and buffer.killed_by != t:
+                edges.append((t, buffer.killed_by))
+        edges += [(before, t) for before in task.after]
+    return edges
+
+
+def _partners(tasks: TaskMap, collectives: Sequence[int], device_of: Sequence[int]) -> dict[int, int]:
+    """Task -> the first member of the collective that it is part of: the k-th ones of all devices belong together.
+
+    TensorFlow numbers them alike: each device counts its own (`CollectiveKeys.get_instance_key`).
+    """
+    place = {t: k for k, t in enumerate(tasks.costs.order)}
+    by_device: dict[int, list[int]] = {}
+    for t in sorted(collectives, key=place.__getitem__):
+        by_device.setdefault(device_of[t], []).append(t)
+    first, *others = by_device.values() or [[]]
+    partner: dict[int, int] = {}
+    for other in others:
+        kinds = [[(tasks.nodes[t][0].op_type, tasks.nodes[t][0].inputs[0].dtype) for t in members] for members in (first, other)]
+        if kinds[0] != kinds[1]:
+            raise UnsupportedError(
+                f"the devices take part in different collectives: {len(first)} and {len(other)}",
+                where=f"node {tasks.nodes[(first or other)[0]][0].name!r}",
+                cause="the replicas do not run the same step",
+            )
+        partner.update(zip(other, first, strict=True))
+    return partner
+
+
+def _ranks(tasks: TaskMap, edges: Sequence[tuple[int, int]], partner: Mapping[int, int]) -> list[int]:
+    """The place of each task in a topological order in which the members of a collective are one."""
+    costs = tasks.costs
+    place = {t: k for k, t in enumerate(costs.order)}
+    members: dict[int, list[int]] = {}
+    for t in range(len(costs.tasks)):
+        members.setdefault(partner.get(t, t), []).append(t)
+    following: dict[int, set[int]] = {group: set() for group in members}
+    missing = dict.fromkeys(members, 0)
+    for before, after in edges:
+        source, target = partner.get(before, before), partner.get(after, after)
+        if source != target and target not in following[source]:
+            following[source].add(target)
+            missing[target] += 1
+    ready = [(place[group], group) for group, count in missing.items() if not count]
+    heapq.heapify(ready)
+    rank = [-1] * len(costs.tasks)
+    done = 0
+    while ready:
+        _, group = heapq.heappop(ready)
+        for t in members[group]:
+            rank[t] = done
+            done += 1
+        for target in following[group]:
+            missing[target] -= 1
+            if not missing[target]:
+                heapq.heappush(ready, (place[target], target))
+    if done < len(costs.tasks):
+        raise UnsupportedError(
+            "the collectives of the devices wait for each other in a circle",
+            where=f"step {tasks.graph.name!r}",
+            cause="the replicas do not run the same step",
+        )
+    return rank
+
+
+def _resident(tasks: TaskMap, placement: Placement | None, device: int) -> dict[Value, int]:
+    """Variables, inputs and constants that the device holds: its own, and copies of what it reads from another."""
+    if placement is None:
+        return dict(tasks.resident)
+    readers: dict[Value, set[int]] = {value: set() for value in tasks.resident}
+    for node in tasks.graph.nodes:
+        for value in node.inputs:
+            root = tasks.root_of.get(value, value)
+            if root.producer.op_type == "ReadVariableOp":
+                root = tasks.root_of.get(root.producer.inputs[0], root)
+            if root in readers and node in tasks.task_of:
+                readers[root].add(placement.of_node[node])
+    found: dict[Value, int] = {}
+    for value, nbytes in tasks.resident.items():
+        home = placement.of_input.get(value)
+        places = set(readers[value])
+        if home is not None:
+            places.add(home)
+        if device in (places or {placement.of_node[value.producer]}):
+            found[value] = nbytes
+    return found
+
+
+def _part(
+    tasks: TaskMap,
+    device: str,
+    budgeted: bool,
+    mine: Sequence[int],
+    device_of: Sequence[int],
+    meeting: Mapping[int, int],
+    resident: Mapping[Value, int],
+) -> Part:
+    costs = tasks.costs
+    here = device_of[mine[0]]
+    local = {t: k for k, t in enumerate(mine)}
+    read_here = {b for t in mine for b in costs.tasks[t].inputs}
+    sent = {b for t, task in enumerate(costs.tasks) if device_of[t] != here for b in task.inputs}
+    buffers: list[Buffer] = []
+    values: list[Value] = []
+    number: dict[int, int] = {}
+    for b, buffer in enumerate(costs.buffers):
+        home = buffer.producer if buffer.producer is not None else buffer.killed_by
+        if home is not None and device_of[home] == here:
+            kept = buffer.kept or (b in sent and buffer.nbytes >= SMALL_BYTES)
+            moved = replace(
+                buffer,
+                producer=None if buffer.producer is None else local[buffer.producer],
+                killed_by=None if buffer.killed_by is None else local.get(buffer.killed_by),
+                kept=kept,
+            )
+        elif buffer.killed_by is None and b in read_here:
+            moved = Buffer(buffer.name, buffer.nbytes, None)  # received; nothing says when, so from the start
+        else:
+            continue
+        number[b] = len(buffers)
+        buffers.append(moved)
+        values.append(tasks.values[b])
+    local_tasks: list[Task] = []
+    previous: int | None = None
+    for k, t in enumerate(mine):
+        task = costs.tasks[t]
+        after = {local[a] for a in task.after if a in local}
+        if t in meeting:
+            after |= {previous} if previous is not None else set()
+            previous = k
+        outside = any(b not in number for b in task.inputs)  # it reads a variable of another device, which is about to change
+        shared = any(b in sent for b in task.outputs)
+        moved_task = replace(
+            task,
+            inputs=tuple(number[b] for b in task.inputs if b in number),
+            outputs=tuple(number[b] for b in task.outputs),
+            after=tuple(sorted(after)),
+            recomputable=task.recomputable and not outside and not shared,
+            in_place=tuple((number[i], number[o]) for i, o in task.in_place if i in number and buffers[number[i]].producer is not None),
+        )
+        local_tasks.append(moved_task)
+    name = f"{costs.name} on {device}" if device else costs.name
+    model = CostGraph(tuple(local_tasks), tuple(buffers), tuple(range(len(mine))), sum(resident.values()), costs.time_unit, name)
+    task_map = TaskMap(
+        tasks.graph,
+        model,
+        tuple(tasks.nodes[t] for t in mine),
+        tuple(values),
+        {node: local[t] for node, t in tasks.task_of.items() if t in local},
+        {value: number[b] for value, b in tasks.buffer_of.items() if b in number},
+        tasks.root_of,
+        resident,
+    )
+    return Part(device, budgeted, task_map, tuple(mine), {local[t]: r for t, r in meeting.items()})

@@ -1,0 +1,315 @@
+"""Plan one traced step for one budget, and build the function that follows the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphwright.analyze.cost import TaskMap, build_cost_graph
+from graphwright.analyze.loops import LoopCosts
+from graphwright.analyze.time_model import estimated_time_s
+from graphwright.analyze.workspace import onednn_enabled, onednn_workspace_bytes, workspace_bytes
+from graphwright.errors import InfeasibleError
+from graphwright.ir.traits import Purity
+from graphwright.memory.devices import find_placement, pin
+from graphwright.memory.parts import Part, join, lanes, same_work, split
+from graphwright.memory.plan_cache import PlanCache, fingerprint
+from graphwright.plan.budget import is_share, parse_budget
+from graphwright.plan.model import CostGraph, Schedule, Solution
+from graphwright.plan.simulate import simulate
+from graphwright.plan.solve import curve, known_solution, solve
+from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.report.results import CurvePoint, MemoryPlan
+from graphwright.report.units import format_bytes
+from graphwright.source.concrete_function import Binding, from_concrete_function, process_among_others, to_concrete_function
+from graphwright.source.registry_rule import default_attributes
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.step.executor_peak import plain_peak
+from graphwright.step.flatten import FlatStep, flatten, stateful_op_types
+from graphwright.step.summary import (
+    find_roles,
+    flops_rule,
+    make_decisions,
+    make_layers,
+    make_timeline,
+    recomputed_flops_share,
+)
+from graphwright.step.targets import Target
+from graphwright.transform.branch_order import order_branches
+from graphwright.transform.loop_ends import wait_for_loop_ends
+from graphwright.transform.proof import Original, Proof
+from graphwright.transform.rematerialize import apply_schedule
+
+Progress = Callable[[float, str], None]
+HOW_PEAK = (
+    "simulated over a fixed total order of all operations that touch 4 KiB and more; counted are variables, inputs, constants, every "
+    "tensor while it is live, and known kernel workspace; for the CPU "
+) + ("with oneDNN" if onednn_enabled() else "without oneDNN (TF_ENABLE_ONEDNN_OPTS=0), the workspace of whose kernels is taken from above")
+HOW_PEAK_TRACED = HOW_PEAK.replace("a fixed total order of", "the order in which the step was traced, of")
+HOW_TIME = "estimated per operation from FLOPs and bytes moved (roofline), as ratios"
+
+# Left free for small tensors, page rounding and what the executor notes of every node while it runs.
+_ROOM, _ROOM_BYTES, _ROOM_PER_NODE = 0.01, 2**20, 128  # share of what is not resident, bytes, bytes per node
+_DRAWS = 3  # of what TensorFlow's executor leaves to chance; the median counts
+_LARGEST_ROOM = 0.1  # share: a step of a few MiB is not to be planned for half of its budget
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A step that follows a plan.
+
+    Attributes:
+        function: the rewritten `ConcreteFunction`.
+        plan: what users see.
+        steps: names of the nodes that lead each step of the schedule, so that a step of the same structure can follow it.
+        proof: that the function computes what the original does; None where it was not asked for.
+    """
+
+    function: Any
+    plan: MemoryPlan
+    steps: tuple[str, ...]
+    proof: Proof | None
+
+
+def map_tasks(flat: FlatStep) -> TaskMap:
+    """The planning model of a flat step."""
+    on_gpu = bool(import_tensorflow().config.get_visible_devices("GPU"))
+    workspace_of = onednn_workspace_bytes if on_gpu else workspace_bytes
+    return build_cost_graph(flat.graph, flat.purity, estimated_time_s, workspace_of=workspace_of, loops=flat.loops)
+
+
+def plan_step(
+    target: Target,
+    budget: int | float | str,
+    *,
+    time_limit_s: float,
+    progress: Progress | None = None,
+    cache: PlanCache | None = None,
+    earlier: Planned | None = None,
+    curve_points: int = 0,
+    prove: bool = True,
+) -> Planned:
+    """Plan a traced step and build the function.
+
+    Args:
+        budget: bytes, a share of the unmodified peak, or text. That peak is what the step takes in the order of TensorFlow's executor,
+            simulated; where that is not known, in the order in which the step was traced.
+        earlier: a plan for the same step with other shapes; it is followed when it fits, without planning anew.
+        curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the report.
+        prove: whether to compare what the function computes with the original.
+
+    Raises:
+        InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
+        UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
+    """
+    flat = flatten(target.function, target.shapes_by_position)
+    tasks = map_tasks(flat)
+    placement = find_placement(flat.graph, flat.located(target.arguments))
+    if placement is not None:
+        pin(placement, (node for nodes in tasks.nodes for node in nodes))
+    parts = split(tasks, placement)
+    originals = [simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes for part in parts]
+    how = {"peak": HOW_PEAK, "overhead": HOW_TIME}
+    executor = _plain_peak(target, flat, tasks, parts, earlier, progress, how)
+    if executor is not None:
+        originals = [executor.peak_bytes]
+    budget_bytes = parse_budget(budget, max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted))
+    asked = budget if is_share(budget) else budget_bytes
+    if earlier is not None and is_share(budget):  # a share is one of the largest batch, not of the last, smaller one
+        asked = budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)
+    if flat.loops.notes:
+        how["loops"] = "; ".join(flat.loops.notes)
+    key = fingerprint(flat.graph, asked, time_limit_s) if cache is not None else ""
+    solutions: list[Solution] = []
+    for k, part in enumerate(parts):
+        solution = _known(part, originals[k], parts[:k], solutions, budget_bytes)
+        if solution is None:
+            part_key = key if not part.device else f"{key}-{k}"
+            solution = _solve_part(part, len(flat.graph), budget_bytes, time_limit_s / len(parts), progress, cache, part_key, earlier, how)
+        if solution.status == "infeasible":
+            raise infeasible(part.tasks, solution, budget_bytes, originals[k])
+        solutions.append(solution)
+    worst = max((k for k, part in enumerate(parts) if part.budgeted), key=lambda k: (originals[k], -k))
+    part, solution = parts[worst], solutions[worst]
+    if part.device:
+        how["devices"] = "the budget holds for each device; " + ", ".join(
+            f"{p.device} {format_bytes(s.peak_bytes)}" + (" (host, without a budget)" if not p.budgeted else "")
+            for p, s in zip(parts, solutions, strict=True)
+        )
+    plan = make_memory_plan(target, part.tasks, solution, originals[worst], how, flat.loops)
+    plan = replace(plan, executor=executor, curve=_curve(part.tasks.costs, solution, originals[worst], curve_points, time_limit_s))
+    process = process_among_others(target.function)
+    names = [f"{process} {p.device}".strip() or "one device" for p in parts]
+    plan = replace(plan, device_peaks=dict(zip(names, (s.peak_bytes for s in solutions), strict=True)))
+    schedule = join(parts, [s.schedule for s in solutions])
+    leaders = tuple(tasks.costs.tasks[t].name for t in schedule.steps)
+    original = Original(flat.graph, flat.purity, default_attributes) if prove else None
+    function = follow_schedule(flat, tasks, schedule, lanes(parts))
+    return Planned(function, plan, leaders, original and prove_function(original, function, flat.binding))
+
+
+def prove_function(original: Original, function: Any, binding: Binding) -> Proof:
+    """Whether a rewritten function, as TensorFlow has it, is proved by structure to compute what the original does."""
+    graph, rebuilt = from_concrete_function(function, planned=False)
+    if not all(ours is theirs for ours, theirs in zip(rebuilt.captures, binding.captures, strict=True)):
+        return Proof("it captures other variables")
+    return original.compare(graph, Purity(graph, stateful_op_types(graph)))
+
+
+def _plain_peak(
+    target: Target,
+    flat: FlatStep,
+    tasks: TaskMap,
+    parts: Sequence[Part],
+    earlier: Planned | None,
+    progress: Progress | None,
+    how: dict[str, str],
+) -> PeakPrediction | None:
+    """The peak of the step as TensorFlow runs it by itself; None where it is not known, and `how` says why."""
+    if len(parts) > 1:
+        found, reason = None, "not simulated, since the step runs on several devices"
+    elif earlier is not None and _reuse(tasks, earlier, earlier.plan.budget_bytes) is not None:
+        found, reason = None, "not simulated, since the step follows the plan for other shapes"
+    else:
+        if progress is not None:
+            progress(0.0, "asking TensorFlow what it would run")
+        found, reason = plain_peak(target, flat.graph, tasks, simulations=1, draws=_DRAWS)
+        if found is not None and "not counted" in found.how.get("not exact", ""):
+            found, reason = None, f"not known: {found.how['not exact']}"
+    how["original peak"] = reason if found is not None else f"that of the order in which the step was traced; TensorFlow's own is {reason}"
+    return found
+
+
+def _known(part: Part, original_bytes: int, before: Sequence[Part], solutions: Sequence[Solution], budget_bytes: int) -> Solution | None:
+    """The plan of a device that does the same work; for a host that keeps no budget, its original order."""
+    costs = part.tasks.costs
+    if not part.budgeted:
+        return known_solution(costs, Schedule(costs.order), original_bytes)
+    for other, solution in zip(before, solutions, strict=True):
+        if other.budgeted and same_work(other, part):
+            return known_solution(costs, solution.schedule, budget_bytes)
+    return None
+
+
+def _solve_part(
+    part: Part,
+    node_count: int,
+    budget_bytes: int,
+    time_limit_s: float,
+    progress: Progress | None,
+    cache: PlanCache | None,
+    key: str,
+    earlier: Planned | None,
+    how: dict[str, str],
+) -> Solution:
+    """A plan for one device: an earlier one, one that is kept on disk, or a new one."""
+    costs = part.tasks.costs
+    solution = _reuse(part.tasks, earlier, budget_bytes) if earlier is not None else None
+    if solution is not None:
+        how["plan"] = "taken over from the step's plan for other shapes"
+        return solution
+    if cache is not None:
+        solution = cache.read(key, costs, budget_bytes)
+        if solution is not None:
+            how["plan"] = f"read from the plan cache ({cache.path(key)})"
+            return solution
+    solution = solve_with_room(costs, node_count, budget_bytes, time_limit_s, progress)
+    how["plan"] = ", ".join(f"{k} {v}" for k, v in solution.notes.items())
+    if cache is not None and solution.status != "infeasible":
+        cache.write(key, solution)
+    return solution
+
+
+def follow_schedule(flat: FlatStep, tasks: TaskMap, schedule: Schedule, lanes: Sequence[int] | None = None) -> Any:
+    """The `ConcreteFunction` that runs the tasks in this order. The graph of the flat step, from which `tasks` was made, is rewritten.
+
+    Args:
+        lanes: per task, the number of the device that runs it, where there are several: each keeps its own order.
+    """
+    apply_schedule(tasks, schedule, lanes=lanes)
+    order_branches(flat.graph)
+    wait_for_loop_ends(flat.graph)
+    return to_concrete_function(flat.graph, flat.binding)
+
+
+def solve_with_room(costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None) -> Solution:
+    """A plan with some room for what the simulation does not count; without that room where there is no other."""
+    movable = budget_bytes - costs.resident_bytes
+    room = min(int(_ROOM * movable) + _ROOM_BYTES + _ROOM_PER_NODE * node_count, int(_LARGEST_ROOM * movable))
+    return solve(costs, budget_bytes, room_bytes=max(room, 0), time_limit_s=time_limit_s, progress=progress)
+
+
+def infeasible(tasks: TaskMap, solution: Solution, budget_bytes: int, original_bytes: int) -> InfeasibleError:
+    """The error for a budget that no plan keeps."""
+    bound = solution.lower_bound
+    share = f"{100 * bound.nbytes / max(original_bytes, 1):.0f} %"
+    return InfeasibleError(
+        f"no plan fits {format_bytes(budget_bytes)}: the smallest budget known to work is {format_bytes(solution.peak_bytes)}",
+        where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",
+        cause=f"{bound.reason}: {format_bytes(bound.nbytes)}, {share} of the unmodified peak; "
+        f"{format_bytes(tasks.costs.resident_bytes)} are weights, optimizer state, inputs and constants",
+        remedy=f"give a budget of {solution.peak_bytes} bytes or more, or a smaller batch",
+        smallest_budget_bytes=solution.peak_bytes,
+    )
+
+
+def make_memory_plan(
+    target: Target, tasks: TaskMap, solution: Solution, original_bytes: int, how: dict[str, str], loops: LoopCosts
+) -> MemoryPlan:
+    """What users see of a solution; call it before the schedule is applied."""
+    costs = tasks.costs
+    before = Schedule(costs.order)
+    roles = find_roles(tasks)
+    flops = flops_rule(loops)
+    timeline = make_timeline(tasks, solution.schedule, roles)
+    recomputed = len(solution.schedule.steps) - len(costs.tasks)
+    unchanged = recomputed == 0 and solution.schedule.steps == before.steps
+    bound = solution.lower_bound
+    return MemoryPlan(
+        name=target.name,
+        status="unchanged" if unchanged else solution.status,
+        budget_bytes=solution.budget_bytes,
+        peak_bytes=solution.peak_bytes,
+        resident_bytes=costs.resident_bytes,
+        original_peak_bytes=original_bytes,
+        lower_bound_bytes=bound.nbytes,
+        lower_bound_reason=f"{bound.reason}: {100 * bound.nbytes / max(original_bytes, 1):.0f} % of the unmodified peak",
+        overhead=solution.overhead,
+        recomputed_flops=recomputed_flops_share(tasks, solution.schedule, flops),
+        recomputed_count=recomputed,
+        planning_time_s=solution.planning_time_s,
+        timeline_before=make_timeline(tasks, before, roles),
+        timeline_after=timeline,
+        decisions=make_decisions(tasks, solution.schedule, roles, flops),
+        layers=make_layers(tasks, roles, timeline, flops),
+        how=how,
+        feeds=target.feeds,
+    )
+
+
+def _curve(costs: CostGraph, solution: Solution, original_bytes: int, points: int, time_limit_s: float) -> tuple[CurvePoint, ...]:
+    """What budgets between the unmodified peak and the plan's cost, by falling peak; the chosen point is the last."""
+    step = (original_bytes - solution.peak_bytes) / (points + 1)
+    budgets = [round(original_bytes - step * k) for k in range(1, points + 1)] if points else []
+    found = curve(costs, budgets=budgets, time_limit_s=time_limit_s) if step >= 1 and budgets else ()
+    between = [CurvePoint(s.peak_bytes, s.overhead) for s in found if s.status != "infeasible" and s.overhead <= solution.overhead]
+    ends = [CurvePoint(original_bytes, 0.0), CurvePoint(solution.peak_bytes, solution.overhead)]
+    merged = {p.peak_bytes: p for p in [*between, *ends]}
+    return tuple(merged[b] for b in sorted(merged, reverse=True))
+
+
+def _reuse(tasks: TaskMap, earlier: Planned, budget_bytes: int) -> Solution | None:
+    """The earlier schedule on this step, where it fits and the budget is kept."""
+    schedule = reused_schedule(tasks, earlier)
+    return None if schedule is None else known_solution(tasks.costs, schedule, budget_bytes)
+
+
+def reused_schedule(tasks: TaskMap, earlier: Planned) -> Schedule | None:
+    """The earlier schedule on this step; None where not each of its tasks is known by name."""
+    costs = tasks.costs
+    by_name = {task.name: t for t, task in enumerate(costs.tasks)}
+    steps = tuple(by_name[name] for name in earlier.steps if name in by_name)
+    if len(set(steps)) != len(costs.tasks):
+        return None
+    return Schedule(steps)

@@ -1,0 +1,1 @@
+"""The same for steps that XLA compiles."""

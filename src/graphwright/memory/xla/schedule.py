@@ -1,0 +1,121 @@
+"""A schedule applied to a step that XLA compiles: clones, and gates in the place of an order.
+
+XLA drops control edges and makes an order of its own, by memory. What a schedule frees there is lost in two ways:
+
+- What is computed twice is merged. So clones read through gates (`memory/xla/gates.py`).
+- What is kept for the backward part is not what was planned: XLA fuses a cheap operation with every reader, those of the backward part
+  too, and then keeps what that operation is made of beside its result (the product of a dense layer beside its activation, 32 random
+  bits beside a mask of 8). So the backward part reads *residuals* through solid gates: what the plan keeps is what XLA keeps.
+
+The gate of a residual opens when the gradient before its first reader in the schedule is there. So nothing that the backward part makes of
+it runs early, and the schedule's order holds in the large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+from graphwright.analyze.backward import backward_nodes
+from graphwright.analyze.cost import SMALL_BYTES, TaskMap
+from graphwright.ir.edit.insert import add_identity
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import is_view
+from graphwright.ir.walk import topological_order
+from graphwright.memory.xla.gates import add_gates
+from graphwright.plan.model import Schedule
+from graphwright.source.gate_nodes import write_gates
+from graphwright.source.live_graph import is_numeric
+from graphwright.transform.rematerialize import RECOMPUTED_FROM, apply_schedule
+
+_GIVEN = frozenset({"ReadVariableOp", "Const", "Placeholder", "_Arg"})
+_SEVERAL = frozenset({"IdentityN"})
+
+
+def apply_for_xla(tasks: TaskMap, schedule: Schedule) -> int:
+    """Rewrite `tasks.graph` in place so that XLA, left to its own order, keeps and repeats what the schedule does.
+
+    Returns:
+        How many gates were added; 0 where there is no backward part.
+    """
+    graph = tasks.graph
+    backward = backward_nodes(graph)
+    nodes_of = apply_schedule(tasks, schedule, fix_order=False)
+    steps = [[node for node in nodes_of[k] if graph.owns(node)] for k in range(len(schedule.steps))]
+    clones = {node for node in graph.nodes if RECOMPUTED_FROM in node.attrs}
+    first = next((k for k, nodes in enumerate(steps) if not (backward.isdisjoint(nodes) and clones.isdisjoint(nodes))), len(steps))
+    late = steps[first:]
+    gates = _hold_residuals(graph, set(tasks.resident), late, backward, clones)
+    if clones:
+        # Not all that the forward part leaves: bits of it would be read when the gate opens, and hold what they are read of.
+        gates |= add_gates(graph, late, steps[first - 1] if first else (), clones)
+    graph.sort_nodes(topological_order(graph))
+    write_gates(graph, gates)
+    return len(gates)
+
+
+def _hold_residuals(
+    graph: Graph, resident: AbstractSet[Value], late: Sequence[Sequence[Node]], backward: AbstractSet[Node], clones: AbstractSet[Node]
+) -> dict[Node, bool]:
+    """Let the steps of the backward part read large values of the forward part by solid gates; returns the gates."""
+    inside = {node for nodes in late for node in nodes}
+    early = {node for node in graph.nodes if node not in inside}
+    held = _Held(graph, early)
+    gradient: Node | None = None
+    for nodes in late:
+        for node in nodes:
+            for k, value in enumerate(node.inputs):
+                root = held.root_of(value)
+                is_residual = root.producer in early and root.producer.op_type not in _GIVEN and root not in resident
+                if gradient is not None and is_residual and _is_large(root):
+                    graph.replace_input(node, k, held.behind_gate(value, root, gradient))
+        made = [node for node in nodes if node in backward and node not in clones and not is_view(node) and _has_gradient(node)]
+        gradient = made[-1] if made else gradient
+    return dict.fromkeys(held.gates, True)
+
+
+def _is_large(value: Value) -> bool:
+    return (value.nbytes or 0) > SMALL_BYTES and is_numeric(value)
+
+
+def _has_gradient(node: Node) -> bool:
+    """Whether a gate can wait for what the node makes: its first output that is numeric is a large one."""
+    value = next((value for value in node.outputs if is_numeric(value)), None)
+    return value is not None and _is_large(value)
+
+
+class _Held:
+    """Residuals behind gates, one gate for each storage, and the views that the backward part has of them."""
+
+    def __init__(self, graph: Graph, early: AbstractSet[Node]) -> None:
+        self.gates: list[Node] = []
+        self._graph, self._early = graph, early
+        self._behind: dict[Value, Value] = {}
+
+    def root_of(self, value: Value) -> Value:
+        """What the storage was made as, as far back as the forward part and plain views go."""
+        while value.producer in self._early and is_view(value.producer) and value.producer.op_type not in _SEVERAL:
+            if not value.producer.inputs:
+                break
+            value = value.producer.inputs[0]
+        return value
+
+    def behind_gate(self, value: Value, root: Value, gradient: Node) -> Value:
+        """The value, as the backward part reads it; a gate that is made now waits for the gradient."""
+        if value not in self._behind:
+            node = value.producer
+            if value is root:
+                new = add_identity(value, f"kept/{node.name}", control_inputs=[gradient])
+                self.gates.append(new)
+            else:
+                new = self._graph.add_node(
+                    node.op_type,
+                    self._graph.unique_name(f"kept/{node.name}"),
+                    inputs=[self.behind_gate(node.inputs[0], root, gradient), *node.inputs[1:]],
+                    attrs=dict(node.attrs),
+                    output_types=[(value.dtype, value.shape)],
+                    device=node.device,
+                    extra=node.extra,
+                )
+            self._behind[value] = new.outputs[0]
+        return self._behind[value]

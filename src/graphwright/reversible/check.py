@@ -1,0 +1,240 @@
+"""`check_inverse`: how far rebuilt streams are from those of the forward pass, by depth and dtype.
+
+*Depth* counts reversible blocks back from the last streams that were kept. The error of one block is about that of rounding in
+the dtype of the streams; later ones add to it, and functions that stretch what they read make it grow.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from graphwright.errors import ArgumentError
+from graphwright.report.terminal_layout import Page, rendered
+from graphwright.reversible import engine
+from graphwright.reversible.stream_layer import StreamLayer
+
+tf: Any = importlib.import_module("tensorflow")
+keras: Any = importlib.import_module("keras")
+
+DTYPES = ("float64", "float32", "bfloat16", "float16", "mixed_bfloat16")
+LARGE_ERROR = 0.05
+"""Relative error of a rebuilt stream from which on gradients are not to be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class InverseRow:
+    """The drift at one depth.
+
+    Attributes:
+        depth: blocks back from the last streams that were kept.
+        dtype: the Keras dtype policy.
+        relative_error: root mean square of the difference over that of the stream; the worse of the two streams.
+        max_abs: largest difference of an element.
+    """
+
+    depth: int
+    dtype: str
+    relative_error: float
+    max_abs: float
+
+
+@dataclass(frozen=True)
+class InverseCheck:
+    """What `check_inverse` found.
+
+    Attributes:
+        name: of the layer or model.
+        rows: by dtype, then depth.
+    """
+
+    name: str
+    rows: tuple[InverseRow, ...]
+
+    def worst(self, dtype: str) -> InverseRow:
+        """The depth at which a dtype drifts most.
+
+        Raises:
+            ArgumentError: the dtype was not checked.
+        """
+        rows = [row for row in self.rows if row.dtype == dtype]
+        if not rows:
+            raise ArgumentError(f"dtype {dtype!r} was not checked", remedy=f"take one of {', '.join(self.dtypes)}")
+        return max(rows, key=lambda row: np.inf if np.isnan(row.relative_error) else row.relative_error)
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes, in the order in which they were checked."""
+        return tuple(dict.fromkeys(row.dtype for row in self.rows))
+
+    def __str__(self) -> str:
+        return rendered(print_check, self)
+
+
+def print_check(check: InverseCheck, console: Console | None = None) -> None:
+    """Print it on `console` (standard output by default)."""
+    page = Page(console)
+    worst = [check.worst(dtype) for dtype in check.dtypes]
+    bad = [row.dtype for row in worst if not row.relative_error < LARGE_ERROR]
+    depth = max(row.depth for row in check.rows)
+    blocks = "1 block" if depth == 1 else f"{depth} blocks"
+    told = f"{', '.join(bad)} drifts too far for gradients to be trusted." if bad else "every dtype stays close."
+    page.headline(f"{check.name}: rebuilt over {blocks}, {told}")
+    by_key = {(row.depth, row.dtype): row for row in check.rows}
+    depths = [k for k in sorted({row.depth for row in check.rows}) if k <= 4 or k % 4 == 0 or k == depth]
+    cells = [[str(k), *(f"{by_key[k, dtype].relative_error:.1e}" for dtype in check.dtypes)] for k in depths]
+    page.table("Relative error of rebuilt streams", ("blocks back", *check.dtypes), cells)
+    if bad:
+        page.paragraph("Streams in float32 (a mixed policy, or stream_dtype='float32') drift later; shorter sequences drift less.")
+
+
+def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, training: bool = False) -> InverseCheck:
+    """Run a reversible network forward, rebuild everything from its end, and compare.
+
+    The network is copied for each dtype, with its weights; the given one is not changed, but built where it is not.
+
+    Args:
+        target: a `ReversibleSequence` or `ReversibleBlock`, or a Keras model of any kind that calls such layers, at whatever depth.
+        inputs: what it is called with: one tensor, or a pair for a layer.
+        dtypes: Keras dtype policies: `"float64"`, `"mixed_bfloat16"`, ...
+        training: whether batch statistics and dropout are those of training.
+
+    Raises:
+        ArgumentError: nothing reversible in the target, functions that cannot be copied, no dtypes, or inputs without samples.
+
+    Source of the question: A. Gomez et al., "The Reversible Residual Network", 2017, section 3.2 and figure 3.
+
+    >>> from graphwright.reversible.block import ReversibleBlock
+    >>> block = ReversibleBlock(keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(4, activation="tanh"))
+    >>> check = check_inverse(block, np.ones((2, 8)), dtypes=["float64", "bfloat16"])
+    >>> check.worst("float64").relative_error < 1e-12
+    True
+    """
+    if not dtypes or not all(len(tensor) for tensor in tf.nest.flatten(inputs)):
+        raise ArgumentError("nothing is to be checked", remedy="give at least one dtype, and inputs of at least one sample")
+    calls = _reversible_calls(target, inputs)
+    if not calls:
+        raise ArgumentError(
+            f"{type(target).__name__} {getattr(target, 'name', '')!r} holds no reversible layer",
+            where="argument 'target'",
+            remedy="give a ReversibleSequence, or a model that holds one",
+        )
+    rows: list[InverseRow] = []
+    for layer, x in calls:
+        if not layer.built:
+            layer(x)
+        for dtype in dtypes:
+            rows += _drift(_copied(layer, dtype, x), x, dtype, training)
+    merged: dict[tuple[str, int], InverseRow] = {}
+    for row in rows:
+        known = merged.get((row.dtype, row.depth))
+        if known is None or not row.relative_error <= known.relative_error:
+            merged[row.dtype, row.depth] = row
+    order = list(dtypes)
+    return InverseCheck(target.name, tuple(sorted(merged.values(), key=lambda row: (order.index(row.dtype), row.depth))))
+
+
+class _Replay(engine.InverseRun):
+    """Calls functions in the opposite order with the states that they had in the forward pass."""
+
+    def __init__(self, forward: engine.ForwardRun) -> None:
+        super().__init__(forward.values, {}, forward.training, forward.mask)
+        self._records = list(forward.records)
+
+    def __call__(self, function: Any, x: Any) -> Any:
+        self.states = self._records.pop().states
+        return super().__call__(function, x)
+
+    def skip(self, part: Any) -> None:
+        """Leave a part out."""
+        del self._records[len(self._records) - len(part.functions) :]
+
+
+def _drift(layer: Any, x: Any, dtype: str, training: bool) -> list[InverseRow]:
+    parts = layer.stream_parts()
+    trainable, state = engine.variables_of(parts)
+    forward = engine.ForwardRun(engine.read(trainable), engine.read(state), training, None)
+
+    def cast(tensor: Any) -> Any:
+        return tf.cast(tensor, layer.compute_dtype)
+
+    streams: list[Any] = [layer.to_streams(tf.nest.map_structure(cast, x))]
+    for part in parts:
+        streams.append(part.stream_forward(streams[-1], forward))
+    replay = _Replay(forward)
+    rebuilt, depth, rows = streams[-1], 0, list[InverseRow]()
+    for part, before in zip(reversed(parts), reversed(streams[:-1]), strict=True):
+        if not part.is_invertible:
+            replay.skip(part)
+            rebuilt, depth = before, 0
+            continue
+        rebuilt = part.stream_inverse(rebuilt, replay)
+        if part.functions:
+            depth += 1
+            pairs = [(_double(a), _double(b)) for a, b in zip(rebuilt, before, strict=True)]
+            relative = max(_rms(a - b) / max(_rms(b), 1e-300) for a, b in pairs)
+            rows.append(InverseRow(depth, dtype, relative, max(float(np.abs(a - b).max()) for a, b in pairs)))
+    return rows
+
+
+def _reversible_calls(target: Any, inputs: Any) -> list[tuple[Any, Any]]:
+    """The reversible layers that the target calls, and what each is called with: found by calling it."""
+    if isinstance(target, StreamLayer):
+        return [(target, inputs)]
+    if not isinstance(target, keras.Layer):
+        return []
+    calls: list[tuple[Any, Any]] = []
+
+    def recording(layer: Any) -> Any:
+        original = layer.call
+
+        def call(inputs: Any, *args: Any, **keywords: Any) -> Any:
+            calls.append((layer, inputs))
+            return original(inputs, *args, **keywords)
+
+        return call
+
+    layers: list[Any] = [layer for layer in target._flatten_layers() if isinstance(layer, StreamLayer)]
+    if not all(layer.built for layer in (target, *layers)):
+        target(inputs, training=False)  # building calls layers too, for shapes
+    for layer in layers:
+        object.__setattr__(layer, "call", recording(layer))  # past Keras, which would keep track of it
+    try:
+        target(inputs, training=False)
+    finally:
+        for layer in layers:
+            object.__delattr__(layer, "call")
+    return calls
+
+
+def _copied(layer: Any, dtype: str, x: Any) -> Any:
+    try:
+        copy: Any = layer.__class__.from_config(layer.get_config())
+    except Exception as error:
+        raise ArgumentError(
+            f"layer {layer.name!r} cannot be copied: {error}",
+            where="argument 'target'",
+            cause="a function is not a Keras layer, or has no get_config",
+            remedy="make the functions Keras layers, registered with keras.saving.register_keras_serializable",
+        ) from error
+    for part in copy._flatten_layers():
+        part.dtype_policy = keras.dtype_policies.get(dtype)
+    pair: Any = x
+    copy.build(tuple(tuple(np.shape(tensor)) for tensor in pair) if isinstance(x, list | tuple) else tuple(np.shape(x)))
+    for own, theirs in zip(copy.weights, layer.weights, strict=True):
+        own.assign(keras.ops.cast(theirs.value, own.dtype))
+    return copy
+
+
+def _double(tensor: Any) -> Any:
+    return tf.cast(tensor, tf.float64).numpy()
+
+
+def _rms(array: Any) -> float:
+    return float(np.linalg.norm(array)) / math.sqrt(array.size)

@@ -1,0 +1,306 @@
+"""The passes of reversible layers: forward that keeps the ends only, backward that rebuilds the rest.
+
+The *streams* are the two tensors that go through reversible layers. `run_reversible` takes them through a sequence of
+*parts* inside one `tf.custom_gradient`. The forward pass keeps the last streams, the weights, and small states. The
+backward pass goes through the parts from the end. Each part calls its functions once more, under a tape: the *value* of
+that call rebuilds the part's inputs, and the *tape* gives the gradients, so that nothing runs a third time.
+
+Order is part of the memory: the rebuilt streams depend on the last streams only, so an executor would rebuild the whole
+network before it takes the first gradient. `BackwardRun.gate` ties each rebuilt stream to the gradients before it: by control
+dependencies, which TensorFlow's executor and Grappler honor, or under XLA, which drops those, by `source.opaque_gate`.
+Both also keep what is computed again from being merged with the forward pass.
+
+Source: A. Gomez, M. Ren, R. Urtasun, R. Grosse, "The Reversible Residual Network: Backpropagation Without Storing
+Activations", NeurIPS 2017, algorithm 1.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from graphwright.errors import UnsupportedError
+from graphwright.reversible.remember import Player, Recorder, remembering
+from graphwright.reversible.residual import ResidualFunction
+from graphwright.source.opaque_gate import always_true, held, some_bits
+from graphwright.source.private_keras import without_autocast
+from graphwright.source.private_tensorflow import is_recorded, is_traced_for_xla, not_recorded
+
+tf: Any = importlib.import_module("tensorflow")
+
+Streams = tuple[Any, Any]
+Pullback = Callable[[Any], Any]
+"""Takes the gradient of a function's result; gives that of its argument and notes those of its weights."""
+
+
+class Part(Protocol):
+    """What a sequence is made of. Streams come in and go out in the dtype of the streams."""
+
+    is_invertible: bool
+    """Whether `stream_backward` works without the inputs."""
+
+    @property
+    def functions(self) -> list[ResidualFunction]:
+        """What it calls."""
+        ...
+
+    def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:
+        """The streams behind it."""
+        ...
+
+    def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:
+        """The streams before it."""
+        ...
+
+    def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:
+        """The streams before it, and their gradients. `x` is what was before it, if that was kept."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What one call of the forward pass leaves for its repetition."""
+
+    states: dict[int, Any]
+    loss_count: int
+    remembered: list[Any]
+
+
+class ForwardRun:
+    """Calls functions one after the other and notes what the backward pass needs to repeat a call: the states before it."""
+
+    def __init__(self, values: dict[int, Any], states: dict[int, Any], training: Any, mask: Any) -> None:
+        self.values, self.states, self.training, self.mask = values, states, training, mask
+        self.remembers = False
+        self.records: list[_Record] = []
+        self.losses: list[Any] = []
+
+    def __call__(self, function: ResidualFunction, x: Any) -> Any:
+        """The function's result, in the dtype of the stream."""
+        before = {id(v): self.states[id(v)] for v in function.state if id(v) in self.states}
+        recorder = Recorder() if self.remembers else None
+        with remembering(recorder):
+            result, after, losses = function(x, self.values, before, self.training, self.mask)
+        before |= read(v for v in function.state if id(v) in after and id(v) not in before)
+        self.states.update(after)
+        self.records.append(_Record(before, len(losses), recorder.tensors if recorder else []))
+        self.losses += losses
+        return _cast_like(result, x)
+
+
+class InverseRun:
+    """Calls functions with the states as they are, for `inverse`."""
+
+    def __init__(self, values: dict[int, Any], states: dict[int, Any], training: Any, mask: Any) -> None:
+        self.values, self.states, self.training, self.mask = values, states, training, mask
+
+    def __call__(self, function: ResidualFunction, x: Any) -> Any:
+        """The function's result, in the dtype of the stream."""
+        return _cast_like(function(x, self.values, self.states, self.training, self.mask)[0], x)
+
+
+class BackwardRun:
+    """Calls functions again, in the opposite order, with the states that they had, and collects gradients of weights."""
+
+    def __init__(self, forward: ForwardRun, loss_gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        self._values, self._training, self._mask = forward.values, forward.training, forward.mask
+        self._records = list(forward.records)
+        self._loss_gradients = list(loss_gradients)
+        self._variables = list(variables)  # those outside of Keras, which functions read by themselves
+        self._compiled = is_traced_for_xla()
+        self._pending: list[Any] = []
+        self.gradients: dict[int, Any] = {}
+
+    def __call__(self, function: ResidualFunction, x: Any) -> tuple[Any, Pullback]:
+        """The function's result, and what takes its gradient. Calls come in the opposite order of the forward pass."""
+        record = self._records.pop()
+        cut = len(self._loss_gradients) - record.loss_count
+        loss_gradients, self._loss_gradients = self._loss_gradients[cut:], self._loss_gradients[:cut]
+        owned = function.trainable
+        streams = tf.nest.flatten(x)
+        sources = [*streams, *(self._values[id(v)] for v in owned), *self._variables]
+        remembered = self.tied(record.remembered, streams)
+        with tf.GradientTape(watch_accessed_variables=False, persistent=bool(remembered)) as tape:
+            tape.watch(sources)
+            player = Player(remembered, tape)
+            with remembering(player if remembered else None):
+                result, _, losses = function(x, self._values, record.states, self._training, self._mask)
+            result = _cast_like(result, x)
+
+        def pull(gradient: Any) -> Any:
+            found = player.pull([*tf.nest.flatten(result), *losses], [*tf.nest.flatten(gradient), *loss_gradients], sources)
+            for variable, part in zip([*owned, *self._variables], found[len(streams) :], strict=True):
+                self._add(variable, part)
+            of_x = [tf.zeros_like(like) if g is None else tf.convert_to_tensor(g) for g, like in zip(found, streams, strict=False)]
+            return tf.nest.pack_sequence_as(x, of_x)
+
+        return result, pull
+
+    def once_only(self, inputs: dict[int, Streams], known: Sequence[Any]) -> None:
+        """Let a second derivative through what was kept raise: no tape knows how that came about, so it would be wrong."""
+
+        @tf.custom_gradient
+        def guarded(kept: Any, *_: Any) -> Any:
+            return tf.identity(kept), _refuse_second_derivative
+
+        for number, streams in inputs.items():
+            inputs[number] = (guarded(streams[0], *known), guarded(streams[1], *known))
+        for number, record in enumerate(self._records):
+            self._records[number] = replace(record, remembered=[guarded(tensor, *known) for tensor in record.remembered])
+
+    def gate(self, *tensors: Any, after: Iterable[Any] = ()) -> tuple[Any, ...]:
+        """The tensors, to be had no earlier than `after` and the gradients of the weights since the last gate."""
+        waited = [*after, *self._pending]
+        self._pending = []
+        return tuple(self.tied(tensors, waited))
+
+    def tied(self, tensors: Sequence[Any], before: Sequence[Any]) -> Sequence[Any]:
+        """The tensors, to be had when all of `before` are there."""
+        if tf.executing_eagerly() or not before or not tensors:
+            return tensors
+        if self._compiled:
+            there = always_true(some_bits(before))
+            return [held(tensor, there, solid=True) for tensor in tensors]
+        with tf.control_dependencies(before):
+            return [tf.identity(tensor) for tensor in tensors]
+
+    def _add(self, variable: Any, gradient: Any) -> None:
+        if gradient is None:
+            return
+        gradient = tf.convert_to_tensor(gradient)  # a lookup gives slices, and the weights are arguments of one function
+        known = self.gradients.get(id(variable))
+        self.gradients[id(variable)] = gradient if known is None else known + gradient
+        self._pending.append(self.gradients[id(variable)])
+
+
+def run_reversible(
+    parts: Sequence[Part], x: Streams, training: Any, mask: Any, kept: frozenset[int], remembering: frozenset[int]
+) -> tuple[Streams, list[Any]]:
+    """The streams behind the parts, with the gradient by reconstruction; states of layers are updated.
+
+    Args:
+        parts: in order.
+        x: the streams before the first.
+        training: as Keras means it.
+        mask: the Keras mask, or None.
+        kept: the numbers of the parts that keep their inputs.
+        remembering: of those that keep what their functions pass through `remember`.
+
+    Returns:
+        The streams, and what the layers inside gave to `add_loss`.
+    """
+    trainable, state = variables_of(parts)
+    before = _states(state, training)
+    given = list(read(trainable).values())
+    after: dict[int, Any] = {}
+    outputs: list[Any] = []  # the streams as tapes know them
+
+    @tf.custom_gradient
+    def run(x1: Any, x2: Any, *values: Any) -> Any:
+        forward = ForwardRun({id(v): value for v, value in zip(trainable, values, strict=True)}, dict(before), training, mask)
+        with not_recorded():
+            y: Streams = (x1, x2)
+            inputs: dict[int, Streams] = {}
+            for number, part in enumerate(parts):
+                forward.remembers = number in remembering
+                if number in kept or not part.is_invertible:
+                    inputs[number] = y
+                y = part.stream_forward(y, forward)
+        after.update(forward.states)
+
+        def backward(dy1: Any, dy2: Any, *loss_gradients: Any, variables: Sequence[Any] = ()) -> Any:
+            backward_run = BackwardRun(forward, loss_gradients, variables)
+            dx: Streams = (dy1, dy2)
+            rebuilt: Streams = (outputs[0], outputs[1])
+            if is_recorded():
+                backward_run.once_only(inputs, outputs)
+            for number, part in reversed(list(enumerate(parts))):
+                known = inputs.get(number)
+                gated = backward_run.gate(*rebuilt, *(known or ()), after=dx)
+                rebuilt, dx = part.stream_backward(gated[:2], dx, backward_run, gated[2:] if known else None)
+            found = backward_run.gradients
+            gradients = [found[id(v)] if id(v) in found else tf.zeros_like(value) for v, value in zip(trainable, values, strict=True)]
+            arguments = [*dx, *gradients]
+            return (arguments, [found.get(id(v)) for v in variables]) if variables else arguments
+
+        return (*y, *forward.losses), backward
+
+    y1, y2, *losses = run(*x, *given)
+    outputs += [y1, y2]
+    _assign(state, before, after)
+    return (y1, y2), losses
+
+
+def run_inverse(parts: Sequence[Part], y: Streams, training: Any, mask: Any) -> Streams:
+    """The streams before the parts, by ordinary operations with ordinary gradients; no state is updated."""
+    trainable, _ = variables_of(parts)
+    run = InverseRun(read(trainable), {}, training, mask)
+    for part in reversed(parts):
+        y = part.stream_inverse(y, run)
+    return y
+
+
+def run_plain(parts: Sequence[Part], x: Streams, training: Any, mask: Any) -> tuple[Streams, list[Any]]:
+    """As `run_reversible`, with TensorFlow's own gradient, which keeps every intermediate value."""
+    trainable, state = variables_of(parts)
+    before = _states(state, training)
+    forward = ForwardRun(read(trainable), dict(before), training, mask)
+    for part in parts:
+        x = part.stream_forward(x, forward)
+    _assign(state, before, forward.states)
+    return x, forward.losses
+
+
+def variables_of(parts: Sequence[Part]) -> tuple[list[Any], list[Any]]:
+    """The trainable variables and the others, each once, also where parts share a layer."""
+    functions = [function for part in parts for function in part.functions]
+    trainable = {id(v): v for function in functions for v in function.trainable}
+    state = {id(v): v for function in functions for v in function.state}
+    return list(trainable.values()), list(state.values())
+
+
+def read(variables: Iterable[Any]) -> dict[int, Any]:
+    """The present values, by the id of the variable, each in its own dtype."""
+    with without_autocast():
+        return {id(v): tf.convert_to_tensor(v.value) for v in variables}
+
+
+def _states(state: Sequence[Any], training: Any) -> dict[int, Any]:
+    """The states to hold. In inference only those that a layer assigns: an exported graph must not capture unused seeds."""
+    return read(state) if training else {}
+
+
+def _assign(state: Sequence[Any], before: dict[int, Any], after: dict[int, Any]) -> None:
+    for variable in state:
+        if id(variable) in after and after[id(variable)] is not before.get(id(variable)):
+            variable.assign(after[id(variable)])
+
+
+def no_inverse(name: str) -> UnsupportedError:
+    """What a layer raises that is not invertible."""
+    return UnsupportedError(
+        f"layer {name!r} has no inverse",
+        where="inverse",
+        cause="what it loses, such as the size of images, cannot be had back from its outputs",
+        remedy="use InvertibleDownsampling where images get smaller (the model builders: downsampling='invertible')",
+    )
+
+
+def _refuse_second_derivative(*_: Any) -> Any:
+    raise UnsupportedError(
+        "a second derivative was asked for through streams that a reversible sequence kept",
+        cause="kept_blocks or remembering_blocks is not 0, or the sequence holds a RecomputedLayer",
+        remedy="keep nothing and use InvertibleDownsampling, or set the attribute `reconstructs` of the sequence to False",
+    )
+
+
+def _cast_like(result: Any, x: Any) -> Any:
+    """The result in the dtype of the stream, or streams, that it was computed from."""
+    dtype = tf.nest.flatten(x)[0].dtype
+
+    def cast(tensor: Any) -> Any:
+        return tensor if tensor.dtype == dtype else tf.cast(tensor, dtype)
+
+    return tf.nest.map_structure(cast, result)

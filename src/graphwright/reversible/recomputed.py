@@ -1,0 +1,86 @@
+"""`RecomputedLayer`: what changes shapes or cannot be inverted, as a part of a reversible sequence."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from graphwright.errors import ArgumentError
+from graphwright.reversible.engine import BackwardRun, ForwardRun, InverseRun, Streams, no_inverse
+from graphwright.reversible.residual import ResidualFunction
+from graphwright.reversible.stream_layer import StreamLayer
+
+keras: Any = importlib.import_module("keras")
+
+
+@keras.saving.register_keras_serializable(package="graphwright")
+class RecomputedLayer(StreamLayer):
+    """A layer from a pair of streams to a pair of streams, of which a sequence keeps the inputs and computes the rest again.
+
+    For what is not reversible between reversible blocks, such as a stage's first unit that halves the images. Like the
+    functions of a `ReversibleBlock`, the layer may hold batch normalization and dropout.
+
+    Args:
+        layer: a Keras layer that takes a pair of tensors and gives a pair of tensors.
+        **kwargs: what a Keras layer takes.
+
+    >>> import numpy as np
+    >>> inputs = (keras.Input((4,)), keras.Input((4,)))
+    >>> halves = keras.Model(inputs, tuple(keras.layers.Dense(2)(x) for x in inputs))
+    >>> layer = RecomputedLayer(halves)
+    >>> [tuple(y.shape) for y in layer((np.ones((1, 4)), np.ones((1, 4))))]
+    [(1, 2), (1, 2)]
+    """
+
+    is_invertible = False
+
+    def __init__(self, layer: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.layer = layer
+        self._function = ResidualFunction(layer, f"argument 'layer' of {self.name!r}")
+        if not self._function.is_layer:
+            raise ArgumentError(f"a {type(layer).__name__} was given", where=self._function.where, remedy="give a Keras layer")
+
+    @property
+    def functions(self) -> list[ResidualFunction]:
+        """The layer."""
+        return [self._function]
+
+    def stream_parts(self) -> list[Any]:
+        """This one."""
+        return [self]
+
+    def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Build the layer."""
+        return self.output_stream_shapes(shapes)
+
+    def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
+        """What the layer says."""
+        result: Any = self.layer(tuple(keras.KerasTensor(tuple(shape), self.stream_dtype) for shape in shapes))
+        both = keras.tree.flatten(result)
+        if len(both) != 2:
+            raise ArgumentError("it does not give a pair of tensors", where=self._function.where, remedy="return two tensors")
+        return tuple(both[0].shape), tuple(both[1].shape)
+
+    def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:
+        """Call it."""
+        return tuple(run(self._function, x))  # pyright: ignore[reportReturnType]
+
+    def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:  # noqa: ARG002
+        """There is none."""
+        raise no_inverse(self.name)
+
+    def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:  # noqa: ARG002
+        """Call it again on the inputs that were kept."""
+        assert x is not None, "the engine keeps the inputs of what is not invertible"
+        _, pull = run(self._function, x)
+        return x, pull(dy)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make an equal layer."""
+        return super().get_config() | {"layer": keras.saving.serialize_keras_object(self.layer)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> RecomputedLayer:
+        """The layer of `get_config`."""
+        return cls(**(config | {"layer": keras.saving.deserialize_keras_object(config["layer"])}))

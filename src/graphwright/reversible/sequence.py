@@ -1,0 +1,127 @@
+"""`ReversibleSequence`: blocks in a row that keep the last output only."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from graphwright.errors import ArgumentError
+from graphwright.reversible.stream_layer import StreamLayer
+
+keras: Any = importlib.import_module("keras")
+
+
+@keras.saving.register_keras_serializable(package="graphwright")
+class ReversibleSequence(StreamLayer):
+    """Reversible layers one after the other; in training the memory for activations does not grow with their number.
+
+    The forward pass frees everything but the output. The backward pass rebuilds the inputs of one block after the other and
+    takes the gradients from the same computation.
+
+    Args:
+        layers: `ReversibleBlock`s, `InvertibleDownsampling`s, `RecomputedLayer`s or other sequences.
+        axis: the axis along which one input tensor is split into the two streams. Inside they are not joined.
+        stream_dtype: dtype of the streams inside, which overrides that of the layers; None for the compute dtype, or float32
+            under a mixed policy.
+        kept_blocks: this many of the last layers that hold functions keep their inputs, and what their functions pass through
+            `graphwright.train.remember`, and so save a part of the second forward pass. The memory for it does not grow with depth.
+        remembering_blocks: this many of the last ones keep what their functions remember, whether or not their inputs; None for
+            `kept_blocks`.
+        **kwargs: `name`, `dtype` and what else a Keras layer takes.
+
+    Input: one tensor with an even number of channels, or a pair of tensors. Output: the same form.
+
+    Raises:
+        ArgumentError: no layers, one that is not reversible, or numbers of blocks that are no whole numbers of at least 0.
+
+    >>> import numpy as np
+    >>> from graphwright.reversible.block import ReversibleBlock
+    >>> def dense():
+    ...     return keras.layers.Dense(2, activation="tanh")
+    >>> sequence = ReversibleSequence([ReversibleBlock(dense(), dense()) for _ in range(10)])
+    >>> x = np.array([[1.0, 2.0, 3.0, 4.0]], np.float32)
+    >>> np.round(sequence.inverse(sequence(x)), 4)
+    array([[1., 2., 3., 4.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Any],
+        axis: int = -1,
+        *,
+        stream_dtype: str | None = None,
+        kept_blocks: int = 0,
+        remembering_blocks: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(axis=axis, stream_dtype=stream_dtype, **kwargs)
+        for name, count in (("kept_blocks", kept_blocks), ("remembering_blocks", remembering_blocks or 0)):
+            if not isinstance(count, int) or count < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ArgumentError(f"{name}={count!r} was given", where=f"argument {name!r}", remedy="give a whole number of at least 0")
+        self.layers, self.kept_blocks, self.remembering_blocks = list(layers), kept_blocks, remembering_blocks
+        if not self.layers:
+            raise ArgumentError("no layers were given", where="argument 'layers'", remedy="give at least one ReversibleBlock")
+        for number, layer in enumerate(self.layers):
+            if not isinstance(layer, StreamLayer):
+                raise ArgumentError(
+                    f"layer {number} is a {type(layer).__name__}, which is not reversible",
+                    where="argument 'layers'",
+                    remedy="wrap residual functions in a ReversibleBlock, and what changes shapes in a RecomputedLayer",
+                )
+
+    @property
+    def functions(self) -> list[Any]:
+        """The functions of all parts."""
+        return [function for part in self.stream_parts() for function in part.functions]
+
+    def stream_parts(self) -> list[Any]:
+        """The layers, sequences among them taken apart."""
+        return [part for layer in self.layers for part in layer.stream_parts()]
+
+    def kept_parts(self) -> frozenset[int]:
+        """The numbers of the last `kept_blocks` parts with functions, and of those that a sequence inside keeps."""
+        return self._last_blocks(self.kept_blocks) | self._of_layers(lambda layer: layer.kept_parts())
+
+    def remembering_parts(self) -> frozenset[int]:
+        """Likewise of those that keep what their functions remember."""
+        count = self.kept_blocks if self.remembering_blocks is None else self.remembering_blocks
+        return self._last_blocks(count) | self._of_layers(lambda layer: layer.remembering_parts())
+
+    def _last_blocks(self, count: int) -> frozenset[int]:
+        blocks = [number for number, part in enumerate(self.stream_parts()) if part.functions]
+        return frozenset(blocks[max(len(blocks) - count, 0) :])
+
+    def _of_layers(self, numbers: Callable[[Any], frozenset[int]]) -> frozenset[int]:
+        found: set[int] = set()
+        start = 0
+        for layer in self.layers:
+            found |= {start + number for number in numbers(layer)}
+            start += len(layer.stream_parts())
+        return frozenset(found)
+
+    def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Build the layers, each for the streams that the one before gives."""
+        for layer in self.layers:
+            layer.stream_dtype_given = self.stream_dtype
+            shapes = layer.build_streams(shapes)
+            layer.built = True
+        return shapes
+
+    def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Shapes of the streams behind the last layer."""
+        for layer in self.layers:
+            shapes = layer.output_stream_shapes(shapes)
+        return shapes
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make an equal sequence."""
+        layers = [keras.saving.serialize_keras_object(layer) for layer in self.layers]
+        own = {"layers": layers, "kept_blocks": self.kept_blocks, "remembering_blocks": self.remembering_blocks}
+        return super().get_config() | own
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> ReversibleSequence:
+        """The sequence of `get_config`."""
+        layers: Any = [keras.saving.deserialize_keras_object(layer) for layer in config["layers"]]
+        return cls(**(config | {"layers": layers}))

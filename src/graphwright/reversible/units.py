@@ -1,0 +1,197 @@
+"""Residual units of convolutional networks, shared by the reversible and the plain models.
+
+*Preactivation*: normalization, ReLU and convolution, in this order, two or three times (K. He et al., "Identity Mappings in
+Deep Residual Networks", 2016, figure 4e). *Bottleneck*: 1x1, 3x3 and 1x1 convolutions, with a quarter of the channels inside.
+"""
+
+# What a Keras layer inherits has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from graphwright.reversible.batch_norm import FusedBatchNormalization
+from graphwright.reversible.remember import remember
+from graphwright.source.private_keras import track_parts
+
+tf: Any = importlib.import_module("tensorflow")
+keras: Any = importlib.import_module("keras")
+
+BOTTLENECK_FACTOR = 4
+"""Channels outside of a bottleneck over those inside."""
+
+
+@keras.saving.register_keras_serializable(package="graphwright")
+class Preactivation(keras.layers.Layer):
+    """The residual function of a preactivation unit: `filters` channels out, whatever comes in.
+
+    Args:
+        filters: channels of the result.
+        inside: channels between the convolutions; None for as many as outside, or for a bottleneck a quarter of them.
+        bottleneck: three convolutions instead of two.
+        strides: of the first 3x3 convolution.
+        activate_first: whether it begins with normalization and ReLU.
+        **kwargs: what a Keras layer takes.
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        *,
+        inside: int | None = None,
+        bottleneck: bool = False,
+        strides: int = 1,
+        activate_first: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self._options = {
+            "filters": filters,
+            "inside": inside,
+            "bottleneck": bottleneck,
+            "strides": strides,
+            "activate_first": activate_first,
+        }
+        middle = inside or (filters // BOTTLENECK_FACTOR if bottleneck else filters)
+        plan = [(middle, 3, strides), (filters, 3, 1)]
+        if bottleneck:
+            plan = [(middle, 1, 1), (middle, 3, strides), (filters, 1, 1)]
+        self.norms = [normalization(self.dtype_policy) for _ in plan[0 if activate_first else 1 :]]
+        self.convolutions = [convolution(*sizes, self.dtype_policy) for sizes in plan]
+
+    def build(self, input_shape: Any) -> None:
+        """Make the variables."""
+        shape, norms = tuple(input_shape), iter(self.norms)
+        for index, conv in enumerate(self.convolutions):
+            if index or self._options["activate_first"]:
+                next(norms).build(shape)
+            conv.build(shape)
+            shape = conv.compute_output_shape(shape)
+        track_parts(self)
+        self.built = True
+
+    def call(self, x: Any, training: Any = None) -> Any:
+        """The residual."""
+        norms = iter(self.norms)
+        for index, conv in enumerate(self.convolutions):
+            if index:
+                x = remember(x)  # with the unit's input this is all that no convolution need run again for
+            if index or self._options["activate_first"]:
+                x = tf.nn.relu(next(norms)(x, training=training))
+            x = conv(x)
+        return x
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """That of the last convolution."""
+        shape = tuple(input_shape)
+        for conv in self.convolutions:
+            shape = conv.compute_output_shape(shape)
+        return shape
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make an equal layer."""
+        return super().get_config() | self._options
+
+
+@keras.saving.register_keras_serializable(package="graphwright")
+class Shortcut(keras.layers.Layer):
+    """What a unit adds its residual to where the shape changes.
+
+    Two convolutions: average pooling and channels of zeros, without weights. Bottleneck: a 1x1 convolution.
+
+    Args:
+        filters: channels of the result, at least those of the input.
+        strides: how much smaller the images get.
+        bottleneck: as in `Preactivation`.
+        **kwargs: what a Keras layer takes.
+    """
+
+    def __init__(self, filters: int, *, strides: int = 1, bottleneck: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.filters, self.strides = filters, strides
+        self.projection = convolution(filters, 1, strides, self.dtype_policy) if bottleneck else None
+
+    def build(self, input_shape: Any) -> None:
+        """Make the variables."""
+        if self.projection is not None:
+            self.projection.build(input_shape)
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        """The smaller images."""
+        if self.projection is not None:
+            return self.projection(x)
+        if self.strides > 1:
+            x = tf.nn.avg_pool2d(x, self.strides, self.strides, "SAME")
+        return tf.pad(x, [[0, 0], [0, 0], [0, 0], [0, self.filters - x.shape[-1]]])
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Sides over the strides, rounded up."""
+        batch, height, width, _ = input_shape
+        return (batch, *(side and -(-side // self.strides) for side in (height, width)), self.filters)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make an equal layer."""
+        own = {"filters": self.filters, "strides": self.strides, "bottleneck": self.projection is not None}
+        return super().get_config() | own
+
+
+@keras.saving.register_keras_serializable(package="graphwright")
+class Stem(keras.layers.Layer):
+    """What comes before the first unit: convolution, normalization, ReLU; for large images at strides of two, and pooled.
+
+    As the first part of a reversible sequence it takes the images as both streams and gives half of its channels to each.
+
+    Args:
+        filters: channels of the result.
+        large_images: whether images become four times smaller.
+        **kwargs: what a Keras layer takes.
+    """
+
+    def __init__(self, filters: int, *, large_images: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._options = {"filters": filters, "large_images": large_images}
+        self.convolution = convolution(filters, 7 if large_images else 3, 2 if large_images else 1, self.dtype_policy)
+        self.norm = normalization(self.dtype_policy)
+
+    def build(self, input_shape: Any) -> None:
+        """Make the variables."""
+        images = _first(input_shape)
+        self.convolution.build(images)
+        self.norm.build(self.convolution.compute_output_shape(images))
+        self.built = True
+
+    def call(self, images: Any, training: Any = None) -> Any:
+        """What the first unit reads."""
+        x = tf.nn.relu(self.norm(self.convolution(images[0] if isinstance(images, list | tuple) else images), training=training))
+        if self._options["large_images"]:
+            x = tf.nn.max_pool2d(x, 3, 2, "SAME")
+        return tuple(tf.split(x, 2, -1)) if isinstance(images, list | tuple) else x
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """One shape for one, two for two."""
+        batch, height, width, _ = _first(input_shape)
+        shrinks = 4 if self._options["large_images"] else 1
+        sides = tuple(side and -(-side // shrinks) for side in (height, width))
+        filters = self._options["filters"]
+        return ((batch, *sides, filters // 2),) * 2 if isinstance(input_shape[0], list | tuple) else (batch, *sides, filters)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make an equal layer."""
+        return super().get_config() | self._options
+
+
+def _first(shape: Any) -> tuple[int | None, ...]:
+    return tuple(shape[0] if isinstance(shape[0], list | tuple) else shape)
+
+
+def convolution(filters: int, size: int, strides: int, dtype: Any) -> Any:
+    """A convolution without bias: a normalization follows."""
+    return keras.layers.Conv2D(filters, size, strides=strides, padding="same", use_bias=False, kernel_initializer="he_normal", dtype=dtype)
+
+
+def normalization(dtype: Any) -> Any:
+    """A batch normalization over the channels."""
+    return FusedBatchNormalization(momentum=0.9, epsilon=1e-5, dtype=dtype)

@@ -1,0 +1,1 @@
+"""What a user hands over, as one traced, flattened, shaped step."""

@@ -1,0 +1,66 @@
+"""Values to run a step with where only shapes are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphwright.run.callables import Call
+from graphwright.source.concrete_function import traced_arguments
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.step.targets import Target
+
+
+def example_inputs(target: Target) -> Any:
+    """Made-up arguments for one call: numbers between 0 and 1 for floating point, zeros for all else.
+
+    Zeros are valid class labels and valid rows of an embedding whatever their number is. The same target always gives
+    the same values.
+
+    Returns:
+        What `optimize_memory`, `measure` and `verify` take as `inputs`: a tuple, or a `Call` where there are keyword arguments.
+
+    >>> import tensorflow as tf
+    >>> from graphwright.step.targets import trace
+    >>> step = tf.function(lambda image, label: (image, label))
+    >>> feeds = {"image": (2, 3), "label": tf.TensorSpec((2,), tf.int32)}
+    >>> image, label = example_inputs(trace(step, feeds=feeds))
+    >>> image.shape, label.numpy().tolist()
+    (TensorShape([2, 3]), [0, 0])
+    """
+    tf = import_tensorflow()
+    seeds = iter(range(len(target.shapes)))
+    shapes = iter(target.shapes)
+
+    def value(spec: Any) -> Any:
+        shape = next(shapes)
+        if spec.dtype.is_floating:
+            return tf.cast(tf.random.stateless_uniform(shape, (0, next(seeds))), spec.dtype)
+        return tf.zeros(shape, spec.dtype)
+
+    return _filled(target, value)
+
+
+def given_inputs(target: Target) -> Any:
+    """The arguments that the target was traced with, in the form of `example_inputs`.
+
+    >>> import tensorflow as tf
+    >>> from graphwright.step.targets import trace
+    >>> step = tf.function(lambda pair: pair[0] + pair[1])
+    >>> ((one, two),) = given_inputs(trace(step, inputs=((tf.constant(1), tf.constant(2)),)))
+    >>> int(one), int(two)
+    (1, 2)
+    """
+    values = iter(target.arguments or ())
+    return _filled(target, lambda _: next(values))
+
+
+def _filled(target: Target, value: Callable[[Any], Any]) -> Any:
+    """The arguments of one call, with a value for the spec of each tensor; Python values are those that the function was traced with."""
+    tf = import_tensorflow()
+
+    def filled(leaf: Any) -> Any:
+        return value(leaf) if isinstance(leaf, tf.TensorSpec) else leaf
+
+    args, kwargs = tf.nest.map_structure(filled, traced_arguments(target.function))
+    return Call(args, kwargs) if kwargs else args

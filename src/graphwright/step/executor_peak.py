@@ -1,0 +1,179 @@
+"""The peak of a step as TensorFlow runs it by itself: its executor simulated on the graph that TensorFlow prepares."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.executor import simulate_executor
+from graphwright.analyze.executor_buffers import PeakState
+from graphwright.analyze.executor_order import number_nodes
+from graphwright.analyze.runtime_constants import runtime_constants
+from graphwright.analyze.time_model import ASSUMED_ROOFS, estimated_time_s
+from graphwright.analyze.workspace import workspace_bytes
+from graphwright.errors import GraphwrightError
+from graphwright.ir.dtypes import Shape
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import Purity
+from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.report.results import ROLES, LiveBuffer, Role
+from graphwright.run.callables import Step, resolve
+from graphwright.run.executed_graph import executed_graph
+from graphwright.source.attributes import constant_array
+from graphwright.source.concrete_function import meets_other_processes
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.step.example_inputs import example_inputs
+from graphwright.step.flatten import stateful_op_types
+from graphwright.step.summary import Roles, find_roles, layer_of
+from graphwright.step.targets import Target
+
+_MOST_NODES = 20_000
+_TRANSPOSED_BYTES_PER_S = 1.5e9  # read off profiles, as the rates of `analyze.time_model`
+HOW_EXECUTOR = (
+    "TensorFlow's executor simulated on the graph that it runs (after Grappler and oneDNN's rewrites; nothing was run): depth first on "
+    "each thread, buffers freed when the last reader is done; tensors rounded as malloc does, whole pages from 32 KiB on; known kernel "
+    "workspace; for the CPU"
+)
+_HOW_RANGE = "the order hangs on numbers that TensorFlow gives the nodes anew each time it prepares a function; {numberings} of them taken"
+
+
+def plain_peak(traced: Target, like: Graph, tasks: TaskMap, *, simulations: int, draws: int = 1) -> tuple[PeakPrediction | None, str]:
+    """The peak of a step as it is, and how it was obtained; or None, and why it is not known. The step does not run.
+
+    Most of the time goes into TensorFlow's preparing the graph, which takes time about linear in its nodes.
+
+    Args:
+        traced, like, tasks, simulations, draws: see `executor_peak`.
+    """
+    if len(like) > _MOST_NODES:
+        return None, f"not simulated, since TensorFlow takes long to prepare a graph of more than {_MOST_NODES:,} nodes; see predict_peak"
+    if meets_other_processes(traced.function):
+        return None, "not simulated, since other processes take part in the step"
+    tf = import_tensorflow()
+    with tf.init_scope():  # the call may come from a function that is being traced
+        if not tf.executing_eagerly():
+            return None, "not simulated, since TensorFlow does not execute eagerly"
+        try:
+            found = executor_peak(traced, like, tasks, threads=inter_op_threads(), simulations=simulations, draws=draws)
+        except GraphwrightError as error:
+            return None, f"not simulated: {str(error).splitlines()[0]}"
+        except Exception as error:  # noqa: BLE001 - TensorFlow may refuse to prepare the graph in any way: the figure is then unknown, no more
+            return None, f"not simulated: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return found, "; ".join(found.how.values())
+
+
+def executor_peak(
+    traced: Target, like: Graph, tasks: TaskMap, *, threads: int, simulations: int, draws: int = 1, graphs: Sequence[Graph] | None = None
+) -> PeakPrediction:
+    """The prediction for the executor's order.
+
+    Args:
+        traced: the step.
+        like: its flat graph: shapes of the inputs, variables.
+        tasks: of the flat graph, for roles and resident bytes.
+        threads: inter-op threads.
+        simulations: how many graphs TensorFlow is to prepare.
+        draws: how often each of them is simulated, with other draws of what is left to chance.
+        graphs: graphs that it has prepared, to be taken instead.
+    """
+    if graphs is None:
+        step, shapes = _step(traced), dict[str, Shape]()
+        graphs = [executed_graph(step, like=like, shapes=shapes) for _ in range(simulations)]
+    states = [_simulate(graph, tasks, threads, k) for k, graph in enumerate(graph for graph in graphs for _ in range(draws))]
+    peaks = [state.peak_bytes for state in states]
+    median = statistics.median_low(peaks)
+    chosen = states[peaks.index(median)]
+    live, by_role = _live_at(chosen, tasks, find_roles(tasks))
+    how = {"peak": HOW_EXECUTOR}
+    if len(states) > 1:
+        how["range"] = _HOW_RANGE.format(numberings=len(set(map(id, graphs))))
+        if threads > 1:
+            how["range"] += "; kernels' times, which decide what another thread gets to run, were varied too"
+    if chosen.notes:
+        how["not exact"] = "; ".join(chosen.notes)
+    return PeakPrediction(
+        name=traced.name,
+        feeds=traced.feeds,
+        order="executor",
+        threads=threads,
+        peak_bytes=median,
+        low_bytes=min(peaks),
+        high_bytes=max(peaks),
+        simulations=len(peaks),
+        resident_bytes=tasks.costs.resident_bytes,
+        peak_op=chosen.peak_node.name if chosen.peak_node is not None else "",
+        live=live,
+        by_role=by_role,
+        how=how,
+    )
+
+
+def inter_op_threads(threads: int | None = None) -> int:
+    """A number of threads, or the one that TensorFlow is set to in this process."""
+    if threads is not None:
+        return threads
+    return int(import_tensorflow().config.threading.get_inter_op_parallelism_threads()) or os.cpu_count() or 1
+
+
+def _step(traced: Target) -> Step:
+    off = bool(getattr(traced.owner, "grappler_disabled", False))
+    if traced.arguments is not None and not any(map(import_tensorflow().is_symbolic_tensor, traced.arguments)):
+        return Step(traced.name, traced.function, traced.arguments, off)
+    return replace(resolve(traced.function, example_inputs(traced)), grappler_disabled=off)
+
+
+def _simulate(graph: Graph, tasks: TaskMap, threads: int, number: int) -> PeakState:
+    return simulate_executor(
+        graph,
+        time_of=_time_of,
+        workspace_of=workspace_bytes,
+        constant=constant_array,
+        resident_bytes=tasks.costs.resident_bytes,
+        threads=threads,
+        seed=number,
+        numbered=number_nodes(graph),
+        computed_once=runtime_constants(graph, Purity(graph, stateful_op_types(graph))),
+    )
+
+
+def _time_of(node: Node) -> float:
+    """As planned with, but for two kinds of kernels whose time decides what another thread finds.
+
+    A product whose second operand is transposed brings it into rows first, which takes longer than the product itself where the
+    other operand has few rows, as in the backward pass of a recurrent layer. A slice reads no more than it returns.
+    """
+    seconds = estimated_time_s((node,))
+    if node.op_type in ("MatMul", "_FusedMatMul") and node.attrs.get("transpose_b") is True:
+        seconds += (node.inputs[1].nbytes or 0) / _TRANSPOSED_BYTES_PER_S
+    elif node.op_type in ("Slice", "StridedSlice"):
+        seconds -= ((node.inputs[0].nbytes or 0) - (node.outputs[0].nbytes or 0)) / ASSUMED_ROOFS.bytes_per_s
+    return max(seconds, 0.0)
+
+
+def _live_at(state: PeakState, tasks: TaskMap, roles: Roles) -> tuple[tuple[LiveBuffer, ...], dict[Role, int]]:
+    """Buffers at the peak, and bytes by role; what has no buffer (workspace, rounding) counts as temporaries."""
+    role_of: dict[str, Role] = {value.name: roles.buffers[b] for b, value in enumerate(tasks.values)}
+    backward = {node.name for node in roles.backward}
+    live: list[LiveBuffer] = []
+    by_role: dict[Role, int] = dict.fromkeys(ROLES, 0)
+    for value, nbytes in tasks.resident.items():
+        role = roles.resident[value]
+        by_role[role] += nbytes
+        live.append(LiveBuffer(_resident_name(value, tasks.graph), value.producer.op_type, layer_of(value.producer.name), role, nbytes))
+    for value, nbytes in state.live:
+        name = value.producer.name
+        made: Role = "gradients" if name in backward else "temporaries"
+        role = role_of.get(value.name, made)
+        by_role[role] += nbytes
+        live.append(LiveBuffer(value.name, value.producer.op_type, layer_of(name), role, nbytes))
+    by_role["weights"] -= min(by_role["weights"], state.freed_resident_bytes)
+    by_role["temporaries"] += max(0, state.peak_bytes - sum(by_role.values()))
+    live.sort(key=lambda b: (-b.nbytes, b.name))
+    return tuple(live), by_role
+
+
+def _resident_name(value: Value, graph: Graph) -> str:
+    return graph.variables[value].name if value in graph.variables else value.name

@@ -1,0 +1,110 @@
+"""From a `ConcreteFunction` to the flat graph with static shapes that analysis and planning start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphwright.analyze.loops import LoopCosts, loop_costs
+from graphwright.ir.graph import Graph, Value
+from graphwright.ir.traits import Purity, is_control_flow
+from graphwright.source.attributes import constant_array
+from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function
+from graphwright.source.import_graph import infer_body_shapes
+from graphwright.source.never_run import only_computes
+from graphwright.source.op_registry import is_stateful
+from graphwright.step.infer_shapes import infer_flat_shapes
+from graphwright.transform.dead_code import remove_dead_code
+from graphwright.transform.fold_constants import fold_constants
+from graphwright.transform.fold_shapes import fold_shapes
+from graphwright.transform.inline_functions import inline_functions
+from graphwright.transform.loop_invariants import forward_loop_invariants
+from graphwright.transform.loop_order import run_iterations_in_order
+from graphwright.transform.loop_shapes import bind_loop_shapes, relaxed_dimensions
+from graphwright.transform.split_identities import split_identities
+
+_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FlatStep:
+    """A step as one joint graph, with what is needed to call it again."""
+
+    graph: Graph
+    binding: Binding
+    purity: Purity
+    loops: LoopCosts
+
+    def located(self, arguments: Sequence[Any] | None = None) -> dict[Value, str]:
+        """The devices of the graph's inputs, as TensorFlow names them: of captures, and of the arguments of an example call."""
+        tensors = (*(arguments or ()), *([None] * (self.binding.argument_count - len(arguments or ()))), *self.binding.captures)
+        devices = {value: str(getattr(tensor, "device", "")) for value, tensor in zip(self.graph.inputs, tensors, strict=True)}
+        return {value: device for value, device in devices.items() if device}
+
+
+def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, compiled: bool = False) -> FlatStep:
+    """Read, inline, bind shapes, and fold what only asks about shapes.
+
+    Args:
+        function: a `ConcreteFunction`.
+        feeds: shapes of flat arguments by position, where they are not static in the function.
+        compiled: whether it is planned for XLA, which may compile it then.
+
+    Raises:
+        UnsupportedError: the step holds something that cannot be handled with proof.
+        UnknownShapeError: the feeds do not fit the step.
+    """
+    graph, binding = from_concrete_function(function, compiled=compiled)
+    graph, purity = flatten_graph(graph, feeds)
+    return FlatStep(graph, binding, purity, loop_costs(graph, constant_array, infer_body=infer_body_shapes))
+
+
+def flatten_graph(
+    graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, infer: bool = False, fold_floats: bool = True
+) -> tuple[Graph, Purity]:
+    """A new graph without calls and without what nothing needs, with the shapes that follow from the feeds; and what is pure in it.
+
+    Args:
+        feeds: shapes of inputs by position, where they are not static in the graph.
+        infer: whether to infer shapes where sizes are unknown although the feeds bind nothing new.
+        fold_floats: whether arithmetic on float constants goes; what is counted keeps it.
+
+    Raises:
+        UnknownShapeError: the feeds do not fit the graph.
+    """
+    graph = inline_functions(graph, Purity(graph, stateful_op_types(graph)))
+    split_identities(graph)
+    remove_dead_code(graph)
+    purity = Purity(graph, stateful_op_types(graph))
+    foldable = Purity(graph, {op_type: not only_computes(op_type) for op_type in stateful_op_types(graph)})
+    has_loops = any(is_control_flow(node) for node in graph.nodes)
+    relaxed = relaxed_dimensions(graph) if has_loops else frozenset[Any]()
+    if has_loops:
+        forward_loop_invariants(graph, purity)
+        run_iterations_in_order(graph)
+        remove_dead_code(graph)
+    # Inference imports the graph, which is the slow part: tracing with static shapes has inferred nearly all already.
+    has_rounds = any(node.op_type == "NextIteration" for node in graph.nodes)
+    open_sizes = infer and _has_unknown_sizes(graph)
+    if has_rounds or open_sizes or has_loops or any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
+        infer_flat_shapes(graph, feeds)
+    for _ in range(_ROUNDS):  # folding makes shapes known, which makes more foldable
+        folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
+        folded += fold_shapes(graph) + fold_constants(graph, foldable, evaluate_constants(graph), floats=fold_floats)
+        remove_dead_code(graph)
+        if not folded or not (has_loops or _has_unknown_sizes(graph)):
+            break
+        infer_flat_shapes(graph, feeds)
+    return graph, purity
+
+
+def _has_unknown_sizes(graph: Graph) -> bool:
+    return any(v.dtype.itemsize is not None and v.nbytes is None for node in graph.nodes for v in node.outputs)
+
+
+def stateful_op_types(graph: Graph) -> dict[str, bool]:
+    """What the registry says of each op type in the graph and its functions; an unknown op type counts as stateful."""
+    bodies = [graph, *(f.body for f in graph.functions.values())]
+    types = {node.op_type for body in bodies for node in body.nodes}
+    return {op_type: is_stateful(op_type) is not False for op_type in types}

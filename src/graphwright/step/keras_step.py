@@ -1,0 +1,251 @@
+"""The training step and the inference of a compiled Keras 3 model, as a `tf.function` of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any, Literal, cast
+
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.source.tensorflow_import import import_keras, import_tensorflow
+from graphwright.step.feeds import is_nested, leaves_of, map_feeds
+from graphwright.step.keras_model import (
+    as_tensors,
+    on_replicas,
+    one_replica,
+    repair_building,
+    repair_evaluation,
+    spans_workers,
+    steps_of,
+    strategy_of,
+    take_over,
+)
+
+
+def is_keras_model(target: Any) -> bool:
+    """Whether it is a Keras 3 model."""
+    return isinstance(target, import_keras().Model)
+
+
+def check_trainable(model: Any) -> None:
+    """Raise unless the model can be trained by TensorFlow's own step.
+
+    Raises:
+        ArgumentError: it is not compiled, or not built.
+        UnsupportedError: it is to be run eagerly, to be compiled by XLA for several replicas, or was made under a strategy without one
+            joint graph.
+    """
+    where = f"model {model.name!r}"
+    keras = import_keras()
+    if keras.backend.backend() != "tensorflow":
+        raise UnsupportedError(f"Keras runs on {keras.backend.backend()!r}", where=where, remedy="set KERAS_BACKEND=tensorflow")
+    if not getattr(model, "compiled", False):
+        raise ArgumentError(
+            "the model is not compiled",
+            where=where,
+            cause="its loss and its optimizer are not known",
+            remedy="call model.compile(...) first",
+        )
+    strategy = strategy_of(model)
+    if isinstance(strategy, import_tensorflow().distribute.TPUStrategy):
+        raise UnsupportedError(
+            "the model was made under TPUStrategy",
+            where=where,
+            cause="TensorFlow makes the TPU's program of marked operations of the whole step: there is no function of a replica to plan",
+            remedy="use gw.checkpointed or reversible layers in the model: what they compute again is held back in a way that XLA honors",
+        )
+    if model.run_eagerly:
+        raise UnsupportedError("the model runs eagerly", where=where, remedy="compile it with run_eagerly=False: there is no graph to plan")
+    if is_compiled_by_xla(model) and strategy is not None and strategy.num_replicas_in_sync > 1:
+        raise UnsupportedError(
+            f"the model is compiled with jit_compile=True under {type(strategy).__name__} with {strategy.num_replicas_in_sync} replicas",
+            where=where,
+            cause="XLA would compile one program for all replicas, whose variables are on different devices; Keras alone fails too",
+            remedy="model.compile(..., jit_compile=False)",
+        )
+
+
+def is_compiled_by_xla(model: Any) -> bool:
+    """Whether XLA is to compile the model's steps because its user said so; where it was left to Keras ("auto"), it is switched off."""
+    return bool(model.jit_compile) and not jit_compile_is_automatic(model)
+
+
+def jit_compile_is_automatic(model: Any) -> bool:
+    """Whether `jit_compile` was left to Keras ("auto"): then it may be switched off."""
+    config = getattr(model, "_compile_config", None)
+    return config is None or config.config.get("jit_compile", "auto") == "auto"
+
+
+def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
+    """A `tf.function` of `data` (as `model.train_step` takes it), or of `x` for inference.
+
+    Raises:
+        ArgumentError: the model is not compiled (for training) or has no known inputs.
+        UnsupportedError: see `check_trainable`.
+    """
+    tf = import_tensorflow()
+    if mode == "infer":
+
+        @tf.function
+        def infer(x: Any) -> Any:
+            return model(x, training=False)
+
+        return infer
+    check_trainable(model)
+
+    step = on_replicas(strategy_of(model), model.train_step)
+
+    def train(data: Any) -> Any:
+        return step(data)
+
+    return tf.function(train, jit_compile=True if is_compiled_by_xla(model) else None)
+
+
+def train_with(model: Any, make_step: Callable[[], Callable[[Any], Any]]) -> None:
+    """Let `fit` and `train_on_batch` of a compiled model run a step of one's own, under its strategy too.
+
+    Args:
+        make_step: makes a function of `data`, like `keras_step`'s, for what the model is compiled with: now, and again after each
+            `compile`.
+    """
+    strategy = strategy_of(model)
+
+    def make_function() -> Callable[[Any], Any]:
+        step = make_step()
+        if not is_compiled_by_xla(model):
+            model.jit_compile = False  # it was left to Keras
+
+        def train_step(data: Any) -> Any:
+            build_for_training(model, data)
+            return step(data)
+
+        return lambda iterator: steps_of(model, iterator, train_step)
+
+    take_over(model, "train", make_function)
+    if strategy is not None:
+        repair_building(model, strategy)
+    if spans_workers(strategy):
+        repair_evaluation(model, strategy)
+
+
+def build_for_training(model: Any, data: Any) -> None:
+    """Make all variables of the model, its optimizer and its metrics, so that none is made inside a traced step."""
+    strategy = strategy_of(model)
+    optimizer = model.optimizer
+    ready = all(layer.built for layer in model._flatten_layers()) and metrics_are_built(model)
+    if not ready or not (optimizer is None or optimizer.built):
+        with strategy.scope() if strategy is not None else nullcontext():
+            model._symbolic_build(data_batch=one_replica(strategy, data))
+    build_optimizer(model)
+
+
+def build_optimizer(model: Any) -> None:
+    """Make the variables of the optimizer of a built model, where it has one: `LMModel` has none."""
+    strategy, optimizer = strategy_of(model), model.optimizer
+    if optimizer is not None and not optimizer.built:
+        with strategy.scope() if strategy is not None else nullcontext():
+            optimizer.build(model.trainable_variables)
+
+
+def metrics_are_built(model: Any) -> bool:
+    """Whether the variables of the metrics and of the loss exist."""
+    metrics = getattr(model, "_compile_metrics", None)
+    loss = getattr(model, "_compile_loss", None)
+    return (metrics is None or metrics.built) and (loss is None or loss.built)
+
+
+def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str, Any], batch: int | None) -> tuple[Any, ...]:
+    """Specs of the arguments of `keras_step`, from the model's inputs and outputs.
+
+    Args:
+        feeds: shapes by the name of the input, or `x` for all of them; `y` for the target, where it cannot be told from the loss.
+        batch: size of the first dimension.
+
+    Raises:
+        ArgumentError: the model is not built, or a dimension is not known.
+    """
+    tf = import_tensorflow()
+    if not getattr(model, "inputs", None):
+        raise ArgumentError(
+            "the model's inputs are not known",
+            where=f"model {model.name!r}",
+            cause="a subclassed model knows them only when it was called",
+            remedy="give example inputs: inputs=(x, y)",
+        )
+    # `model.inputs` is flat; `_inputs_struct` has the structure that the model is called with.
+    structure = getattr(model, "_inputs_struct", model.inputs)
+
+    tensors = tf.nest.flatten(structure)
+    data: Any = feeds.get("x")
+    if isinstance(data, Mapping):
+        feeds = {**cast("Mapping[str, Any]", data), **feeds}
+    elif is_nested(data):  # in the order of the inputs
+        feeds = {**{str(t.name): shape for t, shape in zip(tensors, leaves_of({"x": data}).values(), strict=False)}, **feeds}
+
+    def input_spec(tensor: Any) -> Any:
+        name = str(tensor.name)
+        return _spec(tensor, name, feeds.get(name, None if is_nested(data) else data), batch, model)
+
+    flat: list[Any] = [input_spec(t) for t in tensors]
+    x: Any = flat[0] if len(flat) == 1 and not isinstance(structure, Mapping) else tf.nest.pack_sequence_as(structure, flat)
+    if mode == "infer":
+        return (x,)
+    sparse = "sparse" in _loss_name(model)
+    outputs = model.outputs if len(model.outputs) > 1 else model.outputs[0]
+    first = tf.nest.flatten(x)[0]
+
+    def target_spec(_: str, given: Any) -> Any:
+        return given if isinstance(given, tf.TensorSpec) else tf.TensorSpec(given, tf.int32 if sparse else tf.float32)
+
+    if is_nested(feeds.get("y")):
+        return ((x, map_feeds(target_spec, {"y": feeds["y"]})["y"]),)
+
+    def target(t: Any) -> Any:
+        if feeds.get("y") is not None:
+            return target_spec("y", feeds["y"])
+        shape = [first.shape[0], *t.shape[1:]]
+        return tf.TensorSpec(shape[:-1], tf.int32) if sparse else tf.TensorSpec(shape, tf.float32)
+
+    y: Any = tf.nest.map_structure(target, outputs)
+    return ((x, y),)
+
+
+def keras_data(model: Any, mode: Literal["train", "infer"], inputs: Any, *, are_specs: bool) -> tuple[Any, ...]:
+    """The arguments of `keras_step` for example data; what a training step makes when it first runs is made.
+
+    Args:
+        inputs: `(x, y)` or `(x, y, sample_weight)`, or the same as the only element of a tuple; for inference `x`.
+        are_specs: whether they are `tf.TensorSpec`s, from which nothing is made.
+    """
+    given: tuple[Any, ...] = cast("tuple[Any, ...]", inputs) if isinstance(inputs, tuple) else ()
+    data: Any = given[0] if len(given) == 1 else cast("Any", inputs)
+    if not are_specs:
+        data = as_tensors(data)
+        if mode == "train":
+            build_for_training(model, data)
+    return (data,)
+
+
+def _loss_name(model: Any) -> str:
+    loss = getattr(model, "loss", None)
+    return str(loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", "")).lower()
+
+
+def _spec(tensor: Any, name: str, given: Any, batch: int | None, model: Any) -> Any:
+    tf = import_tensorflow()
+    dtype = tf.as_dtype(str(tensor.dtype))
+    if isinstance(given, tf.TensorSpec):
+        return given
+    shape = (
+        list(given)
+        if given is not None
+        else [batch if k == 0 and d is None and batch is not None else d for k, d in enumerate(tensor.shape)]
+    )
+    if None in shape:
+        raise ArgumentError(
+            f"input {name!r} has the shape {tuple(shape)}",
+            where=f"model {model.name!r}",
+            cause="memory depends on the batch size",
+            remedy=f"give batch=..., or feeds={{{name!r}: (...)}} (on the command line: --batch N)",
+        )
+    return tf.TensorSpec(shape, dtype, name=name)

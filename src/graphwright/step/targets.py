@@ -1,0 +1,313 @@
+"""What users hand in (a tf.function, a ConcreteFunction, a Keras model, a file), traced to a `ConcreteFunction`."""
+
+from __future__ import annotations
+
+import inspect as python_inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
+from graphwright.ir.dtypes import format_shape
+from graphwright.run.callables import resolve, split_inputs
+from graphwright.source.concrete_function import argument_shapes, traced_arguments
+from graphwright.source.files import load_callable
+from graphwright.source.private_tensorflow import captures_of
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.trust import as_path
+from graphwright.step.feeds import Feed, as_shape, closed, declared_shape, is_nested, is_value, leaves_of, map_feeds
+from graphwright.step.keras_step import is_keras_model, keras_data, keras_specs, keras_step
+
+Mode = Literal["train", "infer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A step, traced.
+
+    Attributes:
+        name: what to call it.
+        function: the `ConcreteFunction`.
+        shapes: per flat argument, its shape with the feeds bound.
+        names: per flat argument, its name.
+        arguments: example values of the flat arguments, or None.
+        owner: what holds the variables, which a `ConcreteFunction` does not keep alive.
+    """
+
+    name: str
+    function: Any
+    shapes: tuple[tuple[int, ...], ...]
+    names: tuple[str, ...]
+    arguments: tuple[Any, ...] | None
+    owner: Any = None
+
+    @property
+    def feeds(self) -> dict[str, tuple[int, ...]]:
+        """Shape by argument name."""
+        return dict(zip(self.names, self.shapes, strict=True))
+
+    @property
+    def shapes_by_position(self) -> dict[int, tuple[int | None, ...]]:
+        """Shapes as `flatten` takes them."""
+        return dict(enumerate(self.shapes))
+
+
+def trace(
+    target: Any,
+    *,
+    feeds: Mapping[str, Feed] | None = None,
+    inputs: Any = None,
+    mode: Mode = "train",
+    batch: int | None = None,
+    open_batch: int | None = None,
+    runs: bool = False,
+) -> Target:
+    """Trace a target for one set of input shapes.
+
+    Args:
+        target: a `tf.function`, a `ConcreteFunction`, a Keras model, a path of a `.keras` file, of a SavedModel or of a
+            frozen graph, or an object with a method `concrete_function(*inputs)`.
+        feeds: by argument name, what `graphwright.step.feeds` describes: a shape, a `tf.TensorSpec`, a tensor, or a structure of such.
+        inputs: example arguments of one call, instead of feeds; for a Keras model its data, such as `(x, y)`, or `x` for inference.
+        mode: for a Keras model, its training step or its inference.
+        batch: batch size of a Keras model's inputs, instead of feeds.
+        runs: whether the step is to be called, and not only looked at; a file must be trusted then.
+        open_batch: what a dimension gets that the feeds leave open, or a first dimension that the target does, whatever the target is.
+
+    Raises:
+        ArgumentError: it is nothing that can be traced, has several signatures and nothing says which, or the feeds do not fit.
+        UnknownShapeError: a dimension stays unknown; the message names the argument to bind.
+    """
+    tf = import_tensorflow()
+    owner = target
+    if feeds is not None and inputs is not None:
+        raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
+    if open_batch is not None and feeds is not None:
+        feeds = map_feeds(lambda _, feed: closed(feed, open_batch), feeds)
+    if isinstance(target, str | Path):
+        target = owner = load_callable(as_path(target), runs=runs)
+    name = str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__)
+    if is_keras_model(target):
+        name = f"{name}, {'training step' if mode == 'train' else 'inference'}"
+        target = keras_step(target, mode)
+        if inputs is not None:
+            return replace(_trace_with_data(owner, target, mode, inputs), name=name, owner=owner)
+        inputs = keras_specs(owner, mode, feeds or {}, open_batch if batch is None else batch)
+        feeds = None
+    elif batch is not None:
+        raise ArgumentError(
+            f"batch={batch} was given for {type(target).__name__}",
+            where="argument 'batch'",
+            remedy="a step takes its shapes from feeds or inputs",
+        )
+    if inputs is not None and not _holds_specs(inputs):
+        found = resolve(target, inputs)
+        shapes = tuple(tuple(int(d) for d in tensor.shape) for tensor in found.arguments)
+        return Target(name, found.concrete, shapes, _names(found.concrete, len(shapes)), found.arguments, owner)
+    if inputs is not None:
+        positional, keyword = split_inputs(inputs)
+        function = target.get_concrete_function(*positional, **keyword)
+        return _bound(name, function, {}, owner, open_batch)
+    given = leaves_of(feeds or {}).values()
+    has_values = any(map(tf.is_tensor, given)) and all(is_value(feed) or tf.is_tensor(feed) for feed in given)
+    if has_values and not isinstance(target, tf.types.experimental.ConcreteFunction):
+        return trace(target, inputs=feeds)
+    return _bound(name, _trace_with_feeds(target, feeds or {}), feeds or {} if _has_signature(target) else {}, owner, open_batch)
+
+
+def _trace_with_data(model: Any, step: Any, mode: Mode, inputs: Any) -> Target:
+    """The step of a Keras model, traced with its data."""
+    tf = import_tensorflow()
+    wanted = "(x, y)" if mode == "train" else "x"
+    try:
+        return trace(step, inputs=keras_data(model, mode, inputs, are_specs=_holds_specs(inputs)))
+    except GraphwrightError:
+        raise
+    except (TypeError, ValueError, tf.errors.OpError) as error:
+        raise ArgumentError(
+            f"the model cannot be traced with these inputs: {_reason(error)}",
+            where=f"argument 'inputs', model {model.name!r}",
+            cause="they are not what its inputs, its loss or its metrics take",
+            remedy=f"give the data as fit takes it: inputs={wanted}",
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """The line of an error raised while tracing that says why; Keras lists the arguments of the call after it."""
+    text = re.sub(r"\x1b\[\d*m", "", str(error))  # Keras prints in bold
+    lines = [line.strip() for line in text.partition("Arguments received by")[0].splitlines()]
+    return next((line for line in reversed(lines) if line), type(error).__name__)
+
+
+def _holds_specs(inputs: Any) -> bool:
+    tf = import_tensorflow()
+    return any(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(split_inputs(inputs)))
+
+
+def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
+    tf = import_tensorflow()
+    if isinstance(target, tf.types.experimental.ConcreteFunction):
+        return target
+    if not hasattr(target, "get_concrete_function"):
+        raise ArgumentError(
+            f"{type(target).__name__} cannot be traced",
+            where="argument 'target'",
+            remedy="give a tf.function (decorate the step with @tf.function), a ConcreteFunction, a compiled Keras model, or a file",
+        )
+    if getattr(target, "input_signature", None) is not None:
+        return target.get_concrete_function()
+    traced = list_signatures(target)
+    if not feeds:
+        if len(traced) == 1:
+            return traced[0]
+        if traced:
+            listed = "; ".join(", ".join(f"{t.name.split(':')[0]}{format_shape(tuple(t.shape))}" for t in _arguments(f)) for f in traced)
+            raise ArgumentError(
+                f"the step was called with {len(traced)} signatures: {listed}",
+                where="argument 'target'",
+                cause="a tf.function is traced anew for each set of shapes and dtypes",
+                remedy="say which one, with inputs=(...) or feeds={name: shape}",
+            )
+        raise ArgumentError(
+            "the step has not been traced yet, so the shapes of its inputs are not known",
+            where="arguments 'feeds' and 'inputs'",
+            remedy='give example inputs, inputs=(x, y), or shapes, feeds={"x": (8, 572, 572, 1)}',
+        )
+    signature = python_inspect.signature(target.python_function)
+    parameters = list(signature.parameters.values())
+    known = [p.name for p in parameters]
+    strange = [key for key in feeds if key not in known]
+    others = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
+    if strange and not others:
+        raise ArgumentError(f"the step has no argument {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it has {', '.join(known)}")
+    missing = [
+        p.name for p in parameters if p.name not in feeds and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    missing = [m for m in missing if m != "self"]
+    if missing:
+        raise UnknownShapeError(
+            f"the shape of argument {missing[0]!r} is not known",
+            where=f"argument {missing[0]!r}",
+            remedy=f"add it to feeds: {{{missing[0]!r}: (...)}}",
+        )
+    dtypes = {t.name.split(":")[0]: t.dtype for f in traced for t in _arguments(f)}
+
+    def spec(path: str, feed: Feed) -> Any:
+        if isinstance(feed, tf.TensorSpec) or is_value(feed):
+            return feed
+        name = re.sub(r"\W+", "_", path).strip("_")
+        return tf.TensorSpec(as_shape(path, feed), getattr(feed, "dtype", dtypes.get(name, tf.float32)), name=name)
+
+    specs = map_feeds(spec, feeds)
+    arguments = {key: specs[key] for key in specs if key not in strange} | (
+        {others: {key: specs[key] for key in strange}} if strange else {}
+    )
+    call = python_inspect.BoundArguments(signature, arguments)
+    try:
+        return target.get_concrete_function(*call.args, **call.kwargs)
+    except (TypeError, ValueError) as error:
+        guessed = [path for path, feed in leaves_of(feeds).items() if not (hasattr(feed, "dtype") or is_value(feed)) and path not in dtypes]
+        raise ArgumentError(
+            f"the step cannot be traced with these feeds: {_reason(error)}",
+            where="argument 'feeds'",
+            cause=f"the dtype of {', '.join(guessed)} was taken for float32" if guessed else "",
+            remedy='give the dtype too: feeds={"y": tf.TensorSpec((8,), tf.int32)} (--feed y=8:int32), or example inputs',
+        ) from error
+
+
+def _has_signature(target: Any) -> bool:
+    """Whether it says itself what its arguments are, and feeds only bind what is open in it."""
+    concrete = isinstance(target, import_tensorflow().types.experimental.ConcreteFunction)
+    return concrete or getattr(target, "input_signature", None) is not None
+
+
+def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[int | None, ...] | None]:
+    """Shape by argument, as feeds and the target itself say; None for a dimension, or a shape, that both leave open.
+
+    Args:
+        target: a `tf.function` or a `ConcreteFunction`.
+
+    Raises:
+        ArgumentError: it cannot be traced, or the feeds do not fit it.
+    """
+    given = {path: declared_shape(feed) for path, feed in leaves_of(feeds).items() if not is_value(feed)}
+    if given and not _has_signature(target):
+        return given
+    function = _trace_with_feeds(target, {})
+    shapes = argument_shapes(function)
+    declared = dict(zip(_names(function, len(shapes)), shapes, strict=True))
+    strange = [key for key in given if key not in declared]
+    if strange:
+        raise ArgumentError(
+            f"the step has no argument {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it has {', '.join(declared)}"
+        )
+    return declared | given
+
+
+def list_signatures(function: Any) -> list[Any]:
+    """The concrete functions that a `tf.function` holds. Private in TensorFlow: a test fails when it moves."""
+    return list(function._list_all_concrete_functions())
+
+
+def _arguments(function: Any) -> Sequence[Any]:
+    return function.inputs[: len(function.inputs) - len(captures_of(function))]
+
+
+def _names(function: Any, count: int) -> tuple[str, ...]:
+    return tuple(t.name.split(":")[0] for t in function.inputs[:count])
+
+
+def _positions(function: Any) -> dict[str, list[int]]:
+    """By name of an argument, the positions of its tensors among the flat arguments."""
+    tf = import_tensorflow()
+    args, by_name = traced_arguments(function)
+    named: dict[str, Any] = dict(zip(function.function_type.parameters, args, strict=False)) | by_name
+    found: dict[str, list[int]] = {}
+    count = 0
+    for key, structure in named.items():
+        tensors = sum(isinstance(leaf, tf.TypeSpec) for leaf in tf.nest.flatten(structure, expand_composites=True))
+        found[key] = list(range(count, count + tensors))
+        count += tensors
+    return found
+
+
+def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open_batch: int | None) -> Target:
+    shapes = argument_shapes(function)
+    names = _names(function, len(shapes))
+    positions = _positions(function)
+    fed: dict[int, tuple[int, ...]] = {}
+    for key, feed in feeds.items():
+        leaves = {path: as_shape(path, leaf) for path, leaf in leaves_of({key: feed}).items() if not is_value(leaf)}
+        where = [names.index(key)] if key in names and not is_nested(feed) else positions.get(key)
+        if where is None or len(where) != len(leaves):
+            raise ArgumentError(
+                f"argument {key!r} holds {len(where)} tensors, and the feed {len(leaves)}"
+                if where
+                else f"the step has no argument {key!r}",
+                where=f"feeds[{key!r}]",
+                remedy=f"it has {', '.join(names)}",
+            )
+        fed.update(zip(where, leaves.values(), strict=True))
+    bound: list[tuple[int, ...]] = []
+    for k, (key, shape) in enumerate(zip(names, shapes, strict=True)):
+        given = fed.get(k)
+        if given is not None and shape is not None and not _fits(given, shape):
+            raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", where=f"feeds[{key!r}]")
+        shape = given if given is not None else shape
+        if shape and shape[0] is None and open_batch is not None:
+            shape = (open_batch, *shape[1:])
+        if shape is None or None in shape:
+            raise UnknownShapeError(
+                f"argument {key!r} has the shape {format_shape(shape)}",
+                where=f"argument {key!r} of {name!r}",
+                cause="the signature leaves dimensions open, and memory depends on them",
+                remedy=f"bind it: feeds={{{key!r}: (...)}}, or give example inputs",
+            )
+        bound.append(tuple(d for d in shape if d is not None))
+    return Target(name, function, tuple(bound), names, None, owner)
+
+
+def _fits(given: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:
+    return len(given) == len(shape) and all(d is None or d == e for d, e in zip(shape, given, strict=True))

@@ -1,0 +1,82 @@
+"""Training: steps that fit the memory, and solvers beside gradient descent.
+
+Names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphwright.public_names import public_names
+
+if TYPE_CHECKING:
+    from graphwright.least_squares.keras.least_squares_losses import LeastSquaresLoss as LeastSquaresLoss
+    from graphwright.least_squares.keras.least_squares_losses import ReducedMeanSquaredError as ReducedMeanSquaredError
+    from graphwright.least_squares.keras.least_squares_losses import SquareRootLoss as SquareRootLoss
+    from graphwright.least_squares.keras.lm_model import LMModel as LMModel
+    from graphwright.least_squares.keras.trainer import LevenbergMarquardt as LevenbergMarquardt
+    from graphwright.least_squares.progress import LeastSquaresStep as LeastSquaresStep
+    from graphwright.least_squares.result import LeastSquaresResult as LeastSquaresResult
+    from graphwright.least_squares.result import LeastSquaresTensors as LeastSquaresTensors
+    from graphwright.least_squares.solve import LeastSquares as LeastSquares
+    from graphwright.least_squares.solve import least_squares as least_squares
+    from graphwright.reversible.batch_norm import FusedBatchNormalization as FusedBatchNormalization
+    from graphwright.reversible.block import ReversibleBlock as ReversibleBlock
+    from graphwright.reversible.check import check_inverse as check_inverse
+    from graphwright.reversible.couplings import Coupling as Coupling
+    from graphwright.reversible.downsampling import InvertibleDownsampling as InvertibleDownsampling
+    from graphwright.reversible.recomputed import RecomputedLayer as RecomputedLayer
+    from graphwright.reversible.remember import remember as remember
+    from graphwright.reversible.revnet import resnet as resnet
+    from graphwright.reversible.revnet import resnet32 as resnet32
+    from graphwright.reversible.revnet import resnet101 as resnet101
+    from graphwright.reversible.revnet import resnet110 as resnet110
+    from graphwright.reversible.revnet import resnet164 as resnet164
+    from graphwright.reversible.revnet import revnet as revnet
+    from graphwright.reversible.revnet import revnet38 as revnet38
+    from graphwright.reversible.revnet import revnet104 as revnet104
+    from graphwright.reversible.revnet import revnet110 as revnet110
+    from graphwright.reversible.revnet import revnet164 as revnet164
+    from graphwright.reversible.sequence import ReversibleSequence as ReversibleSequence
+    from graphwright.reversible.transformer import reversible_transformer as reversible_transformer
+    from graphwright.workers.checkpoints import TrainingCheckpoints as TrainingCheckpoints
+    from graphwright.workers.repair import repair_for_workers as repair_for_workers
+    from graphwright.workers.resume import ResumeTraining as ResumeTraining
+
+_HOME = {
+    "LMModel": "graphwright.least_squares.keras.lm_model",
+    "LeastSquares": "graphwright.least_squares.solve",
+    "LeastSquaresLoss": "graphwright.least_squares.keras.least_squares_losses",
+    "LeastSquaresResult": "graphwright.least_squares.result",
+    "LeastSquaresStep": "graphwright.least_squares.progress",
+    "LeastSquaresTensors": "graphwright.least_squares.result",
+    "LevenbergMarquardt": "graphwright.least_squares.keras.trainer",
+    "ReducedMeanSquaredError": "graphwright.least_squares.keras.least_squares_losses",
+    "ResumeTraining": "graphwright.workers.resume",
+    "SquareRootLoss": "graphwright.least_squares.keras.least_squares_losses",
+    "TrainingCheckpoints": "graphwright.workers.checkpoints",
+    "least_squares": "graphwright.least_squares.solve",
+    "Coupling": "graphwright.reversible.couplings",
+    "FusedBatchNormalization": "graphwright.reversible.batch_norm",
+    "InvertibleDownsampling": "graphwright.reversible.downsampling",
+    "RecomputedLayer": "graphwright.reversible.recomputed",
+    "ReversibleBlock": "graphwright.reversible.block",
+    "ReversibleSequence": "graphwright.reversible.sequence",
+    "check_inverse": "graphwright.reversible.check",
+    "repair_for_workers": "graphwright.workers.repair",
+    "remember": "graphwright.reversible.remember",
+    "resnet": "graphwright.reversible.revnet",
+    "resnet32": "graphwright.reversible.revnet",
+    "resnet101": "graphwright.reversible.revnet",
+    "resnet110": "graphwright.reversible.revnet",
+    "resnet164": "graphwright.reversible.revnet",
+    "reversible_transformer": "graphwright.reversible.transformer",
+    "revnet": "graphwright.reversible.revnet",
+    "revnet38": "graphwright.reversible.revnet",
+    "revnet104": "graphwright.reversible.revnet",
+    "revnet110": "graphwright.reversible.revnet",
+    "revnet164": "graphwright.reversible.revnet",
+}
+"""Public name -> module that defines it."""
+
+__getattr__, __dir__ = public_names("graphwright.train", _HOME)

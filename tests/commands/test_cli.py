@@ -1,0 +1,332 @@
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from graphwright.commands.cli import app
+from graphwright.commands.inputs import (
+    EXIT_ERROR,
+    EXIT_INFEASIBLE,
+    load_target,
+    parse_amount,
+    parse_batches,
+    parse_feeds,
+    parse_open_feeds,
+)
+from graphwright.commands.output import in_options, to_plain
+from graphwright.errors import ArgumentError
+from graphwright.report.results import CurvePoint
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs the command line on a wide terminal without colors."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def chain(length, nbytes=100):
+    """A forward chain of tasks and a backward chain that reads it from the end.
+
+    f0 -> f1 -> ... -> fn
+     \\     \\           |
+     b0 <- b1 <- ... <- bn
+    """
+    tasks = [{"name": f"f{k}", "time": 1.0, "nbytes": nbytes} for k in range(length)]
+    tasks += [{"name": f"b{k}", "time": 1.0, "nbytes": 1} for k in reversed(range(length))]
+    edges = [[k, k + 1] for k in range(2 * length - 1)]
+    edges += [[k, 2 * length - 1 - k] for k in range(length - 1)]
+    return {"name": "chain", "tasks": tasks, "edges": edges, "order": list(range(2 * length))}
+
+
+@pytest.fixture
+def chain_file(tmp_path):
+    path = tmp_path / "chain.json"
+    path.write_text(json.dumps(chain(12)), encoding="utf-8")
+    return path
+
+
+class TestPlan:
+    def test_json_is_a_schedule_that_keeps_the_budget(self, run, chain_file):
+        done = run("plan", chain_file, "--budget", "0.6", "--time-limit", "5", "--json")
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert set(answer) >= {"status", "peak_bytes", "time", "overhead", "lower_bound", "schedule"}
+        assert answer["peak_bytes"] <= 0.6 * 1201
+        assert answer["time"] == len(answer["schedule"]) > 24  # every task costs 1, and some must run again
+        assert set(answer["schedule"]) == set(range(24))
+
+    def test_the_table_is_for_readers(self, run, chain_file):
+        done = run("plan", chain_file, "--budget", "800")
+        assert done.exit_code == 0, done.stderr
+        assert "chain: 24 tasks" in done.stdout
+        assert "800 B" in done.stdout
+
+    def test_a_budget_below_the_bound_is_an_answer_with_a_reason(self, run, chain_file):
+        done = run("plan", chain_file, "--budget", "0.01", "--json")
+        assert done.exit_code == EXIT_INFEASIBLE
+        assert json.loads(done.stdout)["status"] == "infeasible"
+        done = run("plan", chain_file, "--budget", "0.01")
+        assert done.exit_code == EXIT_INFEASIBLE
+        assert "no plan fits the budget" in done.stderr
+
+    def test_a_file_that_is_no_graph(self, run, tmp_path):
+        path = tmp_path / "broken.json"
+        path.write_text("{", encoding="utf-8")
+        done = run("plan", path, "--budget", "0.5")
+        assert done.exit_code == EXIT_ERROR
+        assert "broken.json" in done.stderr.replace("\n", "")
+        assert "Traceback" not in done.stderr
+
+    def test_a_bad_budget(self, run, chain_file):
+        done = run("plan", chain_file, "--budget", "plenty")
+        assert done.exit_code == EXIT_ERROR
+        assert "'plenty' cannot be read" in done.stderr
+        assert "remedy" in done.stderr
+
+
+class TestTarget:
+    @pytest.mark.parametrize("target", ["nothing.keras", "no module:at all", "graphwright.nowhere:step", "json:nothing", ":step", "json:"])
+    @pytest.mark.parametrize("command", [("inspect",), ("optimize", "--budget", "0.5"), ("sweep", "--budget", "1GiB")])
+    def test_one_that_does_not_exist(self, run, target, command):
+        done = run(command[0], target, *command[1:])
+        assert done.exit_code == EXIT_ERROR
+        assert "argument TARGET" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_a_module_in_the_current_folder(self, tmp_path, monkeypatch):
+        (tmp_path / "steps_here.py").write_text("class inner:\n    step = 'found'\n", encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.path", ["", *sys.path])
+        assert load_target("steps_here:inner.step") == "found"
+
+    def test_a_module_that_misses_something_says_so_itself(self, tmp_path, monkeypatch):
+        (tmp_path / "lacking_steps.py").write_text("import not_there_at_all\n", encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
+            load_target("lacking_steps:step")
+
+    @pytest.mark.tensorflow
+    def test_a_file_that_holds_no_model(self, run, tmp_path):
+        path = tmp_path / "notes.txt"
+        path.write_text("no graph", encoding="utf-8")
+        done = run("inspect", path)
+        assert done.exit_code == EXIT_ERROR
+        assert "notes.txt" in done.stderr.replace("\n", "")
+        assert "Traceback" not in done.stderr
+
+
+class TestParse:
+    @pytest.mark.parametrize("text", ["x", "=1,2", "x=1,,2", "x=a", "x=-1", "x=1.5", "x=?", "x=1:", "x=:"])
+    def test_feeds_that_are_refused(self, text):
+        with pytest.raises(ArgumentError, match=r"option --feed|is no"):
+            parse_feeds([text])
+
+    @pytest.mark.tensorflow
+    def test_feeds_with_a_dtype(self):
+        import tensorflow as tf
+
+        assert parse_feeds(["y=8:int32", "x=8,3"]) == {"y": tf.TensorSpec((8,), tf.int32), "x": (8, 3)}
+        feeds = parse_open_feeds(["y=batch:int64"])
+        assert feeds is not None
+        assert feeds(3) == {"y": tf.TensorSpec((3,), tf.int64)}
+        with pytest.raises(ArgumentError, match="'int33' is no dtype"):
+            parse_feeds(["y=8:int33"])
+
+    def test_a_feed_twice(self):
+        with pytest.raises(ArgumentError, match="given twice"):
+            parse_feeds(["x=1", "x=2"])
+
+    def test_no_feeds(self):
+        assert parse_feeds(None) is None
+        assert parse_open_feeds([]) is None
+
+    def test_open_feeds(self):
+        feeds = parse_open_feeds(["x=8,3", "y=2,batch,batch", "rate="])
+        assert feeds is not None
+        assert feeds(5) == {"x": (5, 3), "y": (2, 5, 5), "rate": ()}
+
+    @pytest.mark.parametrize("text", ["", "a", "1..", "4..2", "0..3", "1,,2", "0", "1-3"])
+    def test_batches_that_are_refused(self, text):
+        with pytest.raises(ArgumentError, match="batch size"):
+            parse_batches(text)
+
+    def test_amounts(self):
+        assert parse_amount("5") == 5
+        assert isinstance(parse_amount("5"), int)
+        assert parse_amount(".5") == 0.5
+        assert parse_amount("50%") == "50%"
+
+    def test_plain_values(self):
+        assert to_plain({"a": (CurvePoint(3, float("nan")),)}) == {"a": [{"peak_bytes": 3, "overhead": None}]}
+
+
+def test_version_and_help(run):
+    import graphwright
+
+    assert run("--version").stdout == f"graphwright {graphwright.__version__}\n"
+    for command in ("demo", "inspect", "optimize", "sweep", "plan"):
+        assert run(command, "--help").exit_code == 0
+
+
+STEPS = """
+import keras
+import tensorflow as tf
+
+keras.utils.set_random_seed(0)
+hidden = [keras.layers.Dense(64, activation="gelu") for _ in range(8)]
+model = keras.Sequential([keras.layers.Input((64,), name="x"), *hidden, keras.layers.Dense(1)])
+model.compile("adam", "mse")
+weights = [tf.Variable(tf.random.stateless_normal((64, 64), (0, k)) / 8, name=f"weight{k}") for k in range(8)]
+
+
+@tf.function
+def train_step(x, y):
+    with tf.GradientTape() as tape:
+        for weight in weights:
+            x = tf.nn.gelu(x @ weight)
+        loss = tf.reduce_mean(tf.square(x - y))
+    for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+        weight.assign_sub(0.01 * gradient)
+    return loss
+
+
+def no_step(x):
+    return tf.numpy_function(lambda v: v, [x], tf.float32)
+"""
+
+
+@pytest.fixture
+def steps(tmp_path, monkeypatch):
+    """A module of a user's, importable as `my_steps` until the test ends."""
+    (tmp_path / "my_steps.py").write_text(STEPS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "my_steps"
+    sys.modules.pop("my_steps", None)
+
+
+FEEDS = ("--feed", "x=512,64", "--feed", "y=512,64")
+
+
+@pytest.mark.tensorflow
+class TestWithTensorFlow:
+    def test_inspect(self, run, steps, tmp_path):
+        page = tmp_path / "report.html"
+        done = run("inspect", f"{steps}:train_step", *FEEDS, "--html", page)
+        assert done.exit_code == 0, done.stderr
+        assert "peak" in done.stdout.lower()
+        assert "<html" in page.read_text(encoding="utf-8")
+        assert str(page) in done.stdout.replace("\n", "")
+
+    def test_inspect_as_json(self, run, steps):
+        done = run("inspect", f"{steps}:train_step", *FEEDS, "--json")
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["parameters"]["trainable"] == 8 * 64 * 64
+        assert answer["peak_bytes"] > answer["resident_bytes"] > 8 * 64 * 64 * 4
+
+    def test_inspect_a_keras_model_and_its_file(self, run, steps, tmp_path):
+        done = run("inspect", f"{steps}:model", "--batch", "32", "--json")
+        assert done.exit_code == 0, done.stderr
+        peak = json.loads(done.stdout)["peak_bytes"]
+        path = tmp_path / "model.keras"
+        load_target(f"{steps}:model").save(path)
+        done = run("inspect", path, "--batch", "32", "--json")
+        assert done.exit_code == 0, done.stderr
+        assert json.loads(done.stdout)["peak_bytes"] == peak
+        done = run("inspect", path, "--batch", "32", "--mode", "infer", "--json")
+        assert json.loads(done.stdout)["peak_bytes"] < peak
+
+    def test_optimize(self, run, steps, tmp_path):
+        page = tmp_path / "report.html"
+        done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "0.6", "--html", page)
+        assert done.exit_code == 0, done.stderr
+        assert "<html" in page.read_text(encoding="utf-8")
+
+    def test_optimize_a_keras_model(self, run, steps):
+        done = run("optimize", f"{steps}:model", "--batch", "512", "--budget", "60%", "--json")
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["peak_bytes"] <= answer["budget_bytes"]
+        assert answer["verification"].startswith("equal by structure")
+
+    @pytest.mark.slow
+    def test_optimize_and_measure(self, run, steps):
+        done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "0.6", "--measure", "--json")
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["measured_after"]["peak_bytes"] < answer["measured_before"]["peak_bytes"]
+
+    @pytest.mark.slow
+    def test_inspect_and_measure(self, run, steps):
+        done = run("inspect", f"{steps}:train_step", *FEEDS, "--measure", "--json")
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["measured"]["peak_bytes"] == pytest.approx(answer["peak_bytes"], rel=0.2)
+
+    def test_optimize_as_json(self, run, steps):
+        done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "60%", "--json")
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["resident_bytes"] < answer["peak_bytes"] <= answer["budget_bytes"]
+        assert answer["budget_bytes"] <= 0.6 * answer["original_peak_bytes"]
+
+    def test_a_budget_below_the_bound(self, run, steps):
+        done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "1000")
+        assert done.exit_code == EXIT_INFEASIBLE
+        assert "Traceback" not in done.stderr
+
+    def test_sweep(self, run, steps):
+        done = run(
+            "sweep",
+            f"{steps}:train_step",
+            "--batch",
+            "64,128,256",
+            "--feed",
+            "x=1,64",
+            "--feed",
+            "y=batch,64",
+            "--budget",
+            "900KiB",
+            "--json",
+        )
+        assert done.exit_code == 0, done.stderr
+        answer = json.loads(done.stdout)
+        peaks = [point["peak_bytes"] for point in answer["points"]]
+        assert peaks == sorted(peaks)
+        assert len(set(peaks)) == 3
+
+    def test_sweep_shows_plans_and_another_step_beside_it(self, run, steps, tmp_path):
+        page = tmp_path / "sweep.html"
+        feeds = ("--feed", "x=batch,64", "--feed", "y=batch,64")
+        beside = ("--optimized", "70%", "--beside", f"{steps}:train_step")
+        done = run("sweep", f"{steps}:train_step", *feeds, "--batch", "128,256", *beside, "--html", str(page))
+        assert done.exit_code == 0, done.stderr
+        assert "D  " in done.stdout
+        assert "planned for 70%" in done.stdout
+        assert "peak A, C" in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 110
+        assert "planned for 70%" in page.read_text()
+
+    def test_an_unbound_dimension_names_the_input(self, run, steps):
+        done = run("inspect", f"{steps}:train_step", "--feed", "x=512,64")
+        assert done.exit_code == EXIT_ERROR
+        assert "y" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("argument 'target'", "argument TARGET"),
+        ("argument 'x' of 'step'", "input 'x' of 'step'"),
+        ("arguments 'feeds' and 'inputs'", "arguments 'feeds' and 'inputs'"),
+        ("add it to feeds: {'y': (...)}", "add --feed y=SIZES"),
+        ("give batch=..., or feeds={'x': (...)} (on the command line: --batch N)", "give --batch N, or --feed x=SIZES"),
+        ("argument 'order_by'", "option --sort"),
+    ],
+)
+def test_errors_name_options(text, options):
+    assert in_options(text) == options

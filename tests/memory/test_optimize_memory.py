@@ -1,0 +1,373 @@
+"""A step in a budget: same results, budget kept, and a clear error for everything that cannot be."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import graphwright as gw
+from graphwright.ir.edit.insert import insert_after
+from graphwright.memory import optimize_memory as module
+from graphwright.memory import planning
+from graphwright.transform.proof import Proof
+
+
+def test_a_step_keeps_its_budget_and_its_results(conv_step: Any) -> None:
+    step, inputs, _ = conv_step
+    fast = gw.optimize_memory(step, budget=0.6, inputs=inputs)
+    assert fast.plan.peak_bytes <= 0.6 * fast.plan.original_peak_bytes
+    assert fast.plan.resident_bytes < fast.plan.lower_bound_bytes <= fast.plan.peak_bytes
+    assert fast.plan.verification.startswith("equal by structure")
+    assert fast.plan.recomputed_count > 0
+    found = gw.verify(step, fast, inputs, steps=3)
+    assert found.bitwise, found
+
+
+def test_the_weights_move_and_the_structure_of_the_result_stays(conv_step: Any) -> None:
+    step, inputs, model = conv_step
+    fast = gw.optimize_memory(step, budget=0.7, inputs=inputs)
+    before = model.get_weights()
+    result = fast(*inputs)
+    assert set(result) == {"loss"}
+    moved = [not np.array_equal(b, a) for b, a in zip(before, model.get_weights(), strict=True)]
+    assert sum(moved) > len(moved) / 2
+
+
+def test_without_inputs_the_plan_is_made_at_the_first_call(conv_step: Any) -> None:
+    step, inputs, _ = conv_step
+    fast = gw.optimize_memory(step, budget=0.7)
+    with pytest.raises(gw.ArgumentError, match="nothing was planned"):
+        _ = fast.plan
+    fast(*inputs)
+    assert fast.plan.verification.startswith("equal")
+    fast(*inputs)
+    assert len(fast.plans) == 1
+
+
+def test_a_smaller_batch_follows_the_plan_of_the_larger_one(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, (x, y), _ = conv_step
+    fast = gw.optimize_memory(step, budget=0.6, inputs=(x, y))
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("planned anew")
+
+    monkeypatch.setattr("graphwright.memory.planning.solve", refuse)
+    smaller = (x[:8], y[:8])
+    assert gw.verify(step, fast, smaller).bitwise
+    fast(*smaller)
+    assert len(fast.plans) == 2
+    assert fast.plan.feeds["x"][0] == 16  # the plan shown is the one of the larger batch
+
+
+def test_a_second_process_would_read_the_plan_from_the_cache(conv_step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, inputs, _ = conv_step
+    first = gw.optimize_memory(step, budget=0.6, inputs=inputs, cache_dir=tmp_path).plan
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("planned anew")
+
+    monkeypatch.setattr("graphwright.memory.planning.solve", refuse)
+    second = gw.optimize_memory(step, budget=0.6, inputs=inputs, cache_dir=tmp_path).plan
+    assert second.peak_bytes == first.peak_bytes
+    assert "plan cache" in second.how["plan"]
+
+
+def test_feeds_plan_without_values_and_run_both_ways_at_the_first_call(conv_step: Any) -> None:
+    step, inputs, _ = conv_step
+    fast = gw.optimize_memory(step, budget=0.7, feeds={"x": (16, 24, 24, 3), "y": tf.TensorSpec((16,), tf.int32)}, verify="run")
+    assert fast.plan.peak_bytes <= 0.7 * fast.plan.original_peak_bytes
+    assert fast.plan.verification.startswith("equal by structure")
+    fast(inputs[0], tf.cast(inputs[1], tf.int32))
+    assert fast.plan.verification.startswith("equal bit for bit")
+    assert "equal by structure" in fast.plan.verification
+    assert len(fast.plans) == 1
+
+
+def test_inside_another_function_it_follows_the_plan(conv_step: Any) -> None:
+    step, inputs, _ = conv_step
+    fast = gw.optimize_memory(step, budget=0.7)
+
+    @tf.function
+    def epoch(x: Any, y: Any) -> Any:
+        loss = 0.0
+        for _ in range(2):
+            loss = fast(x, y)["loss"]
+        return loss
+
+    losses = [float(epoch(*inputs)) for _ in range(2)]
+    assert losses[1] != losses[0]
+    assert len(fast.plans) == 1
+
+
+def test_the_curve_falls_in_memory_and_rises_in_time(conv_step: Any) -> None:
+    step, inputs, _ = conv_step
+    plan = gw.optimize_memory(step, budget=0.6, inputs=inputs, verify=False, curve_points=3).plan
+    peaks = [p.peak_bytes for p in plan.curve]
+    assert peaks == sorted(peaks, reverse=True)
+    assert (peaks[0], peaks[-1]) == (plan.original_peak_bytes, plan.peak_bytes)
+    assert len(peaks) > 2
+
+
+def test_numpy_arrays_are_taken_like_tensors(conv_step: Any) -> None:
+    step, (x, y), _ = conv_step
+    fast = gw.optimize_memory(step, budget=0.7)
+    assert np.isfinite(float(fast(x.numpy(), y.numpy())["loss"]))
+
+
+def test_arguments_by_position_and_by_name(conv_step: Any) -> None:
+    step, (x, y), _ = conv_step
+    names = list(inspect.signature(step.python_function).parameters)
+    fast = gw.optimize_memory(step, budget=0.7)
+    fast(x, **{names[1]: y})
+    fast(**{names[1]: y, names[0]: x})
+    assert len(fast.plans) == 1
+    traced = gw.optimize_memory(step.get_concrete_function(x, y), budget=0.7)
+    assert np.isfinite(float(traced(x, **{names[1]: y})["loss"]))
+    assert len(traced.plans) == 1
+
+
+def _wrong_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every plan subtract from a moving mean what it should add."""
+    follow = planning.follow_schedule
+
+    def follow_wrongly(flat: Any, *args: Any) -> Any:
+        node = next(n for n in flat.graph.nodes if n.op_type == "AssignSubVariableOp")
+        insert_after(node.inputs[1], "Neg", "negative", attrs={"T": node.inputs[1].dtype})
+        return follow(flat, *args)
+
+    monkeypatch.setattr(planning, "follow_schedule", follow_wrongly)
+
+
+@pytest.mark.parametrize("verify", ["structure", "run"])
+def test_a_step_that_is_not_proved_by_structure_is_not_used(conv_step: Any, monkeypatch: pytest.MonkeyPatch, verify: Any) -> None:
+    step, inputs, model = conv_step
+    _wrong_plans(monkeypatch)
+    before = model.get_weights()
+    with pytest.warns(gw.VerificationWarning, match=r"not proved .*AssignSubVariableOp.* does something else"):
+        fast = gw.optimize_memory(step, budget=0.7, inputs=inputs, cache_dir=None, verify=verify)
+    assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        losses = [float(fast(*inputs)["loss"]) for _ in range(2)]
+    assert losses[0] != losses[1]  # the original ran: it trains
+
+
+def test_what_running_finds_is_not_used(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, inputs, _ = conv_step
+    _wrong_plans(monkeypatch)
+    monkeypatch.setattr(planning, "prove_function", lambda *_: Proof("", 1))
+    with pytest.warns(gw.VerificationWarning, match="differs from the original: variable"):
+        fast = gw.optimize_memory(step, budget=0.7, inputs=inputs, cache_dir=None, verify="run")
+    assert float(fast(*inputs)["loss"]) > 0
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, tf.errors.ResourceExhaustedError(None, None, "no memory")])
+def test_a_proof_that_did_not_end_proves_nothing(conv_step: Any, monkeypatch: pytest.MonkeyPatch, error: Any) -> None:
+    step, inputs, model = conv_step
+    feeds = {"x": (16, 24, 24, 3), "y": tf.TensorSpec((16,), tf.int32)}
+    fast = gw.optimize_memory(step, budget=0.7, feeds=feeds, cache_dir=None, verify="run")
+    before = model.get_weights()
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "verify_steps", fail)
+        if error is KeyboardInterrupt:
+            with pytest.raises(KeyboardInterrupt):
+                fast(*inputs)
+        else:
+            with pytest.warns(gw.VerificationWarning, match="did not end: ResourceExhaustedError"):
+                fast(*inputs)
+            assert not fast.plans  # the original runs from now on
+            return
+    assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
+    fast(*inputs)  # is proved now, before it is used
+    assert fast.plan.verification.startswith("equal bit for bit")
+
+
+def test_running_both_ways_says_before_when_the_original_does_not_fit(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, inputs, _ = conv_step
+    monkeypatch.setattr(module, "free_bytes", lambda: 1_000_000)
+    with pytest.raises(gw.UnsupportedError, match=r"needs .* for the original step; 977 KiB are free"):
+        gw.optimize_memory(step, budget=0.7, inputs=inputs, cache_dir=None, verify="run")
+    assert gw.optimize_memory(step, budget=0.7, inputs=inputs, cache_dir=None).plan.verification.startswith("equal by structure")
+
+
+def test_threads_share_one_plan_and_lose_no_update() -> None:
+    weight, count = tf.Variable(tf.ones((64, 64)) * 0.1), tf.Variable(0)
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = x
+            for _ in range(6):
+                y = tf.tanh(y @ weight)
+            loss = tf.reduce_mean(y * y)
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        count.assign_add(1)
+        return loss
+
+    fast = gw.optimize_memory(step, budget=0.8, cache_dir=None)
+    with warnings.catch_warnings(), ThreadPoolExecutor(8) as threads:
+        warnings.simplefilter("error")
+        list(threads.map(lambda _: fast(tf.ones((512, 64))), range(24)))
+    assert int(count) == 24
+    assert len(fast.plans) == 1
+    assert fast.plan.verification.startswith("equal by structure")
+
+
+def test_a_variable_that_is_given_twice_is_one() -> None:
+    @tf.function
+    def step(a: Any, b: Any) -> Any:
+        a.assign_add(1.0)
+        b.assign(b * 2.0)
+        return a + b
+
+    fast = gw.optimize_memory(step, budget="1MiB", cache_dir=None)
+    first, second = tf.Variable(1.0), tf.Variable(3.0)
+    assert float(fast(first, second)) == 8.0
+    assert float(fast(second, second)) == 28.0  # (6 + 1) * 2, twice
+    assert len(fast.plans) == 2
+
+
+def test_an_iterator_gives_each_batch_once() -> None:
+    weight = tf.Variable(tf.ones((64, 64)) * 0.1)
+
+    @tf.function
+    def step(batches: Any) -> Any:
+        x = next(batches)
+        with tf.GradientTape() as tape:
+            y = x
+            for _ in range(6):
+                y = tf.tanh(y @ weight)
+            loss = tf.reduce_mean(y * y)
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        return x[0, 0]
+
+    data = tf.data.Dataset.range(1, 6).map(lambda k: tf.fill((512, 64), tf.cast(k, tf.float32)))
+    fast = gw.optimize_memory(step, budget=0.8, cache_dir=None)
+    batches = iter(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        seen = [float(fast(batches)) for _ in range(5)]
+    assert seen == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert fast.plan.recomputed_count > 0
+    with pytest.raises(gw.UnsupportedError, match="resource that is not a variable"):
+        gw.verify(step, fast, (iter(data),))
+
+
+def test_a_graph_that_tensorflow_refuses_falls_back_to_the_original(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, inputs, _ = conv_step
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ValueError("no such node")
+
+    monkeypatch.setattr("graphwright.memory.planning.to_concrete_function", refuse)
+    with pytest.warns(gw.VerificationWarning, match="cannot be built: ValueError: no such node"):
+        fast = gw.optimize_memory(step, budget=0.7, inputs=inputs)
+    assert float(fast(*inputs)["loss"]) > 0
+
+
+def test_a_budget_below_the_bound_says_which_one_works(conv_step: Any) -> None:
+    step, inputs, _ = conv_step
+    with pytest.raises(gw.InfeasibleError, match="smallest budget known to work") as caught:
+        gw.optimize_memory(step, budget="1MiB", inputs=inputs)
+    assert "remedy" in str(caught.value)
+    smallest = caught.value.smallest_budget_bytes
+    assert gw.optimize_memory(step, budget=smallest, inputs=inputs).plan.peak_bytes <= smallest
+
+
+@pytest.mark.parametrize("budget", [0, -1, 0.0, 1.5, float("nan"), "much", "-2GiB", None])
+def test_a_budget_that_is_none_is_refused_at_once(budget: Any) -> None:
+    with pytest.raises(gw.ArgumentError, match="budget"):
+        gw.optimize_memory(tf.function(lambda x: x), budget=budget)
+
+
+def test_a_step_that_calls_python_is_refused() -> None:
+    @tf.function
+    def step(x: Any) -> Any:
+        return tf.reduce_sum(tf.py_function(lambda a: a + 1, [x], tf.float32))
+
+    with pytest.raises(gw.UnsupportedError, match="calls back into Python") as caught:
+        gw.optimize_memory(step, budget=0.5, inputs=(tf.ones((64, 64)),))
+    assert "EagerPyFunc" in str(caught.value)
+
+
+def test_a_step_compiled_by_xla_inside_is_refused() -> None:
+    inner = tf.function(lambda x: tf.nn.relu(x), jit_compile=True)
+    with pytest.raises(gw.UnsupportedError, match="compiled by XLA"):
+        gw.optimize_memory(tf.function(lambda x: inner(x) + 1.0), budget=0.5, inputs=(tf.ones((64, 64)),))
+
+
+def test_a_plain_function_is_refused() -> None:
+    with pytest.raises(gw.ArgumentError, match=r"@tf\.function"):
+        gw.optimize_memory(lambda x: x, budget=0.5)
+
+
+def test_an_unknown_dimension_names_the_node_or_the_argument() -> None:
+    step = tf.function(lambda x: tf.reduce_sum(tf.nn.relu(x)), input_signature=[tf.TensorSpec((None, 1024), tf.float32, name="x")])
+    with pytest.raises(gw.UnknownShapeError, match=r"argument 'x' has the shape \[\?,1024\]"):
+        gw.inspect(step)
+    report = gw.inspect(step, feeds={"x": (8, 1024)})
+    assert report.feeds == {"x": (8, 1024)}
+    data_dependent = tf.function(lambda x: tf.reduce_sum(tf.boolean_mask(x, x > 0)))
+    with pytest.raises(gw.UnknownShapeError, match="depends on values computed while the step runs"):
+        gw.inspect(data_dependent, inputs=(tf.ones((4096,)),))
+
+
+def test_two_signatures_need_a_choice() -> None:
+    step = tf.function(lambda x: tf.reduce_sum(tf.nn.relu(x)))
+    step(tf.ones((8, 512)))
+    step(tf.ones((16, 512)))
+    with pytest.raises(gw.ArgumentError, match="2 signatures"):
+        gw.inspect(step)
+    assert gw.inspect(step, feeds={"x": (16, 512)}).feeds == {"x": (16, 512)}
+
+
+def test_a_variable_read_before_and_after_its_update_stays_on_its_side() -> None:
+    weight = tf.Variable(tf.ones((256, 256)) * 0.1)
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = x
+            for _ in range(8):
+                y = tf.tanh(y @ weight)
+            loss = tf.reduce_mean(y * y)
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        return loss, tf.reduce_sum(tf.tanh(x @ weight))
+
+    x = tf.random.stateless_normal((1024, 256), (0, 1))
+    fast = gw.optimize_memory(step, budget=0.8, inputs=(x,))
+    assert fast.plan.recomputed_count > 0
+    assert gw.verify(step, fast, (x,), steps=3).bitwise
+
+
+def test_stateful_random_nodes_run_once() -> None:
+    weight = tf.Variable(tf.ones((128, 128)) * 0.1)
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = x
+            for _ in range(6):
+                y = tf.nn.dropout(tf.tanh(y @ weight), 0.3)
+            loss = tf.reduce_mean(y * y)
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        return loss
+
+    x = tf.random.stateless_normal((1024, 128), (0, 1))
+    fast = gw.optimize_memory(step, budget=0.8, inputs=(x,))
+    assert fast.plan.recomputed_count > 0
+    operations = [op.name for op in fast.concrete_function(x).graph.get_operations()]
+    assert any(name.startswith("recomputed/") for name in operations)
+    assert not any("recomputed/" in name and "RandomUniform" in name.rsplit("/", 1)[-1] for name in operations)
+    assert gw.verify(step, fast, (x,), steps=2).bitwise

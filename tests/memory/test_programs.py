@@ -1,0 +1,76 @@
+"""A differential fuzz: random steps, by the planner's plan and by a schedule drawn at random, against themselves."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import pytest
+
+import graphwright as gw
+from graphwright.memory.planning import follow_schedule, map_tasks, prove_function
+from graphwright.plan.simulate import simulate
+from graphwright.step.flatten import flatten
+from graphwright.transform.proof import Original
+from tests.memory.programs import KINDS, OPTIMIZERS, Program, random_schedule
+
+_PROGRAMS, _AT_ONCE = 300, 10
+_LIMIT_S, _ROOM_S = 0.3, 15.0
+"""What the planner may take, and what tracing, a first answer, a second try with a larger budget and building the function may."""
+
+
+class _Concrete:
+    """A concrete function, as `verify` takes a step that runs without Grappler."""
+
+    grappler_disabled = True
+
+    def __init__(self, function: Any) -> None:
+        self.concrete_function = lambda *_: function
+
+
+def test_there_are_enough_kinds_of_operations() -> None:
+    assert len(KINDS) >= 40
+    assert len(OPTIMIZERS) >= 8
+    used = {kind for seed in range(40) for kind in Program(seed).kinds}
+    assert len(used) >= 40
+
+
+@pytest.mark.parametrize("seed", [pytest.param(k, marks=pytest.mark.slow if k else []) for k in range(0, _PROGRAMS, _AT_ONCE)])
+def test_random_programs_compute_the_same_by_every_plan(seed: int) -> None:
+    for number in range(seed, seed + (_AT_ONCE if seed else 1)):
+        _check(number)
+
+
+def _check(seed: int) -> None:
+    program = Program(seed)
+    what = f"program {seed}: {', '.join(program.kinds)}; {program.optimizer_name}"
+    started = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # none falls back
+        fast = _planned(program)
+    assert time.process_time() - started < _LIMIT_S + _ROOM_S, what  # processor time: other work on the machine does not count
+    found = gw.verify(program.step, fast, (program.x,), steps=2)
+    assert found.equal, f"{what}: {found}"
+    function = program.step.get_concrete_function(program.x)
+    flat = flatten(function)
+    tasks = map_tasks(flat)
+    schedule = random_schedule(tasks.costs, seed)
+    simulate(tasks.costs, schedule)  # raises where the schedule is not valid
+    original = Original(flat.graph, flat.purity)
+    rewritten = follow_schedule(flat, tasks, schedule)
+    proof = prove_function(original, rewritten, flat.binding)
+    assert proof.equal, f"{what}: {proof}"
+    found = gw.verify(program.step, _Concrete(rewritten), (program.x,))
+    assert found.equal, f"{what}, a random schedule: {found}"
+
+
+def _planned(program: Program) -> Any:
+    """The step with a budget of 80 %, or the smallest that works."""
+    options: dict[str, Any] = {"inputs": (program.x,), "cache_dir": None, "time_limit_s": _LIMIT_S}
+    try:
+        fast = gw.optimize_memory(program.step, 0.8, **options)
+    except gw.InfeasibleError as error:
+        fast = gw.optimize_memory(program.step, error.smallest_budget_bytes, **options)
+    assert fast.plan.verification.startswith("equal by structure")
+    return fast

@@ -1,0 +1,116 @@
+"""A budget that is a share is one of what the step as it is takes: the peak in the order of TensorFlow's executor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import graphwright as gw
+from graphwright.memory import planning
+from graphwright.report.summary import plan_facts
+from graphwright.step import executor_peak
+
+X = tf.ones((1024, 256))
+
+
+@tf.function
+def _fan(x: Any) -> Any:
+    """Eight products of 1 MiB: one at a time in the traced order, several at once in the executor's, which starts what is ready."""
+    total = tf.constant(0.0)
+    for k in range(1, 9):
+        total += tf.reduce_sum(tf.exp(x * float(k)) * tf.sin(x))
+    return total
+
+
+def test_a_share_is_one_of_the_executors_peak() -> None:
+    own = gw.predict_peak(_fan, inputs=(X,), order="executor")
+    traced = gw.predict_peak(_fan, inputs=(X,)).peak_bytes
+    assert own.low_bytes > 1.3 * traced, "the two orders are to differ here"
+    fast = gw.optimize_memory(_fan, 0.9, inputs=(X,), cache_dir=None, time_limit_s=0.5)
+    plan = fast.plan
+    assert plan.executor is not None
+    assert plan.executor.order == "executor"
+    assert plan.original_peak_bytes == plan.executor.peak_bytes > 1.3 * traced
+    assert plan.budget_bytes == int(0.9 * plan.original_peak_bytes)
+    assert plan.timeline_before.peak_bytes == traced
+    facts = {fact.label: fact for fact in plan_facts(plan)}
+    assert "as TensorFlow runs the step by itself" in facts["original peak"].note
+    assert "at step" in facts["traced order"].note
+    assert plan.how["original peak"].startswith("TensorFlow's executor simulated")
+    assert float(fast(X)) == float(_fan(X))
+
+
+def test_a_budget_in_bytes_is_what_it_was_and_the_report_is_the_same() -> None:
+    plan = gw.optimize_memory(_fan, "4MiB", inputs=(X,), cache_dir=None, verify=False, time_limit_s=0.5).plan
+    assert plan.budget_bytes == 4 * 2**20
+    assert plan.executor is not None
+    assert plan.original_peak_bytes == plan.executor.peak_bytes
+
+
+def test_planning_does_not_run_the_step() -> None:
+    runs = tf.Variable(0)
+
+    @tf.function
+    def step(x: Any) -> Any:
+        runs.assign_add(1)
+        return _fan(x)
+
+    planned = gw.optimize_memory(step, "9MiB", inputs=(X,), cache_dir=None, verify=False, time_limit_s=0.5).plan
+    assert planned.executor is not None, planned.how
+    fast = gw.optimize_memory(step, "9MiB", cache_dir=None, verify=False, time_limit_s=0.5)
+    assert int(runs) == 0
+    outer = tf.function(lambda x: fast(x))
+    outer(X)  # planned while another function is traced
+    assert int(runs) == 1
+    assert fast.plan.executor is not None, fast.plan.how
+
+
+@pytest.mark.parametrize("case", ["too many nodes", "refused"])
+def test_where_the_executors_peak_is_not_known_the_traced_one_counts_and_the_plan_says_so(
+    monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise tf.errors.InternalError(None, None, "no graph today")
+
+    monkeypatch.setattr(*((executor_peak, "_MOST_NODES", 3) if case == "too many nodes" else (executor_peak, "executed_graph", refuse)))
+    plan = gw.optimize_memory(_fan, "100%", inputs=(X,), cache_dir=None, verify=False, time_limit_s=0.5).plan
+    assert plan.executor is None
+    assert plan.original_peak_bytes == plan.timeline_before.peak_bytes == plan.budget_bytes
+    said = plan.how["original peak"]
+    assert said.startswith("that of the order in which the step was traced; TensorFlow's own is not simulated")
+    assert "more than 3 nodes" in said if case == "too many nodes" else "InternalError: no graph today" in said
+    assert "traced order" not in {fact.label for fact in plan_facts(plan)}
+
+
+def test_a_kept_plan_serves_a_share_whose_peak_came_out_differently_while_it_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan_of(peak_bytes: int) -> gw.MemoryPlan:
+        def found(*arguments: Any, **options: Any) -> Any:
+            prediction, how = executor_peak.plain_peak(*arguments, **options)
+            assert prediction is not None
+            return replace(prediction, peak_bytes=peak_bytes), how
+
+        monkeypatch.setattr(planning, "plain_peak", found)
+        return gw.optimize_memory(_fan, 0.5, inputs=(X,), cache_dir=tmp_path, verify=False, time_limit_s=0.5).plan
+
+    first, more, less = plan_of(10 << 20), plan_of(11 << 20), plan_of(7 << 20)
+    assert [p.budget_bytes for p in (first, more, less)] == [5 << 20, 11 << 19, 7 << 19]
+    assert "plan cache" not in first.how["plan"]
+    assert "plan cache" in more.how["plan"]
+    assert less.peak_bytes <= less.budget_bytes
+    with pytest.raises(gw.InfeasibleError):  # judged against what is asked for now, not against what it was made for
+        plan_of(5 << 20)
+
+
+def test_a_sweep_takes_the_same_shares() -> None:
+    swept = gw.sweep(_fan, {"x": (None, 256)}, batches=(512, 1024), optimized=0.9, time_limit_s=0.5)
+    (planned,) = swept.others.values()
+    for point, with_plan in zip(swept.points, planned.points, strict=True):
+        traced = gw.predict_peak(_fan, {"x": (point.batch, 256)}).peak_bytes
+        assert with_plan.peak_bytes <= 0.9 * point.peak_bytes
+        assert point.peak_bytes > 1.3 * traced
+    plain = gw.sweep(_fan, {"x": (None, 256)}, batches=(512, 1024), optimized="4MiB", time_limit_s=0.5)
+    assert plain.points[1].peak_bytes == gw.predict_peak(_fan, inputs=(X,)).peak_bytes
