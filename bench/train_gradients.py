@@ -163,7 +163,7 @@ class _Bench:
         """A training step, or the forward pass alone, traced."""
         import tensorflow as tf
 
-        from graphwright.gradients.gradients import PLANS
+        from graphwright.gradient.gradients import PLANS
 
         def train(x: Any, y: Any) -> Any:
             loss = self.loss_of(y, self.model(x, training=True))

@@ -30,7 +30,7 @@ TABLE: dict[str, frozenset[str]] = {
     "step": _BELOW,
     "memory": _BELOW | {"step", "safe_console"},
     "costs": _BELOW | {"step", "memory.planning"},
-    "gradients": _BELOW | {"step", "memory"},
+    "gradient": _BELOW | {"step", "memory"},
     "least_squares": frozenset({"errors", "source", "step"}),
     "workers": frozenset({"errors", "files", "source", "step"}),
     "reversible": frozenset({"errors", "source", "report"}),
@@ -38,9 +38,9 @@ TABLE: dict[str, frozenset[str]] = {
     "train": frozenset({"public_names", "least_squares", "workers", "reversible"}),
     "commands": _BELOW | {"step", "memory", "costs", "safe_console", "__init__"},
     "__main__": frozenset({"commands.cli"}),
-    "__init__": _BELOW | {"public_names", "step", "memory", "costs", "gradients", "reversible", "train"},
+    "__init__": _BELOW | {"public_names", "step", "memory", "costs", "gradient", "reversible", "train"},
 }
-TENSORFLOW_LAYERS = frozenset({"source", "run", "gradients", "least_squares", "reversible", "memory"})
+TENSORFLOW_LAYERS = frozenset({"source", "run", "gradient", "least_squares", "reversible", "memory"})
 TENSORFLOW_NAMES = frozenset({"tensorflow", "keras", "tf_keras"})
 
 

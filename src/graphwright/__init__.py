@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from graphwright.errors import UnknownShapeError as UnknownShapeError
     from graphwright.errors import UnsupportedError as UnsupportedError
     from graphwright.errors import VerificationWarning as VerificationWarning
-    from graphwright.gradients.checkpointed import checkpointed as checkpointed
-    from graphwright.gradients.gradients import gradients as gradients
-    from graphwright.gradients.gradients import gradients_collection as gradients_collection
-    from graphwright.gradients.gradients import gradients_memory as gradients_memory
-    from graphwright.gradients.gradients import gradients_speed as gradients_speed
+    from graphwright.gradient.checkpointed import checkpointed as checkpointed
+    from graphwright.gradient.gradients import gradients as gradients
+    from graphwright.gradient.gradients import gradients_collection as gradients_collection
+    from graphwright.gradient.gradients import gradients_memory as gradients_memory
+    from graphwright.gradient.gradients import gradients_speed as gradients_speed
     from graphwright.ir.graph import Graph as Graph
     from graphwright.memory.optimize_memory import OptimizedStep as OptimizedStep
     from graphwright.memory.optimize_memory import optimize_memory as optimize_memory
@@ -130,7 +130,7 @@ _HOME = {
     "change_batch_size": "graphwright.transform.batch_size",
     "check": "graphwright.costs.check",
     "check_inverse": "graphwright.reversible.check",
-    "checkpointed": "graphwright.gradients.checkpointed",
+    "checkpointed": "graphwright.gradient.checkpointed",
     "compare": "graphwright.costs.compare",
     "convert_weights": "graphwright.transform.convert_dtype",
     "count_flops": "graphwright.costs.flops",
@@ -140,10 +140,10 @@ _HOME = {
     "extract_submodel": "graphwright.transform.extract_submodel",
     "fold_batch_norms": "graphwright.transform.fold_batch_norms",
     "freeze_variables": "graphwright.transform.freeze_variables",
-    "gradients": "graphwright.gradients.gradients",
-    "gradients_collection": "graphwright.gradients.gradients",
-    "gradients_memory": "graphwright.gradients.gradients",
-    "gradients_speed": "graphwright.gradients.gradients",
+    "gradients": "graphwright.gradient.gradients",
+    "gradients_collection": "graphwright.gradient.gradients",
+    "gradients_memory": "graphwright.gradient.gradients",
+    "gradients_speed": "graphwright.gradient.gradients",
     "infer_shapes": "graphwright.costs.shapes",
     "inspect": "graphwright.costs.inspection",
     "load": "graphwright.source.load",

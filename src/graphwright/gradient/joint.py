@@ -26,7 +26,7 @@ from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.errors import UnknownShapeError
-from graphwright.gradients.times import repeated_time_s
+from graphwright.gradient.times import repeated_time_s
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import REFERENCE_VARIABLES, Purity, is_back_edge, is_loop_of_tf1, is_view, reads_resource, resource_of
 from graphwright.ir.walk import backward_reachable, topological_order

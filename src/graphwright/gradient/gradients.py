@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphwright.errors import AssumedSizeWarning, CheckpointWarning
-from graphwright.gradients import policies
-from graphwright.gradients.arguments import (
+from graphwright.gradient import policies
+from graphwright.gradient.arguments import (
     Checkpoints,
     check_feeds,
     check_graph,
@@ -31,7 +31,7 @@ from graphwright.gradients.arguments import (
     listed,
     named_checkpoints,
 )
-from graphwright.gradients.joint import Joint, read_joint
+from graphwright.gradient.joint import Joint, read_joint
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import VARIABLES, resource_of
 from graphwright.memory.xla.gates import add_gates

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import graphwright as gw
 from bench import zoo
-from tests.gradients.sessions import assert_equal, recomputed
+from tests.gradient.sessions import assert_equal, recomputed
 
 pytestmark = [
     pytest.mark.slow,

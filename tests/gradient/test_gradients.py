@@ -11,8 +11,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import graphwright as gw
-from graphwright.gradients.gradients import PLANS
-from tests.gradients.sessions import assert_equal, both, peak_mib, recomputed, session, v1
+from graphwright.gradient.gradients import PLANS
+from tests.gradient.sessions import assert_equal, both, peak_mib, recomputed, session, v1
 
 MODES = ("memory", "speed", 0.7)
 F64 = tf.float64

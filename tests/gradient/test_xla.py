@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import graphwright as gw
-from graphwright.gradients import checkpointed
+from graphwright.gradient import checkpointed
 from graphwright.run.xla_memory import xla_memory
 from graphwright.source.split_function import split_function
 

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import ArgumentError
-from graphwright.gradients.arguments import Checkpoints, check_mode, check_time_limit, listed, named_checkpoints
-from graphwright.gradients.gradients import PLANS, GradientPlan, choose, follow, take
-from graphwright.gradients.results import packing, tensors_of, values_of
-from graphwright.gradients.second_derivatives import Original
+from graphwright.gradient.arguments import Checkpoints, check_mode, check_time_limit, listed, named_checkpoints
+from graphwright.gradient.gradients import PLANS, GradientPlan, choose, follow, take
+from graphwright.gradient.results import packing, tensors_of, values_of
+from graphwright.gradient.second_derivatives import Original
 from graphwright.source.private_tensorflow import has_tangents, is_traced_for_xla, is_watched, not_recorded
 from graphwright.source.split_function import Split, split_function
 from graphwright.source.tensorflow_import import import_keras, left_alone

@@ -1,0 +1,53 @@
+"""What users may call: every public name with its signature, as it stands in `public_api.txt`.
+
+A change of that file is a change for users: `python tests/test_public_api.py` writes it anew, and the changelog says why.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+SNAPSHOT = Path(__file__).with_name("public_api.txt")
+PACKAGES = ("graphwright", "graphwright.train", "graphwright.editor")
+
+
+def lines_of(package: str) -> list[str]:
+    module = import_module(package)
+    found: list[str] = []
+    for name in sorted(n for n in dir(module) if not n.startswith("_")):
+        value = getattr(module, name)
+        if inspect.ismodule(value):
+            found.append(f"{package}.{name} (module)")
+        elif inspect.isclass(value):
+            found.append(f"{package}.{name}{_signature(value)} (class)")
+            own = {n: m for base in reversed(value.__mro__) if base.__module__.startswith("graphwright") for n, m in vars(base).items()}
+            found += [f"{package}.{name}.{n}{_signature(m)}" for n, m in sorted(own.items()) if not n.startswith("_")]
+        else:
+            found.append(f"{package}.{name}{_signature(value)}")
+    return found
+
+
+def _signature(value: Any) -> str:
+    if isinstance(value, property):
+        return " (property)"
+    function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+    if not callable(function):
+        return ""
+    try:
+        text = str(inspect.signature(function))
+    except (ValueError, TypeError):
+        return "(...)"
+    text = re.sub(r"frozenset\(\{(.*?)\}\)", lambda m: ", ".join(sorted(m[1].split(", "))).join(("frozenset({", "})")), text)
+    return re.sub(r" at 0x[0-9a-f]+", "", text).replace("graphwright.", "")
+
+
+def test_the_public_names_and_signatures_are_these() -> None:
+    assert [line for package in PACKAGES for line in lines_of(package)] == SNAPSHOT.read_text(encoding="utf-8").splitlines()
+
+
+if __name__ == "__main__":
+    SNAPSHOT.write_text("".join(f"{line}\n" for package in PACKAGES for line in lines_of(package)), encoding="utf-8")
