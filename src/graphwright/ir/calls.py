@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.node import Node
+from graphwright.ir.traits import result_functions
 
 if TYPE_CHECKING:
     from graphwright.ir.outputs import Outputs
@@ -40,9 +41,6 @@ class Calls:
 
     def outdated(self, graph: Outputs) -> list[Node]:
         """The calls whose functions give other shapes than when last asked about; of a new call, other ones than it has itself."""
-        # Imported here because a trait is of a node, and a graph settles its shapes.
-        from graphwright.ir.traits import result_functions
-
         of_function: dict[str, _Shapes | None] = {}
 
         def results(node: Node) -> tuple[_Shapes, ...]:

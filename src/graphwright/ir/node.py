@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, Attributes, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape, as_shape, byte_count, format_shape
+from graphwright.ir.traits import is_control_flow
 from graphwright.ir.watched import SHAPE_CLOCK, WatchedDict
 
 if TYPE_CHECKING:
@@ -124,15 +125,9 @@ def recorded_shapes(node: Node) -> dict[str, tuple[Attribute, ...]]:
     found: dict[str, tuple[Attribute, ...]] = {}
     for name in ("_output_shapes", "output_shapes"):
         recorded = node.attrs.get(name)
-        if isinstance(recorded, tuple) and (name[0] == "_" or _is_control_flow(node)):
+        if isinstance(recorded, tuple) and (name[0] == "_" or is_control_flow(node)):
             found[name] = recorded
     return found
-
-
-def _is_control_flow(node: Node) -> bool:
-    from graphwright.ir.traits import is_control_flow  # here, because a trait is of a node
-
-    return is_control_flow(node)
 
 
 @dataclass(slots=True, eq=False)

@@ -13,6 +13,7 @@ from graphwright.ir.calls import Calls
 from graphwright.ir.dtypes import DType, as_dtype, as_shape
 from graphwright.ir.node import Function, Library, Node, Value, Variable
 from graphwright.ir.settle import settle
+from graphwright.ir.walk import forward_reachable
 from graphwright.ir.watched import SHAPE_CLOCK
 from graphwright.ir.wiring import Wiring
 
@@ -149,8 +150,6 @@ class Outputs(Wiring):
 
     def ask_later(self) -> None:
         """Let the rule for shapes answer for what has no shape when a shape is read that depends on it; till then, what is known counts."""
-        from graphwright.ir.walk import forward_reachable  # here, because a walk is over a graph
-
         if self.shape_rule is None:
             return
         self.unasked.update((node, None) for node in self._links if any(value.last_shape is None for value in node.outputs))

@@ -16,6 +16,8 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.dtypes import Shape, common_shape
 from graphwright.ir.node import Node, Value, recorded_shapes, write_shape
+from graphwright.ir.traits import is_back_edge
+from graphwright.ir.walk import forward_reachable, order_of
 
 if TYPE_CHECKING:
     from graphwright.ir.outputs import Outputs
@@ -49,10 +51,6 @@ def settle(graph: Outputs, rule: ShapeRule) -> None:
 def _settle(
     rule: ShapeRule, pending: Iterable[Node], before: dict[Value, tuple[Shape, Mapping[str, Attribute]]], unasked: Container[Node]
 ) -> None:
-    # Imported here because a walk is over a graph, and a graph settles its shapes.
-    from graphwright.ir.traits import is_back_edge
-    from graphwright.ir.walk import forward_reachable, order_of
-
     wave = order_of(pending)
     rounds = 0
     while wave:

@@ -13,8 +13,12 @@ in place
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from graphwright.ir.attributes import FunctionReference
-from graphwright.ir.graph import Graph, Node, Value
+
+if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
+    from graphwright.ir.graph import Graph, Node, Value
 
 _FEW_BYTES = 128
 _VIEWS = frozenset(

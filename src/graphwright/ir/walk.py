@@ -5,10 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
 
 from graphwright.errors import GraphError
-from graphwright.ir.graph import Graph, Node
+from graphwright.ir.node import Node
 from graphwright.ir.traits import VARIABLES, is_back_edge
+
+if TYPE_CHECKING:
+    from graphwright.ir.graph import Graph
 
 
 def backward_reachable(seeds: Iterable[Node]) -> set[Node]:
