@@ -32,6 +32,7 @@ from graphwright.editor.edit import detach_inputs as detach_inputs
 from graphwright.editor.edit import detach_outputs as detach_outputs
 from graphwright.editor.function_graph import FunctionGraph as FunctionGraph
 from graphwright.editor.graph import Graph as Graph
+from graphwright.editor.load_saved_model import saved_model_to_graph as saved_model_to_graph
 from graphwright.editor.match import OpMatcher as OpMatcher
 from graphwright.editor.match import op_type as op_type
 from graphwright.editor.node import Node as Node
@@ -47,7 +48,6 @@ from graphwright.editor.reroute import swap_outputs as swap_outputs
 from graphwright.editor.reroute import swap_ts as swap_ts
 from graphwright.editor.saved_model import SaverInfo as SaverInfo
 from graphwright.editor.saved_model import SignatureInfo as SignatureInfo
-from graphwright.editor.saved_model import saved_model_to_graph as saved_model_to_graph
 from graphwright.editor.select import check_cios as check_cios
 from graphwright.editor.select import compute_boundary_ts as compute_boundary_ts
 from graphwright.editor.select import filter_ops as filter_ops

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.graph import Graph
 from graphwright.source.graph_def import to_graph_def
-from graphwright.source.package import Package
+from graphwright.source.join import OpenPackage
+from graphwright.source.package import Package, TemporaryFolder
 from graphwright.source.rebuild import rebuild_concrete_function
+from graphwright.source.saved_model import read_saved_model
 from graphwright.source.tensorflow_import import import_tensorflow
+
+
+@dataclass(slots=True, eq=False)
+class LivePackage(OpenPackage):
+    """Of a graph that was read from a live function."""
+
+    def with_files(self, graph: Graph) -> Graph:
+        """A graph whose live function is saved into a temporary folder, read again from there.
+
+        Raises:
+            ArgumentError: TensorFlow cannot save it.
+        """
+        keep = TemporaryFolder()
+        folder = keep.path / "model"
+        save_function(graph, self, folder)
+        found = read_saved_model(folder, None, keep=keep)
+        found.name = graph.name
+        found.take_rules(graph)
+        return found
 
 
 def save_function(graph: Graph, package: Package, folder: Path) -> None:

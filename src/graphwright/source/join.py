@@ -57,6 +57,21 @@ class _Side:
         return bool(self.saved_model.meta_graphs) and self.meta_graph.HasField("object_graph_def")
 
 
+@dataclass(slots=True, eq=False)
+class OpenPackage(Package):
+    """Of a graph that another can be joined with."""
+
+    def with_files(self, graph: Graph) -> Graph:
+        """The graph, where it has files; else one like it that has."""
+        return graph
+
+    def prepare_join(
+        self, graph: Graph, other: Graph, *, scope: str, functions: Mapping[str, str], signatures: Mapping[str, str]
+    ) -> Finish:
+        """Check and write what `graph` will hold when `other` is in it; see `prepare_join`."""
+        return prepare_join(graph, other, scope=scope, functions=functions, signatures=signatures)
+
+
 def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[str, str], signatures: Mapping[str, str]) -> Finish:
     """Check and write what does not depend on the copies of the nodes; `graph` is not changed.
 
@@ -154,7 +169,7 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[s
 
 
 def _side(graph: Graph) -> _Side:
-    package = graph.package if isinstance(graph.package, Package) else Package()
+    package = graph.package if isinstance(graph.package, Package) else OpenPackage()
     saved_model: Any = message_class("protobuf.saved_model", "SavedModel")()
     if package.saved_model:
         saved_model.ParseFromString(package.saved_model)

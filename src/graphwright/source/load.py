@@ -14,7 +14,9 @@ from graphwright.files import path_before
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.ir.signature import Signature
+from graphwright.source.function_module import LivePackage
 from graphwright.source.graph_def import from_graph_def
+from graphwright.source.join import OpenPackage
 from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
 from graphwright.source.meta_graph import read_meta_graph
 from graphwright.source.model_folder import refuse_remote
@@ -99,7 +101,7 @@ def _from_graph_def(graph_def: Any, name: str) -> Graph:
             getattr(rest, field.name).CopyFrom(content)
         elif field.name == "version":
             rest.version = content
-    graph.package = Package(graph_rest=graph_rest(rest))
+    graph.package = OpenPackage(graph_rest=graph_rest(rest))
     return graph
 
 
@@ -189,8 +191,8 @@ def _load_function(function: Any) -> Graph:
     package = graph.package
     if isinstance(package, Package):
         first_capture = len(graph.inputs) - len(captured)
-        package.captures = dict(zip(graph.inputs[first_capture:], captured, strict=True))
-        package.keep_function = function
+        captures = dict(zip(graph.inputs[first_capture:], captured, strict=True))
+        graph.package = LivePackage(graph_rest=package.graph_rest, captures=captures, keep_function=function)
         arguments = graph.inputs[:first_capture]
         names = _argument_names(arguments)
         graph.signatures[_DEFAULT_SIGNATURE] = Signature(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphwright.ir.edit.clone import CloneResult
-from graphwright.ir.graph import Graph, Value
+from graphwright.ir.graph import Value
+from graphwright.source.rename_functions import rename_in_graph_rest, rename_in_saved_model
 
 
 class TemporaryFolder:
@@ -24,7 +24,7 @@ class TemporaryFolder:
 
 @dataclass(slots=True, eq=False)
 class Package:
-    """What is written back as it was read.
+    """What is written back as it was read. `join.OpenPackage` can also be joined with another, `function_module.LivePackage` be saved.
 
     Attributes:
         graph_rest: the `GraphDef` without nodes and functions (gradients of functions, debug info), serialized.
@@ -61,32 +61,5 @@ class Package:
 
     def rename_functions(self, new_of: Mapping[str, str]) -> None:
         """Let what the file says of functions say it under their new names; `ir.edit.rename_functions` calls this."""
-        from graphwright.source.rename_functions import rename_in_graph_rest, rename_in_saved_model
-
         rest, saved_model = rename_in_graph_rest(self.graph_rest, new_of), rename_in_saved_model(self.saved_model, self.meta_graph, new_of)
         self.graph_rest, self.saved_model = rest, saved_model
-
-    def with_files(self, graph: Graph) -> Graph:
-        """A graph whose live function is saved into a temporary folder, read again from there.
-
-        Raises:
-            ArgumentError: TensorFlow cannot save it.
-        """
-        from graphwright.source.function_module import save_function
-        from graphwright.source.saved_model import read_saved_model
-
-        keep = TemporaryFolder()
-        folder = keep.path / "model"
-        save_function(graph, self, folder)
-        found = read_saved_model(folder, None, keep=keep)
-        found.name = graph.name
-        found.take_rules(graph)
-        return found
-
-    def prepare_join(
-        self, graph: Graph, other: Graph, *, scope: str, functions: Mapping[str, str], signatures: Mapping[str, str]
-    ) -> Callable[[CloneResult], None]:
-        """Check and write what `graph` will hold when `other` is in it; see `graphwright.source.join`."""
-        from graphwright.source.join import prepare_join
-
-        return prepare_join(graph, other, scope=scope, functions=functions, signatures=signatures)

@@ -16,6 +16,7 @@ from graphwright.ir.graph import Graph
 from graphwright.ir.walk import served_variables
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.graph_size import check_size
+from graphwright.source.join import OpenPackage
 from graphwright.source.meta_graph import read_meta_graph, write_meta_graph
 from graphwright.source.model_folder import check_variables, copy_around
 from graphwright.source.named_refs import message_class
@@ -50,7 +51,7 @@ def read_saved_model(folder: Path, tags: Iterable[str] | None, *, keep: Any = No
     rest = graph_rest(meta_graph.graph_def)
     for name in ("graph_def", "signature_def", "collection_def", "saver_def"):  # asset files stay: objects tell them by number
         meta_graph.ClearField(name)
-    graph.package = package = Package(
+    graph.package = package = OpenPackage(
         graph_rest=rest,
         graph_digest=digest,
         saved_model=saved_model.SerializeToString(deterministic=True),

@@ -74,7 +74,7 @@ def check_values(graph: Graph) -> None:
 def in_files(graph: Graph) -> Graph:
     """The graph itself, or where it comes from a live function, one like it whose variables lie in files."""
     package = graph.package
-    return package.with_files(graph) if isinstance(package, HoldsFiles) and package.is_live else graph
+    return package.with_files(graph) if isinstance(package, HoldsFiles) else graph
 
 
 class Attachment:
