@@ -110,7 +110,7 @@ class OptimizedStep:
             if key in self._to_run and _runs_now():
                 self._prove_by_running(key, (args, kwargs))
             planned = self._planned[key]
-            if planned is None:
+            if planned is None or planned.function is None:
                 return self._step(*args, **kwargs)
             with grappler_disabled():
                 return planned.function(*args, **kwargs)
@@ -123,7 +123,7 @@ class OptimizedStep:
             if key not in self._planned:
                 self.prepare(trace(self._step, inputs=as_inputs(args, kwargs)), key, example=None)
         planned = self._planned[key]
-        if planned is None:
+        if planned is None or planned.function is None:
             return trace(self._step, inputs=as_inputs(args, kwargs)).function
         return planned.function
 
@@ -153,7 +153,12 @@ class OptimizedStep:
             if key is None:
                 key = signature_of_shapes(target)
             planned = self._plan(target)
-            if planned is not None and self._by_running and not (self._planned and meets_other_processes(target.function)):
+            if (
+                planned is not None
+                and planned.function is not None
+                and self._by_running
+                and not (self._planned and meets_other_processes(target.function))
+            ):
                 _check_room_for_original(planned.plan)
                 self._to_run.add(key)
             self._planned[key] = planned
@@ -244,6 +249,7 @@ def optimize_memory(
             unmodified peak (float below 1), or text such as "2.5GiB" or "60%". Where the step runs on several
             devices, it is what each of them may hold. The unmodified peak is the one in the order of TensorFlow's executor, which is
             simulated; where that is not known, in the order in which the step was traced (`plan.how` says so); under XLA, XLA's.
+            Where the unmodified peak keeps the budget and no fixed order does, the step runs as it is, and `plan.how["plan"]` says so.
         inputs: example arguments of one call; then the plan is made now instead of at the first call.
         feeds: shapes by argument name, instead of inputs; then the plan is made now.
         verify: how a new plan is proved to compute what the original does. "structure" (or True) compares the two graphs
