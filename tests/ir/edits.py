@@ -13,10 +13,7 @@ from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.match import op, value
-from graphwright.ir.rewrite import Rule, rewrite
 from graphwright.ir.signature import Collection, Signature
-from graphwright.ir.subgraph import Subgraph
 from graphwright.ir.text import to_text
 from graphwright.ir.verify import verify
 
@@ -85,9 +82,6 @@ class Editor:
             lambda: edit.replace_node(self.node(), self.node(), keep_name=bool(self.number(1))),
             self._replace_by_like,
             self._insert,
-            lambda: edit.bypass(self.nodes(), remove=bool(self.number(1))),
-            lambda: edit.detach(self.nodes(), control=bool(self.number(1))),
-            lambda: edit.connect(Subgraph.of(self.nodes()), Subgraph.of(self.nodes()), detach_first=bool(self.number(1))),
             self._clone_here,
             self._clone_there,
             self._clone_back,
@@ -105,7 +99,6 @@ class Editor:
             self._attributes,
             self._around,
             self._outputs,
-            self._rewrite,
             self._edit_body,
         ]
         verbs[self.number(len(verbs) - 1)]()
@@ -280,10 +273,6 @@ class Editor:
             self.graph.remove_output(self.value())
         else:
             self.graph.set_output_types(self.node(), [[], [F32], [F32, (DTYPES["int32"], None)]][self.number(2)])
-
-    def _rewrite(self) -> None:
-        """Twice the same op in a row becomes once."""
-        rewrite(self.graph, [Rule(op(name, op(name, value("x"), only_use=True)), lambda m: m.nodes[1].outputs[0]) for name in ("Add",)])
 
     def _edit_body(self) -> None:
         body = self.body()

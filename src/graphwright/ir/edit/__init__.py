@@ -12,12 +12,8 @@ from graphwright.ir.edit.extract import extract as extract
 from graphwright.ir.edit.extract import prune as prune
 from graphwright.ir.edit.inline import hand_on_control as hand_on_control
 from graphwright.ir.edit.inline import inline as inline
-from graphwright.ir.edit.insert import Detached as Detached
 from graphwright.ir.edit.insert import add_identity as add_identity
 from graphwright.ir.edit.insert import add_placeholder as add_placeholder
-from graphwright.ir.edit.insert import bypass as bypass
-from graphwright.ir.edit.insert import connect as connect
-from graphwright.ir.edit.insert import detach as detach
 from graphwright.ir.edit.insert import insert_after as insert_after
 from graphwright.ir.edit.insert import insert_before as insert_before
 from graphwright.ir.edit.library import add_function as add_function
