@@ -16,6 +16,7 @@ import pytest
 from graphwright.errors import ArgumentError, MeasurementError, UnsupportedError
 
 tf = pytest.importorskip("tensorflow")
+from graphwright.costs.peak import predict_peak  # noqa: E402
 from graphwright.run import measure as measuring  # noqa: E402
 from graphwright.run import meter  # noqa: E402
 from graphwright.run.callables import resolve  # noqa: E402
@@ -330,3 +331,32 @@ def test_what_the_runtime_folds_is_resident():
     result = measure(step, tf.ones([n]), time=False, grappler=False, inter_op_threads=1)
     assert 2 * MIB <= result.resident_bytes < 2.05 * MIB
     assert measure(tf.function(lambda x: tf.reduce_sum(x * 2.0)), tf.ones([n]), time=False).resident_bytes < 1.05 * MIB
+
+
+@pytest.mark.slow
+@linux
+def test_equal_values_that_the_runtime_folds_are_held_once_as_predicted():
+    n = MIB // 4
+
+    @tf.function
+    def step(x):
+        y = tf.tanh(x + tf.zeros([n]))
+        return tf.tanh(tf.tanh(y * tf.zeros([n])) - tf.ones([n]))
+
+    result = measure(step, tf.ones([n]), time=False, grappler=False, inter_op_threads=1)
+    assert 3 * MIB <= result.resident_bytes < 3.05 * MIB
+    assert 3 * MIB <= predict_peak(step, inputs=(tf.ones([n]),)).resident_bytes < 3.05 * MIB
+
+
+@pytest.mark.slow
+@linux
+def test_what_kernels_ask_of_malloc_counts_where_little_is_in_tensors():
+    """oneDNN's gradient of a wide depthwise filter takes 16 x 16 channels a group, 14 MiB, of malloc."""
+
+    @tf.function
+    def step(x):
+        attributes = {"strides": [1, 1, 1, 1], "padding": "SAME"}
+        return tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(input=x, filter_sizes=[5, 5, 576, 1], out_backprop=x, **attributes)
+
+    result = measure(step, tf.ones([8, 7, 7, 576]), time=False)
+    assert 13.5 * MIB <= result.peak_bytes - result.resident_bytes < 15 * MIB
