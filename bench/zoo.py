@@ -440,7 +440,7 @@ MODELS: dict[str, Callable[[Size, int | None, int], _Parts]] = {
     "mlp1000": _mlp1000,
     "lstm": _lstm,
 }
-NO_BASELINES: dict[str, Callable[[Size, int | None, int], _Parts]] = {  # for `bench.accuracy`: nobody's blocks are compared with
+NO_BASELINES: dict[str, Callable[[Size, int | None, int], _Parts]] = {  # for `bench.accuracy` alone
     "mobilenetv3small": _mobilenetv3small,
     "depthwise": _depthwise,
     "gru1": _gru1,
