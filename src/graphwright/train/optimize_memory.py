@@ -175,20 +175,18 @@ class OptimizedStep:
             "earlier": self._latest,
             "prove": self._by_structure,
         }
-        with _Shown(self._progress) as progress:
+        with (shown := _Shown(self._progress)) as progress:
             try:
                 planned = (
                     plan_xla_step(target, self._budget, progress=progress, **options)
                     if is_jit_compiled(target.function)
                     else plan_step(target, self._budget, progress=progress, curve_points=self._curve_points, **options)
                 )
-            except GraphError as error:  # TensorFlow refused the rewritten graph: the user's training must go on
-                self._warn(f"the rewritten step cannot be built: {error.what}")
-                return None
-            except GraphwrightError:
-                raise
-            except Exception as error:  # noqa: BLE001 - TensorFlow refused the rewritten graph: the user's training must go on
-                self._warn(f"the rewritten step cannot be built: {_in_words(error)}")
+            except Exception as error:  # TensorFlow refused the rewritten graph: the user's training must go on
+                is_refused = isinstance(error, GraphError)
+                if error is shown.raised or (isinstance(error, GraphwrightError) and not is_refused):
+                    raise
+                self._warn(f"the rewritten step cannot be built: {error.what if is_refused else _in_words(error)}")
                 return None
         if planned.proof is None:
             return planned
@@ -260,7 +258,8 @@ def optimize_memory(
             read the step and simulate it as it is, and to compile it with XLA, comes on top.
         cache_dir: folder that keeps plans between runs; "default" is `$GRAPHWRIGHT_CACHE_DIR` or the user's cache folder,
             None keeps none.
-        progress: called with the share done and a few words; by default a progress bar shows when planning lasts.
+        progress: called with the share done and a few words; by default a progress bar shows when planning lasts. What it raises ends
+            the planning and reaches the caller; the next call plans anew.
         curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the curve in the
             report; costs up to `time_limit_s` more. Under XLA the plans that were compiled on the way make the curve.
 
@@ -370,9 +369,14 @@ def _runs_now() -> bool:
 
 
 class _Shown:
-    """A progress bar for planning that lasts; nothing when the caller has a callback of its own."""
+    """A progress bar for planning that lasts; nothing when the caller has a callback of its own.
+
+    Attributes:
+        raised: what that callback raised.
+    """
 
     def __init__(self, progress: Progress | None) -> None:
+        self.raised: Exception | None = None
         self._given = progress
         self._started = clock.perf_counter()
         self._bar: Any = None
@@ -380,7 +384,15 @@ class _Shown:
         self._task: Any = None
 
     def __enter__(self) -> Progress:
-        return self._given or self._update
+        return self._update if self._given is None else self._tell
+
+    def _tell(self, share: float, text: str) -> None:
+        assert self._given is not None
+        try:
+            self._given(share, text)
+        except Exception as error:
+            self.raised = error
+            raise
 
     def _update(self, share: float, text: str) -> None:
         if self._bar is None:
