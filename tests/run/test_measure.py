@@ -21,7 +21,7 @@ from graphwright.run import measure as measuring  # noqa: E402
 from graphwright.run import meter  # noqa: E402
 from graphwright.run.callables import resolve  # noqa: E402
 from graphwright.run.measure import measure, measure_many, resident_bytes  # noqa: E402
-from graphwright.source.step_file import write_step  # noqa: E402
+from graphwright.source.step_file import write_steps  # noqa: E402
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the meter needs Linux")
 MIB = 1 << 20
@@ -109,10 +109,10 @@ _BESIDE_THE_HOOK = """
 import ctypes, json, os, sys
 from graphwright.run import meter
 from graphwright.run.call_options import grappler_disabled
-from graphwright.source.step_file import read_step
+from graphwright.source.step_file import read_steps
 hook = ctypes.CDLL(os.environ["LD_PRELOAD"])
 hook.hook_reset.restype = hook.hook_peak.restype = ctypes.c_longlong
-step = read_step(sys.argv[1])
+step = read_steps(sys.argv[1])["step"]
 def run():
     global start
     start = hook.hook_reset()
@@ -143,7 +143,7 @@ def test_meter_agrees_with_a_hook_on_malloc(tmp_path):
         return loss
 
     x = tf.random.stateless_normal([8, 64, 64, 16], [1, 2])
-    write_step(train.get_concrete_function(x), [x], tmp_path)
+    write_steps({"step": (train.get_concrete_function(x), [x])}, tmp_path)
     source = str(Path(meter.__file__).parents[2])
     # One operation at a time: the hook counts a buffer when it is allocated, the meter when it is written, and two
     # threads can have one each between the two.
