@@ -51,6 +51,10 @@ BATCHES = {
     "transformer_bfloat16": (1, 2, 4),
     "mlp1000": (256, 512, 1024),
     "lstm": (16, 32, 64),
+    "gru1": (16, 32, 64),
+    "gru2": (16, 32, 64),
+    "depthwise": (8, 16, 32),
+    "mobilenetv3small": (4, 8, 16),
 }
 SMALL_BATCHES = {  # large, for below some ten megabytes the kernel's count of pages is too coarse
     "unet": (16, 32, 64),
@@ -60,6 +64,10 @@ SMALL_BATCHES = {  # large, for below some ten megabytes the kernel's count of p
     "transformer_bfloat16": (16, 32, 64),
     "mlp1000": (8192, 16384, 32768),
     "lstm": (128, 256, 512),
+    "gru1": (128, 256, 512),
+    "gru2": (128, 256, 512),
+    "depthwise": (64, 128, 256),
+    "mobilenetv3small": (64, 128, 256),
 }
 MODES = ("train", "infer")
 THREADS = (1, 2)

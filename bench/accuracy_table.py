@@ -64,6 +64,11 @@ class PeakRow:
         return self.low_bytes * (1 - GOAL) <= least and most <= self.high_bytes * (1 + GOAL)
 
     @property
+    def marked_batch(self) -> str:
+        """The batch size, with a star where a second process counted allocations; older rows have the high-water mark of pages alone."""
+        return f"{self.batch}{'*' * ('counted by' in self.how)}"
+
+    @property
     def grappler_error(self) -> float:
         """Of Grappler's estimate."""
         return self.grappler_bytes / self.measured_bytes - 1
@@ -164,7 +169,7 @@ def peak_cells(row: PeakRow) -> tuple[str, ...]:
         row.model,
         row.size,
         row.mode,
-        str(row.batch),
+        row.marked_batch,
         row.order,
         str(row.threads),
         seen,
@@ -247,7 +252,7 @@ def summary_cells(rows: Sequence[PeakRow]) -> tuple[str, ...]:
     fixed = {row.batch: row for row in rows if row.order == "ordered"}
     return (
         *(rows[0].model, rows[0].size, rows[0].mode),
-        " / ".join(map(str, fixed)),
+        " / ".join(row.marked_batch for row in fixed.values()),
         " / ".join(f"{row.measured_bytes / MIB:,.0f}" for row in fixed.values()),
         *(errors("ordered", 2), errors("executor", 1), errors("executor", 2)),
         f"{sum(row.in_range for row in loose)} of {len(loose)}",

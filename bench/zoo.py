@@ -58,7 +58,7 @@ class Reference:
     """A model with its training step.
 
     Attributes:
-        name: key in `MODELS`.
+        name: key in `MODELS` or `NO_BASELINES`.
         step: a `tf.function`; `step(*inputs)` trains once and returns the loss.
         inputs: tensors to call it with.
         blocks: what the baselines recompute, in the order of execution. What is in no block is kept.
@@ -80,7 +80,7 @@ class Reference:
         """Another step that trains the same model with the same optimizer, recomputing in another way.
 
         Raises:
-            ArgumentError: `keras_remat`, which has to be asked for when the model is built.
+            ArgumentError: `keras_remat`, which has to be asked for when the model is built; a model without blocks.
         """
         if variant == "keras_remat":
             raise ArgumentError(
@@ -88,6 +88,8 @@ class Reference:
                 where="argument 'variant'",
                 remedy="use make(name, variant='keras_remat')",
             )
+        if variant == "recompute_grad" and not self.blocks:
+            raise ArgumentError(f"{self.name!r} has no blocks", where="argument 'variant'", remedy=f"take one of {', '.join(MODELS)}")
         forward = _forward_in_blocks(self.model, self.blocks) if variant == "recompute_grad" else self.model
         step = _training_step(self.model, forward, self.loss, self.optimizer)
         return replace(self, variant=variant, step=step)
@@ -109,24 +111,25 @@ def make(name: str, *, batch: int | None = None, size: Size = "full", variant: V
     """A reference model with its training step.
 
     Args:
-        name: a key of `MODELS`.
+        name: a key of `MODELS` or of `NO_BASELINES`.
         batch: examples in a step; None for the size that goes with `size`.
         size: "full" or "small".
         variant: see the module's docstring.
         seed: of the weights, the dropout masks and the data.
 
     Raises:
-        ArgumentError: an unknown name, size or variant.
+        ArgumentError: an unknown name, size or variant; `recompute_grad` of a model without blocks.
     """
-    for argument, value, known in (("name", name, MODELS), ("size", size, ("full", "small")), ("variant", variant, VARIANTS)):
+    known_models = MODELS | NO_BASELINES
+    for argument, value, known in (("name", name, known_models), ("size", size, ("full", "small")), ("variant", variant, VARIANTS)):
         if value not in known:
             raise ArgumentError(f"unknown {argument} {value!r}", where=f"argument {argument!r}", remedy=f"take one of {', '.join(known)}")
     keras.utils.set_random_seed(seed)
     if variant == "keras_remat":
         with keras.RematScope(mode="full"):
-            parts = MODELS[name](size, batch, seed)
+            parts = known_models[name](size, batch, seed)
     else:
-        parts = MODELS[name](size, batch, seed)
+        parts = known_models[name](size, batch, seed)
     parts.optimizer.build(parts.model.trainable_variables)
     reference = Reference(
         name=name,
@@ -361,23 +364,71 @@ def _mlp1000(size: Size, batch: int | None, seed: int) -> _Parts:
 
 
 def _lstm(size: Size, batch: int | None, seed: int) -> _Parts:
+    return _recurrent("LSTM", 2, size, batch, seed)
+
+
+def _recurrent(kind: Literal["LSTM", "GRU"], depth: int, size: Size, batch: int | None, seed: int) -> _Parts:
     steps, width, count = (128, 512, batch or 64) if size == "full" else (32, 64, batch or 64)
-    series = layers.Input((steps, 8), name="series")
-    x = layers.LSTM(width, return_sequences=True, use_cudnn=False, name="lstm1")(series)
-    x = layers.LSTM(width, return_sequences=True, use_cudnn=False, name="lstm2")(x)
+    x = series = layers.Input((steps, 8), name="series")
+    names = [f"{kind.lower()}{k}" for k in range(1, depth + 1)]
+    for name in names:
+        x = getattr(layers, kind)(width, return_sequences=True, use_cudnn=False, name=name)(x)
     forecast = layers.Dense(8, name="forecast")(x)
     rng = np.random.default_rng(seed)
     time = np.arange(steps + 1)[None, :, None]
     waves = np.sin(time * rng.uniform(0.05, 0.5, (count, 1, 8)) + rng.uniform(0, 6.3, (count, 1, 8)))
     noisy = (waves + 0.1 * rng.normal(size=waves.shape)).astype(np.float32)
     return _Parts(
-        keras.Model(series, forecast, name="lstm"),
+        keras.Model(series, forecast, name=kind.lower()),
         (noisy[:, :-1], noisy[:, 1:]),
         keras.optimizers.Adam(1e-3),
         keras.losses.MeanSquaredError(),
-        _chain(["series", "lstm1", "lstm2"]),
-        f"LSTM, 2 layers of {width}, {steps} steps, batch {count}, Adam",
+        _chain(["series", *names]),
+        f"{kind}, {depth} layer{'s' * (depth > 1)} of {width}, {steps} steps, batch {count}, Adam",
     )
+
+
+def _mobilenetv3small(size: Size, batch: int | None, seed: int) -> _Parts:
+    pixels, count, classes = (224, batch or 16, 1000) if size == "full" else (64, batch or 64, 10)
+    model = keras.applications.MobileNetV3Small((pixels, pixels, 3), weights=None, classes=classes, classifier_activation=None)
+    return _Parts(
+        model,
+        _photographs(count, pixels, classes, seed),
+        keras.optimizers.Adam(1e-4),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        (),
+        f"MobileNetV3Small, {pixels}x{pixels}, batch {count}, Adam",
+    )
+
+
+def _depthwise(size: Size, batch: int | None, seed: int) -> _Parts:
+    """Depthwise convolutions of three widths, with strides and with a multiplier, and separable ones."""
+    pixels, filters, count, classes = (128, 32, batch or 16, 10) if size == "full" else (64, 16, batch or 32, 10)
+    image = layers.Input((pixels, pixels, 3), name="image")
+    x = layers.Conv2D(filters, 3, strides=2, padding="same", activation="relu", name="stem")(image)
+    x = layers.DepthwiseConv2D(3, padding="same", activation="relu", name="depthwise3")(x)
+    x = layers.SeparableConv2D(2 * filters, 3, padding="same", activation="relu", name="separable3")(x)
+    x = layers.DepthwiseConv2D(5, strides=2, padding="same", activation="relu", name="depthwise5")(x)
+    x = layers.SeparableConv2D(4 * filters, 5, padding="same", activation="relu", name="separable5")(x)
+    x = layers.DepthwiseConv2D(3, padding="same", depth_multiplier=2, activation="relu", name="doubled")(x)
+    x = layers.DepthwiseConv2D(7, strides=2, padding="same", name="depthwise7")(x)
+    x = layers.GlobalAveragePooling2D(name="average")(x)
+    return _Parts(
+        keras.Model(image, layers.Dense(classes, name="logits")(x), name="depthwise"),
+        _photographs(count, pixels, classes, seed),
+        keras.optimizers.Adam(1e-3),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        (),
+        f"depthwise and separable convolutions, {pixels}x{pixels}, batch {count}, Adam",
+    )
+
+
+def _gru1(size: Size, batch: int | None, seed: int) -> _Parts:
+    return _recurrent("GRU", 1, size, batch, seed)
+
+
+def _gru2(size: Size, batch: int | None, seed: int) -> _Parts:
+    return _recurrent("GRU", 2, size, batch, seed)
 
 
 MODELS: dict[str, Callable[[Size, int | None, int], _Parts]] = {
@@ -388,6 +439,12 @@ MODELS: dict[str, Callable[[Size, int | None, int], _Parts]] = {
     "transformer_bfloat16": _transformer_bfloat16,
     "mlp1000": _mlp1000,
     "lstm": _lstm,
+}
+NO_BASELINES: dict[str, Callable[[Size, int | None, int], _Parts]] = {  # for `bench.accuracy` alone
+    "mobilenetv3small": _mobilenetv3small,
+    "depthwise": _depthwise,
+    "gru1": _gru1,
+    "gru2": _gru2,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from graphwright.analyze.executor import simulate_executor
 from graphwright.analyze.executor_buffers import PeakState, allocated_bytes
-from graphwright.analyze.executor_order import number_nodes
+from graphwright.analyze.executor_order import in_drawn_order, number_nodes
 from graphwright.ir.graph import DTYPES, Graph, Node, Value, Variable
 
 F32, I32, BOOL, RESOURCE, VARIANT = (DTYPES[name] for name in ("float32", "int32", "bool", "resource", "variant"))
@@ -334,3 +335,26 @@ def test_a_call_that_is_not_inlined_is_noted() -> None:
     graph = Graph()
     make(graph, "PartitionedCall", "call", make(graph, "_Arg", "x"))
     assert any("'call'" in note for note in run(graph).notes)
+
+
+@pytest.mark.parametrize(("count", "same"), [(8, True), (9, False)])
+def test_more_than_eight_readers_come_in_any_order(count: int, same: bool) -> None:
+    graph = Graph()
+    x = make(graph, "_Arg", "x")
+    for k in range(count):
+        make(graph, "Exp", f"e{k}", x)
+    numbered = number_nodes(graph)
+    drawn = [in_drawn_order(numbered, random.Random(seed)).edges[0].data for seed in range(5)]
+    assert all((data == numbered.edges[0].data) is same for data in drawn)
+    assert all(sorted(data) == sorted(numbered.edges[0].data) for data in drawn)
+
+
+@pytest.mark.parametrize(("count", "orders"), [(5, 1), (6, 20)])
+def test_nodes_that_wait_for_nothing_share_a_table(count: int, orders: int) -> None:
+    graph = Graph()
+    for k in range(count):
+        make(graph, "_Arg", f"x{k}")
+    drawn = {in_drawn_order(number_nodes(graph), random.Random(seed)).roots for seed in range(20)}
+    assert 1 <= len(drawn) <= orders
+    assert (len(drawn) > 1) is (orders > 1)
+    assert all(sorted(roots) == list(range(count)) for roots in drawn)

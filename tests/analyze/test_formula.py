@@ -149,6 +149,15 @@ class TestSearch:
         formula = find_formula(lambda n: n**3 + 1, last)
         assert [formula(n) for n in range(1, last + 1)] == [n**3 + 1 for n in range(1, last + 1)]
 
+    @pytest.mark.parametrize("step_at", [511, 512])
+    def test_a_step_at_the_end_does_not_make_up_a_slope(self, step_at) -> None:
+        def figure(n: int) -> int:
+            return 7 * n + (4096 if n >= step_at else 0)
+
+        formula = find_formula(figure, 512, hints=[step_at])
+        assert str(formula) == f"7 * batch (batch <= {step_at - 1}), 7 * batch + 4,096 (batch >= {step_at})"
+        assert not formula.guesses
+
     def test_no_range(self) -> None:
         with pytest.raises(ArgumentError):
             find_formula(lambda n: n, 0)

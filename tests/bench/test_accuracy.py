@@ -66,6 +66,13 @@ def test_the_summary_has_one_line_for_the_batch_sizes_of_a_model() -> None:
     assert "| unet | full | train | 2 / 4 | 100 / 200 | -1.0 / +1.0 |  | +10.0 | 1 of 1 | -50 / -75 |" in text
 
 
+def test_rows_whose_allocations_were_counted_have_a_star() -> None:
+    counted = replace(ORDERED, batch=4, how="pages; counted by TensorFlow's allocator: tensors 90 MB")
+    results = AccuracyResults([ORDERED, counted])
+    assert "| unet | full | train | 2 / 4* |" in as_summary(results)
+    assert "| unet | full | train | 4* | ordered |" in as_markdown(results)
+
+
 def test_tensorflows_profiler_counts_a_product() -> None:
     product = tf.function(lambda a: a @ a).get_concrete_function(tf.zeros([256, 256]))
     assert accuracy.profiler_flops(product.graph) == 33_554_432

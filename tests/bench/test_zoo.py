@@ -118,6 +118,14 @@ def test_unknown_choices_are_named(argument, value):
         zoo.make(**options)
 
 
+def test_a_model_without_blocks_learns_and_recomputes_nothing():
+    reference = zoo.make("depthwise", size="small", batch=4)
+    losses = losses_of(reference.step, reference.inputs, 3)
+    assert losses[-1] < losses[0]
+    with pytest.raises(ArgumentError, match="'depthwise' has no blocks"):
+        reference.with_variant("recompute_grad")
+
+
 def test_the_smallest_image_for_one_pooling():
     assert unet_output_size(18, 1) == 2
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright.costs.compare import compare_costs, match_layers
-from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
+from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError, UnsupportedError
 from graphwright.report.comparison import FIGURES, LayerFigures
 
 pytestmark = pytest.mark.tensorflow
@@ -46,6 +46,22 @@ class TestStepCosts:
         counted = gw.count_flops(model, batch=8)
         assert costs.figures["total_flops"] == pytest.approx(counted.total, rel=1e-3)
         assert costs.figures["forward_flops"] == pytest.approx(counted.forward, rel=1e-3)
+
+    def test_a_file_with_variables_by_reference_says_what_is_missing(self, tmp_path):
+        graph = tf.Graph()
+        with graph.as_default():
+            x = tf.compat.v1.placeholder(tf.float32, (8, 4), name="x")
+            weight = tf.compat.v1.get_variable("w", (4, 3), use_resource=False)
+            loss = tf.reduce_mean(tf.square(x @ weight), name="loss")
+            tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+        path = tf.io.write_graph(graph, str(tmp_path), "graph.pb", as_text=False)
+        for count in (gw.step_costs, gw.count_flops, gw.inspect):
+            with pytest.raises(UnsupportedError, match=r"by reference, and nothing says what is fetched") as raised:
+                count(path)
+            assert "outputs=[...]" in raised.value.remedy
+            assert "loss:0" in raised.value.remedy
+        trained, forward = (gw.step_costs(path, outputs=[name]).figures["total_flops"] for name in ("train", "loss"))
+        assert trained > forward > 0
 
     def test_layers_add_up_to_the_whole(self):
         costs = gw.step_costs(classifier(), batch=8)

@@ -13,12 +13,7 @@ from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.match import op, value
-from graphwright.ir.rewrite import Rule, rewrite
 from graphwright.ir.signature import Collection, Signature
-from graphwright.ir.subgraph import Subgraph
-from graphwright.ir.text import to_text
-from graphwright.ir.verify import verify
 
 F32 = (DTYPES["float32"], (2,))
 
@@ -80,21 +75,15 @@ class Editor:
     def apply(self) -> None:
         verbs = [
             self._reroute,
-            self._swap,
             self._control,
             lambda: edit.replace_node(self.node(), self.node(), keep_name=bool(self.number(1))),
             self._replace_by_like,
             self._insert,
-            lambda: edit.bypass(self.nodes(), remove=bool(self.number(1))),
-            lambda: edit.detach(self.nodes(), control=bool(self.number(1))),
-            lambda: edit.connect(Subgraph.of(self.nodes()), Subgraph.of(self.nodes()), detach_first=bool(self.number(1))),
             self._clone_here,
             self._clone_there,
             self._clone_back,
-            self._extract,
             self._prune,
             self._rename,
-            lambda: edit.set_devices(self.graph, "/device:GPU:0", self.nodes()),
             lambda: edit.outline(self.nodes(), self.name() or "function", stateful=bool(self.number(1))),
             self._make_call,
             lambda: edit.inline(self.call()),
@@ -105,7 +94,6 @@ class Editor:
             self._attributes,
             self._around,
             self._outputs,
-            self._rewrite,
             self._edit_body,
         ]
         verbs[self.number(len(verbs) - 1)]()
@@ -114,10 +102,6 @@ class Editor:
         old = self.value()
         chosen = self.nodes() if self.number(2) == 0 else None
         edit.reroute(self.value(old), old, can_modify=chosen, cannot_modify=self.nodes() if self.number(1) else ())
-
-    def _swap(self) -> None:
-        first, second = self.value(), self.value()
-        edit.swap([first, second], [self.value(first), self.value(second)])
 
     def _control(self) -> None:
         if self.number(1):
@@ -157,30 +141,19 @@ class Editor:
         outside = [v for node in nodes for v in node.inputs if v.producer not in nodes]
         edit.clone(nodes, into=self.graph, input_map={v: self.value(v) for v in outside}, scope="back")
 
-    def _extract(self) -> None:
-        outputs = [self.value() for _ in range(1 + self.number(1))]
-        back = [v for output in outputs for v in output.producer.inputs]
-        cut = [back[self.number(len(back) - 1)]] if back and self.number(3) else [self.value() for _ in range(self.number(1))]
-        before = to_text(self.graph)
-        part = edit.extract(self.graph, cut, outputs)
-        verify(part)
-        assert to_text(self.graph) == before
-
     def _prune(self) -> None:
         outputs = None if self.number(1) else [self.value()]
         edit.prune(self.graph, outputs, signatures=bool(self.number(3)), collections=bool(self.number(3)))
 
     def _rename(self) -> None:
-        kind = self.number(3)
+        kind = self.number(2)
         if kind == 0:
-            edit.rename_nodes(self.graph, {self.node(): self.name(), self.node(): self.name()})
+            self.graph.rename_many({self.node(): self.name(), self.node(): self.name()})
         elif kind == 1:
             a, b = self.node(), self.node()
-            edit.rename_nodes(self.graph, {a: b.name, b: a.name})
-        elif kind == 2:
-            edit.rename_nodes(self.graph, lambda name: f"all/{name}")
+            self.graph.rename_many({a: b.name, b: a.name})
         else:
-            edit.rename_scope(self.graph, ["copy", "all", "", "back"][self.number(3)], ["moved", ""][self.number(1)])
+            self.graph.rename_many({node: f"all/{node.name}" for node in self.graph})
 
     def _make_call(self) -> None:
         name = self.function()
@@ -280,10 +253,6 @@ class Editor:
             self.graph.remove_output(self.value())
         else:
             self.graph.set_output_types(self.node(), [[], [F32], [F32, (DTYPES["int32"], None)]][self.number(2)])
-
-    def _rewrite(self) -> None:
-        """Twice the same op in a row becomes once."""
-        rewrite(self.graph, [Rule(op(name, op(name, value("x"), only_use=True)), lambda m: m.nodes[1].outputs[0]) for name in ("Add",)])
 
     def _edit_body(self) -> None:
         body = self.body()

@@ -19,6 +19,18 @@ from graphwright.memory import planning
 from graphwright.transform.proof import Proof
 
 
+def _descend(weight: Any, x: Any, *, layers: int = 6, dropout: float = 0.0) -> Any:
+    """One step of gradient descent on a chain of layers with one weight; the loss before it."""
+    with tf.GradientTape() as tape:
+        y = x
+        for _ in range(layers):
+            y = tf.tanh(y @ weight)
+            y = tf.nn.dropout(y, dropout) if dropout else y
+        loss = tf.reduce_mean(y * y)
+    weight.assign_sub(0.1 * tape.gradient(loss, weight))
+    return loss
+
+
 def test_a_step_keeps_its_budget_and_its_results(conv_step: Any) -> None:
     step, inputs, _ = conv_step
     fast = gw.optimize_memory(step, budget=0.6, inputs=inputs)
@@ -168,6 +180,21 @@ def test_what_running_finds_is_not_used(conv_step: Any, monkeypatch: pytest.Monk
     assert float(fast(*inputs)["loss"]) > 0
 
 
+def test_a_warning_that_is_an_error_finds_the_variables_put_back(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, inputs, model = conv_step
+    _wrong_plans(monkeypatch)
+    monkeypatch.setattr(planning, "prove_function", lambda *_: Proof("", 1))
+    fast = gw.optimize_memory(step, budget=0.7, cache_dir=None, verify="run")
+    before = model.get_weights()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", gw.VerificationWarning)
+        with pytest.raises(gw.VerificationWarning, match="differs from the original: variable"):
+            fast(*inputs)
+        assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
+        assert not fast.plans
+        assert float(fast(*inputs)["loss"]) > 0  # by the original, without a word
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, tf.errors.ResourceExhaustedError(None, None, "no memory")])
 def test_a_proof_that_did_not_end_proves_nothing(conv_step: Any, monkeypatch: pytest.MonkeyPatch, error: Any) -> None:
     step, inputs, model = conv_step
@@ -206,12 +233,7 @@ def test_threads_share_one_plan_and_lose_no_update() -> None:
 
     @tf.function
     def step(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            y = x
-            for _ in range(6):
-                y = tf.tanh(y @ weight)
-            loss = tf.reduce_mean(y * y)
-        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        loss = _descend(weight, x)
         count.assign_add(1)
         return loss
 
@@ -244,12 +266,7 @@ def test_an_iterator_gives_each_batch_once() -> None:
     @tf.function
     def step(batches: Any) -> Any:
         x = next(batches)
-        with tf.GradientTape() as tape:
-            y = x
-            for _ in range(6):
-                y = tf.tanh(y @ weight)
-            loss = tf.reduce_mean(y * y)
-        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        _descend(weight, x)
         return x[0, 0]
 
     data = tf.data.Dataset.range(1, 6).map(lambda k: tf.fill((512, 64), tf.cast(k, tf.float32)))
@@ -274,6 +291,69 @@ def test_a_graph_that_tensorflow_refuses_falls_back_to_the_original(conv_step: A
     with pytest.warns(gw.VerificationWarning, match="cannot be built: ValueError: no such node"):
         fast = gw.optimize_memory(step, budget=0.7, inputs=inputs)
     assert float(fast(*inputs)["loss"]) > 0
+
+
+def test_a_proof_that_finds_a_damaged_graph_falls_back_to_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = [tf.Variable(tf.ones((64, 64)) * 0.1) for _ in range(2)]
+    steps = [tf.function(lambda x, weight=weight: _descend(weight, x)) for weight in weights]
+    x = tf.ones((512, 64))
+
+    def refuse(*_: Any) -> None:
+        raise gw.GraphError("two nodes have one name")
+
+    monkeypatch.setattr(planning, "prove_function", refuse)
+    fast = gw.optimize_memory(steps[0], budget=0.8, cache_dir=None)
+    with pytest.warns(gw.VerificationWarning, match="the original step runs.* cannot be built: two nodes have one name"):
+        loss = fast(x)
+    assert not fast.plans
+    assert float(loss) == float(steps[1](x))
+    assert np.array_equal(weights[0].numpy(), weights[1].numpy())
+
+
+@pytest.mark.parametrize("error", [ValueError("stop"), gw.GraphError("stop"), KeyboardInterrupt("stop")])
+def test_what_a_progress_callback_raises_reaches_the_caller(error: BaseException) -> None:
+    weight = tf.Variable(tf.ones((64, 64)) * 0.1)
+    step, x, before = tf.function(lambda x: _descend(weight, x)), tf.ones((512, 64)), weight.numpy()
+    raises = True
+
+    def progress(share: float, text: str) -> None:
+        if raises and share > 0.0:
+            raise error
+
+    fast = gw.optimize_memory(step, budget=0.8, cache_dir=None, progress=progress)
+    for _ in range(2):
+        with pytest.raises(type(error), match="stop") as caught:
+            fast(x)
+        assert caught.value is error
+    assert np.array_equal(before, weight.numpy())
+    raises = False
+    fast(x)
+    assert not np.array_equal(before, weight.numpy())
+    assert fast.plan.verification.startswith("equal by structure")
+
+
+def test_other_threads_see_whole_plans_alone_while_one_is_made() -> None:
+    weight = tf.Variable(tf.ones((64, 64)) * 0.1)
+    seen: list[int] = []
+
+    def look(_share: float, _text: str) -> None:
+        with ThreadPoolExecutor(1) as thread:
+            seen.append(thread.submit(lambda: len(fast.plans)).result(timeout=30))
+
+    fast = gw.optimize_memory(tf.function(lambda x: _descend(weight, x)), budget=0.8, cache_dir=None, progress=look)
+    fast(tf.ones((512, 64)))
+    fast(tf.ones((1024, 64)))  # does not fit the first plan
+    assert seen[0] == 0
+    assert seen[-1] == 1
+    assert len(fast.plans) == 2
+
+    class Planned:
+        @property
+        def plan(self) -> None:  # another thread ends its planning while the plans are read
+            fast._planned[len(fast._planned)] = None
+
+    fast._planned["new"] = Planned()
+    assert len(fast.plans) == 3
 
 
 def test_a_budget_below_the_bound_says_which_one_works(conv_step: Any) -> None:
@@ -337,13 +417,7 @@ def test_a_variable_read_before_and_after_its_update_stays_on_its_side() -> None
 
     @tf.function
     def step(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            y = x
-            for _ in range(8):
-                y = tf.tanh(y @ weight)
-            loss = tf.reduce_mean(y * y)
-        weight.assign_sub(0.1 * tape.gradient(loss, weight))
-        return loss, tf.reduce_sum(tf.tanh(x @ weight))
+        return _descend(weight, x, layers=8), tf.reduce_sum(tf.tanh(x @ weight))
 
     x = tf.random.stateless_normal((1024, 256), (0, 1))
     fast = gw.optimize_memory(step, budget=0.8, inputs=(x,))
@@ -356,13 +430,7 @@ def test_stateful_random_nodes_run_once() -> None:
 
     @tf.function
     def step(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            y = x
-            for _ in range(6):
-                y = tf.nn.dropout(tf.tanh(y @ weight), 0.3)
-            loss = tf.reduce_mean(y * y)
-        weight.assign_sub(0.1 * tape.gradient(loss, weight))
-        return loss
+        return _descend(weight, x, dropout=0.3)
 
     x = tf.random.stateless_normal((1024, 128), (0, 1))
     fast = gw.optimize_memory(step, budget=0.8, inputs=(x,))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import graphwright as gw
 from graphwright.analyze import effect_order
+from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.constants import tensor_attribute
+from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.graph import DTYPES, Graph, Node
 from graphwright.ir.traits import Purity
 from graphwright.memory.planning import map_tasks
@@ -315,7 +319,9 @@ def _exchanged(function: Any, first: str, second: str) -> Proof:
         for control in node.control_inputs:
             graph.remove_control_input(node, control)
     graph.add_control_input(before, after)
-    return original.compare(graph, Purity(graph, stateful_op_types(graph)))
+    proof = original.compare(graph, Purity(graph, stateful_op_types(graph)))
+    assert "cycle" not in proof.difference
+    return proof
 
 
 def test_an_assertion_stays_before_the_writes_that_it_guards() -> None:
@@ -343,9 +349,9 @@ def test_tables_of_one_shared_name_are_one() -> None:
         one, other = (
             tf.raw_ops.MutableHashTableV2(key_dtype=tf.int64, value_dtype=tf.int64, shared_name="t", container="") for _ in range(2)
         )
-        done = tf.raw_ops.LookupTableInsertV2(table_handle=one, keys=key, values=key)
+        done, default = tf.raw_ops.LookupTableInsertV2(table_handle=one, keys=key, values=key), tf.constant(0, tf.int64)
         with tf.control_dependencies([done]):
-            return tf.raw_ops.LookupTableFindV2(table_handle=other, keys=key, default_value=tf.constant(0, tf.int64))
+            return tf.raw_ops.LookupTableFindV2(table_handle=other, keys=key, default_value=default)
 
     function = step.get_concrete_function(tf.TensorSpec((1,), tf.int64))
     assert not _exchanged(function, "LookupTableInsertV2", "LookupTableFindV2").equal
@@ -415,3 +421,200 @@ def test_time_is_linear_in_writes_and_nodes() -> None:
         patch.setattr(effect_order.EffectOrder, "_sweep", counted)
         assert Original(graph, purity).compare(graph, purity).equal
     assert visits == 2 * 2 * len(graph)  # two graphs, forward and backward
+
+
+def _compiled(step: Callable[..., Any], *specs: Any) -> Any:
+    return tf.function(step).get_concrete_function(*specs)
+
+
+_SCALAR = tf.TensorSpec((), tf.float32)
+
+
+def test_what_writes_into_its_input_runs_once_and_is_refused() -> None:
+    rows, row = tf.TensorSpec((4, 2), tf.float32), tf.TensorSpec((1, 2), tf.float32)
+    for write in (tf.raw_ops.InplaceAdd, tf.raw_ops.InplaceSub, tf.raw_ops.InplaceUpdate):
+        flat = flatten(_compiled(lambda x, v, write=write: write(x=x, i=[0], v=v), rows, row))
+        assert not flat.purity.is_pure(next(n for n in flat.graph.nodes if n.op_type.startswith("Inplace")))
+        with pytest.raises(gw.UnsupportedError, match="writes into a tensor"):
+            Original(flat.graph, flat.purity)
+
+
+def test_what_reads_a_data_set_may_touch_what_the_functions_of_that_captured() -> None:
+    step_size = tf.Variable(1.0)
+
+    def step(data: Any) -> Any:
+        first = tf.raw_ops.DatasetToSingleElement(dataset=data, output_types=[tf.float32], output_shapes=[()])[0]
+        with tf.control_dependencies([first]):
+            return first, tf.raw_ops.ReadVariableOp(resource=step_size.handle, dtype=tf.float32)
+
+    assert not _exchanged(_compiled(step, tf.TensorSpec((), tf.variant)), "DatasetToSingleElement", "ReadVariableOp").equal
+
+
+def test_two_batches_of_one_iterator_keep_their_order() -> None:
+    iterator = iter(tf.data.Dataset.range(9))
+
+    def step() -> Any:
+        return next(iterator) * 10, next(iterator)
+
+    flat = flatten(_compiled(step))
+    graph = flat.graph
+    original = Original(graph, flat.purity)
+    first, second = (_find(graph, "IteratorGetNext", k) for k in range(2))
+    assert first in second.control_inputs
+    graph.remove_control_input(second, first)
+    assert "may run too early or too late" in original.compare(graph, flat.purity).difference
+
+
+def test_a_handle_that_a_branch_chose_may_be_any() -> None:
+    left, right = tf.Variable(1.0), tf.Variable(2.0)
+
+    def step(x: Any) -> Any:
+        handle = tf.cond(x > 0.0, lambda: left.handle, lambda: right.handle)
+        value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+        with tf.control_dependencies([value]):
+            right.assign(x)
+        return value
+
+    assert not _exchanged(_compiled(step, _SCALAR), "ReadVariableOp", "AssignVariableOp").equal
+
+
+def test_a_variable_that_a_loop_gets_twice_is_one() -> None:
+    weight = tf.Variable(1.0)
+
+    def step(x: Any) -> Any:
+        def body(i: Any, first: Any, second: Any, total: Any) -> Any:
+            value = tf.raw_ops.ReadVariableOp(resource=second, dtype=tf.float32)
+            with tf.control_dependencies([value]):
+                tf.raw_ops.AssignVariableOp(resource=first, value=total)
+            return i + 1, first, second, total + value
+
+        return tf.while_loop(lambda i, *_: i < 3, body, (0, weight.handle, weight.handle, x))[3]
+
+    flat = flatten(_compiled(step, _SCALAR))
+    original = Original(flat.graph, flat.purity)
+    loop: Any = _find(flat.graph, "While")
+    body = flat.graph.functions[loop.attrs["body"].name].body
+    write, read = _find(body, "AssignVariableOp"), _find(body, "ReadVariableOp")
+    for control in write.control_inputs:
+        body.remove_control_input(write, control)
+    body.add_control_input(read, write)
+    assert not original.compare(flat.graph, flat.purity).equal
+
+
+def _with_attribute(name: str, value: Any) -> Proof:
+    """The proof where an attribute of a leaky ReLU, which is 0.0, gets another value."""
+    flat = flatten(_compiled(lambda x: tf.raw_ops.LeakyRelu(features=x, alpha=0.0), _SCALAR))
+    node = _find(flat.graph, "LeakyRelu")
+    flat.graph.set_attr(node, "alpha", float("nan") if value != value else 0.0)
+    original = Original(flat.graph, flat.purity)
+    flat.graph.set_attr(node, name, value)
+    return original.compare(flat.graph, flat.purity)
+
+
+def test_float_attributes_are_compared_by_their_bits() -> None:
+    assert not _with_attribute("alpha", -0.0).equal
+    assert _with_attribute("alpha", float("nan")).equal
+
+
+def _with_branches(inside: Callable[[Any], Any], *, ordered: bool = False) -> FlatStep:
+    """A step with two branches on one condition, one behind the other where that is wanted."""
+
+    def step(x: Any) -> Any:
+        first = tf.cond(x > 0.0, lambda: inside(x), lambda: tf.sin(x))
+        with tf.control_dependencies([first] if ordered else []):
+            return first, tf.cond(x > 0.0, lambda: tf.exp(inside(x)), lambda: tf.sin(x))
+
+    return flatten(_compiled(step, _SCALAR))
+
+
+def _branches(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.op_type in ("If", "StatelessIf")]
+
+
+@pytest.mark.parametrize("names", [("f", "f_1"), ("f__graphwright_1", "f__graphwright_2")])
+def test_functions_of_one_stem_are_two(names: tuple[str, str]) -> None:
+    """The first function lets the read slip that the second holds behind the update."""
+    count = tf.Variable(0.0)
+    flat = _with_branches(count.assign_add)
+    graph = flat.graph
+    first, second = _branches(graph)
+    held: Any = first.attrs["then_branch"]
+    loose, ordered = (copy_graph(graph).graph.functions[held.name] for _ in names)
+    read = _find(loose.body, "ReadVariableOp")
+    for control in read.control_inputs:
+        loose.body.remove_control_input(read, control)
+    graph.functions |= dict(zip(names, (loose, ordered), strict=True))
+    graph.set_attr(first, "then_branch", FunctionReference(names[0]))
+    graph.set_attr(second, "then_branch", FunctionReference(names[1]))
+    purity = Purity(graph, stateful_op_types(graph))
+    original = Original(graph, purity)
+    assert original.compare(graph, purity).equal
+    graph.set_attr(second, "then_branch", FunctionReference(names[0]))
+    assert not original.compare(graph, purity).equal
+
+
+def test_attributes_of_a_function_reference_count() -> None:
+    flat = _with_branches(tf.tanh)
+    original = Original(flat.graph, flat.purity)
+    node = _branches(flat.graph)[0]
+    branch: Any = node.attrs["then_branch"]
+    proto = tf.compat.v1.AttrValue().func
+    proto.name = branch.name
+    proto.attr["T"].type = tf.float32.as_datatype_enum
+    flat.graph.set_attr(node, "then_branch", FunctionReference(branch.name, proto.SerializeToString()))
+    assert not original.compare(flat.graph, flat.purity).equal
+
+
+def test_two_calls_of_a_function_that_draws_share_its_counter() -> None:
+    flat = _with_branches(lambda x: x + tf.random.uniform((), seed=1), ordered=True)
+    graph = flat.graph
+    first, second = _branches(graph)
+    for name in ("then_branch", "else_branch"):
+        graph.set_attr(second, name, first.attrs[name])
+    purity = Purity(graph, stateful_op_types(graph))
+    original = Original(graph, purity)
+    for node in graph.nodes:
+        for control in node.control_inputs if node.op_type != "NoOp" else ():  # it gathers what runs
+            graph.remove_control_input(node, control)
+    assert "may run too early or too late" in original.compare(graph, purity).difference
+
+
+def test_a_fractional_pool_draws_its_regions_once() -> None:
+    def step(x: Any) -> Any:
+        return tf.raw_ops.FractionalMaxPool(value=x, pooling_ratio=[1.0, 1.4, 1.4, 1.0])[0]
+
+    flat = flatten(_compiled(step, tf.TensorSpec((1, 16, 16, 1), tf.float32)))
+    graph = flat.graph
+    pool = _find(graph, "FractionalMaxPool")
+    original = Original(graph, flat.purity)
+    graph.outputs = [_copy(graph, pool).outputs[0]]
+    assert not original.compare(graph, flat.purity).equal
+
+
+def test_a_file_is_read_behind_its_writing(tmp_path: Path) -> None:
+    def step(text: Any) -> Any:
+        name = tf.constant(str(tmp_path / "file"))
+        written = tf.raw_ops.WriteFile(filename=name, contents=text)
+        with tf.control_dependencies([written]):
+            return tf.raw_ops.ReadFile(filename=name)
+
+    assert not _exchanged(_compiled(step, tf.TensorSpec((), tf.string)), "WriteFile", "ReadFile").equal
+
+
+def test_a_function_without_control_outputs_runs_all_that_has_effects() -> None:
+    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
+
+    def update() -> Any:
+        table.insert([1], [2])
+        return 1.0
+
+    flat = flatten(_compiled(lambda x: tf.cond(x > 0.0, update, lambda: 0.0), _SCALAR))
+    name: Any = _branches(flat.graph)[0].attrs["then_branch"]
+    body = flat.graph.functions[name.name].body
+    insert = _find(body, "LookupTableInsertV2")
+    body.control_outputs = []
+    for node in insert.control_consumers:
+        body.remove_control_input(node, insert)
+    original = Original(flat.graph, flat.purity)
+    body.remove_nodes([insert])
+    assert not original.compare(flat.graph, flat.purity).equal

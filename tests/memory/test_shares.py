@@ -105,6 +105,31 @@ def test_a_kept_plan_serves_a_share_whose_peak_came_out_differently_while_it_fit
         plan_of(5 << 20)
 
 
+def test_a_budget_that_only_the_executors_own_order_keeps_leaves_the_step_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    low = 2 << 20  # less than any fixed order needs
+
+    def found(*arguments: Any, **options: Any) -> Any:
+        prediction, how = executor_peak.plain_peak(*arguments, **options)
+        assert prediction is not None
+        return replace(prediction, peak_bytes=low), how
+
+    monkeypatch.setattr(planning, "plain_peak", found)
+    for verify in ("run", False):
+        fast = gw.optimize_memory(_fan, "100%", inputs=(X,), cache_dir=None, verify=verify, time_limit_s=0.5)
+        plan = fast.plan
+        assert (plan.status, plan.peak_bytes, plan.budget_bytes, plan.original_peak_bytes) == ("unchanged", low, low, low)
+        assert plan.how["plan"].startswith("none: the step runs as it is")
+        assert plan.how["peak"].startswith("TensorFlow's executor simulated")
+        assert plan.verification == ("equal: it is the original itself" if verify else "")
+        assert plan.verdict == "Fits as it is: _fan needs 2.00 MiB of 2.00 MiB, and nothing is changed."
+        assert float(fast(X)) == float(_fan(X))
+        assert fast.concrete_function(X) is _fan.get_concrete_function(X)
+    with pytest.raises(gw.InfeasibleError) as raised:
+        gw.optimize_memory(_fan, 0.99, inputs=(X,), cache_dir=None, time_limit_s=0.5)
+    assert raised.value.smallest_budget_bytes == low
+    gw.optimize_memory(_fan, raised.value.smallest_budget_bytes, inputs=(X,), cache_dir=None, time_limit_s=0.5)
+
+
 def test_a_sweep_takes_the_same_shares() -> None:
     swept = gw.sweep(_fan, {"x": (None, 256)}, batches=(512, 1024), optimized=0.9, time_limit_s=0.5)
     (planned,) = swept.others.values()

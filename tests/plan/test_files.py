@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from bench import training_graphs as nets
-from graphwright.errors import FileFormatError, GraphError
-from graphwright.plan.files import read_cost_graph, read_full, solution_to_json, write_cost_graph, write_full, write_solution
+from graphwright.errors import FileFormatError
+from graphwright.plan.files import read_cost_graph, solution_to_json, write_full
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import solve
@@ -37,16 +36,13 @@ def put(path: Path, data: object) -> Path:
 @given(graph=cost_graphs())
 def test_full_round_trip(graph: CostGraph, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("graphs") / "g.json"
-    assert read_full(write_full(graph, path)) == graph
-    assert read_cost_graph(path) == graph
+    assert read_cost_graph(write_full(graph, path)) == graph
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.json")), ids=lambda path: path.stem)
 def test_published_graphs_round_trip(path: Path, tmp_path: Path) -> None:
     graph = read_cost_graph(path)
-    again = read_cost_graph(write_cost_graph(graph, tmp_path / path.name))
-    assert [(task.time, set(task.inputs)) for task in again.tasks] == [(task.time, set(task.inputs)) for task in graph.tasks]
-    assert (again.buffers, again.order) == (graph.buffers, graph.order)
+    assert read_cost_graph(write_full(graph, tmp_path / path.name)) == graph
 
 
 def test_meaning_of_the_exchange_format(tmp_path: Path) -> None:
@@ -59,8 +55,7 @@ def test_meaning_of_the_exchange_format(tmp_path: Path) -> None:
 def test_solution_as_json(tmp_path: Path) -> None:
     graph = read_cost_graph(put(tmp_path / "g.json", EXCHANGE))
     answer = solve(graph, 6)
-    data = json.loads(write_solution(answer, tmp_path / "s.json").read_text())
-    assert data == solution_to_json(answer)
+    data = json.loads(json.dumps(solution_to_json(answer)))
     assert {"status", "peak_bytes", "time", "overhead", "lower_bound", "schedule"} <= set(data)
     assert (data["status"], data["peak_bytes"], data["time"], data["schedule"]) == ("optimal", 6, 3.5, [0, 1])
 
@@ -148,10 +143,4 @@ def test_a_full_file_with_a_broken_field(tmp_path: Path) -> None:
     data = json.loads(path.read_text())
     data["tasks"][2]["recomputable"] = "yes"
     with pytest.raises(FileFormatError, match=r"tasks\[2\].recomputable"):
-        read_full(put(path, data))
-
-
-def test_the_exchange_format_refuses_what_it_cannot_say(tmp_path: Path) -> None:
-    with pytest.raises(GraphError, match="exchange format"):
-        write_cost_graph(nets.mlp(2), tmp_path / "g.json")
-    assert list(tmp_path.iterdir()) == []
+        read_cost_graph(put(path, data))

@@ -16,11 +16,12 @@ import pytest
 from graphwright.errors import ArgumentError, MeasurementError, UnsupportedError
 
 tf = pytest.importorskip("tensorflow")
+from graphwright.costs.peak import predict_peak  # noqa: E402
 from graphwright.run import measure as measuring  # noqa: E402
 from graphwright.run import meter  # noqa: E402
 from graphwright.run.callables import resolve  # noqa: E402
 from graphwright.run.measure import measure, measure_many, resident_bytes  # noqa: E402
-from graphwright.source.step_file import write_step  # noqa: E402
+from graphwright.source.step_file import write_steps  # noqa: E402
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the meter needs Linux")
 MIB = 1 << 20
@@ -108,10 +109,10 @@ _BESIDE_THE_HOOK = """
 import ctypes, json, os, sys
 from graphwright.run import meter
 from graphwright.run.call_options import grappler_disabled
-from graphwright.source.step_file import read_step
+from graphwright.source.step_file import read_steps
 hook = ctypes.CDLL(os.environ["LD_PRELOAD"])
 hook.hook_reset.restype = hook.hook_peak.restype = ctypes.c_longlong
-step = read_step(sys.argv[1])
+step = read_steps(sys.argv[1])["step"]
 def run():
     global start
     start = hook.hook_reset()
@@ -142,7 +143,7 @@ def test_meter_agrees_with_a_hook_on_malloc(tmp_path):
         return loss
 
     x = tf.random.stateless_normal([8, 64, 64, 16], [1, 2])
-    write_step(train.get_concrete_function(x), [x], tmp_path)
+    write_steps({"step": (train.get_concrete_function(x), [x])}, tmp_path)
     source = str(Path(meter.__file__).parents[2])
     # One operation at a time: the hook counts a buffer when it is allocated, the meter when it is written, and two
     # threads can have one each between the two.
@@ -330,3 +331,32 @@ def test_what_the_runtime_folds_is_resident():
     result = measure(step, tf.ones([n]), time=False, grappler=False, inter_op_threads=1)
     assert 2 * MIB <= result.resident_bytes < 2.05 * MIB
     assert measure(tf.function(lambda x: tf.reduce_sum(x * 2.0)), tf.ones([n]), time=False).resident_bytes < 1.05 * MIB
+
+
+@pytest.mark.slow
+@linux
+def test_equal_values_that_the_runtime_folds_are_held_once_as_predicted():
+    n = MIB // 4
+
+    @tf.function
+    def step(x):
+        y = tf.tanh(x + tf.zeros([n]))
+        return tf.tanh(tf.tanh(y * tf.zeros([n])) - tf.ones([n]))
+
+    result = measure(step, tf.ones([n]), time=False, grappler=False, inter_op_threads=1)
+    assert 3 * MIB <= result.resident_bytes < 3.05 * MIB
+    assert 3 * MIB <= predict_peak(step, inputs=(tf.ones([n]),)).resident_bytes < 3.05 * MIB
+
+
+@pytest.mark.slow
+@linux
+def test_what_kernels_ask_of_malloc_counts_where_little_is_in_tensors():
+    """oneDNN's gradient of a wide depthwise filter takes 16 x 16 channels a group, 14 MiB, of malloc."""
+
+    @tf.function
+    def step(x):
+        attributes = {"strides": [1, 1, 1, 1], "padding": "SAME"}
+        return tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(input=x, filter_sizes=[5, 5, 576, 1], out_backprop=x, **attributes)
+
+    result = measure(step, tf.ones([8, 7, 7, 576]), time=False)
+    assert 13.5 * MIB <= result.peak_bytes - result.resident_bytes < 15 * MIB

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import graphwright.editor as gde
 from graphwright.errors import GraphError
-from graphwright.ir.edit import add_argument, add_placeholder, insert_after, insert_before, outline, rename_scope
+from graphwright.ir.edit import add_argument, add_placeholder, insert_after, insert_before, outline
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text, to_text
 from graphwright.source.load import load
@@ -46,7 +46,7 @@ REFUSED = {
     "name": (lambda g: insert_after(last(g), "Neg", "a b"), "no node called 'a b'[\\s\\S]*'a_b' would do"),
     "name of a new node": (lambda g: g.add_node("NoOp", "_hidden"), "no node called '_hidden'"),
     "renamed": (lambda g: g.rename(g["last"], "ünsafe"), "no node called"),
-    "renamed scope": (lambda g: rename_scope(g, "", "my scope"), "no node called"),
+    "renamed scope": (lambda g: g.rename_many({n: f"my scope/{n.name}" for n in g}), "no node called"),
     "name of a placeholder": (lambda g: add_placeholder(g, "in put", "float32", [2]), "no node called"),
     "no shape": (lambda g: add_placeholder(g, "p", "float32", "wide"), "is no shape"),
     "dtype of a placeholder": (lambda g: add_placeholder(g, "p", "flot32", [2]), "is no dtype"),

@@ -11,7 +11,7 @@ import pytest
 from graphwright.errors import FileFormatError, UnsupportedError
 
 tf = pytest.importorskip("tensorflow")
-from graphwright.source.step_file import read_step, read_steps, write_step, write_steps  # noqa: E402
+from graphwright.source.step_file import read_steps, write_steps  # noqa: E402
 
 
 def train_step():
@@ -40,8 +40,8 @@ def train_step():
 
 def test_round_trip_in_this_process(tmp_path):
     concrete, arguments, _kept = train_step()
-    write_step(concrete, arguments, tmp_path)
-    stored = read_step(tmp_path)
+    write_steps({"step": (concrete, arguments)}, tmp_path)
+    stored = read_steps(tmp_path)["step"]
     for _ in range(2):
         expected = concrete(*arguments)
         count, loss = stored.concrete(*stored.arguments)
@@ -65,10 +65,10 @@ def sorted_like(stored, concrete):
 @pytest.mark.slow
 def test_round_trip_in_a_fresh_process(tmp_path):
     concrete, arguments, _kept = train_step()
-    write_step(concrete, arguments, tmp_path)
+    write_steps({"step": (concrete, arguments)}, tmp_path)
     program = (
-        "import sys, json\nfrom graphwright.source.step_file import read_step\n"
-        "stored = read_step(sys.argv[1])\n"
+        "import sys, json\nfrom graphwright.source.step_file import read_steps\n"
+        "stored = read_steps(sys.argv[1])['step']\n"
         "print(json.dumps([float(stored.concrete(*stored.arguments)[1]).hex() for _ in range(3)]))"
     )
     source = Path(__file__).parents[2] / "src"
@@ -110,8 +110,8 @@ def test_strings_unknown_shapes_complex_and_variable_arguments(tmp_path):
 
     words = tf.constant(["c", "d"])
     concrete = step.get_concrete_function(given, words)
-    write_step(concrete, [given.handle, words], tmp_path)
-    stored = read_step(tmp_path)
+    write_steps({"step": (concrete, [given.handle, words])}, tmp_path)
+    stored = read_steps(tmp_path)["step"]
     for _ in range(2):
         strings, size, number = stored.concrete(*stored.arguments)
     assert strings.numpy().tolist() == [b"ac", b"bd"]
@@ -124,8 +124,8 @@ def test_strings_unknown_shapes_complex_and_variable_arguments(tmp_path):
 def test_dtypes_keep_their_bits(tmp_path, dtype):
     variable = tf.Variable(tf.cast(tf.constant([0.0, 1.0, 2.0]), dtype))
     concrete = tf.function(lambda x: variable.read_value()).get_concrete_function(tf.TensorSpec([], tf.float32))
-    write_step(concrete, [tf.constant(0.0)], tmp_path)
-    stored = read_step(tmp_path)
+    write_steps({"step": (concrete, [tf.constant(0.0)])}, tmp_path)
+    stored = read_steps(tmp_path)["step"]
     (value,) = stored.concrete(*stored.arguments)
     assert value.dtype == dtype
     assert value.numpy().tobytes() == variable.numpy().tobytes()
@@ -135,27 +135,27 @@ def test_what_cannot_be_taken_along(tmp_path):
     x = tf.constant(1.0)
     calls_python = tf.function(lambda x: tf.cond(x > 0, lambda: tf.py_function(lambda v: v, [x], tf.float32), lambda: x))
     with pytest.raises(UnsupportedError, match="EagerPyFunc"):
-        write_step(calls_python.get_concrete_function(x), [x], tmp_path)
+        write_steps({"step": (calls_python.get_concrete_function(x), [x])}, tmp_path)
     iterator = iter(tf.data.Dataset.range(3))
     with pytest.raises(UnsupportedError, match="used by IteratorGetNext"):
-        write_step(tf.function(lambda x: next(iterator)).get_concrete_function(x), [x], tmp_path)
+        write_steps({"step": (tf.function(lambda x: next(iterator)).get_concrete_function(x), [x])}, tmp_path)
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1], [2]), 0)
     with pytest.raises(UnsupportedError, match="LookupTableFind"):
-        write_step(tf.function(lambda x: table.lookup(tf.cast(x, tf.int32))).get_concrete_function(x), [x], tmp_path)
+        write_steps({"step": (tf.function(lambda x: table.lookup(tf.cast(x, tf.int32))).get_concrete_function(x), [x])}, tmp_path)
     assert not (tmp_path / "steps.json").exists()
 
 
 def test_damaged_directories(tmp_path):
     with pytest.raises(FileFormatError, match="no steps can be read"):
-        read_step(tmp_path)
+        read_steps(tmp_path)
     x = tf.constant(1.0)
-    write_step(tf.function(lambda x: x).get_concrete_function(x), [x], tmp_path)
+    write_steps({"step": (tf.function(lambda x: x).get_concrete_function(x), [x])}, tmp_path)
     document = json.loads((tmp_path / "steps.json").read_text())
-    for change in ({"version": 99}, {"format": "other"}, {"steps": []}, {"values": []}):
+    for change in ({"version": 99}, {"format": "other"}, {"values": []}):
         (tmp_path / "steps.json").write_text(json.dumps(document | change))
         with pytest.raises(FileFormatError):
-            read_step(tmp_path)
+            read_steps(tmp_path)
     (tmp_path / "steps.json").write_text(json.dumps(document))
     (tmp_path / "0.pb").write_bytes(b"no graph")
     with pytest.raises(FileFormatError):
-        read_step(tmp_path)
+        read_steps(tmp_path)

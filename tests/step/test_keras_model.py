@@ -71,6 +71,28 @@ def test_fit_gives_the_loss_curve_of_the_plain_model(tmp_path: Path) -> None:
     assert np.isfinite(models[1].evaluate(x, y, verbose=0)[0])
 
 
+def test_a_batch_by_hand_and_fit_share_one_plan() -> None:
+    x, y = _data(16)
+    for inputs in ((x, y), (x, y, None)):
+        model = gw.optimize_memory(_model(), budget=0.9, inputs=inputs, cache_dir=None, time_limit_s=0.5)
+        model.train_on_batch(x, y)
+        model.fit(x, y, batch_size=16, verbose=0)
+        assert len(model.optimized_step.plans) == 1
+
+
+def test_a_step_of_ones_own_gets_the_three_parts_that_keras_gives() -> None:
+    class Own(keras.Sequential):
+        def train_step(self, data: Any) -> Any:
+            x, y, weight = data
+            assert weight is None
+            return super().train_step((x, y))
+
+    model = Own([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", jit_compile=False)
+    gw.optimize_memory(model, budget="100%", cache_dir=None, time_limit_s=0.5)
+    assert np.isfinite(model.train_on_batch(np.ones((8, 3), "float32"), np.ones((8, 1), "float32")))
+
+
 def test_compiling_anew_keeps_the_budget() -> None:
     x, y = _data(16)
     model = gw.optimize_memory(_model(), budget=0.7)

@@ -7,6 +7,9 @@ place
     has no handle, such as the terminal. A handle that cannot be traced back makes all places one.
 surely
     Edges lead from one node to the other, so no executor may exchange them.
+
+Gaps: a path through a `Merge` of TF1 counts as sure, though a `Merge` does not wait for its dead side. An iterator touches nothing but
+itself, as in TensorFlow's own rules, whatever the functions of its data set captured.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ Place = str | tuple[str, int]
 """A variable's key, what an operation made, the world, or an input of the graph by its position."""
 Touched = dict[Place, bool]
 """Places, and whether they are written."""
+Same = tuple[tuple[int, int], ...]
+"""Arguments of a function that are one resource by pairs of positions: of one of them, and of the first of them."""
 
 _WORLD = "the world"
 _ANYWHERE = "any place"
@@ -57,8 +62,11 @@ class EffectOrder:
 
     Args:
         nodes: those that run, each after what it needs.
-        inside: by name of a function, the places that it touches, those of its arguments by their positions; None where it is unknown.
+        inside: by name of a function, and which of its arguments are the same, the places that it touches, those of its arguments by
+            their positions; None where it is unknown.
         bit: the bit that stands for a write, by the name of its node.
+        function: the name of the function whose body the graph is; "" where it is none.
+        same: which inputs are one resource.
     """
 
     def __init__(
@@ -66,11 +74,14 @@ class EffectOrder:
         graph: Graph,
         nodes: Sequence[Node],
         purity: Purity,
-        inside: Callable[[str], Mapping[Place, bool] | None],
+        inside: Callable[[str, Same], Mapping[Place, bool] | None],
         bit: Callable[[str], int],
+        function: str = "",
+        same: Same = (),
     ) -> None:
-        self._inputs = {value: k for k, value in enumerate(graph.inputs)}
-        self._graph, self._purity, self._inside = graph, purity, inside
+        first = dict(same)
+        self._inputs = {value: first.get(k, k) for k, value in enumerate(graph.inputs)}
+        self._graph, self._purity, self._inside, self._function = graph, purity, inside, function
         touched: dict[Node, Touched] = {node: places for node in nodes if (places := self._touched(node))}
         if any(_ANYWHERE in places for places in touched.values()):
             touched = {node: {_ANYWHERE: any(places.values())} for node, places in touched.items()}
@@ -108,6 +119,16 @@ class EffectOrder:
         """Whether each write of what a node touches surely comes before or behind it."""
         return all(order.before | order.behind == self._writes.get(place, 0) for place, order in self.orders(node).items())
 
+    def same_arguments(self, node: Node) -> Same:
+        """Which arguments of the functions that a node calls are one resource, or may be."""
+        offset = 1 if node.op_type in BRANCHES else 0
+        places = {k - offset: self._place(value) for k, value in enumerate(node.inputs) if value.dtype.name == "resource"}
+        if _ANYWHERE in places.values():
+            places = dict.fromkeys(places, _ANYWHERE)
+        first: dict[Place, int] = {}
+        pairs = [(k, first.setdefault(place, k)) for k, place in places.items()]
+        return tuple((k, one) for k, one in pairs if k != one)
+
     def _touched(self, node: Node) -> Touched:
         handles = {k: self._place(value) for k, value in enumerate(node.inputs) if value.dtype.name == "resource"}
         is_argument = bool(node.outputs) and node.outputs[0] in self._inputs
@@ -120,8 +141,8 @@ class EffectOrder:
             return inside
         if self._purity.is_pure(node):
             return _united((dict.fromkeys(handles.values(), False), inside))
-        if draws_by_counter(node) and not handles:
-            return {}
+        if draws_by_counter(node) and not handles:  # of a function that is called twice, both calls draw from one counter
+            return {f"the counter of {node.name!r} in {self._function!r}": True} if self._function else {}
         if any(value.dtype.name == "variant" for value in node.inputs):  # a data set may read and write what its functions captured
             return {_ANYWHERE: True}
         written = dict.fromkeys(handles.values(), True)
@@ -131,8 +152,9 @@ class EffectOrder:
         """What the functions of a node touch; a function that is not there may touch all it is given, and the world."""
         offset = 1 if node.op_type in BRANCHES else 0
         found: list[Touched] = []
+        same = self.same_arguments(node)
         for name in (*called_functions(node), *([node.op_type] if node.op_type in self._graph.functions else ())):
-            inside = self._inside(name)
+            inside = self._inside(name, same)
             if inside is None:
                 found.append(dict.fromkeys([*handles.values(), _WORLD], True))
                 continue
@@ -154,7 +176,7 @@ class EffectOrder:
         shared = node.attrs.get("shared_name")
         if shared:  # two nodes may make one table
             return f"{node.op_type}:{node.attrs.get('container')!r}:{shared!r}"
-        is_made_of_handles = any(v.dtype.name in _HANDLES for v in node.inputs) or called_functions(node)
+        is_made_of_handles = any(v.dtype.name in _HANDLES for v in node.inputs) or called_functions(node) or is_call(node, self._graph)
         return _ANYWHERE if is_made_of_handles or self._purity.is_pure(node) else f"what {value.name} is"
 
     def _stays(self, loop: Node, k: int) -> bool:

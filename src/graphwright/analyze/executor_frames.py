@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 
 from graphwright.analyze.executor_buffers import Buffer
 from graphwright.analyze.executor_memory import Memory
-from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, TOGETHER, Numbered
-from graphwright.analyze.reader_tables import in_table_order
+from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, TOGETHER, Numbered, in_drawn_order
 from graphwright.ir.graph import Node
 
 _ENTER = frozenset({"Enter", "RefEnter"})
@@ -83,7 +82,7 @@ class Frames:
     ) -> None:
         self.chance = None if seed is None else random.Random(seed)
         self.runs = Counter(earlier_runs or {})
-        self.numbered = numbered if self.chance is None else in_table_order(numbered, self.chance)
+        self.numbered = numbered if self.chance is None else in_drawn_order(numbered, self.chance)
         self.memory = memory
         self.time_of = time_of
         self.times: dict[int, float] = {}

@@ -12,7 +12,7 @@ that follows from the first is done. Which order that is depends on the numberin
 the order of one thread is predicted, not guessed; with more threads it depends on the durations too.
 
 One thing is left to chance, also with one thread: a node with more than 8 readers keeps them in a hash table of pointers, and so
-does the node that all nodes without inputs wait for (`analyze.reader_tables`).
+does the node that all nodes without inputs wait for (`in_drawn_order`).
 
 Sources, TensorFlow 2.21: common_runtime/executor.cc (`ExecutorState::ScheduleReady`), simple_propagator_state.cc,
 propagator_state.cc, graph_constructor.cc (the numbering), graph/edgeset.h; Eigen/CXX11/src/ThreadPool/NonBlockingThreadPool.h.
@@ -26,9 +26,10 @@ Gaps: short kernels outside of loops count as expensive, as they do in the first
 from __future__ import annotations
 
 import heapq
+import random
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from graphwright.ir.graph import Graph, Node
@@ -49,11 +50,13 @@ TIME_SPREAD = 0.4
 """Standard deviation of the logarithm of measured over estimated time, by which simulations with a seed vary each kernel."""
 TOGETHER = 0.1
 """How often a kernel ends together with one that runs beside it."""
+_INLINE = 8  # edges that a node keeps without a table (graph/edgeset.h)
 _DEQUE_ROOM = 1024  # Eigen's RunQueue
 _WAKE_S = 2e-5  # until a thread that waits sees new work
 _SHARES_S = 1e-4  # kernels from this time on are split into parts that the threads inside kernels work off
 
 
+_Reader = TypeVar("_Reader")
 Token = TypeVar("Token")
 """Says which execution of which node it is."""
 
@@ -108,6 +111,20 @@ def number_nodes(graph: Graph) -> Numbered:
             if not waiting[reader]:
                 heapq.heappush(ready, reader)
     return _with_edges(order)
+
+
+def in_drawn_order(numbered: Numbered, chance: random.Random) -> Numbered:
+    """The graph as TensorFlow may walk it: more readers than `_INLINE` of one node come in any order, since they lie where chance put them.
+
+    So do the nodes that wait for nothing: their edges share a table with three to the sink.
+    """
+
+    def drawn(readers: Sequence[_Reader]) -> tuple[_Reader, ...]:
+        return tuple(chance.sample(readers, len(readers)))
+
+    edges = [Edges(drawn(e.data), drawn(e.control)) if len(e.data) + len(e.control) > _INLINE else e for e in numbered.edges]
+    roots = numbered.roots if len(numbered.roots) + 3 <= _INLINE else drawn(numbered.roots)
+    return replace(numbered, edges=tuple(edges), roots=roots)
 
 
 def _with_edges(order: Sequence[Node]) -> Numbered:

@@ -10,6 +10,7 @@ the next, the last size for which it holds is found by bisection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from graphwright.analyze.formula import Formula, Piece, Unit, line, trimmed
@@ -18,6 +19,7 @@ from graphwright.errors import ArgumentError
 
 MAX_DEGREE = 3
 _SHOWN = 12
+_BEHIND, _EXTENSIONS = 8, 2  # sizes to look at behind the last one where a figure changes right there, and how often
 
 
 def find_formula(
@@ -34,7 +36,7 @@ def find_formula(
 
     Args:
         figure: evaluated once for a size, at `max_evaluations` sizes at most.
-        last: up to which size the figure is looked at.
+        last: up to which size the figure is looked at; where it changes right there, a few sizes behind say how it goes on.
         hints: sizes at which the figure may begin to differ; it is checked there and just before.
 
     Raises:
@@ -131,7 +133,19 @@ class _Search:
         return all(piece.polynomial.at(size) == value for piece in self.found for size, value in self.known.items() if size in piece)
 
     def pieces(self) -> tuple[Piece, ...]:
-        ranges = [(self.first, self.last)]  # a stack: the smallest sizes on top
+        self._look(self.first, self.last)
+        for _ in range(_EXTENSIONS if self.last > self.first else 0):
+            short = self.found[-1]
+            if short.first < self.last - 1:
+                break
+            self.found.pop()  # one or two sizes say nothing of what comes behind
+            self.last += _BEHIND
+            self._look(short.first, self.last)
+        self.found[-1] = replace(self.found[-1], last=None)
+        return tuple(self.found)
+
+    def _look(self, first: int, last: int) -> None:
+        ranges = [(first, last)]  # a stack: the smallest sizes on top
         while ranges:
             low, high = ranges.pop()
             polynomial = self._only_piece(low, high)
@@ -140,12 +154,6 @@ class _Search:
                 ranges += [(split + 1, high), (low, split)]
             else:
                 self._add(Piece(low, high, polynomial))
-        final = self.found[-1]
-        polynomial = final.polynomial
-        if final.first == self.last > self.first:  # one size says nothing of what comes behind
-            polynomial = interpolate({size: self.at(size) for size in (self.last - 1, self.last)})
-        self.found[-1] = Piece(final.first, None, polynomial)
-        return tuple(self.found)
 
     def _add(self, piece: Piece) -> None:
         """Append, and join what is one piece: of one or two sizes nobody can say which line they lie on."""

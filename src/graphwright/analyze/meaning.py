@@ -17,8 +17,8 @@ condition
 Used: identities hand on what they get. n (n + 1) is even, which is the condition of gates that XLA does not look through
 (`source/opaque_gate.py`); a choice by what is always true is its first branch.
 
-Gaps: loops of TF1 and variables without handles are refused. Devices, and attributes that begin with "_", say where and how, not what,
-and are not compared.
+Gaps: loops of TF1, variables without handles, and operations that write into a tensor are refused. Devices, and attributes that begin
+with "_", say where and how, not what, and are not compared.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from graphwright.analyze.effect_order import EffectOrder, Order, Place, behind_identities
+from graphwright.analyze.effect_order import EffectOrder, Order, Place, Same, behind_identities
 from graphwright.analyze.variable_access import run_nodes
 from graphwright.errors import UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute
 from graphwright.ir.constants import array_of, constant_array
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import Purity, called_functions, is_control_flow
-from graphwright.ir.walk import order_of
+from graphwright.ir.traits import WRITES_INTO_INPUT, Purity, called_functions, is_control_flow
+from graphwright.ir.walk import backward_reachable, order_of
+from graphwright.ir.wire import fields_of
 
 Number = tuple[int, int]
 """Of a value: the number of what makes it, and which of its outputs it is."""
@@ -113,7 +114,7 @@ class Numbering:
             purity: tells which of its nodes, and of those of its functions, have effects.
 
         Raises:
-            UnsupportedError: it holds a loop of TF1, or variables without handles.
+            UnsupportedError: it holds a loop of TF1, variables without handles, or operations that write into a tensor.
             GraphError: nodes wait for each other.
 
         >>> from graphwright.ir.graph import DTYPES
@@ -133,12 +134,12 @@ class Numbering:
         return meaning
 
     def function(self, name: str, meaning: Meaning) -> int:
-        """The number of a function: that of the original of the same name where it can stand for it, else a new one."""
+        """The number of a function: that of an equal one of its original name, or of an original that it can stand for, else a new one."""
         known = self._functions.setdefault(original_name(name), [])
-        for number, other in known:
-            same = self.knows_original or not first_difference(meaning, other)
-            if same and not first_difference(other, meaning):
-                return number
+        fitting = [(number, other) for number, other in known if not first_difference(other, meaning)]
+        equal = [(number, other) for number, other in fitting if not first_difference(meaning, other)]
+        if equal or (fitting and self.knows_original):
+            return (equal or fitting)[0][0]
         number = self.number(("function", name, len(known)))
         known.append((number, meaning))
         return number
@@ -195,38 +196,40 @@ class _Reader:
 
     def __init__(self, numbering: Numbering, graph: Graph, purity: Purity) -> None:
         self.numbering, self.graph, self.purity = numbering, graph, purity
-        self._functions: dict[str, tuple[Meaning, int] | None] = {}
+        self._functions: dict[tuple[str, Same], tuple[Meaning, int] | None] = {}
 
-    def read(self, body: Graph, function: str = "") -> Meaning:
+    def read(self, body: Graph, function: str = "", same: Same = ()) -> Meaning:
         """The meaning of the graph, or of the body of a function."""
-        return _Body(self, body, original_name(function)).meaning()
+        return _Body(self, body, original_name(function), same).meaning()
 
-    def function(self, name: str) -> tuple[Meaning, int] | None:
-        """A function's meaning and number; None where it is not in the library."""
-        if name not in self._functions:
-            self._functions[name] = None  # for one that calls itself
+    def function(self, name: str, same: Same = ()) -> tuple[Meaning, int] | None:
+        """A function's meaning and number where some arguments are the same; None where it is not in the library."""
+        if (name, same) not in self._functions:
+            self._functions[name, same] = None  # for one that calls itself
             function = self.graph.functions.get(name)
             if function is not None:
-                meaning = self.read(function.body, name)
-                self._functions[name] = meaning, self.numbering.function(name, meaning)
-        return self._functions[name]
+                meaning = self.read(function.body, name, same)
+                self._functions[name, same] = meaning, self.numbering.function(name, meaning)
+        return self._functions[name, same]
 
-    def touched(self, name: str) -> Mapping[Place, bool] | None:
+    def touched(self, name: str, same: Same) -> Mapping[Place, bool] | None:
         """What a function touches."""
-        known = self.function(name)
+        known = self.function(name, same)
         return None if known is None else known[0].touched
 
 
 class _Body:
     """A graph, or the body of a function, while it is read."""
 
-    def __init__(self, reader: _Reader, body: Graph, function: str) -> None:
+    def __init__(self, reader: _Reader, body: Graph, function: str, same: Same) -> None:
         self.reader, self.body, self.function = reader, body, function
         runs = run_nodes(body)
+        if function and not body.control_outputs:  # TensorFlow runs all that is stateful in a function that does not say what to run
+            runs |= backward_reachable(node for node in body.nodes if not reader.purity.is_pure(node))
         self.nodes = order_of([node for node in body.nodes if node in runs])
         _refuse_what_has_no_proof(self.nodes)
         self.has_switches = any(node.op_type == "Switch" for node in self.nodes)
-        self.order = EffectOrder(body, self.nodes, reader.purity, reader.touched, reader.numbering.bit)
+        self.order = EffectOrder(body, self.nodes, reader.purity, reader.touched, reader.numbering.bit, function, same)
         self.numbers: dict[Value, Number] = {}
         self.conditions: dict[Value | Node, Condition] = {}
 
@@ -268,19 +271,21 @@ class _Body:
             inputs = [(made, self._condition_of(value)) for made, value in zip(inputs, node.inputs, strict=True)]
         if not inputs and node.op_type.startswith("Placeholder"):
             inputs = [node.name]
-        call = self._plain(FunctionReference(node.op_type)) if node.op_type in self.reader.graph.functions else node.op_type
         attrs = {**self.reader.numbering.defaults(node.op_type), **node.attrs}
-        attributes = tuple((name, self._plain(attrs[name])) for name in sorted(attrs) if _says_what(node, name))
+        same = self.order.same_arguments(node)
+        call = self._plain(FunctionReference(node.op_type), same) if node.op_type in self.reader.graph.functions else node.op_type
+        attributes = tuple((name, self._plain(attrs[name], same)) for name in sorted(attrs) if _says_what(node, name))
         versions = () if is_effect else tuple((place, order.before) for place, order in self.order.orders(node).items())
         return call, tuple(inputs), attributes, versions
 
-    def _plain(self, attribute: Attribute) -> object:
+    def _plain(self, attribute: Attribute, same: Same) -> object:
         """An attribute as a part of a key: functions by their numbers, what is long by a digest."""
         if isinstance(attribute, tuple):
-            return tuple(self._plain(item) for item in attribute)
+            return tuple(self._plain(item, same) for item in attribute)
         if isinstance(attribute, FunctionReference):
-            known = self.reader.function(attribute.name)
-            return ("function", known[1]) if known is not None else ("unknown function", attribute.name)
+            known = self.reader.function(attribute.name, same)
+            given = tuple((field.number, field.content) for field in fields_of(attribute.serialized) if field.number != 1)  # not its name
+            return ("function", known[1], given) if known is not None else ("unknown function", attribute.name, given)
         if isinstance(attribute, SerializedAttribute):
             array = array_of(attribute)  # TensorFlow may write one tensor in several encodings
             if array is None:
@@ -379,7 +384,9 @@ def _is_number(value: Value | None, expected: int) -> bool:
 def _refuse_what_has_no_proof(nodes: Sequence[Node]) -> None:
     for node in nodes:
         what = ""
-        if node.op_type in _LOOPS_OF_TF1:
+        if node.op_type in WRITES_INTO_INPUT:
+            what = f"{node.name!r} ({node.op_type}) writes into a tensor, which cannot be proved equal by structure"
+        elif node.op_type in _LOOPS_OF_TF1:
             what = f"the TF1 loop around {node.name!r} cannot be proved equal by structure"
         elif any(value.dtype.name.endswith("_ref") for value in node.outputs):
             what = f"{node.name!r} ({node.op_type}) is read by reference, which cannot be proved equal by structure"
@@ -387,6 +394,6 @@ def _refuse_what_has_no_proof(nodes: Sequence[Node]) -> None:
             raise UnsupportedError(
                 what,
                 where=f"node {node.name!r}",
-                cause="the step holds control flow or variables of TF1",
-                remedy="use tf.while_loop and tf.Variable of TF2",
+                cause="the step holds control flow or variables of TF1, or writes in place",
+                remedy="use tf.while_loop, tf.Variable and tf.tensor_scatter_nd_update of TF2",
             )

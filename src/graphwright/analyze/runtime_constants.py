@@ -2,10 +2,13 @@
 
 `ConstantFold` (tensorflow/core/common_runtime/constant_folding.cc) runs on every graph, with Grappler or without: nodes that are not
 stateful, whose tensors come from such nodes alone, are replaced by their values. Control inputs do not hinder it. What only such nodes
-read is gone; the rest is held from the first call on, a copy each, and no schedule can free it.
+read is gone; of the rest, `OptimizeCSE` (tensorflow/core/graph/optimizer_cse.cc) leaves one of each that are computed alike. That is held
+from the first call on, and no schedule can free it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits import Purity, called_functions, is_control_flow, is_loop_of_tf1
@@ -14,7 +17,7 @@ LARGEST_KEPT_BYTES = 10 << 20  # `ConstantFoldingOptions.max_constant_size_in_by
 
 
 def runtime_constants(graph: Graph, purity: Purity) -> dict[Node, bool]:
-    """The nodes that are computed once (constants themselves left out), and whether the value is held.
+    """The nodes that are computed once (constants themselves left out), and whether the value is held: of equal ones, for one alone.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> i32, f32 = DTYPES["int32"], DTYPES["float32"]
@@ -22,21 +25,37 @@ def runtime_constants(graph: Graph, purity: Purity) -> dict[Node, bool]:
     >>> shape = g.add_node("Const", "shape", output_types=[(i32, (2,))]).outputs[0]
     >>> one = g.add_node("Const", "one", output_types=[(f32, ())]).outputs[0]
     >>> fill = g.add_node("Fill", "fill", inputs=[shape, one], output_types=[(f32, (64, 64))])
-    >>> g.outputs = [g.add_node("Neg", "neg", inputs=fill.outputs, output_types=[(f32, (64, 64))]).outputs[0]]
+    >>> g.outputs = [g.add_node("Neg", name, inputs=fill.outputs, output_types=[(f32, (64, 64))]).outputs[0] for name in ("neg", "same")]
     >>> {n.name: held for n, held in runtime_constants(g, Purity(g, {"Fill": False, "Neg": False})).items()}
-    {'fill': False, 'neg': True}
+    {'fill': False, 'neg': True, 'same': False}
     """
-    found: set[Node] = set()
+    found: dict[Node, None] = {}  # each behind what it reads
     reached = [value for node in graph.nodes if node.op_type == "Const" for value in node.outputs]
     while reached:
         for node in dict.fromkeys(reached.pop().consumers):
             if node in found or any(v.producer.op_type != "Const" and v.producer not in found for v in node.inputs):
                 continue
             if not (is_control_flow(node) or is_loop_of_tf1(node) or called_functions(node)) and purity.is_pure(node) and _is_kept(node):
-                found.add(node)
+                found[node] = None
                 reached += node.outputs
     outputs = {value.producer for value in graph.outputs}
-    return {node: node in outputs or any(c not in found for v in node.outputs for c in v.consumers) for node in found}
+    read = {node: node in outputs or any(c not in found for v in node.outputs for c in v.consumers) for node in found}
+    first = _first_alike(found)
+    holders = {first[node]: node for node in reversed(found) if read[node]}
+    return {node: read[node] and holders[first[node]] is node for node in found}
+
+
+def _first_alike(nodes: Iterable[Node]) -> dict[Node, Node]:
+    """For each node the first that computes the same; a node comes behind those that it reads, constants left out."""
+    by_key: dict[object, Node] = {}
+    first: dict[Node, Node] = {}
+    for node in nodes:
+        for one in (*(v.producer for v in node.inputs), node):
+            if one not in first:
+                attrs = frozenset(item for item in one.attrs.items() if not item[0].startswith("_"))
+                read = tuple((first[v.producer], v.index) for v in one.inputs)
+                first[one] = by_key.setdefault((one.op_type, attrs, read, frozenset(one.control_inputs)), one)
+    return first
 
 
 def _is_kept(node: Node) -> bool:

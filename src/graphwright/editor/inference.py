@@ -11,7 +11,7 @@ from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Function, Graph, Node
 from graphwright.ir.traits import called_functions, is_call
 from graphwright.ir.walk import order_of
-from graphwright.source.op_registry import op_definition
+from graphwright.source.op_registry import takes_reference
 from graphwright.source.op_types import REGISTERED
 from graphwright.source.registry_rule import REGISTRY_RULE
 from graphwright.source.shape_inference import infer_output_shapes
@@ -30,25 +30,19 @@ def output_dtypes(node: Node) -> list[DType]:
     return list(REGISTERED.types_of(node.op_type, node.attrs, node.name).outputs)
 
 
-def takes_reference(node: Node) -> bool:
-    """Whether the op changes what its first input refers to. Such an input cannot be inferred for, and is what the op returns."""
-    definition = op_definition(node.op_type)
-    return definition is not None and any(argument.is_ref for argument in definition.input_arg)
-
-
 def lenient_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
     """The shape rule of edited graphs: nodes that TensorFlow refuses, for example because they are not complete yet, keep their shapes.
 
     Args:
         nodes: in topological order.
     """
-    ready = [node for node in nodes if node.outputs and not takes_reference(node)]
+    ready = [node for node in nodes if node.outputs and not takes_reference(node.op_type)]
     found = _inferred(ready)
     answers: list[Sequence[Shape]] = []
     for node in nodes:
         if node in found:
             answers.append(found[node])
-        elif node.inputs and takes_reference(node):
+        elif node.inputs and takes_reference(node.op_type):
             answers.append([node.inputs[0].last_shape for _ in node.outputs])
         else:
             answers.append([value.last_shape for value in node.outputs])
@@ -97,7 +91,7 @@ def infer_graph(graph: Graph, nodes: Iterable[Node]) -> None:
     """
     graph.settle_edits()
     order = [node for node in order_of(nodes) if node.outputs]
-    plain = [node for node in order if not takes_reference(node)]
+    plain = [node for node in order if not takes_reference(node.op_type)]
     shapes = dict(zip(plain, infer_output_shapes(plain), strict=True))
     for node in order:
         known = shapes.get(node) or [node.inputs[0].shape if node.inputs else None for _ in node.outputs]

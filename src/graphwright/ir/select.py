@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Any
 
 from graphwright.ir.graph import Graph, Node, Value
 
@@ -63,19 +62,6 @@ def select(
         and (below is None or node.name == below or node.name.startswith(f"{below}/"))
         and inside(node)
     ]
-
-
-def select_values(graph: Graph, pattern: str | re.Pattern[str] | Callable[[Value], bool]) -> list[Value]:
-    """The values whose name (`node:index`) fits, in the order of the graph.
-
-    Args:
-        pattern: as in `select`, of the value's name; a predicate is asked about the value.
-    """
-    if isinstance(pattern, str):
-        return [v for node in graph for v in node.outputs if fnmatchcase(v.name, pattern)]
-    if isinstance(pattern, re.Pattern):
-        return [v for node in graph for v in node.outputs if pattern.search(v.name)]
-    return [v for node in graph for v in node.outputs if pattern(v)]
 
 
 def scopes(graph: Graph) -> dict[str, int]:
@@ -151,66 +137,6 @@ def walk_backward(
             yield from node.control_inputs
 
     return _walk(start, before, inclusive, within)
-
-
-def between(
-    forward: Iterable[Node | Value],
-    backward: Iterable[Node | Value],
-    *,
-    inclusive: bool = True,
-    within: Where | None = None,
-    control: bool = False,
-) -> list[Node]:
-    """The intersection of two walks: what depends on `forward` and is needed by `backward`, in the order of the walk forward."""
-    ahead, behind = _both_ways(forward, backward, inclusive=inclusive, within=within, control=control)
-    return [node for node in ahead if node in behind]
-
-
-def walks_union(
-    forward: Iterable[Node | Value],
-    backward: Iterable[Node | Value],
-    *,
-    inclusive: bool = True,
-    within: Where | None = None,
-    control: bool = False,
-) -> list[Node]:
-    """What depends on `forward`, then what `backward` depends on, each node once."""
-    ahead, behind = _both_ways(forward, backward, inclusive=inclusive, within=within, control=control)
-    return list(ahead | behind)
-
-
-def _both_ways(
-    forward: Iterable[Node | Value], backward: Iterable[Node | Value], **options: Any
-) -> tuple[dict[Node, None], dict[Node, None]]:
-    return dict.fromkeys(walk_forward(forward, **options)), dict.fromkeys(walk_backward(backward, **options))
-
-
-def within_boundary(
-    seeds: Iterable[Node],
-    boundary: Iterable[Node],
-    *,
-    inclusive: bool = True,
-    within: Where | None = None,
-    control: bool = False,
-) -> list[Node]:
-    """What can be reached from the seeds in either direction without passing a node of the boundary.
-
-    Args:
-        inclusive: whether nodes of the boundary that were reached are part of the answer.
-    """
-    fence = set(boundary)
-
-    def around(node: Node) -> Iterator[Node]:
-        if node in fence:
-            return
-        yield from (v.producer for v in node.inputs)
-        yield from (c for v in node.outputs for c in v.consumers)
-        if control:
-            yield from node.control_inputs
-            yield from node.control_consumers
-
-    found = _walk(dict.fromkeys(seeds), around, True, within)
-    return found if inclusive else [node for node in found if node not in fence]
 
 
 def _walk(seeds: Iterable[Node], following: Callable[[Node], Iterable[Node]], inclusive: bool, within: Where | None) -> list[Node]:

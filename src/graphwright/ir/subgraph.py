@@ -14,7 +14,6 @@ from functools import cached_property
 
 from graphwright.errors import GraphError
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.select import select
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,8 @@ def boundary(nodes: Iterable[Node]) -> Boundary:
     outputs: list[Value] = []
     for node in members:
         if fetched is None and node.graph.is_border(node):
-            fetched = frozenset(fetched_values(node.graph))
+            graph = node.graph
+            fetched = frozenset((*graph.outputs, *(v for signature in graph.signatures.values() for v in signature.outputs.values())))
         outputs += [v for v in node.outputs if (fetched and v in fetched) or not v.use_count or any(c not in members for c in v.consumers)]
     controls = dict.fromkeys(c for node in members for c in node.control_inputs if c not in members)
     return Boundary(
@@ -61,11 +61,6 @@ def boundary(nodes: Iterable[Node]) -> Boundary:
         control_inputs=tuple(controls),
         control_outputs=tuple(node for node in members if any(c not in members for c in node.control_consumers)),
     )
-
-
-def fetched_values(graph: Graph) -> dict[Value, None]:
-    """The outputs of a graph and of its signatures, each once."""
-    return dict.fromkeys((*graph.outputs, *(v for signature in graph.signatures.values() for v in signature.outputs.values())))
 
 
 @dataclass(frozen=True)
@@ -109,18 +104,6 @@ class Subgraph:
         ends = boundary(found)
         return Subgraph(graph, tuple(found), ends.inputs, ends.outputs)
 
-    @staticmethod
-    def of_scope(graph: Graph, scope: str) -> Subgraph:
-        """The view of the nodes in a name scope.
-
-        Raises:
-            GraphError: there are none.
-        """
-        nodes = select(graph, scope=scope)
-        if not nodes:
-            raise GraphError(f"no node is in scope {scope!r}", where=f"graph {graph.name!r}", remedy="look at ir.select.scopes(graph)")
-        return Subgraph.of(nodes)
-
     @cached_property
     def members(self) -> frozenset[Node]:
         """The nodes as a set."""
@@ -141,17 +124,6 @@ class Subgraph:
 
     def __len__(self) -> int:
         return len(self.nodes)
-
-    def node(self, name: str) -> Node:
-        """The node of this name.
-
-        Raises:
-            GraphError: it is not part of the view.
-        """
-        found = self.graph[name]
-        if found not in self.members:
-            raise GraphError(f"{name!r} is not in the subgraph", where=f"{len(self.nodes)} nodes of graph {self.graph.name!r}")
-        return found
 
     def remap_inputs(self, order: Sequence[int | Value]) -> Subgraph:
         """The view with these of its inputs, by index or value, in this order.
@@ -174,35 +146,6 @@ class Subgraph:
         """Both at once; None leaves a side as it is."""
         view = self if inputs is None else self.remap_inputs(inputs)
         return view if outputs is None else view.remap_outputs(outputs)
-
-    def remap_default(self) -> Subgraph:
-        """The view with the inputs and outputs of its boundary."""
-        return replace(self, inputs=self.boundary.inputs, outputs=self.boundary.outputs)
-
-    def without_unused_outputs(self) -> Subgraph:
-        """The view without the outputs that nobody outside reads."""
-        kept = [v for v in self.outputs if any(c not in self.members for c in v.consumers)]
-        return replace(self, outputs=tuple(kept))
-
-    def consumers(self) -> tuple[Node, ...]:
-        """The nodes outside that read an output of the view."""
-        return tuple(dict.fromkeys(c for v in self.outputs for c in v.consumers if c not in self.members))
-
-    def input_index(self, value: Value) -> int:
-        """The place of an input.
-
-        Raises:
-            GraphError: the value is none.
-        """
-        return _index(self.inputs, value, "input")
-
-    def output_index(self, value: Value) -> int:
-        """The place of an output.
-
-        Raises:
-            GraphError: the value is none.
-        """
-        return _index(self.outputs, value, "output")
 
 
 def graph_of(nodes: Iterable[Node] | Mapping[Node, object]) -> Graph:
@@ -237,9 +180,3 @@ def _remapped(
         seen.add(value)
         chosen.append(value)
     return tuple(chosen)
-
-
-def _index(values: tuple[Value, ...], value: Value, role: str) -> int:
-    if value not in values:
-        raise GraphError(f"{value.name} is no {role} of the subgraph")
-    return values.index(value)

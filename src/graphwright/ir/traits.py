@@ -60,12 +60,16 @@ _ONLY_COMPUTES = (_VIEWS | _VIEWS_OF_ALL | _UNARY_IN_PLACE | _BINARY_IN_PLACE) -
 )
 """Known to be pure where nobody asks TensorFlow's registry."""
 _CONTROL_FLOW_OF_TF1 = frozenset("Switch Merge Enter Exit NextIteration LoopCond ControlTrigger".split())
-_STATEFUL_OPS = frozenset(
+WRITES_INTO_INPUT = frozenset({"InplaceAdd", "InplaceSub", "InplaceUpdate", "_ParallelConcatUpdate"})
+"""Op types that write into the tensor that they are given, whoever else reads it; TensorFlow's registry calls them stateless."""
+_STATEFUL_OPS = WRITES_INTO_INPUT | frozenset(
     "Assert Print PrintV2 RandomUniform RandomStandardNormal RandomUniformInt TruncatedNormal RandomShuffle Multinomial RandomGamma "
     "RandomPoisson RandomPoissonV2 ParameterizedTruncatedNormal StatefulStandardNormalV2 StatefulUniform StatefulUniformInt "
     "StatefulUniformFullInt StatefulTruncatedNormal StatefulRandomBinomial NonDeterministicInts RngSkip RngReadAndSkip PyFunc "
     "EagerPyFunc PyFuncStateless FakeParam CollectiveReduceV2 NcclAllReduce "
-    "InplaceAdd InplaceSub InplaceUpdate".split()  # these three write into their input
+    "ReadFile MatchingFiles Batch Unbatch UnbatchGrad CustomAggregator InfeedEnqueuePrelinearizedBuffer "
+    "TensorArrayWriteV2 TensorArrayReadV2 TensorArrayGatherV2 TensorArrayScatterV2 TensorArrayConcatV2 TensorArraySplitV2 "
+    "TensorArraySizeV2 TensorArrayCloseV2".split()  # from ReadFile on, TensorFlow's registry calls them stateless
 )
 _COLLECTIVES = ("Collective", "NcclAllReduce", "NcclBroadcast", "NcclReduce", "CrossReplicaSum", "AllToAll")
 _NO_EXCHANGE = frozenset({"CollectiveAssignGroupV2", "CollectiveInitializeCommunicator"})
@@ -228,7 +232,10 @@ def has_known_effects(node: Node) -> bool:
 
 
 def draws_by_counter(node: Node) -> bool:
-    """Whether it draws random numbers from a hidden counter of its own, which TensorFlow seeds by two attributes."""
+    """Whether it draws random numbers from a hidden counter of its own, which TensorFlow seeds by two attributes.
+
+    The fractional pools do, though TensorFlow's registry calls them stateless.
+    """
     return "seed" in node.attrs and "seed2" in node.attrs
 
 
@@ -261,9 +268,7 @@ class Purity:
         names = called_functions(node)
         if is_control_flow(node) or node.op_type in CALL_TYPES:
             return bool(names) and all(self._is_pure_function(name) for name in names)
-        if node.op_type in _STATEFUL_OPS or names:
-            return False
-        if reads_resource(node):
+        if node.op_type in _STATEFUL_OPS or names or draws_by_counter(node) or reads_resource(node):
             return False
         return not self._stateful.get(node.op_type, node.op_type not in _ONLY_COMPUTES)
 

@@ -110,7 +110,7 @@ class OptimizedStep:
             if key in self._to_run and _runs_now():
                 self._prove_by_running(key, (args, kwargs))
             planned = self._planned[key]
-            if planned is None:
+            if planned is None or planned.function is None:
                 return self._step(*args, **kwargs)
             with grappler_disabled():
                 return planned.function(*args, **kwargs)
@@ -123,7 +123,7 @@ class OptimizedStep:
             if key not in self._planned:
                 self.prepare(trace(self._step, inputs=as_inputs(args, kwargs)), key, example=None)
         planned = self._planned[key]
-        if planned is None:
+        if planned is None or planned.function is None:
             return trace(self._step, inputs=as_inputs(args, kwargs)).function
         return planned.function
 
@@ -153,7 +153,12 @@ class OptimizedStep:
             if key is None:
                 key = signature_of_shapes(target)
             planned = self._plan(target)
-            if planned is not None and self._by_running and not (self._planned and meets_other_processes(target.function)):
+            if (
+                planned is not None
+                and planned.function is not None
+                and self._by_running
+                and not (self._planned and meets_other_processes(target.function))
+            ):
                 _check_room_for_original(planned.plan)
                 self._to_run.add(key)
             self._planned[key] = planned
@@ -170,20 +175,18 @@ class OptimizedStep:
             "earlier": self._latest,
             "prove": self._by_structure,
         }
-        with _Shown(self._progress) as progress:
+        with (shown := _Shown(self._progress)) as progress:
             try:
                 planned = (
                     plan_xla_step(target, self._budget, progress=progress, **options)
                     if is_jit_compiled(target.function)
                     else plan_step(target, self._budget, progress=progress, curve_points=self._curve_points, **options)
                 )
-            except GraphError as error:  # TensorFlow refused the rewritten graph: the user's training must go on
-                self._warn(f"the rewritten step cannot be built: {error.what}")
-                return None
-            except GraphwrightError:
-                raise
-            except Exception as error:  # noqa: BLE001 - TensorFlow refused the rewritten graph: the user's training must go on
-                self._warn(f"the rewritten step cannot be built: {_in_words(error)}")
+            except Exception as error:  # TensorFlow refused the rewritten graph: the user's training must go on
+                is_refused = isinstance(error, GraphError)
+                if error is shown.raised or (isinstance(error, GraphwrightError) and not is_refused):
+                    raise
+                self._warn(f"the rewritten step cannot be built: {error.what if is_refused else _in_words(error)}")
                 return None
         if planned.proof is None:
             return planned
@@ -244,6 +247,7 @@ def optimize_memory(
             unmodified peak (float below 1), or text such as "2.5GiB" or "60%". Where the step runs on several
             devices, it is what each of them may hold. The unmodified peak is the one in the order of TensorFlow's executor, which is
             simulated; where that is not known, in the order in which the step was traced (`plan.how` says so); under XLA, XLA's.
+            Where the unmodified peak keeps the budget and no fixed order does, the step runs as it is, and `plan.how["plan"]` says so.
         inputs: example arguments of one call; then the plan is made now instead of at the first call.
         feeds: shapes by argument name, instead of inputs; then the plan is made now.
         verify: how a new plan is proved to compute what the original does. "structure" (or True) compares the two graphs
@@ -254,7 +258,8 @@ def optimize_memory(
             read the step and simulate it as it is, and to compile it with XLA, comes on top.
         cache_dir: folder that keeps plans between runs; "default" is `$GRAPHWRIGHT_CACHE_DIR` or the user's cache folder,
             None keeps none.
-        progress: called with the share done and a few words; by default a progress bar shows when planning lasts.
+        progress: called with the share done and a few words; by default a progress bar shows when planning lasts. What it raises ends
+            the planning and reaches the caller; the next call plans anew.
         curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the curve in the
             report; costs up to `time_limit_s` more. Under XLA the plans that were compiled on the way make the curve.
 
@@ -364,9 +369,14 @@ def _runs_now() -> bool:
 
 
 class _Shown:
-    """A progress bar for planning that lasts; nothing when the caller has a callback of its own."""
+    """A progress bar for planning that lasts; nothing when the caller has a callback of its own.
+
+    Attributes:
+        raised: what that callback raised.
+    """
 
     def __init__(self, progress: Progress | None) -> None:
+        self.raised: Exception | None = None
         self._given = progress
         self._started = clock.perf_counter()
         self._bar: Any = None
@@ -374,7 +384,15 @@ class _Shown:
         self._task: Any = None
 
     def __enter__(self) -> Progress:
-        return self._given or self._update
+        return self._update if self._given is None else self._tell
+
+    def _tell(self, share: float, text: str) -> None:
+        assert self._given is not None
+        try:
+            self._given(share, text)
+        except Exception as error:
+            self.raised = error
+            raise
 
     def _update(self, share: float, text: str) -> None:
         if self._bar is None:

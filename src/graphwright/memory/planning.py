@@ -60,7 +60,7 @@ class Planned:
     """A step that follows a plan.
 
     Attributes:
-        function: the rewritten `ConcreteFunction`.
+        function: the rewritten `ConcreteFunction`; None where the step runs as it is.
         plan: what users see.
         steps: names of the nodes that lead each step of the schedule, so that a step of the same structure can follow it.
         proof: that the function computes what the original does; None where it was not asked for.
@@ -127,6 +127,8 @@ def plan_step(
         if solution is None:
             part_key = key if not part.device else f"{key}-{k}"
             solution = _solve_part(part, len(flat.graph), budget_bytes, time_limit_s / len(parts), progress, cache, part_key, earlier, how)
+        if solution.status == "infeasible" and executor is not None and executor.peak_bytes <= budget_bytes:
+            return _as_it_is(target, tasks, flat.loops, executor, solution, how, prove)
         if solution.status == "infeasible":
             raise infeasible(part.tasks, solution, budget_bytes, originals[k])
         solutions.append(solution)
@@ -147,6 +149,21 @@ def plan_step(
     original = Original(flat.graph, flat.purity, default_attributes) if prove else None
     function = follow_schedule(flat, tasks, schedule, lanes(parts))
     return Planned(function, plan, leaders, original and prove_function(original, function, flat.binding))
+
+
+def _as_it_is(
+    target: Target, tasks: TaskMap, loops: LoopCosts, executor: PeakPrediction, solution: Solution, how: dict[str, str], prove: bool
+) -> Planned:
+    """The plan that changes nothing: TensorFlow's executor, which starts what is ready, keeps a budget that no fixed order found keeps."""
+    how["peak"] = how["original peak"]
+    how["plan"] = (
+        "none: the step runs as it is, which keeps the budget, simulated, where no fixed order that was found does. TensorFlow fixes no "
+        f"order (simulated: {format_bytes(executor.low_bytes)} to {format_bytes(executor.high_bytes)}); shown over time is the traced one"
+    )
+    traced = replace(solution, schedule=Schedule(tasks.costs.order), peak_bytes=executor.peak_bytes, overhead=0.0)
+    plan = make_memory_plan(target, tasks, traced, executor.peak_bytes, how, loops)
+    plan = replace(plan, executor=executor, device_peaks={"one device": executor.peak_bytes})
+    return Planned(None, plan, (), Proof("") if prove else None)
 
 
 def prove_function(original: Original, function: Any, binding: Binding) -> Proof:
@@ -244,13 +261,14 @@ def infeasible(tasks: TaskMap, solution: Solution, budget_bytes: int, original_b
     """The error for a budget that no plan keeps."""
     bound = solution.lower_bound
     share = f"{100 * bound.nbytes / max(original_bytes, 1):.0f} %"
+    smallest = min(solution.peak_bytes, original_bytes)  # with the latter the step runs as it is
     return InfeasibleError(
-        f"no plan fits {format_bytes(budget_bytes)}: the smallest budget known to work is {format_bytes(solution.peak_bytes)}",
+        f"no plan fits {format_bytes(budget_bytes)}: the smallest budget known to work is {format_bytes(smallest)}",
         where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",
         cause=f"{bound.reason}: {format_bytes(bound.nbytes)}, {share} of the unmodified peak; "
         f"{format_bytes(tasks.costs.resident_bytes)} are weights, optimizer state, inputs and constants",
-        remedy=f"give a budget of {solution.peak_bytes} bytes or more, or a smaller batch",
-        smallest_budget_bytes=solution.peak_bytes,
+        remedy=f"give a budget of {smallest} bytes or more, or a smaller batch",
+        smallest_budget_bytes=smallest,
     )
 
 

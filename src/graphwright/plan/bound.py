@@ -38,7 +38,7 @@ def lower_bound(graph: CostGraph) -> LowerBound:
     counted = [not (buffer.kept and buffer.producer is None) for buffer in buffers]
     nothing: frozenset[int] = frozenset()
     rank = {index: place for place, index in enumerate(graph.order)}
-    alone = [(always + _need(graph, index, nothing, counted), -rank[index], index) for index in range(len(tasks))]
+    alone = [(always + _need(graph, index, nothing, 0, counted), -rank[index], index) for index in range(len(tasks))]
     end = graph.resident_bytes + sum(buffer.nbytes for buffer in buffers if buffer.kept)
     if not alone:
         return LowerBound(end, -1, "what is resident from start to end alone needs this much")
@@ -54,11 +54,11 @@ def lower_bound(graph: CostGraph) -> LowerBound:
     return LowerBound(best, best_task, reason)
 
 
-def _need(graph: CostGraph, index: int, others: frozenset[int], counted: list[bool]) -> int:
-    """Bytes while a task runs with `others` live throughout; what is always live is not counted."""
+def _need(graph: CostGraph, index: int, others: frozenset[int], held: int, counted: list[bool]) -> int:
+    """Bytes while a task runs with `others`, of `held` bytes, live throughout; what is always live is not counted."""
     task, buffers = graph.tasks[index], graph.buffers
-    live = others.union(task.inputs, task.outputs)
-    here = task.workspace_bytes + sum(buffers[number].nbytes for number in live if counted[number])
+    own = {*task.inputs, *task.outputs} - others
+    here = task.workspace_bytes + held + sum(buffers[number].nbytes for number in own if counted[number])
     taken: set[int] = set()
     for number, output in task.in_place:
         source = buffers[number]
@@ -74,18 +74,21 @@ def _history(graph: CostGraph, index: int, need: int, counted: list[bool]) -> in
     """A bound from the making of a task's inputs, at least `need`."""
     buffers = graph.buffers
     start = frozenset(number for number in graph.tasks[index].inputs if counted[number])
-    heap: list[tuple[int, int, frozenset[int]]] = [(need, 0, start)]
+    nbytes = [buffer.nbytes for buffer in buffers]
+    heap: list[tuple[int, int, frozenset[int], int]] = [(need, 0, start, sum(nbytes[number] for number in start))]
     seen: set[frozenset[int]] = {start}
     while heap:
-        so_far, _, live = heapq.heappop(heap)
+        so_far, _, live, size = heapq.heappop(heap)
         producers = sorted({producer for number in live if (producer := buffers[number].producer) is not None})
         if not producers or len(seen) >= SETS:
             return so_far
         for producer in producers:
-            others = live.difference(graph.tasks[producer].outputs)
-            here = max(so_far, _need(graph, producer, others, counted))
+            made = live.intersection(graph.tasks[producer].outputs)
+            others = live - made
             before = others.union(number for number in graph.tasks[producer].inputs if counted[number])
             if before not in seen:
                 seen.add(before)
-                heapq.heappush(heap, (here, len(seen), before))
+                held = size - sum(nbytes[number] for number in made)
+                here = max(so_far, _need(graph, producer, others, held, counted))
+                heapq.heappush(heap, (here, len(seen), before, held + sum(nbytes[number] for number in before - others)))
     return need

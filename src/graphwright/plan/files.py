@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from graphwright.errors import FileFormatError, GraphError
 from graphwright.plan.json_file import FieldReader, read_json, write_json
@@ -33,34 +33,8 @@ def read_cost_graph(path: str | Path) -> CostGraph:
     return _from_full(data, path) if data.get("format") == FORMAT else _from_exchange(data, path)
 
 
-def write_cost_graph(graph: CostGraph, path: str | Path) -> Path:
-    """Write the exchange format. Only a graph that it can express is written.
-
-    Raises:
-        GraphError: when the graph holds what the format has no field for (several outputs,
-            kept or killed buffers, workspace, ...); `write_full` can write it.
-    """
-    for index, task in enumerate(graph.tasks):
-        if len(task.outputs) != 1 or task.after or task.workspace_bytes or not task.recomputable or task.in_place:
-            raise GraphError(
-                "the exchange format has only tasks with one output and nothing else",
-                where=f"task '{task.name}' (index {index})",
-                remedy="use write_full",
-            )
-    for number, buffer in enumerate(graph.buffers):
-        if buffer.producer is None or buffer.kept or buffer.killed_by is not None:
-            raise GraphError(
-                "the exchange format has no kept, killed or given buffers",
-                where=f"buffer '{buffer.name}' (index {number})",
-                remedy="use write_full",
-            )
-    tasks = [{"name": task.name, "time": task.time, "nbytes": graph.buffers[task.outputs[0]].nbytes} for task in graph.tasks]
-    edges = sorted([cast(int, graph.buffers[number].producer), index] for index, task in enumerate(graph.tasks) for number in task.inputs)
-    return write_json(Path(path), {"name": graph.name, "tasks": tasks, "edges": edges, "order": list(graph.order)})
-
-
 def write_full(graph: CostGraph, path: str | Path) -> Path:
-    """Write every field of a cost graph; `read_full` gives an equal one back."""
+    """Write every field of a cost graph; `read_cost_graph` gives an equal one back."""
     fields = {
         "format": FORMAT,
         "version": VERSION,
@@ -71,16 +45,6 @@ def write_full(graph: CostGraph, path: str | Path) -> Path:
     tasks = [dataclasses.asdict(task) for task in graph.tasks]
     buffers = [dataclasses.asdict(buffer) for buffer in graph.buffers]
     return write_json(Path(path), {**fields, "tasks": tasks, "buffers": buffers, "order": list(graph.order)})
-
-
-def read_full(path: str | Path) -> CostGraph:
-    """Read what `write_full` wrote.
-
-    Raises:
-        FileFormatError: naming the file and the field that is wrong.
-    """
-    path = Path(path)
-    return _from_full(read_json(path), path)
 
 
 def solution_to_json(solution: Solution) -> dict[str, object]:
@@ -95,11 +59,6 @@ def solution_to_json(solution: Solution) -> dict[str, object]:
         "reason": solution.reason,
         "schedule": list(solution.schedule.steps),
     }
-
-
-def write_solution(solution: Solution, path: str | Path) -> Path:
-    """Write `solution_to_json` to a file."""
-    return write_json(Path(path), solution_to_json(solution))
 
 
 def _from_exchange(data: dict[str, Any], path: Path) -> CostGraph:
@@ -124,8 +83,6 @@ def _from_exchange(data: dict[str, Any], path: Path) -> CostGraph:
 
 def _from_full(data: dict[str, Any], path: Path) -> CostGraph:
     read = FieldReader(path)
-    if data.get("format") != FORMAT:
-        raise read.fail("format", f"must be '{FORMAT}', it is {data.get('format')!r:.60}")
     if data.get("version") != VERSION:
         raise read.fail("version", f"must be {VERSION}, it is {data.get('version')!r:.60}")
     task_rows = read.items(read.get(data, "tasks", "tasks"), "tasks")

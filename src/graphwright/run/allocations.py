@@ -4,7 +4,8 @@ With `COUNTING_ENVIRONMENT`, set before the process starts, tensors come from Te
 the profiler of each allocation and release. The bytes asked for are added up as malloc would round them. So tensors below the size at
 which malloc maps a block are exact here, where pages of the heap (`graphwright.run.meter`) tell of fragments and of what was free before.
 
-What kernels ask of malloc themselves (oneDNN's reordered filters, Eigen's panels) is not seen here, only as pages that the process gains.
+What kernels ask of malloc themselves (oneDNN's reordered filters, Eigen's panels) is not seen here, only as pages that the process gains,
+and each time anew only where malloc gives freed blocks back.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import Any
 
 from graphwright.analyze.executor_buffers import allocated_bytes
 from graphwright.errors import MeasurementError
+from graphwright.run.meter import MALLOC_ENVIRONMENT
 from graphwright.run.step_stats import xspace_class
 
 tf: Any = importlib.import_module("tensorflow")
 
-COUNTING_ENVIRONMENT = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(1 << 24)}
+COUNTING_ENVIRONMENT = MALLOC_ENVIRONMENT | {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(1 << 24)}
 
 _CHECK_BYTES = 32 << 20
 _SMALL_BYTES = 4096

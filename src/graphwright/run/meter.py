@@ -5,7 +5,7 @@ On Linux, writing 5 to `/proc/self/clear_refs` sets the high-water mark of the r
 oneDNN's scratch, Eigen, NumPy. TensorFlow's own counter (`get_memory_info('CPU:0')`) sees its own allocator only.
 
 For the resident set to follow what the program holds, freed memory must go back to the kernel at once. That is asked of
-glibc's malloc by `MEMORY_ENVIRONMENT`, which must be set before the process starts.
+glibc's malloc by `MALLOC_ENVIRONMENT`, which must be set before the process starts.
 
 Against a hook that counts every malloc (`tests/run/malloc_hook.c`) the growth is within 2 % where most bytes lie in tensors
 of 100 KiB and more (dense, convolutional, attention). A mapped block takes whole pages, which adds 7 to 8 % where most
@@ -27,10 +27,12 @@ import numpy as np
 
 from graphwright.errors import MeasurementError
 
-MEMORY_ENVIRONMENT = {
-    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",  # oneDNN's scratch through malloc too, not from a pool of its own
+MALLOC_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": "32768",  # blocks of 32 KiB and more are mapped, and unmapped when freed
     "MALLOC_TRIM_THRESHOLD_": "0",  # smaller ones go back as soon as they lie at the end of the heap
+}
+MEMORY_ENVIRONMENT = MALLOC_ENVIRONMENT | {
+    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",  # oneDNN's tensors through malloc too, not from a pool of its own
 }
 
 _CHECK_BYTES = 32 << 20

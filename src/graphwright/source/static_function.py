@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from graphwright.errors import FileFormatError
+from graphwright.errors import FileFormatError, UnsupportedError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature, node_of
@@ -19,6 +19,7 @@ from graphwright.source import private_tensorflow as private
 from graphwright.source.attributes import constant_array, shape_to_proto
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.never_run import forbid_to_run
+from graphwright.source.op_registry import takes_reference
 from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.stored_variables import StoredVariable, stored_variables
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -36,12 +37,14 @@ def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
 
     Raises:
         GraphError: TensorFlow refuses the graph.
+        UnsupportedError: without a signature, what nothing reads would write variables of TF1, which are no handles.
     """
     variables = _Variables(graph, runs)
     if not key:
         inputs = [node.outputs[0] for node in graph if node.op_type in _PLACEHOLDERS]
         ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in (*_PLACEHOLDERS, "NoOp", "Const")]
         outputs = [value for node in ends if not node.control_consumers for value in node.outputs]
+        _check_no_writes(graph, outputs)
         return variables.function(graph, inputs, outputs, variables.captured(graph, outputs), None)
     signature = graph.signatures[key]
     outputs = [signature.outputs[key] for key in sorted(signature.outputs)]
@@ -57,6 +60,20 @@ def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
     place = {value: k for k, value in enumerate(call.outputs)}
     results = [body.outputs[place[_source(value)]] for value in outputs]
     return variables.function(body, inputs, results, captured, signature)
+
+
+def _check_no_writes(graph: Graph, outputs: list[Value]) -> None:
+    needed = backward_reachable(value.producer for value in outputs)
+    writes = [node.name for node in graph if node in needed and takes_reference(node.op_type)]
+    if writes:
+        reads = ", ".join([value.name for value in outputs if value.producer.name not in writes][:3])
+        raise UnsupportedError(
+            f"{writes[0]!r} and {len(writes) - 1} more nodes write variables of TF1 by reference, and nothing says what is fetched",
+            where=f"graph {graph.name!r}",
+            cause="TensorFlow runs such writes in a session only, so the graph as a whole is no function",
+            remedy=f"say what is fetched, outputs=[...], where that is an argument (nothing reads {reads or writes[-1]}), or cut out what "
+            "you mean (graphwright.extract_submodel)",
+        )
 
 
 def default_signature(graph: Graph, where: str) -> str:

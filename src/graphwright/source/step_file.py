@@ -43,29 +43,6 @@ class StoredStep:
     variables: tuple[Any, ...]
 
 
-def write_step(concrete_function: Any, arguments: Sequence[Any], directory: str | Path) -> None:
-    """Write one step. See `write_steps`."""
-    write_steps({"step": (concrete_function, arguments)}, directory)
-
-
-def read_step(directory: str | Path) -> StoredStep:
-    """Read the one step that `write_step` wrote.
-
-    >>> import tempfile, tensorflow as tf
-    >>> count = tf.Variable(3.0)
-    >>> step = tf.function(lambda x: count * x).get_concrete_function(tf.TensorSpec([], tf.float32))
-    >>> with tempfile.TemporaryDirectory() as directory:
-    ...     write_step(step, [tf.constant(2.0)], directory)
-    ...     stored = read_step(directory)
-    >>> float(stored.concrete(*stored.arguments)[0])
-    6.0
-    """
-    steps = read_steps(directory)
-    if len(steps) != 1:
-        raise FileFormatError(f"one step was expected and {len(steps)} found", where=str(directory), remedy="use read_steps")
-    return next(iter(steps.values()))
-
-
 def write_steps(steps: Mapping[str, tuple[Any, Sequence[Any]]], directory: str | Path) -> None:
     """Write steps with the values of all that they capture.
 

@@ -117,7 +117,7 @@ def train_with(model: Any, make_step: Callable[[], Callable[[Any], Any]]) -> Non
 
         def train_step(data: Any) -> Any:
             build_for_training(model, data)
-            return step(data)
+            return step(_without_missing(model, data))
 
         return lambda iterator: steps_of(model, iterator, train_step)
 
@@ -126,6 +126,19 @@ def train_with(model: Any, make_step: Callable[[], Callable[[Any], Any]]) -> Non
         repair_building(model, strategy)
     if spans_workers(strategy):
         repair_evaluation(model, strategy)
+
+
+def _without_missing(model: Any, data: Any) -> Any:
+    """The data as `fit` gives them: `train_on_batch` adds a None where there is no sample weight, which would be planned separately.
+
+    A `train_step` of the user's own may unpack three parts; it gets what Keras gives.
+    """
+    if model.__class__.train_step is not import_keras().Model.train_step or not isinstance(data, tuple):
+        return data
+    parts = list(cast("tuple[Any, ...]", data))
+    while len(parts) > 1 and parts[-1] is None:
+        parts.pop()
+    return tuple(parts)
 
 
 def build_for_training(model: Any, data: Any) -> None:
@@ -219,6 +232,8 @@ def keras_data(model: Any, mode: Literal["train", "infer"], inputs: Any, *, are_
     """
     given: tuple[Any, ...] = cast("tuple[Any, ...]", inputs) if isinstance(inputs, tuple) else ()
     data: Any = given[0] if len(given) == 1 else cast("Any", inputs)
+    if mode == "train":
+        data = _without_missing(model, data)
     if not are_specs:
         data = as_tensors(data)
         if mode == "train":

@@ -8,7 +8,7 @@ import pytest
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import FunctionReference
-from graphwright.ir.edit import clone, copy_graph, extract, prune, remove_unused_functions, rename_functions
+from graphwright.ir.edit import clone, copy_graph, prune, remove_unused_functions, rename_functions
 from graphwright.ir.graph import Function, Graph, Value
 from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.ir.text import from_text, to_text
@@ -137,28 +137,6 @@ def test_a_loop_of_tf1_is_copied_with_its_back_edge():
     verify(other)
     assert [v.name for v in other["merge"].inputs] == ["next:0", "enter:0"]
     assert len(found.nodes) == 3
-
-
-def test_extracting_what_lies_between(graph):
-    part = extract(graph, [graph.value("a")], [graph.value("b")])
-    verify(part)
-    assert [str(node) for node in part] == ["<Node a = Placeholder()>", "<Node w = Placeholder()>", "<Node b = Call(a:0, w:0)>"]
-    assert [v.name for v in part.inputs] == ["a:0", "w:0"]
-    assert [variable.name for variable in part.variables.values()] == ["w"]
-    assert list(part.functions) == ["inner", "outer"]
-    whole = extract(graph, [graph.value("x")], [graph.value("b"), graph.value("a")])
-    assert whole["x"].attrs == graph["x"].attrs
-    assert "log" in whole
-    verify(whole)
-
-
-def test_extracting_names_what_is_missing_or_too_much(graph):
-    with pytest.raises(GraphError, match="the outputs need 'x', which is fed"):
-        extract(graph, [], [graph.value("b")])
-    with pytest.raises(GraphError, match=r"no output depends on x:0"):
-        extract(graph, [graph.value("a"), graph.value("x")], [graph.value("b")])
-    with pytest.raises(GraphError, match="no outputs"):
-        extract(graph, [graph.value("a")], [])
 
 
 def test_pruning_keeps_what_signatures_and_collections_need(graph):

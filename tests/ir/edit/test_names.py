@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from graphwright.errors import GraphError
-from graphwright.ir.edit import rename_nodes, rename_scope, set_devices
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text, to_text
 from graphwright.ir.verify import verify
@@ -26,21 +25,17 @@ def graph() -> Graph:
 
 
 def test_a_scope_moves_with_all_that_names_it(graph):
-    assert rename_scope(graph, "a", "z/") == 3
+    graph.rename_many({node: node.name.replace("a", "z", 1) for node in graph if f"{node.name}/".startswith("a/")})
     assert [node.name for node in graph] == ["x", "z", "z/relu", "z/b/neg", "ab"]
     assert graph["z/b/neg"].attrs["_class"] == (b"loc:@z/relu", b"kept")
     assert graph["ab"].attrs["_class"] == (b"loc:@z/relu", b"loc:@gone")
     assert graph.signatures["s"].outputs["y"].name == "z/b/neg:0"
     assert graph.collections["losses"].items[0].name == "z/b/neg"
     verify(graph)
-    assert rename_scope(graph, "z", "") == 2
-    assert "relu" in graph
-    assert rename_scope(graph, "", "model") == 5
-    assert graph["model/ab"].attrs["_class"] == (b"loc:@model/relu", b"loc:@gone")
 
 
 def test_names_are_exchanged(graph):
-    rename_nodes(graph, {graph["x"]: "a", graph["a"]: "x"})
+    graph.rename_many({graph["x"]: "a", graph["a"]: "x"})
     assert graph["a/relu"].inputs[0].name == "a:0"
     assert graph["a/relu"].attrs["_class"] == (b"loc:@a",)
     verify(graph)
@@ -49,13 +44,11 @@ def test_names_are_exchanged(graph):
 def test_names_that_cannot_be_are_refused_and_nothing_changes(graph):
     before = to_text(graph)
     with pytest.raises(GraphError, match="'a' exists already"):
-        rename_nodes(graph, {graph["x"]: "a"})
+        graph.rename_many({graph["x"]: "a"})
     with pytest.raises(GraphError, match="cannot both be renamed"):
-        rename_nodes(graph, lambda name: "same")
+        graph.rename_many(dict.fromkeys(graph, "same"))
     with pytest.raises(GraphError, match="cannot be the name"):
-        rename_nodes(graph, lambda name: f"{name}:0")
-    with pytest.raises(GraphError, match="no node is in scope"):
-        rename_scope(graph, "nowhere", "z")
+        graph.rename_many({node: f"{node.name}:0" for node in graph})
     assert to_text(graph) == before
 
 
@@ -72,9 +65,3 @@ def test_a_removed_node_leaves_colocations_and_collections(graph):
     graph.rename(graph["x"], "y")
     assert graph["late"].attrs["_class"] == (b"loc:@y",)
     verify(graph)
-
-
-def test_devices(graph):
-    assert set_devices(graph, "/device:GPU:0") == 5
-    assert set_devices(graph, lambda node: "" if node.op_type == "NoOp" else node.device) == 2
-    assert graph["a/relu"].device == "/device:GPU:0"

@@ -6,7 +6,7 @@ import pytest
 
 from graphwright.errors import GraphError
 from graphwright.ir.dtypes import DTYPES
-from graphwright.ir.edit import replace_node, reroute, reroute_control, set_control_inputs, swap
+from graphwright.ir.edit import replace_node, reroute, reroute_control, set_control_inputs
 from graphwright.ir.graph import Graph
 from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.ir.text import from_text, to_text
@@ -58,13 +58,6 @@ def test_what_does_not_fit_is_refused_and_nothing_changes(graph):
     with pytest.raises(GraphError, match="does not belong"):
         reroute(graph.value("y"), from_text('graph "h"\n%z = Placeholder() : float32[2]').value("z"))
     assert to_text(graph) == before
-
-
-def test_two_values_exchange_their_readers(graph):
-    assert swap(graph.value("x"), graph.value("y")) == 1
-    assert graph["a"].inputs[0].name == "y:0"
-    assert swap(graph.value("y"), graph.value("x")) == 1
-    assert graph["a"].inputs[0].name == "x:0"
 
 
 def test_control_edges_are_rerouted_and_set(graph):

@@ -135,5 +135,5 @@ def _check_outline(view: Subgraph) -> None:
         raise GraphError(
             f"a path leaves the nodes and comes back at {back.name!r}, so the call would wait for itself",
             where=f"node {back.name!r}",
-            remedy="take the nodes between into the subgraph too (ir.select.between)",
+            remedy="take the nodes between into the subgraph too",
         )

@@ -66,24 +66,6 @@ def reroute(
     return graph.replace_many_uses(new_of, keep=_Kept(can_modify, cannot_modify), borders=take_borders)
 
 
-def swap(
-    first: Value | Sequence[Value],
-    second: Value | Sequence[Value],
-    *,
-    can_modify: Collection[Node] | None = None,
-    cannot_modify: Collection[Node] = (),
-    borders: bool | None = None,
-) -> int:
-    """Let what reads `first` read `second` and the other way round; returns how many uses changed.
-
-    The arguments and errors are those of `reroute`.
-    """
-    pairs = _pairs(first, second)
-    new = [*(a for a, _ in pairs), *(b for _, b in pairs)]
-    old = [*(b for _, b in pairs), *(a for a, _ in pairs)]
-    return reroute(new, old, can_modify=can_modify, cannot_modify=cannot_modify, borders=borders)
-
-
 def reroute_control(
     new: Node, old: Node, *, can_modify: Collection[Node] | None = None, cannot_modify: Collection[Node] = (), outputs: bool = True
 ) -> int:

@@ -71,7 +71,6 @@ class _Search:
         self._time_limit_s, self._progress = time_limit_s, progress
         costs = self.tasks.costs
         self.model_bytes = simulate(costs, Schedule(costs.order)).peak_bytes
-        self._original = Original(flat.graph, flat.purity, default_attributes)
 
     def at(self, share: float) -> _Candidate:
         """A schedule for this share of the model's peak above the resident bytes; the smallest one found where none keeps it."""
@@ -102,10 +101,11 @@ class _Search:
     def prove(self, candidate: _Candidate) -> Proof:
         """The proof by structure that a candidate computes what the step does; for gradients of max pools, after their rewriting."""
         graph = self._scheduled(candidate.solution)
-        proof = self._original.compare(graph, Purity(graph, stateful_op_types(graph)))
+        original = Original(self.flat.graph, self.flat.purity, default_attributes)
+        proof = original.compare(graph, Purity(graph, stateful_op_types(graph)))
         pools = rewrite_max_pool_gradients(graph)
         if not (pools and proof.equal):
-            return prove_function(self._original, candidate.function, self.flat.binding)
+            return prove_function(original, candidate.function, self.flat.binding)
         rewritten = Original(graph, Purity(graph, stateful_op_types(graph)), default_attributes)
         return replace(prove_function(rewritten, candidate.function, self.flat.binding), pools=pools)
 
