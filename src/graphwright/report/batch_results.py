@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from graphwright.analyze.formula import Formula
 from graphwright.ir.dtypes import Shape
+from graphwright.report.draw import Printed
 
 
 @dataclass(frozen=True)
-class BatchFormulas:
+class BatchFormulas(Printed):
     """What a step costs as functions of its batch size. Returned by `graphwright.batch_formulas`.
 
     Attributes:
@@ -48,11 +49,6 @@ class BatchFormulas:
         found: dict[str, Formula | None] = {name: getattr(self, name) for name in names}
         return {name: formula for name, formula in found.items() if formula is not None}
 
-    def __str__(self) -> str:
-        from graphwright.report.terminal_batch import render_formulas
-
-        return render_formulas(self)
-
     def to_json(self) -> dict[str, object]:
         """Formulas as text and exact coefficients, as docs/json.md lists them."""
         return {
@@ -81,7 +77,7 @@ class MeasuredBatch:
 
 
 @dataclass(frozen=True)
-class MaxBatch:
+class MaxBatch(Printed):
     """The largest batch that fits a budget. Returned by `graphwright.max_batch`.
 
     Attributes:
@@ -122,11 +118,6 @@ class MaxBatch:
     def is_corrected(self) -> bool:
         """Whether the measurement gave another answer than the prediction."""
         return self.batch != self.predicted_batch
-
-    def __str__(self) -> str:
-        from graphwright.report.terminal_batch import render_max_batch
-
-        return render_max_batch(self)
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers, as docs/json.md lists them; null for what there is not."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
+from graphwright.report.draw import OnPage, Printed, drawn
 from graphwright.report.results import Timeline
 from graphwright.report.units import format_bytes, format_count, format_flops
 
@@ -92,7 +93,7 @@ class LayerFigures:
 
 
 @dataclass(frozen=True)
-class StepCosts:
+class StepCosts(Printed):
     """What a step costs, as figures that can be compared and kept. Returned by `graphwright.step_costs`.
 
     Attributes:
@@ -123,11 +124,6 @@ class StepCosts:
             "unknown_flop_ops": list(self.unknown_flop_ops),
             "how": dict(self.how),
         }
-
-    def __str__(self) -> str:
-        from graphwright.report.terminal_comparison import render_costs
-
-        return render_costs(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +166,7 @@ def model_scope(layers: Iterable[LayerFigures]) -> str:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(OnPage):
     """Two steps side by side. Returned by `graphwright.compare`.
 
     Attributes:
@@ -221,17 +217,6 @@ class Comparison:
             ],
         }
 
-    def __str__(self) -> str:
-        from graphwright.report.terminal_comparison import render_comparison
-
-        return render_comparison(self)
-
-    def write_html(self, path: str | Path) -> Path:
-        """Write the comparison as one offline HTML file, whose folder must exist; returns the path."""
-        from graphwright.report.comparison_page import write_comparison
-
-        return write_comparison(self, Path(path))
-
 
 LAYER_FIGURES = ("nodes", "parameters", "total_flops", "residual_bytes", "peak_share_bytes")
 """What is compared of layers."""
@@ -270,7 +255,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class CheckResult(Printed):
     """Whether a step keeps its limits. Returned by `graphwright.check`.
 
     Attributes:
@@ -314,11 +299,4 @@ class CheckResult:
 
         Source: https://docs.github.com/actions/reference/workflow-commands-for-github-actions
         """
-        from graphwright.report.terminal_comparison import github_annotations
-
-        return github_annotations(self)
-
-    def __str__(self) -> str:
-        from graphwright.report.terminal_comparison import render_check
-
-        return render_check(self)
+        return drawn(self, "annotations")

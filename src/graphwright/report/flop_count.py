@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from graphwright.analyze.formula import Formula
+from graphwright.report.draw import InNotebook
 
 
 class _Work:
@@ -82,7 +83,7 @@ class UnknownOps:
 
 
 @dataclass(frozen=True)
-class FlopCount(_Work):
+class FlopCount(_Work, InNotebook):
     """Floating-point operations of a step, a multiply-add counted as two. Returned by `graphwright.count_flops`.
 
     With an open batch size, forward, backward, optimizer, total and bytes_moved are nan, and `formulas` has them as polynomials.
@@ -120,16 +121,6 @@ class FlopCount(_Work):
     def formula(self) -> Formula | None:
         """All FLOPs as a polynomial of the batch size, where it is open: `str()` writes it, calling it gives the figure."""
         return self.formulas.get("total")
-
-    def __str__(self) -> str:
-        from graphwright.report.terminal_flops import render_flop_count
-
-        return render_flop_count(self)
-
-    def _repr_html_(self) -> str:
-        from graphwright.report.notebook import flop_count_html
-
-        return flop_count_html(self)
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them; null for a figure that is a formula."""

@@ -9,6 +9,7 @@ from graphwright.analyze.collections import CollectionSummary
 from graphwright.analyze.lookup_tables import LookupTable
 from graphwright.analyze.parameters import KINDS, Parameter, ParameterKind, ParameterSums, group_by_scope, sum_parameters
 from graphwright.analyze.update_checks import Finding
+from graphwright.report.draw import InNotebook
 from graphwright.report.results import ParameterCount
 
 
@@ -28,7 +29,7 @@ class SideEffect:
 
 
 @dataclass(frozen=True)
-class ParameterTable:
+class ParameterTable(InNotebook):
     """Parameters of a model or step. Returned by `graphwright.count_parameters`.
 
     Figures count elements; those that end in `_bytes` count bytes. A parameter whose shape is not known is in no figure, and in `unknown`.
@@ -149,16 +150,6 @@ class ParameterTable:
     def at_depth(self, depth: int | None) -> ParameterTable:
         """The same table with layers told apart by `depth` parts of their scopes; None for all parts."""
         return replace(self, depth=depth)
-
-    def __str__(self) -> str:
-        from graphwright.report.terminal_parameters import render_parameters
-
-        return render_parameters(self)
-
-    def _repr_html_(self) -> str:
-        from graphwright.report.notebook import parameter_table_html
-
-        return parameter_table_html(self)
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them; null where a shape is not known."""

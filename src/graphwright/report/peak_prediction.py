@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from graphwright.report.draw import Printed
 from graphwright.report.results import LiveBuffer, Role
 
 Order = Literal["traced", "executor", "xla"]
 
 
 @dataclass(frozen=True)
-class PeakPrediction:
+class PeakPrediction(Printed):
     """The predicted peak memory of a step. Returned by `graphwright.predict_peak`.
 
     Attributes:
@@ -73,8 +74,3 @@ class PeakPrediction:
             "live": [{"name": b.name, "op_type": b.op_type, "layer": b.layer, "role": b.role, "bytes": b.nbytes} for b in self.live],
             "how": dict(self.how),
         }
-
-    def __str__(self) -> str:
-        from graphwright.report.terminal_peak import render_peak
-
-        return render_peak(self)

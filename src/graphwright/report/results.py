@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from graphwright.analyze.measurement import Measurement
-from graphwright.analyze.profile import StepProfile
+from graphwright.analyze.profile import StepProfile, by_layer, by_op_type
 from graphwright.analyze.time_model import Roofs
 from graphwright.ir.graph import Graph
+from graphwright.report.draw import InNotebook, OnPage, drawn
 
 if TYPE_CHECKING:
     from graphwright.report.peak_prediction import PeakPrediction
 
+_MEASURED = (
+    "op runs of one recorded step, kernel times without the executor's waiting, added up: threads work side by side. Operations that "
+    "TensorFlow rewrote or added have no row of their own among the op types of the graph"
+)
 Role = Literal["weights", "optimizer state", "inputs", "residuals", "gradients", "temporaries"]
 ROLES: tuple[Role, ...] = ("weights", "optimizer state", "inputs", "residuals", "gradients", "temporaries")
 """In the order in which charts stack them, from the bottom."""
@@ -138,7 +143,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(OnPage, InNotebook):
     """What a step costs. Returned by `graphwright.inspect`.
 
     Attributes:
@@ -183,14 +188,7 @@ class Inspection:
     @property
     def verdict(self) -> str:
         """One sentence: what it needs and where it goes."""
-        from graphwright.report.terminal import inspection_verdict
-
-        return inspection_verdict(self)
-
-    def __str__(self) -> str:
-        from graphwright.report.terminal import render_inspection
-
-        return render_inspection(self)
+        return drawn(self, "verdict")
 
     def with_profile(self, profile: StepProfile, roofs: Roofs | None = None) -> Inspection:
         """The inspection with the times of a measured step beside its figures.
@@ -199,26 +197,25 @@ class Inspection:
             profile: of the same step, the attribute `step` of what `graphwright.profile` returns.
             roofs: limits of the machine that it ran on.
         """
-        from graphwright.report.measured import join_profile
-
-        return join_profile(self, profile, roofs)
+        node_time_s: dict[str, float] = defaultdict(float)
+        for run in profile.runs:
+            node_time_s[run.name] += run.time_s
+        layers, op_types = by_layer(profile), by_op_type(profile)
+        layer_time_s = {name: row.time_s for name, row in layers.items()}
+        op_type_time_s = {name: row.time_s for name, row in op_types.items()}
+        return replace(
+            self,
+            profile=profile,
+            roofs=roofs or self.roofs,
+            layers=tuple(replace(row, measured_time_s=layer_time_s.get(row.layer, math.nan)) for row in self.layers),
+            op_types=tuple(replace(row, measured_time_s=op_type_time_s.get(row.op_type, math.nan)) for row in self.op_types),
+            nodes={name: replace(cost, measured_time_s=node_time_s.get(name, math.nan)) for name, cost in self.nodes.items()},
+            how={**self.how, "measured time": _MEASURED},
+        )
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md and the file report/schemas/inspection.schema.json describe them."""
-        from graphwright.report.json_form import inspection_json
-
-        return inspection_json(self)
-
-    def _repr_html_(self) -> str:
-        from graphwright.report.notebook import inspection_html
-
-        return inspection_html(self)
-
-    def write_html(self, path: str | Path) -> Path:
-        """Write the report as one offline HTML file; returns the path."""
-        from graphwright.report.html import write_inspection
-
-        return write_inspection(self, Path(path))
+        return drawn(self, "json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +231,7 @@ class BufferDecision:
 
 
 @dataclass(frozen=True)
-class MemoryPlan:
+class MemoryPlan(OnPage, InNotebook):
     """How a step is brought into a budget. The attribute `plan` of what `optimize_memory` returns.
 
     Attributes:
@@ -279,28 +276,8 @@ class MemoryPlan:
     @property
     def verdict(self) -> str:
         """One sentence: kept or not, from what to what, at what price."""
-        from graphwright.report.terminal import plan_verdict
-
-        return plan_verdict(self)
-
-    def __str__(self) -> str:
-        from graphwright.report.terminal import render_plan
-
-        return render_plan(self)
+        return drawn(self, "verdict")
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md and the file report/schemas/memory_plan.schema.json describe them."""
-        from graphwright.report.json_form import plan_json
-
-        return plan_json(self)
-
-    def _repr_html_(self) -> str:
-        from graphwright.report.notebook import plan_html
-
-        return plan_html(self)
-
-    def write_html(self, path: str | Path) -> Path:
-        """Write the report as one offline HTML file; returns the path."""
-        from graphwright.report.html import write_plan
-
-        return write_plan(self, Path(path))
+        return drawn(self, "json")

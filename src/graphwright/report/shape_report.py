@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from graphwright.analyze.dimension_fit import Dimension
 from graphwright.errors import ArgumentError
+from graphwright.report.draw import Printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class UnknownCause:
 
 
 @dataclass(frozen=True)
-class ShapeReport:
+class ShapeReport(Printed):
     """The shapes of a step. Returned by `graphwright.infer_shapes`.
 
     Attributes:
@@ -103,11 +104,6 @@ class ShapeReport:
             for expression in dict.fromkeys(d for d in value.dims or () if isinstance(d, str)):
                 found.setdefault(expression, []).append(value)
         return {key: tuple(values) for key, values in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))}
-
-    def __str__(self) -> str:
-        from graphwright.report.terminal_shapes import render_shapes
-
-        return render_shapes(self)
 
     def to_json(self) -> dict[str, object]:
         """Text and plain numbers, as docs/json.md lists them; null for an unknown dimension, or shape."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 
+from graphwright.report.draw import InNotebook, OnPage
 from graphwright.report.page_tables import Cell, Column, Table, bytes_cell
 from graphwright.report.units import format_bytes
 
@@ -24,7 +24,7 @@ class SweepPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepResult:
+class SweepResult(OnPage, InNotebook):
     """Peak against batch size.
 
     Attributes:
@@ -120,11 +120,6 @@ class SweepResult:
             rows.append(tuple(row))
         return Table("table-sweep", "Peak against batch size", self.verdict, tuple(columns), tuple(rows), (), len(rows))
 
-    def __str__(self) -> str:
-        from graphwright.report.terminal_sweep import render_sweep
-
-        return render_sweep(self)
-
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""
         return {
@@ -135,17 +130,6 @@ class SweepResult:
             "others": {name: other.to_json() for name, other in self.others.items()},
             "how": self.how,
         }
-
-    def write_html(self, path: str | Path) -> Path:
-        """Write the plot and its table as one offline HTML file; returns the path."""
-        from graphwright.report.sweep_page import write_sweep
-
-        return write_sweep(self, Path(path))
-
-    def _repr_html_(self) -> str:
-        from graphwright.report.notebook import sweep_html
-
-        return sweep_html(self)
 
 
 def _listed(points: Sequence[tuple[float, float]]) -> str:

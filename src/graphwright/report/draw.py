@@ -1,0 +1,85 @@
+"""Who draws the values that users get. A value names no drawer: it asks here, and the drawer is loaded when it is first needed.
+
+So values stand below what draws them, and a result can be made, sent and compared without any of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+Form = Literal["text", "notebook", "page", "verdict", "json", "annotations"]
+
+_DRAWERS: dict[Form, dict[str, str]] = {
+    "text": {
+        "BatchFormulas": "terminal_batch.render_formulas",
+        "CheckResult": "terminal_comparison.render_check",
+        "Comparison": "terminal_comparison.render_comparison",
+        "FlopCount": "terminal_flops.render_flop_count",
+        "Inspection": "terminal.render_inspection",
+        "MaxBatch": "terminal_batch.render_max_batch",
+        "MemoryPlan": "terminal.render_plan",
+        "ParameterTable": "terminal_parameters.render_parameters",
+        "PeakPrediction": "terminal_peak.render_peak",
+        "ShapeReport": "terminal_shapes.render_shapes",
+        "StepCosts": "terminal_comparison.render_costs",
+        "SweepResult": "terminal_sweep.render_sweep",
+    },
+    "notebook": {
+        "FlopCount": "notebook.flop_count_html",
+        "Inspection": "notebook.inspection_html",
+        "MemoryPlan": "notebook.plan_html",
+        "ParameterTable": "notebook.parameter_table_html",
+        "SweepResult": "notebook.sweep_html",
+    },
+    "page": {
+        "Comparison": "comparison_page.write_comparison",
+        "Inspection": "html.write_inspection",
+        "MemoryPlan": "html.write_plan",
+        "SweepResult": "sweep_page.write_sweep",
+    },
+    "verdict": {"Inspection": "terminal.inspection_verdict", "MemoryPlan": "terminal.plan_verdict"},
+    "annotations": {"CheckResult": "terminal_comparison.github_annotations"},
+    "json": {"Inspection": "json_form.inspection_json", "MemoryPlan": "json_form.plan_json"},
+}
+"""Form -> type of the value -> module of this package, and the function in it that takes the value."""
+
+
+def drawn(value: object, form: Form, *arguments: object) -> Any:
+    """The value in a form.
+
+    >>> from graphwright.report.comparison import StepCosts
+    >>> "peak" in drawn(StepCosts("step", {}, {"peak_bytes": 1024.0}, ()), "text")
+    True
+    """
+    module, _, function = _DRAWERS[form][type(value).__name__].partition(".")
+    return getattr(import_module(f"graphwright.report.{module}"), function)(value, *arguments)
+
+
+class Printed:
+    """A value whose text is made for a terminal of 80 columns."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return drawn(self, "text")
+
+
+class InNotebook(Printed):
+    """A value that notebooks show."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return drawn(self, "notebook")
+
+
+class OnPage(Printed):
+    """A value with a report of its own."""
+
+    __slots__ = ()
+
+    def write_html(self, path: str | Path) -> Path:
+        """Write the report as one offline HTML file; returns the path."""
+        return drawn(self, "page", Path(path))
