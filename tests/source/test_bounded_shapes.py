@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright.errors import UnknownShapeError
+from graphwright.source.graph_def import to_graph_def
 from graphwright.train.flatten import flatten
 
 X = (12, 4)
@@ -62,6 +63,10 @@ CASES: dict[str, tuple[Step, tuple[int, ...]]] = {
     "counted in a branch": (lambda x, n: counted_in_a_branch(x), (12, 4)),
     "loop": (lambda x, n: loop(x), (12, 4)),
     "gradient": (lambda x, n: masked_gradient(x), (12, 4)),
+    "slice of a random size": (lambda x, n: x[: tf.reduce_max(n) % 12, 1:], (12, 4)),
+    "sparse sum": (lambda x, n: tf.sparse.add(tf.sparse.from_dense(x), tf.sparse.from_dense(tf.nn.relu(x))).values, (96,)),
+    "difference": (lambda x, n: tf.sets.difference(n[None, :], n[None, :5]).values, (25,)),
+    "rows filled": (lambda x, n: tf.sparse.fill_empty_rows(tf.sparse.from_dense(tf.nn.relu(x)), 1.0)[0].values, (60,)),
     "stated": (lambda x, n: tf.ensure_shape(tf.zeros([tf.reduce_sum(tf.ones_like(n))]), [20]) + 1.0, (20,)),
 }
 
@@ -112,6 +117,16 @@ def test_a_plan_computes_with_what_is_there_not_with_the_bound(name: str) -> Non
         assert got.shape == expected.shape
         np.testing.assert_array_equal(got, expected)
     assert "depends on data" in planned.plans[0].how["loops"]
+
+
+def test_a_bound_is_not_written_as_the_shape_of_an_argument() -> None:
+    flat = flatten(traced(CASES["counted in a branch"][0]))
+    inputs = {v: f.body for f in flat.graph.functions.values() for v in f.body.inputs if v in f.body.at_most}
+    assert {v.shape for v in inputs} >= {X}
+    written = {f.signature.name: f for f in to_graph_def(flat.graph).library.function}
+    for value, body in inputs.items():
+        attributes = written[body.name].arg_attr[body.inputs.index(value)].attr
+        assert [[d.size for d in s.dim] for s in attributes["_output_shapes"].list.shape] == [[-1, 4]]
 
 
 def test_without_a_bound_the_error_names_the_node_and_the_remedy() -> None:

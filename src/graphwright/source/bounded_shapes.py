@@ -40,8 +40,8 @@ _COUNTED = frozenset(
 )
 """Op types whose outputs grow with each number that they read, which is none below zero; those that are placed grow or shrink with it."""
 _FINDS = frozenset(
-    "Where Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 ListDiff DynamicPartition SparseFillEmptyRows NonMaxSuppression "
-    "NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5".split()
+    "Where Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 ListDiff DynamicPartition SparseAdd SparseFillEmptyRows Slice StridedSlice "
+    "DenseToDenseSetOperation NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5".split()
 )
 _REDUCES = frozenset("Sum Mean Max Min Prod All Any".split())
 
@@ -135,11 +135,12 @@ class _Bounds:
             shapes = self._of_functions(op, inputs) if op.type in BRANCHES | LOOPS else self._derived(op, inputs)
         is_source = op.type in _FINDS | BRANCHES and all(t.shape.is_fully_defined() for t in op.inputs if t.dtype.size)
         for tensor in open_:
-            shape: Shape = shapes[tensor.value_index]
+            index: int = tensor.value_index
+            shape = shapes[index]
             stated = [_known(c.outputs[0]) for c in tensor.consumers() if c.type == "EnsureShape"]
             if shape is None or None in shape:
                 shape = next((s for s in stated if s is not None), None)
-            if shape is not None:
+            if shape is not None and None not in shape:
                 self.largest[tensor.ref()] = self.tf.compat.v1.placeholder(tensor.dtype, shape)
             elif op.type in _REDUCES and (count := _count(self.known_size(op.inputs[0]))) is not None:
                 self.flat[tensor.ref()] = self.tf.compat.v1.placeholder(tensor.dtype, (count,))
@@ -154,7 +155,7 @@ class _Bounds:
         except ValueError:  # two bounds of one size differ, or an end that no run can have
             return merged
         shapes = [_largest([shape_of(outputs[k]) for outputs in made]) for k in range(len(op.outputs))]
-        return [shape if shape is not None and None not in shape else other for shape, other in zip(shapes, merged, strict=True)]
+        return [_filled(shape, other) for shape, other in zip(shapes, merged, strict=True)]
 
     def _fixed(self, op: Any, k: int, tensor: Any) -> list[Any]:
         """What stands for an input: constants, where it holds numbers of which the shapes of the outputs are made."""
@@ -204,7 +205,10 @@ class _Bounds:
                 return [(max(t.shape.num_elements() or 0 for t in inputs),)] * 2
             case "DynamicPartition" if (parts := _known(inputs[1])) is not None:
                 return [(math.prod(parts), *first[len(parts) :])] * len(op.outputs)
-            case "SparseFillEmptyRows" if (sizes := self.numbers_of(op.inputs[3])) is not None:
+            case "SparseAdd" | "DenseToDenseSetOperation" if (second := _known(inputs[3 if op.type == "SparseAdd" else 1])) is not None:
+                entries = first[0] + second[0] if op.type == "SparseAdd" else math.prod(first) + math.prod(second)
+                return [(entries, first[1] if op.type == "SparseAdd" else len(first)), (entries,), None]
+            case "SparseFillEmptyRows" if (sizes := self.numbers_of(op.inputs[2])) is not None:
                 rows = int(sizes[1][0])
                 return [(first[0] + rows, first[1]), (first[0] + rows,), (rows,), first[:1]]
             case "NonMaxSuppression" | "NonMaxSuppressionV2" | "NonMaxSuppressionV3" | "NonMaxSuppressionV4" | "NonMaxSuppressionV5":
@@ -326,8 +330,9 @@ def _widest(op: Any, inputs: Sequence[Any]) -> list[Shape] | None:
     """What takes a part of its input, or goes by elements, gives no more than the largest of each size."""
     shapes = [_known(t) for t in inputs]
     known = [shape for shape in shapes if shape is not None]
-    if op.type == "Slice" and shapes[0] is not None:
-        return [shapes[0]]
+    if op.type in ("Slice", "StridedSlice") and shapes[0] is not None:
+        masks = [op.node_def.attr[f"{name}_mask"].i for name in ("shrink_axis", "new_axis", "ellipsis")]
+        return [tuple(d for k, d in enumerate(shapes[0]) if not masks[0] >> k & 1)] if not any(masks[1:]) else None
     if op.type not in GOES_BY_ELEMENTS or len(op.outputs) > 1 or len(known) < len(shapes):
         return None
     rank = max(map(len, known))
@@ -356,8 +361,14 @@ def shape_of(tensor: Any) -> Shape:
 
 
 def _largest(shapes: Sequence[Shape]) -> Shape:
-    """In each dimension the largest; None where one of them is not known, or they have not as many dimensions."""
-    known = [tuple(d for d in shape if d is not None) for shape in shapes if shape is not None]
-    if not known or len(known) < len(shapes) or len({len(s) for s in (*known, *filter(None, shapes))}) > 1:
+    """In each dimension the largest, or None where one of them is open; None where they have not as many dimensions."""
+    known = [shape for shape in shapes if shape is not None]
+    if not known or len(known) < len(shapes) or len(set(map(len, known))) > 1:
         return None
-    return tuple(max(sizes) for sizes in zip(*known, strict=True))
+    return tuple(None if None in sizes else max(d for d in sizes if d is not None) for sizes in zip(*known, strict=True))
+
+
+def _filled(shape: Shape, other: Shape) -> Shape:
+    if shape is None or other is None or len(shape) != len(other):
+        return other if shape is None else shape
+    return tuple(b if a is None else a for a, b in zip(shape, other, strict=True))
