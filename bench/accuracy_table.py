@@ -64,9 +64,9 @@ class PeakRow:
         return self.low_bytes * (1 - GOAL) <= least and most <= self.high_bytes * (1 + GOAL)
 
     @property
-    def marked_batch(self) -> str:
-        """The batch size, with a star where a second process counted allocations; older rows have the high-water mark of pages alone."""
-        return f"{self.batch}{'*' * ('counted by' in self.how)}"
+    def star(self) -> str:
+        """A star where a second process counted allocations; older rows have the high-water mark of pages alone."""
+        return "*" * ("counted by" in self.how)
 
     @property
     def grappler_error(self) -> float:
@@ -169,12 +169,12 @@ def peak_cells(row: PeakRow) -> tuple[str, ...]:
         row.model,
         row.size,
         row.mode,
-        row.marked_batch,
+        str(row.batch),
         row.order,
         str(row.threads),
         seen,
         f"{row.predicted_bytes / MIB:,.1f}",
-        f"{100 * row.error:+.1f} %",
+        f"{100 * row.error:+.1f} %{row.star}",
         span,
         ("yes" if row.in_range else "no") if span else "",
         f"{100 * row.grappler_error:+.0f} %",
@@ -247,12 +247,12 @@ def summary_cells(rows: Sequence[PeakRow]) -> tuple[str, ...]:
     loose = [row for row in rows if row.order == "executor"]
 
     def errors(order: str, threads: int) -> str:
-        return " / ".join(f"{100 * row.error:+.1f}" for row in rows if (row.order, row.threads) == (order, threads))
+        return " / ".join(f"{100 * row.error:+.1f}{row.star}" for row in rows if (row.order, row.threads) == (order, threads))
 
     fixed = {row.batch: row for row in rows if row.order == "ordered"}
     return (
         *(rows[0].model, rows[0].size, rows[0].mode),
-        " / ".join(row.marked_batch for row in fixed.values()),
+        " / ".join(map(str, fixed)),
         " / ".join(f"{row.measured_bytes / MIB:,.0f}" for row in fixed.values()),
         *(errors("ordered", 2), errors("executor", 1), errors("executor", 2)),
         f"{sum(row.in_range for row in loose)} of {len(loose)}",

@@ -69,8 +69,8 @@ def test_the_summary_has_one_line_for_the_batch_sizes_of_a_model() -> None:
 def test_rows_whose_allocations_were_counted_have_a_star() -> None:
     counted = replace(ORDERED, batch=4, how="pages; counted by TensorFlow's allocator: tensors 90 MB")
     results = AccuracyResults([ORDERED, counted])
-    assert "| unet | full | train | 2 / 4* |" in as_summary(results)
-    assert "| unet | full | train | 4* | ordered |" in as_markdown(results)
+    assert "| unet | full | train | 2 / 4 | 100 / 100 | -1.0 / -1.0* |" in as_summary(results)
+    assert "| 4 | ordered | 2 | 100.0 | 99.0 | -1.0 %* |" in as_markdown(results)
 
 
 def test_tensorflows_profiler_counts_a_product() -> None:

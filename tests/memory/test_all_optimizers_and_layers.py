@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 
 import graphwright as gw
-from graphwright.errors import InfeasibleError, UnknownShapeError, VerificationWarning
+from graphwright.errors import InfeasibleError, VerificationWarning
 
 layers = keras.layers
 Block = Callable[[Any], Any]
@@ -120,17 +120,8 @@ def test_both_gradients_meet_every_optimizer_every_layer_and_every_question() ->
     assert {"Adam", "Adagrad", "RMSprop", "SGD", "Ftrl", "Lion"} <= set(OPTIMIZERS)
 
 
-_REFUSED = {("Adadelta", "sparse"), ("Adafactor", "sparse")}
-"""Their updates of an embedding have sizes that are known only when they run: such a step is refused."""
-
-
-def _with_gaps(cases: list[tuple[str, str, str, str]]) -> list[Any]:
-    gap = pytest.mark.xfail(raises=UnknownShapeError, strict=True, reason="sizes of sparse gradients in conditional updates")
-    return [pytest.param(*case, marks=[gap] if (case[0], case[2]) in _REFUSED else []) for case in cases]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("optimizer", "kind", "gradients", "question"), _with_gaps(selection()), ids=lambda text: text.replace(" ", "_"))
+@pytest.mark.parametrize(("optimizer", "kind", "gradients", "question"), selection(), ids=lambda text: text.replace(" ", "_"))
 def test_planned_and_costed(optimizer: str, kind: str, gradients: str, question: str) -> None:
     model, data = make_model(optimizer, kind, gradients)
     with warnings.catch_warnings():

@@ -33,6 +33,7 @@ from graphwright.analyze.backward import is_reference, updated_variables
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.runtime_constants import runtime_constants
+from graphwright.analyze.unknown_shapes import blame_unknown_shapes, reason_of
 from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import format_shape
@@ -186,7 +187,8 @@ class _Builder:
                 f"the size of {value.name} is not known: {value.dtype}{format_shape(value.shape)}",
                 where=f"node {value.producer.name!r} ({value.producer.op_type})",
                 cause=_cause_of_unknown(value),
-                remedy="give the full shape of that input (feeds={name: shape}), or example inputs (inputs=...)",
+                remedy="give the full shape of that input (feeds={name: shape}), or example inputs (inputs=...); a size that depends on "
+                "data is stated by tf.ensure_shape behind that node",
             )
         return size + hidden_output_bytes(value)
 
@@ -528,4 +530,5 @@ def _cause_of_unknown(value: Value) -> str:
                 stack.append(v.producer)
     if free:
         return f"it depends on the input {', '.join(sorted(free))}, whose dimensions are not all given"
-    return "its shape depends on values computed while the step runs (for example tf.where or tf.boolean_mask)"
+    node = blame_unknown_shapes(value.producer.graph).get(value, value.producer)
+    return f"its shape depends on data, and nothing bounds it: {node.name!r} ({node.op_type}), {reason_of(node)}"

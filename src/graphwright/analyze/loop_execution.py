@@ -26,15 +26,14 @@ from graphwright.analyze.storages import (
 from graphwright.analyze.trip_counts import TripCount, compute, trip_count
 from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import UnknownShapeError
+from graphwright.ir.arguments import Argument, Numbers
 from graphwright.ir.attributes import FunctionReference
-from graphwright.ir.dtypes import DType, Shape, format_shape
+from graphwright.ir.dtypes import DType, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
 from graphwright.ir.traits import BRANCHES, CALL_TYPES, LOOPS, in_place_pairs, is_few_integers, is_view
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
-InferBody = Callable[
-    [Graph, Sequence[Shape], Sequence["tuple[DType, Shape] | None"], Sequence[Any]], "tuple[Sequence[str], Mapping[Value, Any]]"
-]
+InferBody = Callable[[Graph, Sequence[Argument]], tuple[Sequence[str], Mapping[Value, Numbers]]]
 
 _SHAPE_BYTES = 64  # of a tensor that holds the sizes of another one, whatever its rank
 _EVALUATIONS = 200_000  # nodes executed on storages per loop; what a longer loop adds per iteration is scaled up
@@ -50,7 +49,7 @@ class Executor:
         self.infer_body = infer_body
         self.numbers: dict[Value, Scalar | None] = {}  # of constants
         self.inferred: set[str] = set()
-        self.sizes: dict[Value, Any] = {}  # of values inside functions
+        self.sizes: dict[Value, Numbers] = {}  # of values inside functions
         self.trips: dict[Node, TripCount] = {}
         self.workspace: dict[Node, int] = {}
         self.peaks: dict[Node, tuple[int, int]] = {}
@@ -122,8 +121,9 @@ class Executor:
         raise UnknownShapeError(
             f"the size of {value.name} is not known: {value.dtype}{format_shape(value.shape)}",
             where=f"node {node.name!r} ({node.op_type}) in function {node.graph.name!r}",
-            cause="it is inside a loop or a branch, and its shape depends on an unknown dimension or on data",
-            remedy="give the full shape of the step's inputs (feeds={name: shape}), or example inputs (inputs=...)",
+            cause="its shape depends on an unknown dimension, or on data, and nothing bounds it",
+            remedy="give the full shape of the step's inputs (feeds={name: shape}), or example inputs (inputs=...); a size that depends "
+            "on data is stated by tf.ensure_shape behind that node",
         )
 
     def constant_number(self, value: Value) -> Scalar | None:
@@ -136,11 +136,17 @@ class Executor:
     def _constant(self, value: Value) -> Dense:
         """A constant; its integers where they are few."""
         sizes = self.constant(value) if value.producer.op_type == "Const" and is_few_integers(value) else None
-        return Dense(Storage(value.nbytes or 0, resident=True), value.shape, self.constant_number(value), sizes)
+        return Dense(
+            Storage(value.nbytes or 0, resident=True), value.shape, self.constant_number(value), None if sizes is None else (sizes, sizes)
+        )
 
     def with_sizes(self, value: Value, state: State) -> State:
-        """The state of a value inside a function, with what shape inference knows of it."""
-        return replace(state, sizes=self.sizes[value]) if isinstance(state, Dense) and value in self.sizes else state
+        """The state of a value, with what shape inference knows of it."""
+        at_most = value.producer.graph.at_most
+        if not isinstance(state, Dense) or (value not in self.sizes and value not in at_most):
+            return state
+        exact = (at_most[value] or (None,) * len(value.shape or ())) if value in at_most else state.exact
+        return replace(state, sizes=self.sizes.get(value, state.sizes), exact=exact)
 
     # Lists
 
@@ -243,21 +249,21 @@ class Executor:
         unknown = (v for n in body.nodes for v in n.outputs if v.dtype.itemsize is not None and v.nbytes is None)
         if next(unknown, None) is None:
             return
-        shapes: list[Shape] = []
-        handles: list[tuple[DType, Shape] | None] = []
+        given: list[Argument] = []
         for value, state in zip(body.inputs, arguments, strict=True):
             item = next((s for s in state.items if s is not None), None) if isinstance(state, TensorList) else None
-            item_shape = item.shape if item is not None else None
-            shapes.append(state.shape if isinstance(state, Dense) and value.dtype.itemsize is not None else value.shape)
-            handle = (state.dtype, item_shape) if isinstance(state, TensorList) and item is not None and state.dtype else None
+            handle = (state.dtype, item.shape) if isinstance(state, TensorList) and item is not None and state.dtype else None
             if isinstance(state, Dense) and state.storage in self.variables:
                 variable = self.variables[state.storage]
                 handle = (variable.dtype, variable.shape)
-            handles.append(handle)
-        by_data, sizes = self.infer_body(body, shapes, handles, [s.sizes if isinstance(s, Dense) else None for s in arguments])
+            if isinstance(state, Dense) and value.dtype.itemsize is not None:
+                given.append(Argument(state.shape, handle, state.sizes, state.exact))
+            else:
+                given.append(Argument(value.shape, handle))
+        by_data, sizes = self.infer_body(body, given)
         self.sizes.update(sizes)
         for name in by_data:
-            self.notes[f"how many rows {name} gives depends on data; as many as there can be are counted"] = None
+            self.notes[found_in_data(name)] = None
 
     # Control flow
 
@@ -273,12 +279,18 @@ class Executor:
             results.append((total_bytes(inner.created) + inner.workspace, outputs, inner))
         if not results:
             return [self._make(v, arguments, frame) for v in node.outputs]
-        peak, outputs, largest = max(results, key=lambda r: r[0])
+        created = {storage: value for r in results for storage, value in r[2].created.items()}
+
+        def size(state: State) -> tuple[int, int]:
+            held = storages_of([state])
+            return total_bytes(held), total_bytes(s for s in held if s in created)
+
+        outputs = [max(ways, key=size) for ways in zip(*(r[1] for r in sorted(results, key=lambda r: -r[0])), strict=True)]
         kept = storages_of(outputs)
         largest_flops = max((r[2] for r in results), key=lambda f: flops_of(f.executed) or 0.0)
         frame.executed += largest_flops.executed
-        frame.created.update({s: v for s, v in largest.created.items() if s in kept})
-        frame.workspace = max(frame.workspace, peak - total_bytes(s for s in kept if s in largest.created))
+        frame.created.update({s: v for s, v in created.items() if s in kept})
+        frame.workspace = max(frame.workspace, max(r[0] for r in results) - total_bytes(s for s in kept if s in created))
         if len({tuple(number_of(s) for s in r[1]) for r in results}) > 1:
             outputs = [without_number(s) for s in outputs]
         return outputs
@@ -330,6 +342,11 @@ class Executor:
             self.notes[f"how often {node.name} runs depends on data; its figures are those of one iteration"] = None
         elif trip.kind == "at most":
             self.notes[f"{node.name} runs at most {trip.count} times; its figures are for that many"] = None
+
+
+def found_in_data(name: str) -> str:
+    """What is said of a node that has the largest shape that it can have."""
+    return f"how many rows {name} gives depends on data; as many as there can be are counted"
 
 
 def flops_of(executed: Iterable[tuple[Node, float]]) -> float | None:

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphwright.analyze.loop_execution import Constant, Executor, InferBody, flops_of
+from graphwright.analyze.loop_execution import Constant, Executor, InferBody, flops_of, found_in_data
 from graphwright.analyze.resource_effects import resource_effects
 from graphwright.analyze.storages import Dense, Frame, State, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
@@ -74,14 +74,14 @@ class LoopCosts:
     notes: tuple[str, ...] = ()
 
 
-def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None = None) -> LoopCosts:
+def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None = None, found: Sequence[str] = ()) -> LoopCosts:
     """What the control-flow nodes and lists of a flat graph cost.
 
     Args:
         graph: flat, with static shapes.
         constant: the array of a value whose producer is a `Const`, or None.
-        infer_body: sets the shapes in a function's body from the shapes of its arguments, and the dtype and
-            shape of the elements of those that are lists, or of the values of variables. Called where a body has unknown shapes.
+        infer_body: sets the shapes in a function's body from what is known of its arguments. Called where a body has unknown shapes.
+        found: nodes of the graph that find out in the data how many rows there are, and have the largest shapes that they can have.
 
     Raises:
         UnknownShapeError: the size of a tensor inside a loop is not known.
@@ -96,8 +96,10 @@ def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None
     8192
     """
     if not any(is_control_flow(n) or any(v.dtype.name == "variant" for v in n.outputs) for n in graph.nodes):
-        return LoopCosts()
-    return _Accounts(graph, constant, infer_body).costs()
+        return LoopCosts(notes=tuple(map(found_in_data, found)))
+    accounts = _Accounts(graph, constant, infer_body)
+    accounts.notes.update(dict.fromkeys(map(found_in_data, found)))
+    return accounts.costs()
 
 
 class _Accounts(Executor):
@@ -148,7 +150,7 @@ class _Accounts(Executor):
         arguments = [self.states[v] for v in node.inputs]
         outputs = self.execute(node, arguments, frame)
         for value, state in zip(node.outputs, outputs, strict=True):
-            self.states[value] = state
+            self.states[value] = self.with_sizes(value, state)
         if not is_control_flow(node):
             for value in node.outputs:
                 for storage in storages_of([self.states[value]]):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from graphwright.ir.arguments import Numbers
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Node, Value
 
@@ -32,13 +32,15 @@ class Dense:
         storage: its bytes; several tensors may show one storage, each in its own shape.
         shape: its dimensions.
         number: of a scalar that could be computed.
-        sizes: of a few integers: they, or where they count rows that depend on data, the largest that they can be. Good for sizes only.
+        sizes: of a few integers: the least and the largest that they can be. Good for sizes only.
+        exact: of a shape that depends on data, and is the largest that it can be, what is the same in every run.
     """
 
     storage: Storage
     shape: Shape
     number: Scalar | None = None
-    sizes: Any = None
+    sizes: Numbers | None = None
+    exact: Shape = None
 
 
 @dataclass(frozen=True, slots=True)

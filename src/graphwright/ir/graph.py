@@ -27,7 +27,7 @@ from graphwright.ir import colocation
 from graphwright.ir.attributes import Attribute, Attributes, as_attribute
 from graphwright.ir.colocation import Colocations
 from graphwright.ir.dtypes import DTYPES as DTYPES
-from graphwright.ir.dtypes import as_dtype, as_shape
+from graphwright.ir.dtypes import Shape, as_dtype, as_shape
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.node import Function as Function
 from graphwright.ir.node import Links, check_name
@@ -52,6 +52,7 @@ class Graph(Outputs):
             written under the version of the TensorFlow at work. An old op runs under old versions alone.
 
     Attributes:
+        at_most: of a value whose shape is the largest that it can have when it runs, what is the same in every run; this is written.
         package: what else a SavedModel holds; only the layer that read it looks inside.
         shape_rule: the output shapes of nodes that are given in topological order, where inputs from
             outside the list count as known. With a rule, shapes follow edits, those of functions that nodes call included;
@@ -63,7 +64,7 @@ class Graph(Outputs):
         touched: where it is a dictionary, the verbs note there which nodes they add or change.
     """
 
-    __slots__ = ("package", "versions")
+    __slots__ = ("at_most", "package", "versions")
 
     def __init__(
         self,
@@ -76,6 +77,7 @@ class Graph(Outputs):
         super().__init__(name, {} if functions is None else functions, {} if variables is None else variables)
         self.versions = versions
         self.package: object | None = None
+        self.at_most: dict[Value, Shape] = {}
 
     # Nodes
 

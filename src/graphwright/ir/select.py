@@ -1,67 +1,15 @@
-"""Find nodes: by name, scope, op type or predicate, and by walking along the edges.
+"""Find nodes by walking along the edges, and the name scopes that they are in.
 
 Walks go from node to node in breadth, and answer with a list in the order of the walk, each node once.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from fnmatch import fnmatchcase
 
 from graphwright.ir.graph import Graph, Node, Value
 
-NamePattern = str | re.Pattern[str] | Callable[[Node], bool]
 Where = Collection[Node] | Callable[[Node], bool]
-
-
-def select(
-    graph: Graph,
-    pattern: NamePattern | None = None,
-    *,
-    op_type: str | Iterable[str] | None = None,
-    scope: str | None = None,
-    within: Where | None = None,
-) -> list[Node]:
-    """The nodes that fulfill every condition, in the order of the graph.
-
-    Args:
-        pattern: a name in which `*`, `?` and `[...]` stand for other characters, a compiled regular
-            expression that is searched for in the name, or a predicate.
-        op_type: one op type or several.
-        scope: only the node of this name and those below it, `scope/...`.
-        within: only nodes in this set, or of which this predicate is true.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %x = Placeholder() : float32[2]
-    ... %dense/relu = Relu(%x:0) : float32[2]
-    ... %dense/neg = Neg(%x:0) : float32[2]
-    ... ''')
-    >>> [n.name for n in select(g, "dense/*", op_type="Neg")]
-    ['dense/neg']
-    >>> [n.name for n in select(g, re.compile("^x|relu"))]
-    ['x', 'dense/relu']
-    """
-    named = _named(pattern)
-    types = {op_type} if isinstance(op_type, str) else None if op_type is None else set(op_type)
-    inside = _predicate(within)
-    nodes: Iterable[Node] = graph
-    if isinstance(pattern, str) and pattern in graph:  # a plain name needs no look at all nodes
-        nodes = (graph[pattern],)
-        named = _named(None)
-    elif isinstance(pattern, str) and not _is_glob(pattern):
-        nodes = ()
-    below = None if scope is None else scope.rstrip("/")
-    return [
-        node
-        for node in nodes
-        if named(node)
-        and (types is None or node.op_type in types)
-        and (below is None or node.name == below or node.name.startswith(f"{below}/"))
-        and inside(node)
-    ]
 
 
 def scopes(graph: Graph) -> dict[str, int]:
@@ -159,17 +107,3 @@ def _predicate(within: Where | None) -> Callable[[Node], bool]:
         return within
     members = frozenset(within)
     return lambda node: node in members
-
-
-def _named(pattern: NamePattern | None) -> Callable[[Node], bool]:
-    if pattern is None:
-        return lambda _: True
-    if isinstance(pattern, str):
-        return lambda node: fnmatchcase(node.name, pattern)
-    if isinstance(pattern, re.Pattern):
-        return lambda node: pattern.search(node.name) is not None
-    return pattern
-
-
-def _is_glob(pattern: str) -> bool:
-    return any(c in pattern for c in "*?[")

@@ -39,6 +39,8 @@ _BINARY_IN_PLACE = frozenset(
     "SoftplusGrad SoftsignGrad SqrtGrad SquaredDifference Sub TanhGrad TruncateDiv Xdivy Xlogy".split()
 )
 
+GOES_BY_ELEMENTS = _UNARY_IN_PLACE | _BINARY_IN_PLACE | {"Select", "SelectV2", "AddN"}
+"""Op types that compute element by element, inputs with one element in a dimension repeated."""
 _WRITE_OPS_PREFIX = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
 READS_OF_VARIABLES = frozenset({"ReadVariableOp", "VarIsInitializedOp", "VariableShape", "ResourceGather", "ResourceGatherNd"})
 """Op types that take a handle and change nothing, though TensorFlow's registry calls them stateful."""
@@ -92,6 +94,8 @@ def is_view(node: Node) -> bool:
     if node.op_type not in _VIEWS_OF_ALL or not node.inputs:
         return False
     before, after = node.inputs[0], node.outputs[0]
+    if after in node.graph.at_most:  # whether there is nothing to do is known when it runs
+        return False
     return before.dtype == after.dtype and before.nbytes is not None and before.nbytes == after.nbytes and _keeps_order(node)
 
 

@@ -19,8 +19,8 @@ from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph
 from graphwright.run.call_options import optimized_anew
 from graphwright.run.callables import Step
+from graphwright.source.bounded_shapes import import_bounded
 from graphwright.source.graph_def import from_graph_def
-from graphwright.source.import_graph import import_bounded
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -176,7 +176,7 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape]) -> dict[str, Shape]:
     graph: Any = tf.Graph()
     try:
         with graph.as_default():
-            imported, _ = import_bounded(plain, {})
+            imported = import_bounded(plain, {}).tensors
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise GraphError(
             f"TensorFlow refuses its own graph: {(str(error).splitlines() or [''])[0]}", where="the graph after Grappler and oneDNN"

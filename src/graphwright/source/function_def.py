@@ -173,10 +173,11 @@ def _write_argument_attributes(definition: Any, arguments: Sequence[Value]) -> N
         definition.ClearField("resource_arg_unique_id")
     if "_input_shapes" in definition.attr:
         shapes = definition.attr["_input_shapes"].list.shape
-        if [shape_from_proto(shape) for shape in shapes] != [value.last_shape for value in arguments]:
+        stated = [value.producer.graph.at_most.get(value, value.last_shape) for value in arguments]
+        if [shape_from_proto(shape) for shape in shapes] != stated:
             del shapes[:]
-            for value in arguments:
-                shape_to_proto(value.last_shape, shapes.add())
+            for shape in stated:
+                shape_to_proto(shape, shapes.add())
     for k, value in enumerate(arguments):
         kept: dict[str, Attribute] = {key: a for key, a in value.producer.attrs.items() if key.startswith("_")}
         if k in definition.arg_attr:

@@ -10,8 +10,8 @@ import importlib
 from functools import cache
 from typing import Any
 
-from graphwright.ir.dtypes import DType, Shape
-from graphwright.source.attributes import shape_to_proto
+from graphwright.ir.dtypes import DType, Shape, dtype_from_number
+from graphwright.source.attributes import shape_from_proto, shape_to_proto
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
@@ -56,6 +56,14 @@ def constant_of(tensor: Any) -> Any:
 def handle_data_of(tensor: Any) -> Any:
     """The `HandleData` of a tensor, or None: dtypes and shapes of what is behind it."""
     return _private("ops.handle_data_util").get_handle_data(tensor)
+
+
+def type_behind(tensor: Any) -> tuple[DType, Shape] | None:
+    """The dtype and shape of what is behind a handle or a list, where TensorFlow knows one."""
+    data = handle_data_of(tensor)
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    return dtype_from_number(data.shape_and_type[0].dtype), shape_from_proto(data.shape_and_type[0].shape)
 
 
 def set_handle_data(tensor: Any, dtype: DType, shape: Shape) -> None:

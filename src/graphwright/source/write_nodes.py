@@ -68,6 +68,6 @@ def follow_shapes(node: Node, attrs: dict[str, Attribute]) -> None:
     """Let `_output_shapes` say what the outputs are now, where it is among the attributes as a list of shapes."""
     listed = attrs.get("_output_shapes")
     if isinstance(listed, tuple):
-        shapes = tuple(ShapeAttribute(v.known_shape) for v in node.outputs)
+        shapes = tuple(ShapeAttribute(node.graph.at_most.get(v, v.known_shape)) for v in node.outputs)
         if shapes != listed[: len(shapes)]:
             attrs["_output_shapes"] = shapes

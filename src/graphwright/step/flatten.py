@@ -29,7 +29,10 @@ _ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class FlatStep:
-    """A step as one joint graph, with what is needed to call it again."""
+    """A step as one joint graph, with what is needed to call it again.
+
+    Where a shape depends on data, it is the largest that it can have (`Graph.at_most`): nothing is folded by it, and it is not written.
+    """
 
     graph: Graph
     binding: Binding
@@ -57,7 +60,8 @@ def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = 
     """
     graph, binding = from_concrete_function(function, compiled=compiled)
     graph, purity = flatten_graph(graph, feeds)
-    return FlatStep(graph, binding, purity, loop_costs(graph, constant_array, infer_body=infer_body_shapes))
+    found = infer_flat_shapes(graph, bounded=True) if _has_unknown_sizes(graph) else []
+    return FlatStep(graph, binding, purity, loop_costs(graph, constant_array, infer_body=infer_body_shapes, found=found))
 
 
 def flatten_graph(

@@ -20,31 +20,36 @@ _STACKS = frozenset({"Stack", "StackV2"})
 _ROUNDS = 3
 
 
-def infer_flat_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None) -> None:
+def infer_flat_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, bounded: bool = False) -> list[str]:
     """Infer the shapes of a graph from those of its inputs.
 
     Args:
         feeds: shapes of inputs by position.
+        bounded: whether what depends on data gets the largest shape that it can have.
+
+    Returns:
+        The names of the nodes that find out in the data how many rows there are, where as many as there can be were taken.
 
     Raises:
         UnknownShapeError: a feed does not fit the graph.
     """
     merges = [n for n in graph.nodes if any(is_back_edge(v, n) for v in n.inputs)]
     if not merges:
-        infer_shapes(graph, feeds)
-        return
+        return infer_shapes(graph, feeds, bounded=bounded)
+    found: list[str] = []
     for _ in range(_ROUNDS):
         before = {v: v.shape for n in graph.nodes for v in n.outputs}
-        _infer_without_loops(graph, merges, feeds)
+        found = _infer_without_loops(graph, merges, feeds, bounded)
         fed = {graph.inputs[k] for k in feeds or {}}
         for value, shape in before.items():
             if value not in fed:
                 value.shape = _filled(value.shape, shape)
         if not _bind_tensor_arrays(graph):
-            return
+            break
+    return found
 
 
-def _infer_without_loops(graph: Graph, merges: list[Node], feeds: Mapping[int, tuple[int | None, ...]] | None) -> None:
+def _infer_without_loops(graph: Graph, merges: list[Node], feeds: Mapping[int, tuple[int | None, ...]] | None, bounded: bool) -> list[str]:
     replaced: list[tuple[Node, int, Value]] = []
 
     def replace(node: Node, index: int, value: Value) -> None:
@@ -61,7 +66,7 @@ def _infer_without_loops(graph: Graph, merges: list[Node], feeds: Mapping[int, t
         for use in pop.outputs[0].uses:
             replace(use.node, use.index, value)
     try:
-        infer_shapes(graph, feeds)
+        found = infer_shapes(graph, feeds, bounded=bounded)
     finally:
         for node, index, value in reversed(replaced):
             graph.replace_input(node, index, value)
@@ -70,6 +75,7 @@ def _infer_without_loops(graph: Graph, merges: list[Node], feeds: Mapping[int, t
             node.outputs[0].shape = node.inputs[0].shape
         elif node in popped:
             node.outputs[0].shape = popped[node].shape
+    return found
 
 
 def _pushed_values(graph: Graph) -> dict[Node, Value]:

@@ -168,7 +168,6 @@ class _Lives:
                 made.append(current[number])
             self.reads.append(read)
             self.makes.append(made)
-        self.last_of = current
         step_bytes = simulate_unchecked(problem.graph, steps)
         self.peak_step = step_bytes.index(max(step_bytes)) if step_bytes else 0
         self.residuals = [

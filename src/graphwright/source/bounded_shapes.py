@@ -1,0 +1,374 @@
+"""Shapes that depend on data: where the number of rows is found in the data, as many as there can be are counted.
+
+TensorFlow's inference says what is the same in every run. What it leaves open is made anew here, one node at a time, on the largest
+shapes that its inputs may have. Shape rules give no less for larger inputs, so that a bound goes on through them. What is computed from an
+open size is another matter (`n - tf.size(found)` is largest where nothing is found): such numbers are intervals, and a shape that is made
+of them is the largest at any end of theirs, for the ops of which it is known that no number between gives more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from graphwright.ir.arguments import Argument, Numbers
+from graphwright.ir.dtypes import Shape
+from graphwright.ir.traits import BRANCHES, GOES_BY_ELEMENTS, LOOPS
+from graphwright.source import private_tensorflow
+from graphwright.source.tensorflow_import import import_tensorflow
+
+Outputs = Sequence[tuple[Shape, Numbers | None]]
+Functions = Callable[[str, Sequence[Argument]], Sequence[Outputs]]
+
+_PREFIX = "graphwright"
+_MOST_NUMBERS = 64
+_IN_ITS_ELEMENTS = frozenset("AddV2 Add Sub Mul Minimum Maximum FloorDiv Neg Cast Identity".split())
+_CHOOSES = frozenset("Pack ConcatV2 StridedSlice Slice GatherV2 Reshape ExpandDims Squeeze".split())
+_ADDS_UP = frozenset("Prod Sum Max Min".split())
+_PLACED = frozenset("Pad PadV2 MirrorPad Range Slice StridedSlice".split())
+_COUNTED = frozenset(
+    "Fill BroadcastTo Tile ScatterNd OneHot RandomUniform RandomUniformInt "
+    "RandomStandardNormal TruncatedNormal StatelessRandomUniform StatelessRandomNormal StatelessTruncatedNormal "
+    "StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2 UnsortedSegmentSum UnsortedSegmentProd "
+    "UnsortedSegmentMax UnsortedSegmentMin Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput "
+    "ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea".split()
+)
+"""Op types whose outputs grow with each number that they read, which is none below zero; those that are placed grow or shrink with it."""
+_FINDS = frozenset(
+    "Where Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 ListDiff DynamicPartition SparseAdd SparseFillEmptyRows Slice StridedSlice "
+    "DenseToDenseSetOperation NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5".split()
+)
+_REDUCES = frozenset("Sum Mean Max Min Prod All Any".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """A graph as imported, with the largest shapes.
+
+    Attributes:
+        tensors: what stands for the outputs of each node, by its name.
+        made: the outputs themselves.
+        found: names of the nodes that find out in the data how many rows there are.
+        at_most: by name of value, what is the same in every run of a shape that may be smaller when it runs.
+        numbers: of a tensor, the least and the largest that each of a few whole numbers can be, where it is known.
+    """
+
+    tensors: dict[str, list[Any]]
+    made: dict[str, list[Any]]
+    found: list[str]
+    at_most: dict[str, Shape]
+    numbers: Callable[[Any], Numbers | None]
+
+
+def import_bounded(
+    graph_def: Any, input_map: Mapping[str, Any], functions: Functions | None = None, given: Sequence[tuple[Any, Argument]] = ()
+) -> Bounded:
+    """Import into the current graph; where the number of rows depends on data, there are as many as there can be.
+
+    Args:
+        functions: what each branch of a node gives, or the body of a loop, by the node's name and what it hands to them.
+        given: tensors of the map, and what is known of them.
+
+    Raises:
+        ValueError: TensorFlow refuses the graph.
+    """
+    tf = import_tensorflow()
+    tf.graph_util.import_graph_def(graph_def, input_map=input_map, name=_PREFIX)
+    operation = tf.compat.v1.get_default_graph().get_operation_by_name
+    operations = {node.name: operation(f"{_PREFIX}/{node.name}") for node in graph_def.node}
+    bounds = _Bounds(graph_def.versions.producer or tf.version.GRAPH_DEF_VERSION, functions, given)
+    found = [op.name.removeprefix(f"{_PREFIX}/") for op in _in_order(list(operations.values())) if bounds.bind(op)]
+    tensors = {name: [bounds.known_size(t) for t in op.outputs] for name, op in operations.items()}
+    named = ((f"{name}:{k}", t) for name, op in operations.items() for k, t in enumerate(op.outputs))
+    made = {name: list(op.outputs) for name, op in operations.items()}
+    return Bounded(tensors, made, found, {name: shape_of(t) for name, t in named if bounds.known_size(t) is not t}, bounds.numbers_of)
+
+
+def _in_order(operations: Sequence[Any]) -> Iterable[Any]:
+    """Each behind what it reads, where there is an order."""
+    inside, done = set(operations), set[Any]()
+    for first in operations:
+        stack = [(first, False)]
+        while stack:
+            op, ready = stack.pop()
+            if ready:
+                yield op
+            elif op not in done:
+                done.add(op)
+                stack.append((op, True))
+                stack += [(t.op, False) for t in op.inputs if t.op in inside and t.op not in done]
+
+
+class _Bounds:
+    """The largest shapes of what depends on data, by tensor, as placeholders of that shape; and the numbers that are made of them."""
+
+    def __init__(self, producer: int, functions: Functions | None, given: Sequence[tuple[Any, Argument]]) -> None:
+        self.tf = import_tensorflow()
+        self.producer = producer
+        self.functions = functions
+        self.largest: dict[Any, Any] = {}
+        self.flat: dict[Any, Any] = {}  # as many elements, in a shape that is not known
+        self.known: dict[Any, Numbers | None] = {}
+        for tensor, argument in given:
+            if argument.exact is not None:
+                self.largest[tensor.ref()] = self.tf.compat.v1.placeholder(tensor.dtype, argument.shape)
+            if argument.numbers is not None:
+                self.known[tensor.ref()] = argument.numbers
+
+    def known_size(self, tensor: Any) -> Any:
+        """The tensor, or one of the largest size that it may have."""
+        return self.largest.get(tensor.ref(), self.flat.get(tensor.ref(), tensor))
+
+    def bind(self, op: Any) -> bool:
+        """Set the largest shapes of what a node gives; whether it is this node that finds out how many there are."""
+        open_ = [t for t in op.outputs if t.dtype.size and not t.shape.is_fully_defined()]
+        if not open_:
+            return False
+        inputs = [self.largest.get(t.ref(), t) for t in op.inputs]
+        shapes = self._found(op, inputs)
+        if shapes is None:
+            shapes = self._of_functions(op, inputs) if op.type in BRANCHES | LOOPS else self._derived(op, inputs)
+        is_source = op.type in _FINDS | BRANCHES and all(t.shape.is_fully_defined() for t in op.inputs if t.dtype.size)
+        for tensor in open_:
+            index: int = tensor.value_index
+            shape = shapes[index]
+            stated = [_known(c.outputs[0]) for c in tensor.consumers() if c.type == "EnsureShape"]
+            if shape is None or None in shape:
+                shape = next((s for s in stated if s is not None), None)
+            if shape is not None and None not in shape:
+                self.largest[tensor.ref()] = self.tf.compat.v1.placeholder(tensor.dtype, shape)
+            elif op.type in _REDUCES and (count := _count(self.known_size(op.inputs[0]))) is not None:
+                self.flat[tensor.ref()] = self.tf.compat.v1.placeholder(tensor.dtype, (count,))
+        return is_source and any(t.ref() in self.largest for t in open_)
+
+    def _derived(self, op: Any, inputs: Sequence[Any]) -> list[Shape]:
+        """By TensorFlow's rule, at each end of the numbers that are intervals."""
+        fixed = [self._fixed(op, k, tensor) for k, tensor in enumerate(inputs)]
+        merged: list[Shape] = _widest(op, inputs) or [None for _ in op.outputs]
+        try:
+            made = [self._made(op, ends) for ends in itertools.product(*fixed)]
+        except ValueError:  # two bounds of one size differ, or an end that no run can have
+            return merged
+        shapes = [_largest([shape_of(outputs[k]) for outputs in made]) for k in range(len(op.outputs))]
+        return [_filled(shape, other) for shape, other in zip(shapes, merged, strict=True)]
+
+    def _fixed(self, op: Any, k: int, tensor: Any) -> list[Any]:
+        """What stands for an input: constants, where it holds numbers of which the shapes of the outputs are made."""
+        numbers = self.numbers_of(op.inputs[k])
+        if numbers is None or op.inputs[k].op.type == "Const":
+            return [tensor]
+        if np.array_equal(*numbers):
+            return [numbers[0]]
+        if op.type in _COUNTED:
+            return [np.maximum(end, 0) for end in numbers]
+        return list(numbers) if op.type in _PLACED else [tensor]
+
+    def _made(self, op: Any, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs of the same node with other inputs, which are tensors or arrays."""
+        tf = self.tf
+        tensors = [t if tf.is_tensor(t) else tf.constant(t, source.dtype) for t, source in zip(inputs, op.inputs, strict=True)]
+        one = tf.compat.v1.GraphDef()
+        one.versions.producer = self.producer
+        node = one.node.add()
+        node.CopyFrom(op.node_def)
+        node.name = "node"
+        del node.input[:]
+        node.input.extend(f"input_{k}:0" for k in range(len(tensors)))
+        for key in ("_output_shapes", "_class"):
+            node.attr.pop(key, None)
+        returned = [f"node:{k}" for k in range(len(op.outputs))]
+        feeds = {f"input_{k}:0": t for k, t in enumerate(tensors)}
+        return tf.graph_util.import_graph_def(one, input_map=feeds, return_elements=returned, name="graphwright_bound")
+
+    def _found(self, op: Any, inputs: Sequence[Any]) -> Sequence[Shape] | None:
+        """The largest shapes of the outputs of a node that finds some of its input's elements; None for another node."""
+        first = _known(inputs[0]) if inputs else None
+        if op.type == "Merge":
+            return [_largest([shape_of(t) for t in inputs]), ()]
+        if op.type == "Reshape":
+            return [_reshaped(_count(self.known_size(op.inputs[0])), self.numbers_of(op.inputs[1]))]
+        if first is None:
+            return None
+        match op.type:
+            case "Where":
+                return [(math.prod(first), len(first))]
+            case "Unique" | "UniqueV2" | "UniqueWithCounts" | "UniqueWithCountsV2":
+                return [first, *([(max(first, default=0),)] * 2)]
+            case "ListDiff":
+                return [first, first]
+            case "BroadcastGradientArgs":
+                return [(max(t.shape.num_elements() or 0 for t in inputs),)] * 2
+            case "DynamicPartition" if (parts := _known(inputs[1])) is not None:
+                return [(math.prod(parts), *first[len(parts) :])] * len(op.outputs)
+            case "SparseAdd" | "DenseToDenseSetOperation" if (second := _known(inputs[3 if op.type == "SparseAdd" else 1])) is not None:
+                entries = first[0] + second[0] if op.type == "SparseAdd" else math.prod(first) + math.prod(second)
+                return [(entries, first[1] if op.type == "SparseAdd" else len(first)), (entries,), None]
+            case "SparseFillEmptyRows" if (sizes := self.numbers_of(op.inputs[2])) is not None:
+                rows = int(sizes[1][0])
+                return [(first[0] + rows, first[1]), (first[0] + rows,), (rows,), first[:1]]
+            case "NonMaxSuppression" | "NonMaxSuppressionV2" | "NonMaxSuppressionV3" | "NonMaxSuppressionV4" | "NonMaxSuppressionV5":
+                kept = self.numbers_of(op.inputs[2])
+                return [(first[0] if kept is None else min(first[0], max(int(kept[1]), 0)),)] * len(op.outputs)
+            case _:
+                return None
+
+    def _of_functions(self, op: Any, inputs: Sequence[Any]) -> list[Shape]:
+        """The larger of the branches; what a loop starts with, where it goes on with no more."""
+        nothing: list[Shape] = [None] * len(op.outputs)
+        first = 1 if op.type in BRANCHES else 0
+        given = [self._argument(*pair) for pair in zip(op.inputs[first:], inputs[first:], strict=True)]
+        if op.type in LOOPS:
+            given = [replace(argument, numbers=None) for argument in given]
+        try:
+            results = () if self.functions is None else self.functions(op.name.removeprefix(f"{_PREFIX}/"), given)
+        except ValueError:
+            return nothing
+        if not results:
+            return nothing
+        shapes = [_largest([outputs[k][0] for outputs in results]) for k in range(len(op.outputs))]
+        if op.type in LOOPS:
+            starts = [argument.shape for argument in given]
+            sized = [t.dtype.size for t in op.outputs]
+            return starts if all(_largest([a, b]) == a for a, b, s in zip(starts, shapes, sized, strict=True) if s) else nothing
+        for k, tensor in enumerate(op.outputs):
+            self.known[tensor.ref()] = _either([outputs[k][1] for outputs in results])
+        return shapes
+
+    def _argument(self, tensor: Any, largest: Any) -> Argument:
+        exact = None if tensor is largest else shape_of(tensor) or (None,) * len(largest.shape)
+        return Argument(shape_of(largest), private_tensorflow.type_behind(tensor), self.numbers_of(tensor), exact)
+
+    # Numbers
+
+    def numbers_of(self, tensor: Any) -> Numbers | None:
+        """The least and the largest that each of a few whole numbers can be, where they are made of constants and sizes alone."""
+        if not tensor.dtype.is_integer:
+            return None
+        if tensor.ref() not in self.known:
+            self.known[tensor.ref()] = None  # a loop finds nothing
+            shape = shape_of(tensor)
+            if shape is not None and None not in shape and math.prod(d or 0 for d in shape) <= _MOST_NUMBERS:
+                self.known[tensor.ref()] = self._numbers(tensor)
+        return self.known[tensor.ref()]
+
+    def _numbers(self, tensor: Any) -> Numbers | None:
+        op, k = tensor.op, tensor.value_index
+        array = private_tensorflow.constant_of(tensor)
+        if array is not None:
+            return np.asarray(array), np.asarray(array)
+        if op.type in ("Shape", "ShapeN", "Size"):
+            sizes = _sizes_of(op.inputs[k], self.largest.get(op.inputs[k].ref()))
+            if sizes is not None and op.type == "Size":
+                sizes = np.prod(sizes[0], dtype=np.int64), np.prod(sizes[1], dtype=np.int64)
+            return sizes
+        if op.type in ("Switch", "Merge"):
+            return (
+                _either([self.numbers_of(t) for t in (op.inputs[:1] if op.type == "Switch" else op.inputs)])
+                if not (op.type == "Merge" and k)
+                else None
+            )
+        if op.type in BRANCHES:
+            self._of_functions(op, [self.largest.get(t.ref(), t) for t in op.inputs])
+            return self.known[tensor.ref()]
+        if op.type not in _IN_ITS_ELEMENTS | _CHOOSES | _ADDS_UP or len(op.inputs) > _MOST_NUMBERS:
+            return None
+        inputs = [n for n in map(self.numbers_of, op.inputs) if n is not None]
+        return self._at_ends(op, inputs) if len(inputs) == len(op.inputs) else None
+
+    def _at_ends(self, op: Any, inputs: list[Numbers]) -> Numbers | None:
+        """The least and the largest result; no number between the ends gives more or less."""
+        open_ = {k for k, n in enumerate(inputs) if not np.array_equal(*n)}
+        ends: Iterable[Sequence[int]] = ((0,) * len(inputs), (1,) * len(inputs))
+        if op.type in _CHOOSES:
+            if open_ - {"Pack": set(range(len(inputs))), "ConcatV2": set(range(len(inputs) - 1))}.get(op.type, {0}):
+                return None  # what it takes depends on data
+        elif op.type in _ADDS_UP:
+            if open_ - {0} or (inputs[0][0] < 0).any():
+                return None
+        else:
+            ends = itertools.product((0, 1), repeat=len(inputs))
+            if op.type == "FloorDiv":
+                if (inputs[1][0] < 0).any():
+                    return None
+                inputs[1] = np.maximum(inputs[1][0], 1), np.maximum(inputs[1][1], 1)  # a division by zero fails
+        try:
+            made = [private_tensorflow.constant_of(self._made(op, [n[e] for n, e in zip(inputs, end, strict=True)])[0]) for end in ends]
+        except ValueError:
+            return None
+        arrays = [np.asarray(a) for a in made if a is not None]
+        return (np.min(arrays, axis=0), np.max(arrays, axis=0)) if len(arrays) == len(made) else None
+
+
+def _reshaped(count: int | None, sizes: Numbers | None) -> Shape:
+    """At most so many elements in a shape of which some numbers, or how many there are behind -1, are open."""
+    if sizes is None or count is None:
+        return None
+    least, largest = sizes[0].tolist(), sizes[1].tolist()
+    if any(low != high for low, high in zip(least, largest, strict=True) if low < 0):
+        return None
+    others = [math.prod(max(low, 1) for low in (*least[:k], *least[k + 1 :])) for k in range(len(least))]
+    return tuple(
+        high if 0 <= low == high else count // rest if high < 0 else min(high, count // rest)
+        for low, high, rest in zip(least, largest, others, strict=True)
+    )
+
+
+def _either(ways: Sequence[Numbers | None]) -> Numbers | None:
+    """The numbers that one of several ways gives."""
+    known = [n for n in ways if n is not None]
+    if not known or len(known) < len(ways) or len({n[0].shape for n in known}) > 1:
+        return None
+    return np.min([n[0] for n in known], axis=0), np.max([n[1] for n in known], axis=0)
+
+
+def _widest(op: Any, inputs: Sequence[Any]) -> list[Shape] | None:
+    """What takes a part of its input, or goes by elements, gives no more than the largest of each size."""
+    shapes = [_known(t) for t in inputs]
+    known = [shape for shape in shapes if shape is not None]
+    if op.type in ("Slice", "StridedSlice") and shapes[0] is not None:
+        masks = [op.node_def.attr[f"{name}_mask"].i for name in ("shrink_axis", "new_axis", "ellipsis")]
+        return [tuple(d for k, d in enumerate(shapes[0]) if not masks[0] >> k & 1)] if not any(masks[1:]) else None
+    if op.type not in GOES_BY_ELEMENTS or len(op.outputs) > 1 or len(known) < len(shapes):
+        return None
+    rank = max(map(len, known))
+    return [tuple(max(d) for d in zip(*((*[1] * (rank - len(s)), *s) for s in known), strict=True))]
+
+
+def _count(tensor: Any) -> int | None:
+    return None if not tensor.shape.is_fully_defined() else int(tensor.shape.num_elements())
+
+
+def _known(tensor: Any) -> tuple[int, ...] | None:
+    return tuple(tensor.shape.as_list()) if tensor.shape.is_fully_defined() else None
+
+
+def _sizes_of(tensor: Any, largest: Any) -> Numbers | None:
+    shape, most = shape_of(tensor), shape_of(tensor if largest is None else largest)
+    if most is None or None in most:
+        return None
+    exact = shape if shape is not None else (None,) * len(most)
+    return np.array([0 if d is None else d for d in exact], np.int64), np.array(most, np.int64)
+
+
+def shape_of(tensor: Any) -> Shape:
+    """The shape of a tensor of TensorFlow."""
+    return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+
+
+def _largest(shapes: Sequence[Shape]) -> Shape:
+    """In each dimension the largest, or None where one of them is open; None where they have not as many dimensions."""
+    known = [shape for shape in shapes if shape is not None]
+    if not known or len(known) < len(shapes) or len(set(map(len, known))) > 1:
+        return None
+    return tuple(None if None in sizes else max(d for d in sizes if d is not None) for sizes in zip(*known, strict=True))
+
+
+def _filled(shape: Shape, other: Shape) -> Shape:
+    if shape is None or other is None or len(shape) != len(other):
+        return other if shape is None else shape
+    return tuple(b if a is None else a for a, b in zip(shape, other, strict=True))
