@@ -92,9 +92,7 @@ def _of_keras(model: Any, loss: Callable[[Any, Any], Any], inputs: tuple[Any, An
 
 
 def _resnet() -> _Model:
-    from bench.train_gradients import MODELS
-
-    model, loss, inputs, description = MODELS["resnet11"][0]("small", 64)
+    model, loss, inputs, description = gradient_models.MODELS["resnet11"][0]("small", 64)
     return _of_keras(model, loss, inputs, f"{description}, batch 64")
 
 

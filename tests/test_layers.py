@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -83,8 +84,14 @@ def offences(module: str, tree: ast.AST) -> list[str]:
     return found
 
 
-def module_name(path: Path) -> str:
-    parts = path.relative_to(SOURCE).with_suffix("").parts
+def at_run_time(tree: ast.Module) -> ast.Module:
+    """Without what only type checkers see."""
+    tree.body = [node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")]
+    return tree
+
+
+def module_name(path: Path, root: Path = SOURCE) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
@@ -98,6 +105,22 @@ def test_every_module_belongs_to_a_layer():
 @pytest.mark.parametrize("path", FILES, ids=module_name)
 def test_imports_follow_the_table(path):
     assert offences(module_name(path), ast.parse(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(("root", "package"), [(SOURCE, "graphwright."), (ROOT / "bench", "bench.")])
+def test_no_files_import_each_other_in_a_cycle(root: Path, package: str) -> None:
+    """Imports inside functions count; those for type checkers alone, which import nothing, do not."""
+    files = {package + module_name(path, root): path for path in root.rglob("*.py")}
+    needs: dict[str, set[str]] = {}
+    for module, path in files.items():
+        names = {name for name, _ in imported_modules(at_run_time(ast.parse(path.read_text(encoding="utf-8"))))}
+        needs[module] = {next((m for m in (name, name.rpartition(".")[0]) if m in files), "") for name in names} - {"", module}
+    TopologicalSorter(needs).prepare()  # raises CycleError, which names the files
+
+
+def test_the_check_for_cycles_sees_imports_inside_functions() -> None:
+    code = "if TYPE_CHECKING:\n    import a\ndef f():\n    import b"
+    assert {name for name, _ in imported_modules(at_run_time(ast.parse(code)))} == {"b"}
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,9 @@ def test_the_peak_is_split_by_role_and_layer(step: Any, order: Any) -> None:
     updated = found.by_role["weights"] // (256 * 256 * 4)
     assert found.by_role["weights"] == updated * 256 * 256 * 4
     assert updated == 4 if order == "traced" else updated in (3, 4)
-    assert found.by_role["inputs"] == MIB
+    assert found.by_role["inputs"] == 2 * MIB  # x, and the gradient of the sum, which is a constant that the runtime keeps
     assert found.by_role["residuals"] >= 3 * MIB
-    assert found.resident_bytes == 2 * MIB
+    assert found.resident_bytes == 3 * MIB
     assert found.peak_bytes >= 6 * MIB
     assert found.by_layer["layer0"] >= MIB
     assert {b.nbytes for b in found.live} >= {MIB}

@@ -19,7 +19,7 @@ v1: Any = tf.compat.v1
 def graph() -> Generator[Any]:
     """A graph with `x`, 8 times `h`, and `y`."""
     with tf.Graph().as_default() as made:
-        hidden = tf.identity(tf.ones((64, 64)), name="x")
+        hidden = tf.identity(tf.random.uniform((64, 64)), name="x")
         for k in range(8):
             hidden = tf.tanh(hidden, name=f"h{k}")
         tf.reduce_sum(hidden, name="y")

@@ -13,7 +13,7 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.errors import UnknownShapeError
 from graphwright.source.graph_def import to_graph_def
-from graphwright.train.flatten import flatten
+from graphwright.step.flatten import flatten
 
 X = (12, 4)
 Step = Callable[[Any, Any], Any]

@@ -47,12 +47,7 @@ _DRAWERS: dict[Form, dict[str, str]] = {
 
 
 def drawn(value: object, form: Form, *arguments: object) -> Any:
-    """The value in a form.
-
-    >>> from graphwright.report.comparison import StepCosts
-    >>> "peak" in drawn(StepCosts("step", {}, {"peak_bytes": 1024.0}, ()), "text")
-    True
-    """
+    """The value in a form."""
     module, _, function = _DRAWERS[form][type(value).__name__].partition(".")
     return getattr(import_module(f"graphwright.report.{module}"), function)(value, *arguments)
 
