@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bench import gradient_models
+
 MIB = 1 << 20
 MODES = ("plain", "gradients", "checkpointed", "blocks")
 _TITLES = {
