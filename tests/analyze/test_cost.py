@@ -257,7 +257,7 @@ def test_gradients_of_kernel_and_bias_are_one_task_where_neither_needs_the_other
     ("line", "named"),
     [
         ("%a = Relu(%x:0) : float32[?,8]", r"depends on the input x\[\?,8\]"),
-        ("%a = Where(%y:0) : int64[?,1]", "computed while the step runs"),
+        ("%a = Where(%y:0) : int64[?,1]", "depends on data, and n"),
     ],
 )
 def test_an_unknown_size_names_the_node_and_the_input_to_bind(line, named):

@@ -64,11 +64,11 @@ class TestShapes:
     def test_a_dimension_that_only_the_run_knows(self):
         @tf.function
         def step(x):
-            return tf.reduce_sum(tf.exp(tf.boolean_mask(x, x > 0)))
+            return tf.reduce_sum(tf.exp(tf.ones((tf.cast(tf.reduce_max(x), tf.int32),))))
 
         with pytest.raises(gw.UnknownShapeError) as caught:
             gw.inspect(step, feeds={"x": (4096,)})
-        assert "boolean_mask" in str(caught.value)
+        assert "ones" in str(caught.value)
 
     def test_a_step_never_traced_and_no_feeds(self):
         with pytest.raises(gw.ArgumentError, match="has not been traced yet"):

@@ -182,12 +182,12 @@ def test_a_saved_model_without_signatures_says_so(tmp_path: Path) -> None:
         gw.inspect(tmp_path / "bare")
 
 
-def shape_from_file(path: Path) -> Any:
-    """A graph that reshapes to what a file says."""
+def shape_from_file(path: Path, use: Callable[..., Any] = tf.reshape) -> Any:
+    """A graph that reshapes to what a file says, or repeats as often."""
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
         shape = tf.ensure_shape(tf.io.decode_raw(tf.io.read_file(str(path)), tf.int32), [2])
-        tf.reshape(x, shape, name="y")
+        use(x, shape, name="y")
     return graph.as_graph_def()
 
 
@@ -207,7 +207,7 @@ def test_shapes_are_inferred_without_opening_files(tmp_path: Path) -> None:
 def test_constants_that_a_file_says_are_not_computed(tmp_path: Path) -> None:
     """`ReadFile` is free of state by TensorFlow's registry, and was folded."""
     (tmp_path / "shape").write_bytes(np.array([16, 2], np.int32).tobytes())
-    (tmp_path / "graph.pb").write_bytes(shape_from_file(tmp_path / "shape").SerializeToString())
+    (tmp_path / "graph.pb").write_bytes(shape_from_file(tmp_path / "shape", tf.tile).SerializeToString())
     with pytest.raises(gw.UnknownShapeError):
         gw.predict_peak(tmp_path / "graph.pb", FEEDS)
 

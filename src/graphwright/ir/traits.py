@@ -130,7 +130,7 @@ def updated_weight(node: Node) -> Value | None:
 def variable_key(value: Value) -> str:
     """What tells the variable of a handle, a reference or an input apart from others.
 
-    >>> from graphwright.ir.graph import DTYPES
+    >>> from graphwright.ir.graph import DTYPES, Graph
     >>> g = Graph()
     >>> handles = [g.add_node("VarHandleOp", n, attrs={"shared_name": b"w"}, output_types=[(DTYPES["resource"], ())]) for n in "ab"]
     >>> {variable_key(node.outputs[0]) for node in handles}
