@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-from graphwright.run import call_options  # noqa: E402
 from graphwright.run.call_options import grappler_disabled, grappler_enabled, is_grappler_disabled  # noqa: E402
+from graphwright.source import private_tensorflow as private  # noqa: E402
 from graphwright.source.rebuild import rebuild_concrete_function  # noqa: E402
 
-context = call_options._context()
+context = importlib.import_module("tensorflow.python.eager.context").context()
 
 
 def executed_ops(function, *arguments):
@@ -62,7 +62,7 @@ def test_on_where_the_user_has_it_off_and_back():
 
 
 def test_restored_when_the_block_raises_and_nested():
-    before = context.function_call_options
+    before = private.call_options()
     with grappler_disabled():
         with grappler_enabled():
             assert not is_grappler_disabled()
@@ -74,7 +74,7 @@ def test_restored_when_the_block_raises_and_nested():
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert context.function_call_options is before
+    assert private.call_options() is before
 
 
 def test_other_threads_are_not_touched():
@@ -88,7 +88,7 @@ def test_other_threads_are_not_touched():
 
 def test_executor_is_handed_on():
     with grappler_disabled(executor="SINGLE_THREADED_EXECUTOR"):
-        assert context.function_call_options.executor_type == "SINGLE_THREADED_EXECUTOR"
+        assert private.call_options().executor_type == "SINGLE_THREADED_EXECUTOR"
         assert duplicate()(tf.zeros([4])).numpy().tolist() == [2.0] * 4
     with grappler_disabled(executor="no such executor"), pytest.raises(tf.errors.OpError):
         duplicate()(tf.zeros([4]))

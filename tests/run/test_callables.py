@@ -6,7 +6,6 @@ import pytest
 from graphwright.errors import ArgumentError
 
 tf = pytest.importorskip("tensorflow")
-from graphwright.run import callables  # noqa: E402
 from graphwright.run.callables import resolve  # noqa: E402
 
 
@@ -83,10 +82,3 @@ def test_bad_input():
     concrete = tf.function(lambda x: x).get_concrete_function(tf.TensorSpec([2]))
     with pytest.raises(ArgumentError, match="do not fit"):
         resolve(concrete, tf.zeros([3]))
-
-
-def test_tensorflow_still_has_its_private_machinery():
-    concrete = tf.function(lambda x, flag: x).get_concrete_function(tf.TensorSpec([2]), True)
-    arguments = callables._flat_arguments(concrete, (tf.zeros([2]),), {})
-    assert [tuple(tensor.shape) for tensor in arguments] == [(2,)]
-    assert callables._call_flat(concrete, arguments).numpy().tolist() == [0.0, 0.0]

@@ -14,8 +14,9 @@ import tensorflow as tf
 from graphwright.errors import UnsupportedError
 from graphwright.ir.graph import Graph
 from graphwright.run.callables import Step, resolve
-from graphwright.run.executed_graph import collected_graphs, executed_graph, plain_op_type, read_executed_graph
+from graphwright.run.executed_graph import executed_graph, plain_op_type, read_executed_graph
 from graphwright.source.concrete_function import from_concrete_function
+from graphwright.source.private_tensorflow import collected_graphs
 
 
 def graph_of(function: Any, inputs: Any, **options: Any) -> Graph:
@@ -147,9 +148,10 @@ import glob, json, re, sys, tempfile
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from graphwright.analyze.executor import simulate_executor
-from graphwright.run.executed_graph import collected_graphs, read_executed_graph
+from graphwright.run.executed_graph import read_executed_graph
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import from_concrete_function
+from graphwright.source.private_tensorflow import collected_graphs
 tf.config.threading.set_inter_op_parallelism_threads(1)
 weights = [tf.Variable(tf.random.stateless_uniform([32, 32], (0, k))) for k in range(8)]
 

@@ -8,7 +8,7 @@ from graphwright.ir.traits import called_functions  # noqa: E402
 from graphwright.run.callables import resolve  # noqa: E402
 from graphwright.run.profile import record_step  # noqa: E402
 from graphwright.run.step_session import StepSession, executed_graph_def  # noqa: E402
-from graphwright.run.step_stats import read_memory, read_runs, rename_as_written, written_name, xspace_class  # noqa: E402
+from graphwright.run.step_stats import read_memory, read_runs, rename_as_written, written_name  # noqa: E402
 from graphwright.source.concrete_function import from_concrete_function  # noqa: E402
 from graphwright.step.flatten import flatten_graph  # noqa: E402
 
@@ -127,10 +127,6 @@ def test_two_handles_of_one_variable_stay_one():
         session.run()
         assert float(session.run()[0]) == 3.0
     assert float(count) == 1.0
-
-
-def test_private_tensorflow_is_where_it_was():
-    assert "planes" in xspace_class().DESCRIPTOR.fields_by_name
 
 
 def test_what_a_session_cannot_run_is_told():

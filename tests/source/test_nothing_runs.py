@@ -18,7 +18,7 @@ from graphwright.commands.cli import app  # noqa: E402
 from graphwright.errors import ArgumentError, UnsupportedError  # noqa: E402
 from graphwright.source.files import load_callable  # noqa: E402
 from graphwright.source.never_run import only_computes, reaches_outside  # noqa: E402
-from graphwright.source.op_registry import op_definition  # noqa: E402
+from graphwright.source.private_tensorflow import op_definition  # noqa: E402
 from graphwright.step import flatten as flatten_module  # noqa: E402
 
 FEEDS = {"x": (4, 8)}

@@ -5,6 +5,7 @@ import tempfile
 import keras
 import tensorflow as tf
 
+from graphwright.source import private_keras as private
 from graphwright.source.private_keras import track_parts, without_autocast
 
 
@@ -43,3 +44,66 @@ def test_tensorflow_sees_what_keras_keeps_in_lists():
         assert not saved(holder)  # where this fails Keras does it itself
         track_parts(holder)
         assert len(saved(holder)) == len(holder.variables) == 3
+
+
+def test_layers_and_variables_of_a_model():
+    inner = keras.Sequential([keras.layers.Dense(2), keras.layers.BatchNormalization()])
+    model = keras.Sequential([inner, keras.layers.Dense(1)])
+    model.build((None, 3))
+    assert [type(layer).__name__ for layer in private.all_layers(model)].count("Dense") == 2
+    assert model in private.all_layers(model)
+    normalize = inner.layers[1]
+    assert {id(v) for v in private.own_variables(normalize)} == {id(v) for v in normalize.variables}
+    assert private.own_variables(inner) == []
+    assert private.layer_module(inner.layers[0]) == "core.dense"
+    assert private.layer_module(type("Own", (keras.layers.Dense,), {})(1)) == ""
+
+
+def test_the_structure_of_inputs():
+    x, y = keras.Input((2,), name="x"), keras.Input((2,), name="y")
+    model = keras.Model({"y": y, "x": x}, x + y)
+    assert {key: tensor.name for key, tensor in private.input_structure(model).items()} == {"x": "x", "y": "y"}
+    assert private.input_structure(keras.Sequential([x, keras.layers.Dense(1)]))[0].shape == (None, 2)
+
+
+def test_what_a_model_is_compiled_with():
+    model = keras.Sequential([keras.layers.Dense(1)])
+    assert (private.compile_arguments(model), private.losses_and_metrics(model)) == ({}, [])
+    model.compile("sgd", "mse", metrics=["mae"], jit_compile=False)
+    assert private.compile_arguments(model)["jit_compile"] is False
+    assert [item.built for item in private.losses_and_metrics(model)] == [False, False]
+    assert private.loss_tracker_of(model) in model.metrics
+    private.build_from(model, (tf.ones([4, 3]), tf.ones([4, 1])))
+    assert [item.built for item in private.losses_and_metrics(model)] == [True, True]
+    assert tuple(model.layers[0].kernel.shape) == (3, 1)
+
+
+def test_fit_calls_the_builder_and_starts_at_the_epoch_that_are_set():
+    class Later(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            private.set_first_epoch(self.model, 2)
+
+        def on_epoch_begin(self, epoch, logs=None):
+            epochs.append(epoch)
+            private.set_first_epoch(self.model, None)
+
+    model, built, epochs = keras.Sequential([keras.layers.Dense(1)]), [], []
+    model.compile("sgd", "mse")
+
+    def build(iterator=None, data_batch=None):
+        built.append(iterator)
+        private.build_from(model, (tf.ones([4, 3]), tf.ones([4, 1])))
+
+    private.set_builder(model, build)
+    model.fit(tf.ones([4, 3]), tf.ones([4, 1]), epochs=4, verbose=0, callbacks=[Later()])
+    assert epochs == [2, 3]
+    assert len(built) == 1
+
+
+def test_what_layers_note_on_their_outputs():
+    y = keras.layers.Masking()(tf.constant([[[0.0], [1.0]]]))
+    assert private.mask_of(y).numpy().tolist() == [[False, True]]
+    assert private.mask_of(tf.zeros([1])) is None
+    logits = tf.constant([[1.0, 2.0]])
+    assert private.logits_of(keras.activations.softmax(logits)) is logits
+    assert private.logits_of(logits) is None

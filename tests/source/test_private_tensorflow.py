@@ -1,4 +1,4 @@
-"""Every private name of TensorFlow that `source/` uses is there and does what it is used for."""
+"""Every private name of TensorFlow that the package uses is there and does what it is used for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from graphwright.ir.graph import DTYPES
 from graphwright.source import private_tensorflow as private
-from graphwright.source.op_registry import is_stateful, op_definition
+from graphwright.source.op_registry import is_stateful
 from graphwright.source.rebuild import variable_behind
 
 
@@ -52,6 +52,7 @@ def test_what_is_behind_a_handle():
         private.set_handle_data(handle, DTYPES["float32"], (2, None))
         assert tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32).shape.as_list() == [2, None]
         assert variable_behind(handle) == (tf.TensorShape([2, None]), tf.float32)
+        assert private.handle_data_of(handle).shape_and_type[0].dtype == tf.float32.as_datatype_enum
         elements = tf.compat.v1.placeholder(tf.variant, [])
         private.set_handle_data(elements, DTYPES["float32"], (3,))
         item = tf.raw_ops.TensorListGetItem(input_handle=elements, index=0, element_shape=-1, element_dtype=tf.float32)
@@ -67,8 +68,9 @@ def test_traces_of_a_function():
 
 
 def test_the_registry_of_ops():
-    assert [a.name for a in op_definition("MatMul").input_arg] == ["a", "b"]
-    assert op_definition("NoSuchOp") is None
+    assert {"MatMul", "NoOp"} <= set(private.registered_ops())
+    assert [a.name for a in private.op_definition("MatMul").input_arg] == ["a", "b"]
+    assert private.op_definition("NoSuchOp") is None
     assert (is_stateful("RandomUniform"), is_stateful("MatMul"), is_stateful("NoSuchOp")) == (True, False, None)
 
 
@@ -158,6 +160,71 @@ def test_arguments_are_bound_and_constants_evaluated():
     assert (bound.args, bound.kwargs) == ((1, 0.5), {})
     with pytest.raises(TypeError, match="missing a required argument"):
         private.bind_arguments(function, (), {})
-    graph = function.get_concrete_function(tf.TensorSpec((2, 3))).graph
+    concrete = function.get_concrete_function(tf.TensorSpec((2, 3)))
+    assert private.bind_arguments(concrete, (tf.ones([2, 3]), 0.5), {}).args[0].shape == (2, 3)
+    graph = concrete.graph
     assert private.constant_of(graph.outputs[0]).tolist() == [7]
     assert private.constant_of(graph.inputs[0]) is None
+
+
+def test_classes_of_messages():
+    assert private.message_class("protobuf.saver", "SaverDef")(max_to_keep=3).max_to_keep == 3
+    assert "hlo_module" in private.message_class("xla.service.hlo", "HloProto", below="compiler").DESCRIPTOR.fields_by_name
+    space = private.message_class("profiler.protobuf.xplane", "XSpace", below="tsl")()
+    space.planes.add(name="host")
+    assert [plane.name for plane in private.read_xspace(space.SerializeToString()).planes] == ["host"]
+
+
+def test_options_of_calls_belong_to_the_thread_and_are_put_back():
+    before = private.call_options()
+    config = tf.compat.v1.ConfigProto.FromString(before.config_proto_serialized)
+    private.set_call_options(private.new_call_options(config, "SINGLE_THREADED_EXECUTOR"))
+    try:
+        assert private.call_options().executor_type == "SINGLE_THREADED_EXECUTOR"
+        assert float(tf.function(lambda x: x + 1.0)(1.0)) == 2.0
+    finally:
+        private.set_call_options(before)
+    assert private.call_options() is before
+
+
+def test_a_cancelled_call_prepares_its_function_and_runs_nothing():
+    count = tf.Variable(0.0)
+    step = tf.function(lambda: count.assign_add(1.0)).get_concrete_function()
+    with private.collected_graphs() as graphs:
+        private.call_cancelled(step)
+    assert float(count) == 0.0
+    records = [tf.compat.v1.RunMetadata.FunctionGraphs.FromString(data) for data in graphs]
+    assert any(node.op == "AssignAddVariableOp" for record in records for graph in record.partition_graphs for node in graph.node)
+
+
+def test_a_flat_call_leaves_captures_out():
+    weight = tf.Variable(2.0)
+    step = tf.function(lambda x, flag: {"y": x * weight}).get_concrete_function(tf.TensorSpec([2]), True)
+    assert private.call_flat(step, [tf.ones([2])])["y"].numpy().tolist() == [2.0, 2.0]
+    assert len(private.captures_of(step)) == 1
+
+
+def test_the_program_that_xla_compiles():
+    step = tf.function(lambda x: tf.sin(x)).get_concrete_function(tf.TensorSpec((4,)))
+    program = private.compiled_by_xla(step, [tf.TensorSpec((4,))])
+    module = private.message_class("xla.service.hlo", "HloProto", below="compiler").FromString(program).hlo_module
+    assert [computation.name for computation in module.computations]
+
+
+def test_grappler_estimates_a_peak():
+    with tf.Graph().as_default() as graph:
+        y = tf.nn.relu(tf.ones([1024])) + 1.0
+        meta_graph = tf.compat.v1.train.export_meta_graph(graph=graph)
+    meta_graph.collection_def["train_op"].node_list.value.append(y.name)
+    assert max(private.grappler_peaks(meta_graph).values()) >= 4096
+
+
+def test_the_strategy_that_stands_for_none():
+    assert private.is_default_strategy(tf.distribute.get_strategy())
+    assert not private.is_default_strategy(tf.distribute.OneDeviceStrategy("CPU:0"))
+
+
+def test_a_variable_without_value():
+    variable = private.variable_without_value("a name: any", DTYPES["float32"], (1 << 20, 1 << 20), trainable=False)
+    assert (variable.path, variable.shape.as_list(), variable.trainable) == ("a name: any", [1 << 20, 1 << 20], False)
+    assert private.type_behind(variable.handle) == (DTYPES["float32"], (1 << 20, 1 << 20))

@@ -12,7 +12,7 @@ from graphwright.ir.edit import add_argument, add_placeholder, insert_after, ins
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text, to_text
 from graphwright.source.load import load
-from graphwright.source.registry_rule import registered_ops
+from graphwright.source.private_tensorflow import registered_ops
 from graphwright.source.write import write
 
 

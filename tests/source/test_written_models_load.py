@@ -7,7 +7,7 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.edit import outline, prune
-from graphwright.source.named_refs import message_class
+from graphwright.source.private_tensorflow import message_class
 from graphwright.source.variable_values import variable_values
 from graphwright.transform.convert_dtype import convert_weights
 from graphwright.transform.fold_batch_norms import fold_batch_norms

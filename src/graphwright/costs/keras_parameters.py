@@ -9,6 +9,7 @@ from typing import Any
 from graphwright.analyze.parameters import Parameter, ParameterKind, make_parameter, scope_of
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import DTYPES
+from graphwright.source.private_keras import all_layers, own_variables
 from graphwright.source.tensorflow_import import import_keras
 from graphwright.step.keras_step import metrics_are_built
 
@@ -39,7 +40,7 @@ def keras_parameters(model: Any) -> KerasParameters:
     Raises:
         ArgumentError: a layer is not built, so its variables do not exist.
     """
-    unbuilt = [layer.name for layer in _layers(model) if not layer.built]
+    unbuilt = [layer.name for layer in all_layers(model) if not layer.built]
     if unbuilt or not model.built:
         named = ", ".join(unbuilt[:3]) or model.name
         raise ArgumentError(
@@ -79,16 +80,12 @@ def keras_parameters(model: Any) -> KerasParameters:
     return found
 
 
-def _layers(model: Any) -> list[Any]:
-    return list(model._flatten_layers())
-
-
 def _uses(model: Any) -> Mapping[int, str]:
     """By `id` of a variable, what its layer uses it for."""
     keras: Any = import_keras()
     uses: dict[int, str] = {}
-    for layer in _layers(model):
-        own = [*layer._trainable_variables, *layer._non_trainable_variables]
+    for layer in all_layers(model):
+        own = own_variables(layer)
         mode = getattr(layer, "quantization_mode", None)
         for variable in own:
             notes: list[str] = []

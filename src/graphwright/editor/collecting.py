@@ -9,7 +9,8 @@ from graphwright.errors import GraphError
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Collection, CollectionKind, NamedRefs
 from graphwright.source.meta_graph import read_meta_graph, write_meta_graph
-from graphwright.source.named_refs import message_class, read_refs, write_refs
+from graphwright.source.named_refs import read_refs, write_refs
+from graphwright.source.private_tensorflow import message_class
 from graphwright.source.tensorflow_import import import_tensorflow
 
 VARIABLE_FIELDS = ("variable_name", "initial_value_name", "initializer_name", "snapshot_name")

@@ -10,7 +10,7 @@ from graphwright.editor.graph import Graph
 from graphwright.errors import ArgumentError
 from graphwright.source.load import load
 from graphwright.source.meta_graph import SAVER
-from graphwright.source.named_refs import message_class
+from graphwright.source.private_tensorflow import message_class
 
 
 def saved_model_to_graph(

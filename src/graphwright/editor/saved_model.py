@@ -13,8 +13,9 @@ from graphwright.ir import graph as ir
 from graphwright.ir.signature import Collection
 from graphwright.source.join import OpenPackage
 from graphwright.source.meta_graph import SAVER
-from graphwright.source.named_refs import message_class, read_refs
+from graphwright.source.named_refs import read_refs
 from graphwright.source.package import Package
+from graphwright.source.private_tensorflow import message_class
 from graphwright.source.write import check_target, write
 
 if TYPE_CHECKING:

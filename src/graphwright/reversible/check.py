@@ -19,6 +19,7 @@ from graphwright.errors import ArgumentError
 from graphwright.report.terminal_layout import Page, rendered
 from graphwright.reversible import engine
 from graphwright.reversible.stream_layer import StreamLayer
+from graphwright.source.private_keras import all_layers
 
 tf: Any = importlib.import_module("tensorflow")
 keras: Any = importlib.import_module("keras")
@@ -200,7 +201,7 @@ def _reversible_calls(target: Any, inputs: Any) -> list[tuple[Any, Any]]:
 
         return call
 
-    layers: list[Any] = [layer for layer in target._flatten_layers() if isinstance(layer, StreamLayer)]
+    layers: list[Any] = [layer for layer in all_layers(target) if isinstance(layer, StreamLayer)]
     if not all(layer.built for layer in (target, *layers)):
         target(inputs, training=False)  # building calls layers too, for shapes
     for layer in layers:
@@ -223,7 +224,7 @@ def _copied(layer: Any, dtype: str, x: Any) -> Any:
             cause="a function is not a Keras layer, or has no get_config",
             remedy="make the functions Keras layers, registered with keras.saving.register_keras_serializable",
         ) from error
-    for part in copy._flatten_layers():
+    for part in all_layers(copy):
         part.dtype_policy = keras.dtype_policies.get(dtype)
     pair: Any = x
     copy.build(tuple(tuple(np.shape(tensor)) for tensor in pair) if isinstance(x, list | tuple) else tuple(np.shape(x)))

@@ -20,7 +20,7 @@ from typing import Any
 from graphwright.analyze.executor_buffers import allocated_bytes
 from graphwright.errors import MeasurementError
 from graphwright.run.meter import MALLOC_ENVIRONMENT
-from graphwright.run.step_stats import xspace_class
+from graphwright.source.private_tensorflow import read_xspace
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -63,7 +63,7 @@ def count_allocations(call: Callable[[], object]) -> Counted:
             call()
         finally:
             tf.profiler.experimental.stop()
-        return highest(_events(xspace_class().FromString(next(Path(logs).rglob("*.xplane.pb")).read_bytes()).planes))
+        return highest(_events(read_xspace(next(Path(logs).rglob("*.xplane.pb")).read_bytes()).planes))
 
 
 def check_counting() -> None:

@@ -20,6 +20,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from graphwright.source.private_tensorflow import call_options, new_call_options, set_call_options
+
 tf: Any = importlib.import_module("tensorflow")
 
 _NUMBERS = itertools.count(1)
@@ -59,42 +61,25 @@ def optimized_anew(*, grappler: bool) -> Generator[None]:
 
 def is_grappler_disabled() -> bool:
     """Whether a function called now in this thread would run without Grappler's rewrites."""
-    config = _config_proto_class().FromString(_context().function_call_options.config_proto_serialized)
+    config = tf.compat.v1.ConfigProto.FromString(call_options().config_proto_serialized)
     return bool(config.graph_options.rewrite_options.disable_meta_optimizer)
 
 
 @contextmanager
 def _call_options(options: Any) -> Generator[None]:
-    context = _context()
-    before = context.function_call_options
-    context.function_call_options = options
+    before = call_options()
+    set_call_options(options)
     try:
         yield
     finally:
-        context.function_call_options = before
+        set_call_options(before)
 
 
 def _options(*, grappler: bool, executor: str, number: int = 0) -> Any:
     """TensorFlow's options as they would be, but for Grappler and the executor; another number, another entry in its cache."""
-    config = _config_proto_class()()
-    config.ParseFromString(_context().function_call_options.config_proto_serialized)
+    config = tf.compat.v1.ConfigProto.FromString(call_options().config_proto_serialized)
     config.graph_options.rewrite_options.disable_meta_optimizer = not grappler
     if number:
         config.experimental.session_metadata.name = "graphwright"
         config.experimental.session_metadata.version = number
-    return _private_context().FunctionCallOptions(executor_type=executor or None, config_proto=config)
-
-
-# TensorFlow's private machinery, one use per function; `tests/run/test_call_options.py` calls them all.
-
-
-def _private_context() -> Any:
-    return importlib.import_module("tensorflow.python.eager.context")
-
-
-def _context() -> Any:
-    return _private_context().context()
-
-
-def _config_proto_class() -> Any:
-    return tf.compat.v1.ConfigProto
+    return new_call_options(config, executor)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from graphwright.errors import ArgumentError
-from graphwright.source.private_tensorflow import bind_arguments, captures_of
+from graphwright.source.private_tensorflow import bind_arguments, call_flat, captures_of
 from graphwright.source.rebuild import variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
@@ -33,7 +33,7 @@ class Step:
 
     def run(self) -> Any:
         """Execute once; returns the structured outputs."""
-        return _call_flat(self.concrete, self.arguments)
+        return call_flat(self.concrete, self.arguments)
 
     @property
     def argument_names(self) -> list[str]:
@@ -156,9 +156,6 @@ def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (inputs,), {}
 
 
-# TensorFlow's private machinery, one use per function; `tests/run/test_callables.py` calls them all.
-
-
 def _flat_arguments(concrete: Any, positional: Sequence[Any], keyword: Mapping[str, Any]) -> list[Any]:
     """The tensors of the call. Arguments that were Python values when traced may be left out."""
     function_type = concrete.function_type
@@ -175,10 +172,4 @@ def _flat_arguments(concrete: Any, positional: Sequence[Any], keyword: Mapping[s
     bound = function_type.bind_partial(*positional, **keyword)
     missing = {name: value for name, value in literals.items() if name not in bound.arguments}
     bound.arguments.update(missing)
-    utils: Any = importlib.import_module("tensorflow.python.eager.polymorphic_function.function_type_utils")
-    complete = utils.canonicalize_function_inputs(bound.args, bound.kwargs, function_type)
-    return list(function_type.unpack_inputs(complete))
-
-
-def _call_flat(concrete: Any, arguments: Sequence[Any]) -> Any:
-    return concrete._call_flat(list(arguments), concrete.captured_inputs)
+    return list(function_type.unpack_inputs(bind_arguments(concrete, bound.args, bound.kwargs)))

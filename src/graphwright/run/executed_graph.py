@@ -9,9 +9,8 @@ The order of the nodes is the one in which TensorFlow numbers them, which decide
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import GraphError, UnsupportedError
@@ -21,6 +20,7 @@ from graphwright.run.call_options import optimized_anew
 from graphwright.run.callables import Step
 from graphwright.source.bounded_shapes import import_bounded
 from graphwright.source.graph_def import from_graph_def
+from graphwright.source.private_tensorflow import call_cancelled, collected_graphs, op_definition
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -61,7 +61,7 @@ def executed_graph(step: Step, *, like: Graph, grappler: bool = True, shapes: di
     graphs: list[bytes] = []
     for _ in range(_ATTEMPTS):  # a function that another thread calls at the same time can take the place of the record
         with collected_graphs() as found:
-            _call_cancelled(step, grappler=grappler and not step.grappler_disabled)
+            _prepare(step, grappler=grappler and not step.grappler_disabled)
         graphs += found
         if _records_like(graphs, like):
             break
@@ -107,7 +107,7 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
 
 def _records_like(graphs: Sequence[bytes], like: Graph) -> list[Any]:
     """Of TensorFlow's records those of this step: other threads (an input pipeline's) may have called functions of their own meanwhile."""
-    records = [_function_graphs().FromString(data) for data in graphs]
+    records = [tf.compat.v1.RunMetadata.FunctionGraphs.FromString(data) for data in graphs]
     return [record for record in records if record.partition_graphs and _takes_inputs_of(record.pre_optimization_graph, like)]
 
 
@@ -233,48 +233,16 @@ def _split_bias_gradients(graph_def: Any, names: set[str]) -> None:
             if "data_format" in node.attr:
                 bias.attr["data_format"].CopyFrom(node.attr["data_format"])
             node.op = plain_op_type(node.op)
-            known = {attr.name for attr in _op_def(node.op).attr}
+            known = {attr.name for attr in op_definition(node.op).attr}
             for key in [key for key in node.attr if key not in known and not key.startswith("_")]:
                 del node.attr[key]
 
 
-# TensorFlow's private machinery, one use per function; `tests/run/test_executed_graph.py` calls them all.
-
-
-def _op_def(op_type: str) -> Any:
-    return importlib.import_module("tensorflow.python.framework.op_def_registry").get(op_type)
-
-
-def _function_graphs() -> Any:
-    return importlib.import_module("tensorflow.core.protobuf.config_pb2").RunMetadata.FunctionGraphs
-
-
-@contextlib.contextmanager
-def collected_graphs() -> Generator[list[bytes]]:
-    """TensorFlow's records of the functions that are called for the first time in the block, filled at its end."""
-    context: Any = importlib.import_module("tensorflow.python.eager.context")
-    graphs: list[bytes] = []
-    one = tf.constant(1)
-    _ = one + one  # what it needs is made before the collection starts
-    context.enable_graph_collection()
-    try:
-        _ = one + one
-        context.export_run_metadata()  # drops what a block left that raised before its records were fetched
-        yield graphs
-        _ = one + one  # the record is written when a call succeeds
-        graphs += [graph.SerializeToString() for graph in context.export_run_metadata().function_graphs]
-    finally:
-        context.disable_graph_collection()
-
-
-def _call_cancelled(step: Step, *, grappler: bool) -> None:
+def _prepare(step: Step, *, grappler: bool) -> None:
     """Call the step such that TensorFlow prepares it, and gives up before the first kernel."""
-    cancellation: Any = importlib.import_module("tensorflow.python.eager.cancellation")
-    manager = cancellation.CancellationManager()
-    manager.start_cancel()
     try:
-        with optimized_anew(grappler=grappler), contextlib.suppress(tf.errors.CancelledError):
-            manager.get_cancelable_function(step.run)()
+        with optimized_anew(grappler=grappler):
+            call_cancelled(step.run)
     except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
         raise UnsupportedError(
             f"TensorFlow cannot prepare the step: {str(error).splitlines()[0]}",

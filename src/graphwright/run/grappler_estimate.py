@@ -10,6 +10,7 @@ import importlib
 from typing import Any
 
 from graphwright.errors import UnsupportedError
+from graphwright.source.private_tensorflow import grappler_peaks
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -32,7 +33,7 @@ def grappler_peak_bytes(function: Any) -> int:
     fetches = [tensor.name for tensor in function.graph.outputs] + [op.name for op in function.graph.control_outputs]
     meta_graph.collection_def["train_op"].node_list.value.extend(fetches)
     try:
-        usage = _peak_memory_usage(meta_graph)
+        usage = grappler_peaks(meta_graph)
     except (ValueError, RuntimeError, tf.errors.OpError) as error:
         raise UnsupportedError(
             f"Grappler gives no estimate: {(str(error).splitlines() or [''])[0]}", where=f"step {function.name!r}"
@@ -40,13 +41,3 @@ def grappler_peak_bytes(function: Any) -> int:
     if not usage:
         raise UnsupportedError("Grappler gives no estimate", where=f"step {function.name!r}")
     return max(usage.values())
-
-
-# TensorFlow's private machinery; `tests/run/test_grappler_estimate.py` calls it.
-
-
-def _peak_memory_usage(meta_graph: Any) -> dict[str, int]:
-    """Bytes by device."""
-    item = importlib.import_module("tensorflow.python.grappler.item").Item(meta_graph)
-    cluster = importlib.import_module("tensorflow.python.grappler.cluster").Cluster(allow_soft_placement=True, disable_detailed_stats=True)
-    return {device: int(usage[0]) for device, usage in cluster.DeterminePeakMemoryUsage(item).items()}

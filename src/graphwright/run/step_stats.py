@@ -7,7 +7,6 @@ the same order; what has no kernel (constants, switches, merges) ran on the thre
 
 from __future__ import annotations
 
-import importlib
 import re
 from bisect import bisect_right
 from collections import defaultdict
@@ -19,6 +18,7 @@ from typing import Any
 from graphwright.analyze.profile import MemoryTrack
 from graphwright.ir.dtypes import Shape
 from graphwright.source.attributes import shape_from_proto
+from graphwright.source.private_tensorflow import read_xspace
 
 _FIRST_TOLD = 9  # ops
 _EXECUTOR = "ExecutorState::Process"
@@ -286,7 +286,7 @@ _Events = Mapping[str, Sequence[tuple[int, int, str]]]
 
 def _host_events(xspace: bytes) -> tuple[_Events, Mapping[str, Sequence[tuple[int, int]]]]:
     """Kernels by name of their node, as start, end and thread; and by thread when its executor was at work."""
-    space = xspace_class().FromString(xspace)
+    space = read_xspace(xspace)
     kernels: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     working: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for plane in space.planes:
@@ -304,8 +304,3 @@ def _host_events(xspace: bytes) -> tuple[_Events, Mapping[str, Sequence[tuple[in
                 elif ":" in name and "::" not in name:
                     kernels[name.partition(":")[0]].append((start, end, thread))
     return kernels, working
-
-
-def xspace_class() -> Any:
-    """The protobuf of the profiler's record. Private in TensorFlow: `tests/run/test_step_stats.py` fails when it moves."""
-    return importlib.import_module("tensorflow.tsl.profiler.protobuf.xplane_pb2").XSpace

@@ -20,9 +20,9 @@ from graphwright.run import meter
 from graphwright.run.allocations import check_counting, count_allocations, kept_bytes
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
 from graphwright.run.callables import Step
-from graphwright.run.executed_graph import collected_graphs
 from graphwright.run.measure import surroundings
 from graphwright.run.profile import open_session, record_here
+from graphwright.source.private_tensorflow import collected_graphs
 from graphwright.source.step_file import StoredStep, read_steps
 
 tf: Any = importlib.import_module("tensorflow")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphwright.errors import UnsupportedError
+from graphwright.source.private_tensorflow import compiled_by_xla, message_class
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -69,14 +70,14 @@ def xla_memory(function: Any, shapes: Sequence[tuple[int, ...]]) -> XlaMemory:
     """
     specs = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, function.inputs, strict=False)]
     try:
-        serialized = _compiled(function, specs)
+        serialized = compiled_by_xla(function, specs)
     except (tf.errors.OpError, TypeError, ValueError) as error:
         raise UnsupportedError(
             f"XLA cannot compile the step: {(str(error).splitlines() or [''])[0]}",
             where=f"step {function.name!r}",
             remedy="see what tf.function(step, jit_compile=True) says when it is called",
         ) from error
-    return _read(_hlo_proto(serialized))
+    return _read(message_class("xla.service.hlo", "HloProto", below="compiler").FromString(serialized))
 
 
 def _read(program: Any) -> XlaMemory:
@@ -133,16 +134,3 @@ def _peak_of(trace: Any, buffers: Mapping[int, Any]) -> tuple[int, str, dict[int
 
 def _name_of(instruction: Any) -> str:
     return str(instruction.metadata.op_name or instruction.name)
-
-
-# TensorFlow's private machinery; `tests/run/test_xla_memory.py` calls it.
-
-
-def _compiled(function: Any, specs: list[Any]) -> bytes:
-    """The compiled program with its buffers. The public door, `experimental_get_compiler_ir`, is one of a `tf.function`."""
-    compiler_ir = importlib.import_module("tensorflow.python.eager.polymorphic_function.compiler_ir")
-    return compiler_ir.from_concrete_function(function, specs)(stage="optimized_hlo_proto_serialized")
-
-
-def _hlo_proto(serialized: bytes) -> Any:
-    return importlib.import_module("tensorflow.compiler.xla.service.hlo_pb2").HloProto.FromString(serialized)

@@ -8,8 +8,8 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import parents
 from graphwright.ir.traits import CALL_TYPES, callee, is_call
 from graphwright.source.function_def import signatures_of_functions
-from graphwright.source.op_registry import op_definition
 from graphwright.source.op_types import OpTypes
+from graphwright.source.private_tensorflow import op_definition
 from graphwright.source.registry_rule import REGISTRY_RULE
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.write_nodes import follow_values

@@ -17,8 +17,8 @@ from graphwright.ir.attributes import Attribute
 from graphwright.ir.dtypes import Shape, dtype_from_number
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto, write_attr_value
-from graphwright.source.op_registry import op_definition
 from graphwright.source.op_types import REGISTERED, OpTypes
+from graphwright.source.private_tensorflow import op_definition
 from graphwright.source.read_nodes import NodeReader
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.write_nodes import follow_shapes, follow_values, write_node

@@ -32,9 +32,9 @@ from graphwright.source.join_session import (
 )
 from graphwright.source.meta_graph import ASSETS, LEGACY_ASSETS, SAVER
 from graphwright.source.model_folder import check_variables, copy_around
-from graphwright.source.named_refs import message_class
 from graphwright.source.objects_of_variables import add_objects, check_no_session_state, object_key
 from graphwright.source.package import Package, TemporaryFolder
+from graphwright.source.private_tensorflow import message_class
 
 Finish = Callable[[CloneResult], None]
 """Takes where the nodes of the other graph went, when the copies, functions and collections are there."""

@@ -13,7 +13,8 @@ from typing import Any
 
 from graphwright.errors import FileFormatError
 from graphwright.source.model_folder import PREFIX
-from graphwright.source.named_refs import message_class, parsed
+from graphwright.source.named_refs import parsed
+from graphwright.source.private_tensorflow import message_class
 from graphwright.source.tensorflow_import import import_tensorflow
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"

@@ -13,7 +13,7 @@ from graphwright.ir.signature import Collection, NamedRefs, node_of
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.join_checkpoints import OBJECT_GRAPH
 from graphwright.source.meta_graph import NODE_SIGNATURES, SAVER
-from graphwright.source.named_refs import message_class
+from graphwright.source.private_tensorflow import message_class
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _STRING = DTYPES["string"]

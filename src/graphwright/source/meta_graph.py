@@ -17,7 +17,8 @@ from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.source.attributes import shape_from_proto, shape_to_proto
-from graphwright.source.named_refs import find, message_class, parsed, read_refs, refs_bytes, write_refs
+from graphwright.source.named_refs import find, parsed, read_refs, refs_bytes, write_refs
+from graphwright.source.private_tensorflow import message_class
 
 SAVER = "graphwright:saver"
 ASSETS = "graphwright:assets"

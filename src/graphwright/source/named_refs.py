@@ -20,17 +20,6 @@ _OPTIONAL = frozenset({"initial_value_name"})
 """Those that TensorFlow reads a message without."""
 
 
-def message_class(module: str, name: str) -> Any:
-    """A message class of TensorFlow.
-
-    Args:
-        module: such as `protobuf.saver`.
-        name: such as `SaverDef`.
-    """
-    # Private modules: most of these messages have no public name.
-    return getattr(importlib.import_module(f"tensorflow.core.{module}_pb2"), name)
-
-
 def read_refs(graph: Graph, message: Any, serialized: bytes = b"") -> NamedRefs:
     """The message with a reference for each string in it that names a value or node of the graph.
 

@@ -12,7 +12,8 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from graphwright.source.op_registry import is_stateful, op_definition
+from graphwright.source.op_registry import is_stateful
+from graphwright.source.private_tensorflow import op_definition
 
 _LABEL = b"graphwright_reads_and_never_runs"
 _STRING = 7  # tensorflow/core/framework/types.proto

@@ -14,8 +14,8 @@ from graphwright.ir.signature import node_of, references_of
 from graphwright.ir.traits import REFERENCE_VARIABLES
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_to_proto
-from graphwright.source.named_refs import message_class
 from graphwright.source.object_graph import make_plain
+from graphwright.source.private_tensorflow import message_class
 
 
 def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any, dict[Value, int]]:

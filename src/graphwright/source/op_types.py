@@ -10,7 +10,7 @@ from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.dtypes import DType, dtype_from_number
 from graphwright.source.attributes import from_attr_value
-from graphwright.source.op_registry import op_definition
+from graphwright.source.private_tensorflow import op_definition
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _MOST_VALUES = 100_000  # a count above this is damage, and would only fill memory

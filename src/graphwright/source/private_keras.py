@@ -1,4 +1,4 @@
-"""Keras's private machinery, one use per function: the only file of `source/` that names private modules of Keras.
+"""Keras's private machinery, one use per function: the only file that names private modules of Keras.
 
 `tests/source/test_private_keras.py` calls each of these functions, so that a Keras that moves one is noticed at once.
 """
@@ -6,12 +6,75 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 
 def without_autocast() -> Any:
     """A context in which the variables of layers keep their own dtype, whatever the policy of the layer that is being called."""
     return importlib.import_module("keras.src.backend.common.variables").AutocastScope(None)
+
+
+def all_layers(layer: Any) -> list[Any]:
+    """A layer or model and all layers within it, however deep and in whatever they are kept."""
+    return list(layer._flatten_layers())
+
+
+def own_variables(layer: Any) -> list[Any]:
+    """The variables of a layer, the trainable ones first, without those of the layers within it."""
+    return [*layer._trainable_variables, *layer._non_trainable_variables]
+
+
+def layer_module(layer: Any) -> str:
+    """Where among Keras's own layers the class of a layer is defined, such as `core.dense`; empty for a class that is not Keras's."""
+    return type(layer).__module__.partition("keras.src.layers.")[2]
+
+
+def input_structure(model: Any) -> Any:
+    """The symbolic inputs in the structure that the model is called with; flat, as `model.inputs`, where Keras knows no structure."""
+    return getattr(model, "_inputs_struct", model.inputs)
+
+
+def compile_arguments(model: Any) -> dict[str, Any]:
+    """What `compile` was told by its user; empty before it was called."""
+    config = getattr(model, "_compile_config", None)
+    return {} if config is None else config.config
+
+
+def losses_and_metrics(model: Any) -> list[Any]:
+    """What keeps the loss and the metrics of a compiled model, and makes their variables; empty where it has none."""
+    held = (getattr(model, name, None) for name in ("_compile_metrics", "_compile_loss"))
+    return [item for item in held if item is not None]
+
+
+def loss_tracker_of(model: Any) -> Any:
+    """The metric of a compiled model that keeps the mean of its loss."""
+    return model._loss_tracker
+
+
+def build_from(model: Any, data: Any) -> None:
+    """Make the variables of a model and of its metrics from one batch of data as `fit` gives them, without computing anything."""
+    model._symbolic_build(data_batch=data)
+
+
+def set_builder(model: Any, build: Callable[..., None]) -> None:
+    """Let `fit` and `evaluate` call `build(iterator=None, data_batch=None)` in place of Keras's own way to build the model."""
+    model._maybe_symbolic_build = build
+
+
+def set_first_epoch(model: Any, epoch: int | None) -> None:
+    """Let the `fit` that is about to begin start at this epoch; None for the one that it was told."""
+    model._initial_epoch = epoch
+
+
+def mask_of(output: Any) -> Any:
+    """The mask that a layer has put on its output, or None."""
+    return getattr(output, "_keras_mask", None)
+
+
+def logits_of(output: Any) -> Any:
+    """What softmax or sigmoid was applied to, where Keras's activation has noted it on its output; None elsewhere."""
+    return getattr(output, "_keras_logits", None)
 
 
 def track_parts(layer: Any) -> None:
@@ -23,7 +86,7 @@ def track_parts(layer: Any) -> None:
     tree: Any = importlib.import_module("keras").tree
     kind: Any = importlib.import_module("tensorflow").__internal__.tracking.Trackable
     with importlib.import_module("keras.src.utils.tracking").DotNotTrackScope():  # Keras knows them already, and its built layers take none
-        for part in layer._flatten_layers():
+        for part in all_layers(layer):
             held = {(name, *path): item for name in part._tracked for path, item in tree.flatten_with_path(getattr(part, name))}
             held |= {("seed_generators", number): generator.state for number, generator in enumerate(part._seed_generators)}
             for path, item in held.items():

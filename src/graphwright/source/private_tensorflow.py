@@ -1,4 +1,4 @@
-"""TensorFlow's private machinery, one use per function: the only file of `source/` that names private modules, but for `op_registry`.
+"""TensorFlow's private machinery, one use per function: the only file that names private modules of TensorFlow.
 
 TensorFlow has no public way to make a `ConcreteFunction` of a `GraphDef`, nor to say what is behind a handle.
 `tests/source/test_private_tensorflow.py` calls each of these functions, so that a TensorFlow that moves one is noticed at once.
@@ -7,6 +7,8 @@ TensorFlow has no public way to make a `ConcreteFunction` of a `GraphDef`, nor t
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -19,8 +21,110 @@ def _private(module: str) -> Any:
     return importlib.import_module(f"tensorflow.python.{module}")
 
 
-def _protos(module: str) -> Any:
-    return importlib.import_module(f"tensorflow.core.framework.{module}")
+def message_class(module: str, name: str, *, below: str = "core") -> Any:
+    """A class of protobuf messages, most of which have no public name.
+
+    Args:
+        module: such as `protobuf.saver`.
+        name: such as `SaverDef`.
+        below: the part of TensorFlow that the module is of.
+    """
+    return getattr(importlib.import_module(f"tensorflow.{below}.{module}_pb2"), name)
+
+
+def read_xspace(data: bytes) -> Any:
+    """The record of TensorFlow's profiler, an `XSpace`, from its bytes."""
+    return message_class("profiler.protobuf.xplane", "XSpace", below="tsl").FromString(data)
+
+
+def op_definition(op_type: str) -> Any:
+    """The `OpDef` of a registered op type, or None. The registry keeps its answers; one that is None may change with the next library."""
+    return _op_registry().get(op_type)
+
+
+@cache
+def _op_registry() -> Any:
+    return _private("framework.op_def_registry")
+
+
+def registered_ops() -> tuple[str, ...]:
+    """The names of all registered op types, for what may have been meant by another."""
+    c_api = _private("client.pywrap_tf_session")
+    listed = message_class("framework.op_def", "OpList").FromString(c_api.TF_GetBuffer(c_api.TF_GetAllOpList()))
+    return tuple(definition.name for definition in listed.op)
+
+
+def call_options() -> Any:
+    """The options under which functions called now, in this thread, are optimized and run."""
+    return _private("eager.context").context().function_call_options
+
+
+def set_call_options(options: Any) -> None:
+    """Let functions called from now on, in this thread, be optimized and run under these options."""
+    _private("eager.context").context().function_call_options = options
+
+
+def new_call_options(config: Any, executor: str) -> Any:
+    """Options for `set_call_options`.
+
+    Args:
+        config: a `ConfigProto`.
+        executor: the name of TensorFlow's executor; empty for its default.
+    """
+    return _private("eager.context").FunctionCallOptions(executor_type=executor or None, config_proto=config)
+
+
+@contextmanager
+def collected_graphs() -> Generator[list[bytes]]:
+    """TensorFlow's records (`RunMetadata.FunctionGraphs`) of functions that are first called in the block, filled at its end."""
+    context = _private("eager.context")
+    graphs: list[bytes] = []
+    one = import_tensorflow().constant(1)
+    _ = one + one  # what it needs is made before the collection starts
+    context.enable_graph_collection()
+    try:
+        _ = one + one
+        context.export_run_metadata()  # drops what a block left that raised before its records were fetched
+        yield graphs
+        _ = one + one  # the record is written when a call succeeds
+        graphs += [graph.SerializeToString() for graph in context.export_run_metadata().function_graphs]
+    finally:
+        context.disable_graph_collection()
+
+
+def call_cancelled(call: Callable[[], Any]) -> None:
+    """Make a call such that TensorFlow prepares the functions it calls, and gives up before the first kernel.
+
+    Raises:
+        tf.errors.OpError: a function cannot be prepared.
+    """
+    manager = _private("eager.cancellation").CancellationManager()
+    manager.start_cancel()
+    with suppress(import_tensorflow().errors.CancelledError):
+        manager.get_cancelable_function(call)()
+
+
+def compiled_by_xla(function: Any, specs: list[Any]) -> bytes:
+    """XLA's program of a `ConcreteFunction` with its buffers, an `HloProto`. The public door is one of a `tf.function`."""
+    compiler_ir = _private("eager.polymorphic_function.compiler_ir")
+    return compiler_ir.from_concrete_function(function, specs)(stage="optimized_hlo_proto_serialized")
+
+
+def grappler_peaks(meta_graph: Any) -> dict[str, int]:
+    """The peak memory in bytes that Grappler estimates for a `MetaGraphDef` with the collection `train_op`, by device."""
+    item = _private("grappler.item").Item(meta_graph)
+    cluster = _private("grappler.cluster").Cluster(allow_soft_placement=True, disable_detailed_stats=True)
+    return {device: int(usage[0]) for device, usage in cluster.DeterminePeakMemoryUsage(item).items()}
+
+
+def is_default_strategy(strategy: Any) -> bool:
+    """Whether a `tf.distribute.Strategy` is the one that stands for none."""
+    return type(strategy).__name__ in ("_DefaultDistributionStrategy", "_DefaultDistributionStrategyV1")
+
+
+def call_flat(function: Any, arguments: Sequence[Any]) -> Any:
+    """Call a `ConcreteFunction` with flat tensors, captures left out; its structured outputs."""
+    return function._call_flat(list(arguments), function.captured_inputs)
 
 
 def traces_of(function: Any) -> list[Any]:
@@ -29,13 +133,13 @@ def traces_of(function: Any) -> list[Any]:
 
 
 def bind_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The arguments of a call of a `tf.function`, bound as its call binds them, with its default values.
+    """The arguments of a call of a `tf.function` or `ConcreteFunction`, bound as its call binds them, with default values.
 
     Raises:
         TypeError, ValueError: they do not fit.
     """
     kinds = _private("eager.polymorphic_function.function_type_utils")
-    return kinds.canonicalize_function_inputs(args, kwargs, function.function_type, function._default_values)
+    return kinds.canonicalize_function_inputs(args, kwargs, function.function_type, getattr(function, "_default_values", None))
 
 
 def new_func_graph(name: str) -> Any:
@@ -68,12 +172,12 @@ def type_behind(tensor: Any) -> tuple[DType, Shape] | None:
 
 def set_handle_data(tensor: Any, dtype: DType, shape: Shape) -> None:
     """Tell shape inference what is behind a placeholder: the value of a variable, or the elements of a list (a variant)."""
-    data = _protos("cpp_shape_inference_pb2").CppShapeInferenceResult.HandleData(is_set=True)
+    data = message_class("framework.cpp_shape_inference", "CppShapeInferenceResult").HandleData(is_set=True)
     entry = data.shape_and_type.add()
     entry.dtype = dtype.number
     shape_to_proto(shape, entry.shape)
     if tensor.dtype == import_tensorflow().variant:
-        entry.type.type_id = _protos("full_type_pb2").TFT_ARRAY  # inference takes it for a list by this mark
+        entry.type.type_id = message_class("framework.full_type", "TFT_ARRAY")  # inference takes it for a list by this mark
     _private("ops.handle_data_util").set_handle_data(tensor, data)
 
 

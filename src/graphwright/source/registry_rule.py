@@ -16,8 +16,8 @@ from graphwright.ir.attributes import EMPTY_LIST, Attribute, FunctionReference, 
 from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.source.attributes import from_attr_value
-from graphwright.source.op_registry import op_definition, registered_ops
 from graphwright.source.op_types import REGISTERED
+from graphwright.source.private_tensorflow import op_definition, registered_ops
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./-]*(>[A-Za-z0-9.][A-Za-z0-9_./-]*)*")

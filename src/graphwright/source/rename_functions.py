@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graphwright.source.named_refs import message_class
+from graphwright.source.private_tensorflow import message_class
 
 
 def rename_in_graph_rest(graph_rest: bytes, new_of: Mapping[str, str]) -> bytes:

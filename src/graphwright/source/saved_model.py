@@ -19,9 +19,9 @@ from graphwright.source.graph_size import check_size
 from graphwright.source.join import OpenPackage
 from graphwright.source.meta_graph import read_meta_graph, write_meta_graph
 from graphwright.source.model_folder import check_variables, copy_around
-from graphwright.source.named_refs import message_class
 from graphwright.source.object_graph import check_object_graph, note_objects, update_object_graph
 from graphwright.source.package import Package
+from graphwright.source.private_tensorflow import message_class
 from graphwright.source.protobuf_files import read_message, serialize
 
 _SCHEMA_VERSION = 1

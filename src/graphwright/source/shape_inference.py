@@ -14,7 +14,7 @@ from graphwright.ir.traits import CALL_TYPES, is_back_edge, is_control_flow, res
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.never_run import forbid_to_run
-from graphwright.source.op_registry import op_definition
+from graphwright.source.private_tensorflow import op_definition
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.write_nodes import graph_edge, write_node
 

@@ -15,8 +15,8 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import VARIABLES, variable_key
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_from_proto
-from graphwright.source.named_refs import message_class
 from graphwright.source.package import Package
+from graphwright.source.private_tensorflow import message_class
 from graphwright.source.rebuild import variable_behind
 
 _EXPORT_LIST = "_all_variables"

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphwright.ir.graph import Value
 from graphwright.source.attributes import shape_from_proto, shape_to_proto
-from graphwright.source.named_refs import message_class
+from graphwright.source.private_tensorflow import message_class
 
 
 def _new() -> Any:

@@ -10,8 +10,9 @@ from graphwright.errors import FileFormatError
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits import VARIABLES
 from graphwright.source.join_checkpoints import OBJECT_GRAPH, has_checkpoint, readable
-from graphwright.source.named_refs import message_class, parsed
+from graphwright.source.named_refs import parsed
 from graphwright.source.package import Package
+from graphwright.source.private_tensorflow import message_class
 
 _VALUE = "VARIABLE_VALUE"
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from graphwright.errors import UnsupportedError
+from graphwright.source.private_keras import build_from, set_builder
+from graphwright.source.private_tensorflow import is_default_strategy
 from graphwright.source.tensorflow_import import import_tensorflow
-
-_DEFAULT = ("_DefaultDistributionStrategy", "_DefaultDistributionStrategyV1")
 
 
 def strategy_of(model: Any) -> Any:
@@ -23,7 +23,7 @@ def strategy_of(model: Any) -> Any:
         UnsupportedError: its training step is not one graph: parameter servers.
     """
     strategy = model.distribute_strategy
-    if type(strategy).__name__ in _DEFAULT:
+    if is_default_strategy(strategy):
         return None
     tf = import_tensorflow()
     if isinstance(strategy, tf.distribute.experimental.ParameterServerStrategy):
@@ -91,9 +91,9 @@ def repair_building(model: Any, strategy: Any) -> None:
             data_batch = next((one_replica(strategy, next(batches)) for _, _, batches in iterator), None)
         if data_batch is not None:
             with strategy.scope():
-                model._symbolic_build(data_batch=data_batch)
+                build_from(model, data_batch)
 
-    model._maybe_symbolic_build = maybe_symbolic_build
+    set_builder(model, maybe_symbolic_build)
 
 
 def repair_evaluation(model: Any, strategy: Any) -> None:

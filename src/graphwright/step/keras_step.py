@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any, Literal, cast
 
 from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.source.private_keras import all_layers, build_from, compile_arguments, input_structure, losses_and_metrics
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 from graphwright.step.feeds import is_nested, leaves_of, map_feeds
 from graphwright.step.keras_model import (
@@ -72,8 +73,7 @@ def is_compiled_by_xla(model: Any) -> bool:
 
 def jit_compile_is_automatic(model: Any) -> bool:
     """Whether `jit_compile` was left to Keras ("auto"): then it may be switched off."""
-    config = getattr(model, "_compile_config", None)
-    return config is None or config.config.get("jit_compile", "auto") == "auto"
+    return compile_arguments(model).get("jit_compile", "auto") == "auto"
 
 
 def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
@@ -145,10 +145,10 @@ def build_for_training(model: Any, data: Any) -> None:
     """Make all variables of the model, its optimizer and its metrics, so that none is made inside a traced step."""
     strategy = strategy_of(model)
     optimizer = model.optimizer
-    ready = all(layer.built for layer in model._flatten_layers()) and metrics_are_built(model)
+    ready = all(layer.built for layer in all_layers(model)) and metrics_are_built(model)
     if not ready or not (optimizer is None or optimizer.built):
         with strategy.scope() if strategy is not None else nullcontext():
-            model._symbolic_build(data_batch=one_replica(strategy, data))
+            build_from(model, one_replica(strategy, data))
     build_optimizer(model)
 
 
@@ -162,9 +162,7 @@ def build_optimizer(model: Any) -> None:
 
 def metrics_are_built(model: Any) -> bool:
     """Whether the variables of the metrics and of the loss exist."""
-    metrics = getattr(model, "_compile_metrics", None)
-    loss = getattr(model, "_compile_loss", None)
-    return (metrics is None or metrics.built) and (loss is None or loss.built)
+    return all(item.built for item in losses_and_metrics(model))
 
 
 def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str, Any], batch: int | None) -> tuple[Any, ...]:
@@ -185,9 +183,7 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
             cause="a subclassed model knows them only when it was called",
             remedy="give example inputs: inputs=(x, y)",
         )
-    # `model.inputs` is flat; `_inputs_struct` has the structure that the model is called with.
-    structure = getattr(model, "_inputs_struct", model.inputs)
-
+    structure = input_structure(model)
     tensors = tf.nest.flatten(structure)
     data: Any = feeds.get("x")
     if isinstance(data, Mapping):

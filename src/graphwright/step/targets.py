@@ -14,7 +14,7 @@ from graphwright.ir.dtypes import format_shape
 from graphwright.run.callables import resolve, split_inputs
 from graphwright.source.concrete_function import argument_shapes, traced_arguments
 from graphwright.source.files import load_callable
-from graphwright.source.private_tensorflow import captures_of
+from graphwright.source.private_tensorflow import captures_of, traces_of
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import as_path
 from graphwright.step.feeds import Feed, as_shape, closed, declared_shape, is_nested, is_value, leaves_of, map_feeds
@@ -158,7 +158,7 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
         )
     if getattr(target, "input_signature", None) is not None:
         return target.get_concrete_function()
-    traced = list_signatures(target)
+    traced = traces_of(target)
     if not feeds:
         if len(traced) == 1:
             return traced[0]
@@ -244,11 +244,6 @@ def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[i
             f"the step has no argument {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it has {', '.join(declared)}"
         )
     return declared | given
-
-
-def list_signatures(function: Any) -> list[Any]:
-    """The concrete functions that a `tf.function` holds. Private in TensorFlow: a test fails when it moves."""
-    return list(function._list_all_concrete_functions())
 
 
 def _arguments(function: Any) -> Sequence[Any]:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from graphwright.errors import ArgumentError
+from graphwright.source.private_keras import set_first_epoch
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 from graphwright.step.keras_model import strategy_of
 from graphwright.step.keras_step import build_for_training, build_optimizer
@@ -96,7 +97,7 @@ class ResumeTraining(keras.callbacks.Callback):
             notes = self._checkpoints.restore(_is_state, step=step)
             self._logs, self._epochs, self._steps, self._skip = notes["logs"], notes["epochs"], step, notes["batches"]
             self._last_logs, self._accepted = notes["last_logs"], notes["accepted"]
-            model._initial_epoch = notes["epoch"]
+            set_first_epoch(model, notes["epoch"])
         self._before = len(self._logs)
         self._saved_at = self._steps
         self.skipping = self._skip > 0
@@ -112,7 +113,7 @@ class ResumeTraining(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Note the epoch."""
         self._epoch, self._batches = epoch, 0
-        self.model._initial_epoch = None  # it was for this `fit`
+        set_first_epoch(self.model, None)  # it was for this `fit`
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Save, when it is time."""
@@ -136,7 +137,7 @@ class ResumeTraining(keras.callbacks.Callback):
         """Give the history of all epochs, those before the interruption too."""
         model = self.model
         model.train_function = self._train_function
-        model._initial_epoch = None
+        set_first_epoch(model, None)
         history = getattr(model, "history", None)
         if history is not None and self._before:
             earlier = [_from_json(entry) for entry in self._logs[: self._before]]

@@ -13,6 +13,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from graphwright.source.private_keras import layer_module
+
 tf: Any = importlib.import_module("tensorflow")
 keras: Any = importlib.import_module("keras")
 
@@ -60,8 +62,7 @@ def _layers(model: Any) -> list[Any] | None:
                 return None
             found += within
             continue
-        _, _, place = type(layer).__module__.partition("keras.src.layers.")
-        if type(layer).__name__ not in _CORE and place.split(".")[0] not in _KINDS:
+        if type(layer).__name__ not in _CORE and layer_module(layer).split(".")[0] not in _KINDS:
             return None
         found.append(layer)
     return found

@@ -12,6 +12,7 @@ from graphwright.least_squares.keras.compiled_steps import CompiledSteps
 from graphwright.least_squares.keras.model_function import first_samples
 from graphwright.least_squares.keras.model_rows import sample_count
 from graphwright.least_squares.keras.trainer import LevenbergMarquardt, StepResult
+from graphwright.source.private_keras import loss_tracker_of
 from graphwright.source.tensorflow_import import import_keras
 from graphwright.step.keras_model import as_tensors, one_replica, repair_building, repair_evaluation, steps_of, strategy_of
 
@@ -221,7 +222,7 @@ class LMModel(keras.Model):
         def tell(data: Any, outputs: Any) -> Any:
             x, y, sample_weight = data
             samples = sample_count(x)
-            self._loss_tracker.update_state(tf.cast(found.loss, tf.float32), sample_weight=samples)
+            loss_tracker_of(self).update_state(tf.cast(found.loss, tf.float32), sample_weight=samples)
             if not samples:
                 return self.get_metrics_result()
             return self.compute_metrics(x, y, trainer.packed(outputs), sample_weight)

@@ -21,6 +21,7 @@ import numpy as np
 from graphwright.errors import UnsupportedError
 from graphwright.least_squares.keras.dense_jacobian import dense_layers
 from graphwright.least_squares.parameters import ParameterLayout
+from graphwright.source.private_keras import all_layers, mask_of
 
 tf: Any = importlib.import_module("tensorflow")
 keras: Any = importlib.import_module("keras")
@@ -67,7 +68,7 @@ class ModelFunction:
         )
         self._seeds = frozenset(i for i, variable in enumerate(self.state_variables) if str(variable.name).endswith(_SEED_NAME))
         self.is_random = bool(self._seeds)
-        layers = list(model._flatten_layers())
+        layers = all_layers(model)
         self.couples_samples = any(isinstance(layer, keras.layers.BatchNormalization) and layer.trainable for layer in layers)
         self.has_einsum = any(isinstance(layer, keras.layers.EinsumDense) for layer in layers)
         self._has_own_layers = any(not type(layer).__module__.startswith("keras.") for layer in layers)
@@ -92,7 +93,7 @@ class ModelFunction:
                 cause="they are no sum over samples",
                 remedy="leave regularizers and add_loss out; damping keeps steps short",
             )
-        if any(getattr(output, "_keras_mask", None) is not None for output in tf.nest.flatten(outputs)):
+        if any(mask_of(output) is not None for output in tf.nest.flatten(outputs)):
             raise UnsupportedError("the outputs carry a mask", where=where, remedy="give sample weights of zero instead of a mask")
         samples = tf.nest.flatten(x)[0].shape[0]
         if self.couples_samples or samples < 2:

@@ -30,6 +30,7 @@ from typing import Any, Protocol
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.least_squares.keras.least_squares_losses import SquareRootLoss, alike, keras_loss
 from graphwright.least_squares.robust_losses import RobustLoss
+from graphwright.source.private_keras import logits_of
 
 tf: Any = importlib.import_module("tensorflow")
 keras: Any = importlib.import_module("keras")
@@ -264,7 +265,7 @@ def _logits(y_pred: Any, from_logits: bool, inverse: Callable[[Any], Any]) -> An
     """What softmax or sigmoid was applied to: given, remembered by Keras, or found from the probabilities."""
     if from_logits:
         return tf.convert_to_tensor(y_pred)
-    remembered = getattr(y_pred, "_keras_logits", None)
+    remembered = logits_of(y_pred)
     if remembered is not None:
         return tf.cast(remembered, y_pred.dtype)
     epsilon = _SMALLEST_PROBABILITY

@@ -13,6 +13,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from graphwright.source.private_keras import all_layers
+
 tf: Any = importlib.import_module("tensorflow")
 keras: Any = importlib.import_module("keras")
 
@@ -23,7 +25,7 @@ def convolutions_by_patches(model: Any) -> Generator[None]:
     plain = (keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
     layers = [
         layer
-        for layer in model._flatten_layers()
+        for layer in all_layers(model)
         if type(layer) in plain and layer.data_format == "channels_last" and layer.groups == 1 and "convolution_op" not in vars(layer)
     ]
     for layer in layers:
