@@ -14,7 +14,7 @@ import graphwright as gw
 from graphwright.commands import cli
 from graphwright.commands.output import echo
 from graphwright.errors import ArgumentError, printable
-from graphwright.safe_console import SafeConsole
+from graphwright.report.safe_console import SafeConsole
 
 HOSTILE = "a\x1b[2Jb\nc\u202ed\x9be\u2028f\x7fg\rh[bold]i[/]"
 

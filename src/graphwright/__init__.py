@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphwright.public_names import public_names
+from graphwright.source.public_names import public_names
 
 __version__ = "0.1.0"
 

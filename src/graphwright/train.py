@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphwright.public_names import public_names
+from graphwright.source.public_names import public_names
 
 if TYPE_CHECKING:
     from graphwright.least_squares.keras.least_squares_losses import LeastSquaresLoss as LeastSquaresLoss

@@ -24,6 +24,7 @@ def test_the_graph_is_one_that_tensorflow_imports():
     assert editor.graph_bytes(1000) == graph_def.SerializeToString(deterministic=True)
 
 
+@pytest.mark.slow
 def test_every_step_is_timed_and_one_percent_is_rerouted(tmp_path):
     row = editor.measure(1000)
     assert set(row["seconds"]) == {*editor.STEPS, *editor.WORDS, "parse", "serialize", "tf.import_graph_def"}
@@ -34,6 +35,7 @@ def test_every_step_is_timed_and_one_percent_is_rerouted(tmp_path):
     assert "x import" in (tmp_path / "table.txt").read_text()
 
 
+@pytest.mark.slow
 def test_the_row_of_functions_calls_one_per_node():
     graph_def = tf.compat.v1.GraphDef.FromString(editor.function_bytes(30))
     assert len(graph_def.library.function) == 30 == len({node.attr["f"].func.name for node in graph_def.node if "f" in node.attr})

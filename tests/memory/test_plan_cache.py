@@ -10,7 +10,7 @@ import pytest
 import graphwright as gw
 from graphwright.memory.plan_cache import PlanCache
 from graphwright.memory.planning import map_tasks
-from graphwright.plan.solve import minimum
+from graphwright.plan.solve import solve
 from graphwright.step.flatten import flatten
 from graphwright.step.targets import trace
 
@@ -37,7 +37,7 @@ def costs(conv_step: Any) -> Any:
 
 def test_every_failure_to_read_is_a_miss(costs: Any, tmp_path: Path) -> None:
     cache = PlanCache(tmp_path)
-    cache.write("key", minimum(costs))
+    cache.write("key", solve(costs, 1 << 40, time_limit_s=0.2))
     assert cache.read("key", costs, 1 << 40) is not None
     for damage in DAMAGES.values():
         cache.path("key").write_text(damage)

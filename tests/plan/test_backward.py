@@ -102,7 +102,7 @@ def test_a_time_cap_leaves_dear_schedules_out() -> None:
     [
         ("random_n100", 0.8, 0.001),
         ("random_n100", 0.6, 0.30),
-        ("random_n250", 0.7, 0.05),
+        pytest.param("random_n250", 0.7, 0.05, marks=pytest.mark.slow),
         pytest.param("random_n250", 0.6, 0.60, marks=pytest.mark.slow),
     ],
 )

@@ -17,6 +17,7 @@ def _check_plans(found: dict[str, Any]) -> None:
     assert found["plans"][0]["peak"] < found["plans"][0]["original"]
 
 
+@pytest.mark.slow
 def test_a_custom_step_around_run_keeps_the_budget_on_each_device(run_program: Any) -> None:
     outcome = run_program("replicas", checks=["custom_step"])
     assert outcome.code == 0, outcome.errors

@@ -41,7 +41,7 @@ from graphwright.commands.inputs import (
 )
 from graphwright.commands.output import echo_json, print_error, print_result, write_html
 from graphwright.errors import GraphwrightError, InfeasibleError, printable
-from graphwright.safe_console import SafeConsole
+from graphwright.report.safe_console import SafeConsole
 from graphwright.source.tensorflow_import import start_quietly
 
 

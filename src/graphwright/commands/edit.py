@@ -23,8 +23,8 @@ from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.report.diff import diff as diff_of
 from graphwright.report.diff import print_diff
+from graphwright.report.safe_console import SafeConsole
 from graphwright.report.units import format_count, printable
-from graphwright.safe_console import SafeConsole
 from graphwright.source.tensorflow_import import start_quietly
 
 edit = typer.Typer(

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from graphwright.errors import GraphwrightError, InfeasibleError, printable
-from graphwright.safe_console import SafeConsole
+from graphwright.report.safe_console import SafeConsole
 
 _FEED = re.compile(r"(?:feeds=|it to feeds: )\{'([^']+)': \(\.\.\.\)\}")
 _FEED_OF = re.compile(r"feeds\['([^']+)'\]")

@@ -401,7 +401,7 @@ class _Shown:
             from rich.markup import escape
             from rich.progress import Progress as Bar
 
-            from graphwright.safe_console import SafeConsole
+            from graphwright.report.safe_console import SafeConsole
 
             self._escape = escape
             self._bar = Bar(console=SafeConsole(stderr=True), transient=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from graphwright.errors import FileFormatError
-from graphwright.files import replaced_file
-from graphwright.given_file import read_given
+from graphwright.files import read_given, replaced_file
 
 _NUMBER = (int, float)
 LARGEST = 2**63

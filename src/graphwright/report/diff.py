@@ -18,8 +18,8 @@ from rich.text import Text
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.report.attribute_text import attribute_text
+from graphwright.report.safe_console import SafeConsole
 from graphwright.report.units import format_count, printable, shorten_middle
-from graphwright.safe_console import SafeConsole
 
 _IGNORED_ATTRIBUTES = frozenset({"_output_shapes", "_class"})
 _WIDTH = 80

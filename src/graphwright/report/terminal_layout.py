@@ -17,9 +17,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from graphwright.report.safe_console import SafeConsole
 from graphwright.report.summary import Fact
 from graphwright.report.units import glue_units, printable, shorten_middle
-from graphwright.safe_console import SafeConsole
 
 PLAIN_WIDTH = 80
 MAX_WIDTH = 110

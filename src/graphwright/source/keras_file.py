@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.errors import FileFormatError
-from graphwright.given_file import check_given
+from graphwright.files import check_given
 from graphwright.source.tensorflow_import import import_keras
 from graphwright.source.trust import TrustedPath, check_trusted
 

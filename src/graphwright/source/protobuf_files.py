@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.errors import FileFormatError, UnsupportedError
-from graphwright.given_file import check_given, read_given
+from graphwright.files import check_given, read_given
 from graphwright.source.tensorflow_import import import_tensorflow
 
 PROTOBUF_LIMIT_BYTES = 2**31 - 1
