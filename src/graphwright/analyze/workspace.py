@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from graphwright.analyze.eigen_workspace import eigen_workspace_bytes
+from graphwright.analyze.gemm_workspace import gemm_workspace_bytes
 from graphwright.ir.dtypes import DType, byte_count, element_count
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits import is_collective
@@ -18,6 +19,8 @@ _REORDERS_FILTER = _CONVOLVES_FORWARD | frozenset(
     "DepthwiseConv2dNativeBackpropInput".split()
 )
 _FOR_ONEDNN = frozenset({"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"})
+_AVX512, _AMX = frozenset({"avx512f"}), frozenset({"amx_bf16"})
+_LEFT_BLOCK, _RIGHT_BLOCK = 512 << 10, 128 << 10  # that a thread repacks at once of a batched product's operands
 _DEPTHWISE_FILTER, _BLOCK = 3, 16  # the widest for which oneDNN has a depthwise gradient; its blocks of channels
 
 
@@ -27,16 +30,16 @@ def onednn_enabled() -> bool:
     `tests/source/test_private_tensorflow.py` holds it against what TensorFlow says of itself.
     """
     asked = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower()
-    return _made_for_onednn() if asked not in ("0", "1", "false", "true") else asked in ("1", "true")
+    return _cpu_has(_FOR_ONEDNN) if asked not in ("0", "1", "false", "true") else asked in ("1", "true")
 
 
 @cache
-def _made_for_onednn() -> bool:
+def _cpu_has(any_of: frozenset[str]) -> bool:
     try:
         told = Path("/proc/cpuinfo").read_text()
     except OSError:
         return True  # not Linux: as most machines
-    return not _FOR_ONEDNN.isdisjoint(told.split())
+    return not any_of.isdisjoint(told.split())
 
 
 def _by_onednn(dtype: DType) -> bool:
@@ -46,7 +49,7 @@ def _by_onednn(dtype: DType) -> bool:
 def workspace_bytes(node: Node) -> int:
     """Bytes allocated while the node runs on the CPU and freed at its end: of its oneDNN kernel, or of TensorFlow's own."""
     if is_collective(node) or not node.outputs or _by_onednn(node.outputs[0].dtype):
-        return onednn_workspace_bytes(node)
+        return onednn_workspace_bytes(node) + gemm_workspace_bytes(node, avx512=_cpu_has(_AVX512), amx=_cpu_has(_AMX))
     return eigen_workspace_bytes(node)
 
 
@@ -54,10 +57,10 @@ def onednn_workspace_bytes(node: Node) -> int:
     """The same where oneDNN's kernels run, or a GPU's.
 
     A convolution copies its filter into oneDNN's blocked layout; not so a forward one of a single float32 image, for which TensorFlow
-    asks for a kernel that takes the filter as it is (`MklConvFwdPrimitive::Setup`). Gradients of filters are computed in a
-    blocked layout and copied. That layout has 16 x 16 channels for each group, which for a depthwise filter wider than 3, or of several
-    outputs a channel, is 256 times the filter. Batched matrix products repack one matrix of each operand that is transposed or broadcast. A
-    collective takes what the others send in chunks, together at most as large as its input.
+    asks for a kernel that takes the filter as it is (`MklConvFwdPrimitive::Setup`). Gradients of filters are computed in a blocked
+    layout and copied. That layout has 16 x 16 channels for each group, which for a depthwise filter wider than 3, or of several outputs
+    a channel, is 256 times the filter. Batched matrix products repack one matrix of each operand that is transposed or broadcast, or as
+    much of it as the threads take at once. A collective takes what the others send in chunks, together at most as large as its input.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -83,11 +86,12 @@ def onednn_workspace_bytes(node: Node) -> int:
         return 0
     a, b = node.inputs[0], node.inputs[1]
     broadcast = a.shape is not None and b.shape is not None and a.shape[:-2] != b.shape[:-2]
+    threads = os.cpu_count() or 1
     size = 0
     if node.attrs.get("adj_x") is True:
-        size += _matrix_bytes(a)
+        size += min(_matrix_bytes(a), threads * _LEFT_BLOCK)
     if node.attrs.get("adj_y") is True or broadcast or node.attrs.get("adj_x") is True:
-        size += _matrix_bytes(b)
+        size += min(_matrix_bytes(b), threads * _RIGHT_BLOCK)
     return size
 
 

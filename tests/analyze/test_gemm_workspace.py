@@ -1,0 +1,115 @@
+"""What oneDNN's products of two matrices allocate beyond the output."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphwright.analyze.gemm_workspace import gemm_workspace_bytes
+from graphwright.analyze.workspace import onednn_workspace_bytes, workspace_bytes
+from graphwright.ir.graph import Node
+from graphwright.ir.text import from_text
+
+MIB = 2**20
+PRODUCT = """graph "g"
+inputs %a:0, %b:0
+outputs %c:0
+%a = Placeholder() : {dtype}[{first}]
+%b = Placeholder() : {dtype}[{second}]
+%c = {op_type}(%a:0, %b:0){attrs} : {dtype}[{rows},{columns}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+
+
+def product(rows: int | str, inner: int, columns: int, flags: str = "", dtype: str = "float32", op_type: str = "MatMul") -> Node:
+    first = f"{inner},{rows}" if "a" in flags else f"{rows},{inner}"
+    second = f"{columns},{inner}" if "b" in flags else f"{inner},{columns}"
+    attrs = f" {{transpose_a={str('a' in flags).lower()}, transpose_b={str('b' in flags).lower()}}}"
+    text = PRODUCT.format(dtype=dtype, first=first, second=second, op_type=op_type, attrs=attrs, rows=rows, columns=columns)
+    return from_text(text)["c"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "flags", "threads", "asked"),  # asked of malloc in MiB, counted by a hook
+    [
+        (1024, 192, 8000, "b", 2, 6.52),
+        (1024, 192, 8000, "", 1, 6.18),
+        (1024, 1024, 1024, "a", 2, 4.27),
+        (1024, 1024, 1024, "b", 1, 2.14),
+        (2048, 2048, 512, "b", 1, 1.36),
+        (4096, 256, 4096, "", 2, 8.86),
+        (2000, 300, 2000, "a", 2, 5.54),
+        (20000, 128, 1024, "", 2, 1.45),
+        (1024, 128, 20000, "", 2, 10.17),
+        (700, 128, 20000, "", 2, 10.17),
+        (1024, 512, 1024, "", 2, 2.86),
+        (192, 1024, 8000, "a", 2, 0),
+        (2048, 2048, 512, "b", 2, 0),
+        (2048, 2048, 512, "", 1, 0),
+        (600, 2000, 3000, "", 2, 0),
+        (900, 600, 900, "ab", 2, 0),
+        (64, 1024, 1024, "b", 2, 0),
+        (3000, 4000, 48, "", 2, 0),
+        (1, 1024, 8192, "b", 2, 0),
+    ],
+)
+def test_what_threads_pack_is_what_was_counted(
+    rows: int, inner: int, columns: int, flags: str, threads: int, asked: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: threads)
+    predicted = gemm_workspace_bytes(product(rows, inner, columns, flags)) / MIB
+    assert asked - 0.15 <= predicted <= asked
+    assert gemm_workspace_bytes(product(rows, inner, columns, flags, op_type="_FusedMatMul")) == predicted * MIB
+
+
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "threads", "asked"),
+    [(1024, 192, 8000, 2, 6.48), (2000, 300, 2000, 2, 1.64), (600, 2000, 3000, 1, 2.50), (513, 700, 530, 2, 0), (200, 600, 1024, 1, 0)],
+)
+def test_kernels_for_avx2_have_blocks_of_their_own(
+    rows: int, inner: int, columns: int, threads: int, asked: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: threads)
+    assert asked - 0.15 <= gemm_workspace_bytes(product(rows, inner, columns), avx512=False) / MIB <= asked
+
+
+def test_with_one_block_of_columns_little_of_the_panel_is_written() -> None:
+    assert gemm_workspace_bytes(product(200, 600, 1024)) < 0.6 * MIB  # 1.7 were asked for, 0.4 written
+    assert gemm_workspace_bytes(product(1500, 30, 1500)) < 0.4 * MIB  # of 1.6
+
+
+def test_bfloat16_adds_up_in_float32_where_a_bias_is_fused() -> None:
+    fused = product(2048, 512, 2048, dtype="bfloat16", op_type="_FusedMatMul")
+    assert gemm_workspace_bytes(fused) == 4 * 2048 * 2048
+    assert gemm_workspace_bytes(fused, amx=True) == 0
+    assert gemm_workspace_bytes(product(2048, 512, 2048, dtype="bfloat16")) == 0
+
+
+def test_only_a_cpu_packs_and_only_what_has_a_known_shape() -> None:
+    logits = product(1024, 192, 8000, "b")
+    assert workspace_bytes(logits) >= 8000 * 192 * 4
+    assert onednn_workspace_bytes(logits) == 0  # which holds for a GPU too
+    assert workspace_bytes(product("?", 192, 8000)) == 0
+    assert gemm_workspace_bytes(product(0, 192, 8000)) == gemm_workspace_bytes(product(1024, 0, 8000)) == 0
+
+
+BATCHED = """graph "g"
+inputs %a:0, %b:0
+outputs %c:0
+%a = Placeholder() : float32[4,{n},{n}]
+%b = Placeholder() : float32[4,{n},{n}]
+%c = BatchMatMulV2(%a:0, %b:0) {{adj_x={adj_x}, adj_y={adj_y}}} : float32[4,{n},{n}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("n", "adj_x", "asked"),
+    [(128, True, 0.14), (256, True, 0.51), (512, True, 1.30), (1024, True, 1.30), (128, False, 0.08), (1024, False, 0.26)],
+)
+def test_a_batched_product_repacks_no_more_than_its_threads_take_at_once(n: int, adj_x: bool, asked: float) -> None:
+    node = from_text(BATCHED.format(n=n, adj_x=str(adj_x).lower(), adj_y=str(not adj_x).lower()))["c"]
+    assert asked - 0.06 <= workspace_bytes(node) / MIB <= asked
