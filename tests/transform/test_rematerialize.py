@@ -14,7 +14,7 @@ pytest.importorskip("tensorflow")
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.ir.text import from_text, to_text
-from graphwright.ir.traits import Purity, written_resources
+from graphwright.ir.traits import RECOMPUTED_FROM, Purity, written_resources
 from graphwright.ir.verify import verify as verify_graph
 from graphwright.ir.walk import topological_order
 from graphwright.memory.planning import map_tasks
@@ -23,7 +23,7 @@ from graphwright.plan.simulate import ScheduleError, check
 from graphwright.run.verify import verify
 from graphwright.source.concrete_function import to_concrete_function
 from graphwright.step.flatten import FlatStep, flatten, stateful_op_types
-from graphwright.transform.rematerialize import RECOMPUTED_FROM, apply_schedule
+from graphwright.transform.rematerialize import apply_schedule
 from tests.transform.steps import STEPS, concrete_step
 
 pytestmark = pytest.mark.tensorflow

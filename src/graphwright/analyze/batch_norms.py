@@ -14,12 +14,11 @@ import numpy as np
 from graphwright.ir.constants import constant_array
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import called_functions
+from graphwright.ir.traits import RECOMPUTED_FROM, called_functions
 
 _HANDS_ON = frozenset({"Identity", "Squeeze", "Reshape", "Cast", "StopGradient", "EnsureShape"})
 _ARITHMETIC = _HANDS_ON | frozenset("Add AddV2 AddN Sub Mul RealDiv Neg".split())
 _DEVIATIONS = frozenset({"SquaredDifference", "Square"})
-_RECOMPUTED = "_graphwright_recomputed_from"
 _LIMIT = 64
 
 
@@ -43,7 +42,7 @@ def unkept_batch_norms(body: Graph, nodes: Iterable[Node]) -> list[Node]:
     results = frozenset(body.outputs)
     found: list[Node] = []
     for node in nodes:
-        if _RECOMPUTED in node.attrs:
+        if RECOMPUTED_FROM in node.attrs:
             continue
         if node.op_type.startswith(("FusedBatchNorm", "_FusedBatchNorm")) and "Grad" not in node.op_type:
             if node.attrs.get("is_training", True) is True and not any(_is_kept(v, results) for v in node.outputs[1:3]):

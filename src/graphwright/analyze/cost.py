@@ -39,6 +39,7 @@ from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
+    INPUTS,
     REFERENCE_VARIABLES,
     Purity,
     in_place_pairs,
@@ -522,7 +523,7 @@ def _cause_of_unknown(value: Value) -> str:
     free: list[str] = []
     while stack:
         node = stack.pop()
-        if node.op_type in ("Placeholder", "_Arg") and any(v.shape is None or None in v.shape for v in node.outputs):
+        if node.op_type in INPUTS and any(v.shape is None or None in v.shape for v in node.outputs):
             free += [f"{v.producer.name}{format_shape(v.shape)}" for v in node.outputs if v.dtype.name not in ("resource", "variant")]
         for v in node.inputs:
             if v.producer not in seen:

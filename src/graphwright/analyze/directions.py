@@ -29,7 +29,7 @@ from graphwright.analyze.backward import backward_nodes, updated_variables
 from graphwright.analyze.flops import flop_rule
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import BRANCHES
+from graphwright.ir.traits import BRANCHES, INPUTS
 from graphwright.ir.walk import topological_order
 
 Direction = Literal["forward", "backward", "optimizer"]
@@ -129,7 +129,7 @@ def _begins(node: Node, finished: AbstractSet[Shape]) -> bool:
 
 def _depends_on_data(graph: Graph, order: Sequence[Node]) -> set[Node]:
     """Nodes that depend on what the step is given, or on random numbers."""
-    fed = {v.producer for v in graph.inputs} | {n for n in order if n.op_type in ("Placeholder", "PlaceholderV2", "_Arg")}
+    fed = {v.producer for v in graph.inputs} | {n for n in order if n.op_type in INPUTS}
     found: set[Node] = set()
     for node in order:
         if (

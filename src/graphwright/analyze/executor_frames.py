@@ -19,11 +19,8 @@ from graphwright.analyze.executor_buffers import Buffer
 from graphwright.analyze.executor_memory import Memory
 from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, TOGETHER, Numbered, in_drawn_order
 from graphwright.ir.graph import Node
+from graphwright.ir.traits import ENTERS, EXITS, MERGES, NEXT_ITERATIONS
 
-_ENTER = frozenset({"Enter", "RefEnter"})
-_EXIT = frozenset({"Exit", "RefExit"})
-_NEXT = frozenset({"NextIteration", "RefNextIteration"})
-_MERGE = frozenset({"Merge", "RefMerge"})
 _DEAD_S = 6e-6
 """To pass over a dead node. After the last round of a loop its whole body is dead, and until that is passed the loop holds its arguments,
 while another thread may be at work on its results already. To pass over a node takes a tenth of a microsecond; the rest is what
@@ -95,7 +92,7 @@ class Frames:
         self.children: dict[tuple[_Frame, int, str], _Frame] = {}
         self.enters: dict[str, int] = {}
         for node in numbered.nodes:
-            if node.op_type in _ENTER:
+            if node.op_type in ENTERS:
                 name = _frame_name(node)
                 self.enters[name] = self.enters.get(name, 0) + 1
         self.root = _Frame("", None, 0, 0, 1)
@@ -178,7 +175,7 @@ class Frames:
     def _propagate(self, token: Token, outputs: list[Buffer | None], ready: list[Token]) -> None:
         op, frame, iteration = self.types[token.node], token.frame, token.iteration
         node = self.numbered.nodes[token.node]
-        if op in _ENTER:
+        if op in ENTERS:
             child = self._child(frame, iteration, node)
             child.missing_inputs -= 1
             if node.attrs.get("is_constant") is True:
@@ -188,12 +185,12 @@ class Frames:
             else:
                 self._activate(token.node, child, 0, outputs, token.dead, ready)
             self._clean_up(child, 0, ready)
-        elif op in _EXIT:
+        elif op in EXITS:
             if not token.dead and frame.parent is not None:
                 self._activate(token.node, frame.parent, frame.parent_iteration, outputs, False, ready)
             elif token.dead and iteration == frame.latest:
                 frame.dead_exits.append(token.node)
-        elif op in _NEXT:
+        elif op in NEXT_ITERATIONS:
             if token.dead:
                 return
             if iteration == frame.latest:
@@ -215,7 +212,7 @@ class Frames:
         edges = self.edges[k]
         for reader, i, o in edges.data:
             buffer = None if dead else outputs[o]
-            if self.types[reader] in _MERGE:
+            if self.types[reader] in MERGES:
                 is_ready, is_dead, takes = self._arrives_at_merge(iteration, reader, buffer)
             else:
                 is_ready, is_dead = self._arrives(iteration, reader, buffer is None)
@@ -226,7 +223,7 @@ class Frames:
             if is_ready:
                 self._ready(reader, frame, at, is_dead, ready)
         for reader in edges.control:
-            if self.types[reader] in _MERGE:
+            if self.types[reader] in MERGES:
                 count = self._pending(iteration, reader) - 2
                 iteration.pending[reader] = count
                 is_dead = iteration.dead.get(reader, 0) == len(self.numbered.nodes[reader].inputs)
@@ -240,7 +237,7 @@ class Frames:
         count = iteration.pending.get(k)
         if count is None:
             count = self.numbered.in_edges[k]
-            if self.types[k] in _MERGE:
+            if self.types[k] in MERGES:
                 count = 1 + 2 * (count - len(self.numbered.nodes[k].inputs))
         return count
 

@@ -29,12 +29,22 @@ from graphwright.analyze.trip_counts import compute
 from graphwright.analyze.workspace import hidden_output_bytes
 from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import CALL_TYPES, in_place_pairs, is_control_flow, is_view, written_resources
+from graphwright.ir.traits import (
+    CALL_TYPES,
+    CONTROL_FLOW_OF_TF1,
+    INPUTS,
+    MERGES,
+    SWITCHES,
+    in_place_pairs,
+    is_control_flow,
+    is_view,
+    written_resources,
+)
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 _KEEPS_NUMBER = frozenset({"Cast"})
-_HANDS_ON = frozenset({"Enter", "Exit", "NextIteration", "LoopCond", "Switch", "Merge", "RefSwitch", "RefMerge", "RefEnter"})
-_ALWAYS = frozenset({"_Arg", "Placeholder", "Const"})
+_HANDS_ON = CONTROL_FLOW_OF_TF1 - {"_SwitchN", "ControlTrigger"}
+_ALWAYS = INPUTS | {"Const"}
 _BY_REFERENCE = frozenset({"Assign", "AssignAdd", "AssignSub", "DestroyTemporaryVariable"})
 """They write into the buffer that their first input refers to, and hand it on. Grappler makes them of an `AddN` where memory is short."""
 
@@ -210,10 +220,10 @@ class Memory:
 
     def _control_flow(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None]:
         first = inputs[0]
-        if node.op_type.endswith("Switch"):
+        if node.op_type in SWITCHES:
             taken = 1 if inputs[1] is None or inputs[1].number is None or inputs[1].number else 0
             return [self._held(first) if first is not None and k == taken else None for k in range(2)]
-        if node.op_type.endswith("Merge"):
+        if node.op_type in MERGES:
             came = next((b for b in inputs if b is not None), None)
             return [None, None] if came is None else [self._held(came), self._new(None, 0)]
         return [None if first is None else self._held(first)]

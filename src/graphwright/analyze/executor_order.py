@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import NEXT_ITERATIONS
 
 CHEAP = frozenset(
     "Identity IdentityN RefIdentity StopGradient PreventGradient Const _HostConst NoOp _Arg _DeviceArg _Retval _DeviceRetval Shape ShapeN "
@@ -97,7 +98,7 @@ def number_nodes(graph: Graph) -> Numbered:
     readers: list[list[int]] = [[] for _ in listed]
     for k, node in enumerate(listed):
         for before in (*(v.producer for v in node.inputs), *node.control_inputs):
-            if before.op_type not in ("NextIteration", "RefNextIteration"):
+            if before.op_type not in NEXT_ITERATIONS:
                 waiting[k] += 1
                 readers[place[before]].append(k)
     ready = [k for k, count in enumerate(waiting) if not count]

@@ -12,9 +12,7 @@ from graphwright.analyze.flop_execution import Execution
 from graphwright.analyze.flops import flop_rule, node_flops
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import called_functions, is_call, is_control_flow
-
-_NO_WORK = frozenset({"Const", "Placeholder", "PlaceholderV2", "_Arg", "_Retval", "NoOp"})
+from graphwright.ir.traits import STANDS_FOR_SOMETHING, called_functions, is_call, is_control_flow
 
 
 @dataclass(slots=True)
@@ -64,9 +62,9 @@ def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str]) ->
     counts: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0])
     directions = _Directions(graph)
     for outer, runs in execution.times.items():
-        layer = per_layer[layer_of(outer.name)] if outer.op_type not in _NO_WORK else None
+        layer = per_layer[layer_of(outer.name)] if outer.op_type not in STANDS_FOR_SOMETHING else None
         for node, times in runs.items():
-            if node.op_type in _NO_WORK or not times:
+            if node.op_type in STANDS_FOR_SOMETHING or not times:
                 continue
             groups = [whole, per_op_type[node.op_type], *([layer] if layer is not None else [])]
             flops, moved = node_flops(node), bytes_moved(node)

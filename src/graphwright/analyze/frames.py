@@ -14,10 +14,7 @@ from dataclasses import dataclass, field
 from graphwright.analyze.storages import Scalar
 from graphwright.analyze.trip_counts import ConstantNumber, CountedLoop, TripCount, follow_loop, scalar_value
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import is_back_edge
-
-_ENTER, _EXIT = ("Enter", "RefEnter"), ("Exit", "RefExit")
-_SWITCH, _MERGE, _NEXT = ("Switch", "RefSwitch", "_SwitchN"), ("Merge", "RefMerge"), ("NextIteration", "RefNextIteration")
+from graphwright.ir.traits import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, SWITCHES, is_back_edge
 
 Side = tuple[Value, int]
 """A predicate, and which output of its `Switch` nodes: 1 is the true side."""
@@ -50,7 +47,7 @@ class FrameCounts:
 
 def has_frames(nodes: Iterable[Node]) -> bool:
     """Whether there is control flow of TF1 among the nodes."""
-    return any(node.op_type in _SWITCH or node.op_type in _ENTER for node in nodes)
+    return any(node.op_type in SWITCHES or node.op_type in ENTERS for node in nodes)
 
 
 def count_frames(order: Sequence[Node], constant: ConstantNumber, measured: Mapping[str, int] | None = None) -> FrameCounts:
@@ -101,7 +98,7 @@ def is_one_more(following: Value, before: Value, constant: ConstantNumber) -> bo
 
 
 def _through(value: Value) -> Value:
-    while value.producer.op_type in ("Identity", *_SWITCH):
+    while value.producer.op_type in ("Identity", *SWITCHES):
         value = value.producer.inputs[0]
     return value
 
@@ -113,14 +110,14 @@ def _find_frames(order: Sequence[Node]) -> dict[Node, _Frame | None]:
         around = [frames.get(v.producer) for v in node.inputs if not is_back_edge(v, node)]
         around += [frames.get(c) for c in node.control_inputs]
         frame = max(around, key=_depth, default=None)
-        if node.op_type in _ENTER:
+        if node.op_type in ENTERS:
             attribute = node.attrs.get("frame_name")
             name = attribute.decode() if isinstance(attribute, bytes) else node.name
             frame = by_key.setdefault((frame, name), _Frame(name, frame))
-        elif node.op_type in _EXIT and frame is not None:
+        elif node.op_type in EXITS and frame is not None:
             frame.exits.append(node)
             frame = frame.parent
-        elif frame is not None and node.op_type in _MERGE and any(is_back_edge(v, node) for v in node.inputs):
+        elif frame is not None and node.op_type in MERGES and any(is_back_edge(v, node) for v in node.inputs):
             frame.merges.append(node)
         elif frame is not None and node.op_type == "LoopCond":
             frame.condition = node
@@ -136,12 +133,12 @@ def _depth(frame: _Frame | None) -> int:
 
 
 def _start(merge: Node) -> Value | None:
-    enters = [v.producer for v in merge.inputs if v.producer.op_type in _ENTER]
+    enters = [v.producer for v in merge.inputs if v.producer.op_type in ENTERS]
     return enters[0].inputs[0] if enters else None
 
 
 def _following(merge: Node) -> Value | None:
-    rounds = [v.producer for v in merge.inputs if v.producer.op_type in _NEXT]
+    rounds = [v.producer for v in merge.inputs if v.producer.op_type in NEXT_ITERATIONS]
     return rounds[0].inputs[0] if rounds else None
 
 
@@ -167,16 +164,16 @@ def _find_bodies(order: Sequence[Node], frames: Mapping[Node, _Frame | None]) ->
     inside: set[Node] = set()
     for node in order:
         frame = frames[node]
-        if frame is None or node.op_type in _ENTER:
+        if frame is None or node.op_type in ENTERS:
             continue
         for value in node.inputs:
             source = value.producer
-            goes_on = source.op_type in _SWITCH and value.index == 1 and source.inputs[1].producer.op_type == "LoopCond"
+            goes_on = source.op_type in SWITCHES and value.index == 1 and source.inputs[1].producer.op_type == "LoopCond"
             if not is_back_edge(value, node) and frames.get(source) is frame and (goes_on or source in inside):
                 inside.add(node)
         if any(c in inside and frames.get(c) is frame for c in node.control_inputs):
             inside.add(node)
-        if any(frames.get(v.producer) is not frame and v.producer.op_type in _EXIT for v in node.inputs):
+        if any(frames.get(v.producer) is not frame and v.producer.op_type in EXITS for v in node.inputs):
             inside.add(node)
     return inside
 
@@ -195,13 +192,13 @@ def _find_sides(order: Sequence[Node]) -> dict[Node, frozenset[Side]]:
     def of_value(value: Value) -> frozenset[Side]:
         node = value.producer
         own = sides.get(node, frozenset())
-        if node.op_type in _SWITCH and node.inputs[1].producer.op_type != "LoopCond":
+        if node.op_type in SWITCHES and node.inputs[1].producer.op_type != "LoopCond":
             return own | {(_through(node.inputs[1]), value.index)}
         return own
 
     for node in order:
         found = [of_value(v) for v in node.inputs if not is_back_edge(v, node)]
-        if node.op_type in _MERGE and len(found) > 1:
+        if node.op_type in MERGES and len(found) > 1:
             common = frozenset[Side].intersection(*found)
         else:
             common = frozenset[Side]().union(*found, *(sides.get(c, frozenset()) for c in node.control_inputs))

@@ -35,7 +35,7 @@ from graphwright.errors import UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute
 from graphwright.ir.constants import array_of, constant_array
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import WRITES_INTO_INPUT, Purity, called_functions, is_control_flow
+from graphwright.ir.traits import ENTERS, NEXT_ITERATIONS, PLACEHOLDERS, WRITES_INTO_INPUT, Purity, called_functions, is_control_flow
 from graphwright.ir.walk import backward_reachable, order_of
 from graphwright.ir.wire import fields_of
 
@@ -46,7 +46,6 @@ Condition = frozenset[tuple[Number, int]]
 Defaults = Callable[[str], Mapping[str, Attribute]]
 
 _ALWAYS: Condition = frozenset()
-_LOOPS_OF_TF1 = frozenset({"Enter", "RefEnter", "NextIteration", "RefNextIteration"})
 _IDENTITIES = frozenset({"Identity", "IdentityN"})
 _REBUILT = re.compile(r"(__graphwright_\d+)+$")  # what `source/rebuild.py` puts behind the names of functions
 
@@ -269,7 +268,7 @@ class _Body:
         inputs: list[object] = [self.numbers[value] for value in node.inputs]
         if node.op_type == "Merge":  # it hands on the input that is there
             inputs = [(made, self._condition_of(value)) for made, value in zip(inputs, node.inputs, strict=True)]
-        if not inputs and node.op_type.startswith("Placeholder"):
+        if not inputs and node.op_type in PLACEHOLDERS:
             inputs = [node.name]
         attrs = {**self.reader.numbering.defaults(node.op_type), **node.attrs}
         same = self.order.same_arguments(node)
@@ -386,7 +385,7 @@ def _refuse_what_has_no_proof(nodes: Sequence[Node]) -> None:
         what = ""
         if node.op_type in WRITES_INTO_INPUT:
             what = f"{node.name!r} ({node.op_type}) writes into a tensor, which cannot be proved equal by structure"
-        elif node.op_type in _LOOPS_OF_TF1:
+        elif node.op_type in ENTERS or node.op_type in NEXT_ITERATIONS:
             what = f"the TF1 loop around {node.name!r} cannot be proved equal by structure"
         elif any(value.dtype.name.endswith("_ref") for value in node.outputs):
             what = f"{node.name!r} ({node.op_type}) is read by reference, which cannot be proved equal by structure"

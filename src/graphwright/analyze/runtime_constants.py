@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import Purity, called_functions, is_control_flow, is_loop_of_tf1
+from graphwright.ir.traits import Purity, called_functions, is_control_flow, is_control_flow_of_tf1
 
 LARGEST_KEPT_BYTES = 10 << 20  # `ConstantFoldingOptions.max_constant_size_in_bytes`; a larger value is computed in each step
 
@@ -35,7 +35,11 @@ def runtime_constants(graph: Graph, purity: Purity) -> dict[Node, bool]:
         for node in dict.fromkeys(reached.pop().consumers):
             if node in found or any(v.producer.op_type != "Const" and v.producer not in found for v in node.inputs):
                 continue
-            if not (is_control_flow(node) or is_loop_of_tf1(node) or called_functions(node)) and purity.is_pure(node) and _is_kept(node):
+            if (
+                not (is_control_flow(node) or is_control_flow_of_tf1(node) or called_functions(node))
+                and purity.is_pure(node)
+                and _is_kept(node)
+            ):
                 found[node] = None
                 reached += node.outputs
     outputs = {value.producer for value in graph.outputs}

@@ -27,7 +27,7 @@ from graphwright.ir.traits import (
     has_known_effects,
     is_call,
     is_control_flow,
-    is_loop_of_tf1,
+    is_control_flow_of_tf1,
     variable_key,
     written_resources,
 )
@@ -191,7 +191,7 @@ def _handed_on(node: Node, index: int, value: Value) -> Iterable[Value] | None:
         return None
     if node.op_type in _HANDS_ON:
         return node.outputs[index : index + 1]
-    if is_loop_of_tf1(node) or node.op_type in ("RefIdentity", "RefSelect"):
+    if is_control_flow_of_tf1(node) or node.op_type in ("RefIdentity", "RefSelect"):
         return [v for v in node.outputs if v.dtype.name == value.dtype.name] if index == 0 or "Merge" in node.op_type else []
     return None
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import SWITCHES
 from graphwright.ir.walk import producers_of, topological_order
 
 _NEAR = 16
@@ -79,7 +80,7 @@ def _sweep(order: Sequence[Node], pairs: Sequence[tuple[str, Node, Node]], found
             if not (bits >> k & 1 or bits & branch or behind[first] & branch):
                 found.setdefault(key, (first, node))
         bits |= starts.get(node, 0)
-        if node.op_type in ("Switch", "RefSwitch"):
+        if node.op_type in SWITCHES:
             bits |= branch
         if bits:
             behind[node] = bits

@@ -13,6 +13,7 @@ from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeErro
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value, Variable
+from graphwright.ir.traits import INPUTS
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.concrete_function import Binding, from_concrete_function
 from graphwright.source.graph_def import from_graph_def, to_graph_def
@@ -21,8 +22,6 @@ from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.feeds import is_value, leaves_of
 from graphwright.step.flatten import flatten_graph
 from graphwright.step.targets import Feed, Mode, trace
-
-_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "_Arg"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +217,7 @@ def _is_fed(node: Node, fed: AbstractSet[str]) -> bool:
 def _set_inputs(graph: Graph, given: Graph | None, fed: AbstractSet[str]) -> None:
     """The placeholders that are needed; a variable behind one is told by what reads it."""
     needed = backward_reachable([*(v.producer for v in graph.outputs), *graph.control_outputs])
-    graph.inputs = [node.outputs[0] for node in graph.nodes if node in needed and (node.op_type in _PLACEHOLDERS or _is_fed(node, fed))]
+    graph.inputs = [node.outputs[0] for node in graph.nodes if node in needed and (node.op_type in INPUTS or _is_fed(node, fed))]
     for value in graph.inputs:
         if value.dtype.name != "resource":
             continue

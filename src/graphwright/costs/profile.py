@@ -15,6 +15,7 @@ from graphwright.analyze.profile_tree import TreeOptions, TreeWords, grow_tree
 from graphwright.costs.measured_step import join_records
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.graph import Graph
+from graphwright.ir.traits import INPUTS, VARIABLES
 from graphwright.ir.walk import backward_reachable
 from graphwright.report.chrome_trace import write_chrome_trace
 from graphwright.report.profile_tree import ProfileTree
@@ -32,8 +33,6 @@ from graphwright.source.trust import check_trusted
 from graphwright.step.example_inputs import example_inputs
 from graphwright.step.targets import Feed, Mode, Target, trace
 
-_VARIABLES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
-_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "_Arg"})
 _HOW = {
     "op runs": "TensorFlow's StepStats of one step: kernel times without the executor's waiting, a kernel of an accelerator beside the "
     "host's part",
@@ -246,14 +245,14 @@ def _callable_of(target: Any, feeds: Mapping[str, Feed], outputs: Any) -> tuple[
         raise ArgumentError("nothing says what is fetched from the graph", where="argument 'outputs'", remedy="give outputs=[...]")
     ends = [graph[name.partition(":")[0]] for name in names]
     needed = backward_reachable(ends)
-    stateful = next((n for n in needed if n.op_type in _VARIABLES or any(v.dtype.name == "resource" for v in n.outputs)), None)
+    stateful = next((n for n in needed if n.op_type in VARIABLES or any(v.dtype.name == "resource" for v in n.outputs)), None)
     if stateful is not None:
         raise UnsupportedError(
             "a graph with variables has no values to run with",
             where=f"node {stateful.name!r} ({stateful.op_type})",
             remedy="profile the SavedModel or the function that it came from, or freeze its variables first",
         )
-    fed = [node.name for node in graph.nodes if node in needed and node.op_type in _PLACEHOLDERS]
+    fed = [node.name for node in graph.nodes if node in needed and node.op_type in INPUTS]
     given = {key.removesuffix(":0"): value for key, value in feeds.items()}
     strange = sorted(given.keys() - set(fed))
     if strange:

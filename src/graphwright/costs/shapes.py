@@ -12,6 +12,7 @@ from graphwright.costs.counted_graph import is_graph
 from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import MAY_BE_FED
 from graphwright.ir.walk import backward_reachable
 from graphwright.report.shape_report import ShapeReport, UnknownCause, ValueShape
 from graphwright.source.concrete_function import from_concrete_function
@@ -28,7 +29,6 @@ BATCH = "batch"
 _BATCH_SIZES = (3, 5, 8, 7)
 # Of other dimensions: large enough for windows to fit. Odd ones tell how strides round; some models take multiples only.
 _OTHER_SIZES = ((64, 75, 97, 130), (64, 96, 160, 224), (128, 256, 512, 384))
-_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 _Shapes = Mapping[str, Shape]
 
 
@@ -196,7 +196,7 @@ def _placeholders(graph: Graph, outputs: Iterable[str]) -> dict[str, Shape]:
     return {
         node.name: node.outputs[0].shape
         for node in graph.nodes
-        if node in needed and node.op_type in _PLACEHOLDERS and node.outputs[0].dtype.itemsize is not None
+        if node in needed and node.op_type in MAY_BE_FED and node.outputs[0].dtype.itemsize is not None
     }
 
 

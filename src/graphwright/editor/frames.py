@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from graphwright.errors import GraphError
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import ENTERS, EXITS
 from graphwright.ir.walk import topological_order
-
-_ENTER = ("Enter", "RefEnter")
-_EXIT = ("Exit", "RefExit")
 
 
 def frames_of(graph: Graph) -> dict[Node, tuple[str, ...]]:
@@ -31,15 +29,15 @@ def frames_of(graph: Graph) -> dict[Node, tuple[str, ...]]:
         before = (n for n in (*(v.producer for v in node.inputs), *node.control_inputs) if n in found)
         # All agree, but for what stands outside every loop.
         inherited = max((_after(n, found[n]) for n in before), key=len, default=())
-        if node.op_type in _ENTER:
+        if node.op_type in ENTERS:
             name = node.attrs.get("frame_name")
             if not isinstance(name, bytes):
                 raise GraphError(f"{node.name!r} is of op type {node.op_type} but has no frame_name", where=f"node {node.name!r}")
             inherited = (*inherited, name.decode())
         found[node] = inherited
     # An Exit itself runs in the frame around the loop.
-    return {node: frames[:-1] if node.op_type in _EXIT else frames for node, frames in found.items()}
+    return {node: frames[:-1] if node.op_type in EXITS else frames for node, frames in found.items()}
 
 
 def _after(node: Node, frames: tuple[str, ...]) -> tuple[str, ...]:
-    return frames[:-1] if node.op_type in _EXIT else frames
+    return frames[:-1] if node.op_type in EXITS else frames

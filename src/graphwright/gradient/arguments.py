@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.ir.traits import PLACEHOLDERS
 from graphwright.plan.budget import parse_budget
 
 tf: Any = importlib.import_module("tensorflow")
@@ -92,7 +93,7 @@ def check_feeds(live: Any, feeds: Mapping[Any, Any]) -> dict[str, tuple[int, ...
     Raises:
         ArgumentError: a name is that of no placeholder, or a shape does not fit it or is not known itself.
     """
-    places = {operation.name: operation for operation in live.get_operations() if operation.type in ("Placeholder", "PlaceholderV2")}
+    places = {operation.name: operation for operation in live.get_operations() if operation.type in PLACEHOLDERS}
     found: dict[str, tuple[int, ...]] = {}
     for key, shape in feeds.items():
         name = str(getattr(key, "name", key)).split(":")[0]

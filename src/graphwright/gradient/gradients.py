@@ -33,7 +33,7 @@ from graphwright.gradient.arguments import (
 )
 from graphwright.gradient.joint import Joint, read_joint
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import VARIABLES, resource_of
+from graphwright.ir.traits import RECOMPUTED_FROM, VARIABLES, resource_of
 from graphwright.memory.xla.gates import add_gates
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
@@ -41,7 +41,7 @@ from graphwright.source.live_graph import write_live_graph
 from graphwright.source.opaque_gate import some_bits
 from graphwright.source.private_tensorflow import is_traced_for_xla
 from graphwright.source.tensorflow_import import left_alone
-from graphwright.transform.rematerialize import RECOMPUTED_FROM, apply_schedule
+from graphwright.transform.rematerialize import apply_schedule
 
 tf: Any = importlib.import_module("tensorflow")
 

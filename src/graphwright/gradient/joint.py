@@ -28,7 +28,19 @@ from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.errors import UnknownShapeError
 from graphwright.gradient.times import repeated_time_s
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import REFERENCE_VARIABLES, Purity, is_back_edge, is_loop_of_tf1, is_view, reads_resource, resource_of
+from graphwright.ir.traits import (
+    ENTERS,
+    EXITS,
+    MERGES,
+    REFERENCE_VARIABLES,
+    SWITCHES,
+    Purity,
+    is_back_edge,
+    is_control_flow_of_tf1,
+    is_view,
+    reads_resource,
+    resource_of,
+)
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
@@ -211,14 +223,14 @@ def _framed_nodes(graph: Graph) -> set[Node]:
         around = [depth[v.producer] for v in node.inputs if not is_back_edge(v, node)]
         around += [depth[c] for c in node.control_inputs]
         deepest = max(around, default=0)
-        kind = node.op_type.removeprefix("Ref")
-        if deepest > 0 or is_loop_of_tf1(node):
+        kind = node.op_type
+        if deepest > 0 or is_control_flow_of_tf1(node):
             framed.add(node)
-        if kind in ("Switch", "_SwitchN", "Enter"):
+        if kind in SWITCHES or kind in ENTERS:
             deepest += 1
-        elif kind == "Merge" and not any(is_back_edge(v, node) for v in node.inputs):
+        elif kind in MERGES and not any(is_back_edge(v, node) for v in node.inputs):
             deepest = max(0, deepest - 1)
-        elif kind == "Exit":
+        elif kind in EXITS:
             deepest = max(0, deepest - 2)
         depth[node] = deepest
     return framed

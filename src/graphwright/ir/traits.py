@@ -54,14 +54,31 @@ REFERENCE_VARIABLES = frozenset({"VariableV2", "Variable"})
 """Variables of TF1 without a handle: their output is the value itself, by reference."""
 VARIABLES = REFERENCE_VARIABLES | {"VarHandleOp"}
 """Op types that make a variable, which lives as long as the session."""
-_NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
-_MERGE = frozenset({"Merge", "RefMerge"})
+RECOMPUTED_FROM = "_graphwright_recomputed_from"
+"""The attribute of a recomputed node that names the one that it repeats, as bytes."""
+PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
+"""What has no value unless a caller feeds one."""
+INPUTS = PLACEHOLDERS | {"_Arg"}
+"""What stands for a value from outside: a placeholder, or the argument of a function."""
+MAY_BE_FED = INPUTS | {"PlaceholderWithDefault"}
+"""What a caller may give a value: inputs, and what has a value of its own until it is fed."""
+STANDS_FOR_SOMETHING = INPUTS | {"Const", "_Retval", "NoOp"}
+"""What computes nothing: inputs, constants, results, and points in the order."""
+ENTERS, EXITS = frozenset({"Enter", "RefEnter"}), frozenset({"Exit", "RefExit"})
+"""How a value gets into the frame of a loop of TF1, and out of it."""
+NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
+"""How a value gets from one round of a loop of TF1 into the next."""
+MERGES = frozenset({"Merge", "RefMerge"})
+"""What hands on the one of its inputs that is not dead."""
+SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
+"""What hands its input on at one output, and leaves the others dead; `_SwitchN` is of the executor, for a `Case`."""
+CONTROL_FLOW_OF_TF1 = ENTERS | EXITS | NEXT_ITERATIONS | MERGES | SWITCHES | {"LoopCond", "ControlTrigger"}
+"""Loops and branches made of single nodes, with dead tensors and frames; the executor knows no other ones."""
 _ONLY_COMPUTES = (_VIEWS | _VIEWS_OF_ALL | _UNARY_IN_PLACE | _BINARY_IN_PLACE) - {"ReadVariableOp"} | frozenset(
     "Const MatMul BatchMatMul BatchMatMulV2 Conv2D MaxPool AvgPool Shape Size Rank Fill Pack Unpack Transpose AddN Equal NotEqual Less "
     "LessEqual Greater GreaterEqual Select SelectV2 GatherV2 ArgMax Range".split()
 )
 """Known to be pure where nobody asks TensorFlow's registry."""
-_CONTROL_FLOW_OF_TF1 = frozenset("Switch Merge Enter Exit NextIteration LoopCond ControlTrigger".split())
 WRITES_INTO_INPUT = frozenset({"InplaceAdd", "InplaceSub", "InplaceUpdate", "_ParallelConcatUpdate"})
 """Op types that write into the tensor that they are given, whoever else reads it; TensorFlow's registry calls them stateless."""
 _STATEFUL_OPS = WRITES_INTO_INPUT | frozenset(
@@ -217,12 +234,12 @@ def is_back_edge(value: Value, reader: Node) -> bool:
 
 def closes_loop(op_type: str, reader_op_type: str) -> bool:
     """Whether an edge between nodes of these types closes a loop of TF1."""
-    return op_type in _NEXT_ITERATION and reader_op_type in _MERGE
+    return op_type in NEXT_ITERATIONS and reader_op_type in MERGES
 
 
-def is_loop_of_tf1(node: Node) -> bool:
+def is_control_flow_of_tf1(node: Node) -> bool:
     """Whether the node belongs to the control flow of TF1, with dead tensors and frames."""
-    return node.op_type.removeprefix("Ref") in _CONTROL_FLOW_OF_TF1
+    return node.op_type in CONTROL_FLOW_OF_TF1
 
 
 def reads_resource(node: Node) -> bool:

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.ir.traits import RECOMPUTED_FROM
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
 from graphwright.run.callables import Step, resolve
 from graphwright.source.concrete_function import meets_other_processes
@@ -359,7 +360,7 @@ def _last_part(name: str) -> str:
 
 
 def _is_copy(node: Any) -> bool:
-    return "_graphwright_recomputed_from" in node.attr or node.name.startswith("recomputed/")
+    return RECOMPUTED_FROM in node.attr or node.name.startswith("recomputed/")
 
 
 def _seed(node: Any, text: str) -> None:

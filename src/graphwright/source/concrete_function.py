@@ -13,6 +13,7 @@ from graphwright.errors import UnsupportedError
 from graphwright.ir.dtypes import DType, Shape, dtype_from_number
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Value, Variable
+from graphwright.ir.traits import NEXT_ITERATIONS
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.private_tensorflow import captures_of
@@ -21,7 +22,6 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 HOST_CALLBACKS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 """Op types that call Python functions of this process."""
-_LOOPS_OF_TF1 = frozenset({"NextIteration", "RefNextIteration"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _refuse_unsupported(graph: Graph, *, compiled: bool) -> None:
                     cause="tf.py_function or tf.numpy_function is used inside the step; what it does cannot be proved safe to move",
                     remedy="do that work in the input pipeline, or rewrite it with TensorFlow operations",
                 )
-            if node.op_type in _LOOPS_OF_TF1:
+            if node.op_type in NEXT_ITERATIONS:
                 raise UnsupportedError(
                     f"the TF1 loop around {node.name!r} is not supported",
                     where=f"node {node.name!r} of {body.name!r}",

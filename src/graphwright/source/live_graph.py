@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from graphwright.ir.graph import Graph, Node, Value, Variable
-from graphwright.ir.traits import READS_OF_VARIABLES, REFERENCE_VARIABLES
+from graphwright.ir.traits import INPUTS, READS_OF_VARIABLES, VARIABLES
 from graphwright.source import private_tensorflow as private
 from graphwright.source.concrete_function import drop_shape_attributes, types_of
 from graphwright.source.graph_def import from_graph_def
@@ -21,7 +21,7 @@ from graphwright.source.opaque_gate import always_true, held, some_bits
 from graphwright.source.rebuild import variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
 
-_GIVEN = frozenset({"Placeholder", "PlaceholderV2", "_Arg", "VarHandleOp"}) | REFERENCE_VARIABLES
+_GIVEN = INPUTS | VARIABLES
 _NUMERIC = ("float", "bfloat", "complex", "bool", "int", "uint")
 _PLACES = frozenset({"_class", "_output_shapes"})  # of the original alone: its place is told by the device
 

@@ -9,7 +9,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits import VARIABLES, has_known_effects
+from graphwright.ir.traits import PLACEHOLDERS, VARIABLES, has_known_effects
 from graphwright.source.function_def import argument_name
 
 _LARGE_BYTES = 1024  # a constant above this is captured, not copied into the function
@@ -87,7 +87,7 @@ def _needed(graph: Graph, key: str, inputs: set[Value], object_ids: Mapping[Valu
 
 def _check_possible(node: Node, key: str) -> None:
     where = f"signature {key!r}, node {node.name!r}"
-    if node.op_type in ("Placeholder", "PlaceholderV2"):
+    if node.op_type in PLACEHOLDERS:
         raise GraphError(
             f"the outputs need {node.name!r}, which is no input of the signature",
             where=where,

@@ -13,13 +13,12 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, SerializedAttribute, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import MERGES, NEXT_ITERATIONS
 from graphwright.source.attributes import from_attr_value, shape_from_proto
 from graphwright.source.op_types import NodeTypes, OpTypes
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _MODELED_FIELDS = ("name", "op", "input", "device", "attr")
-_MERGE = frozenset({"Merge", "RefMerge"})
-_NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
 
 
 class NodeReader:
@@ -105,7 +104,7 @@ class NodeReader:
         active = {root.name}
         while stack:
             node_def, position = stack.pop()
-            is_merge = node_def.op in _MERGE
+            is_merge = node_def.op in MERGES
             edges = node_def.input
             waits = False
             for k in range(position, len(edges)):
@@ -115,7 +114,7 @@ class NodeReader:
                 before = self._by_name.get(source)
                 if before is None:
                     raise _missing(edges[k], node_def)
-                if is_merge and before.op in _NEXT_ITERATION and edges[k][0] != "^":
+                if is_merge and before.op in NEXT_ITERATIONS and edges[k][0] != "^":
                     continue
                 if source in active:
                     raise GraphError(
@@ -159,7 +158,7 @@ class NodeReader:
                 waiting = self._by_name.get(before)
                 if waiting is None:
                     raise _missing(edge, node_def)
-                if op_type not in _MERGE or waiting.op not in _NEXT_ITERATION:
+                if op_type not in MERGES or waiting.op not in NEXT_ITERATIONS:
                     return False
                 late.append((len(inputs) + len(late), edge))
                 continue

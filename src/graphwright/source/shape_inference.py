@@ -10,7 +10,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.dtypes import Shape, common_shape
 from graphwright.ir.function_names import functions_of_node
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import CALL_TYPES, is_back_edge, is_control_flow, result_functions
+from graphwright.ir.traits import CALL_TYPES, INPUTS, is_back_edge, is_control_flow, result_functions
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.never_run import forbid_to_run
@@ -20,7 +20,7 @@ from graphwright.source.write_nodes import graph_edge, write_node
 
 _BORDER = "graphwright_border_"
 _MOST_BEHIND = 10_000
-_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "_Arg", "NextIteration", "Enter", "Merge"})
+_NOT_ASKED = INPUTS | {"NextIteration", "Enter", "Merge"}  # for a reference no placeholder can stand
 
 
 def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
@@ -92,7 +92,7 @@ def _behind_shapes(nodes: Sequence[Node]) -> set[Node]:
     while stack and len(found) < _MOST_BEHIND:
         value = stack.pop()
         node = value.producer
-        if node in known or node in found or node.op_type in _PLACEHOLDERS:
+        if node in known or node in found or node.op_type in _NOT_ASKED:
             continue
         is_length = value.dtype.name in ("int32", "int64") and node.op_type not in CALL_TYPES
         if node.op_type in ("Const", "VarHandleOp") or is_length or _is_reference(value):

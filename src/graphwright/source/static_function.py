@@ -13,7 +13,7 @@ from graphwright.errors import FileFormatError, UnsupportedError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature, node_of
-from graphwright.ir.traits import CALL_TYPES, REFERENCE_VARIABLES, callee, updated_weight
+from graphwright.ir.traits import CALL_TYPES, PLACEHOLDERS, REFERENCE_VARIABLES, callee, updated_weight
 from graphwright.ir.walk import backward_reachable
 from graphwright.source import private_tensorflow as private
 from graphwright.source.attributes import constant_array, shape_to_proto
@@ -23,8 +23,6 @@ from graphwright.source.op_registry import takes_reference
 from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.stored_variables import StoredVariable, stored_variables
 from graphwright.source.tensorflow_import import import_tensorflow
-
-_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
 
 
 def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
@@ -41,8 +39,8 @@ def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
     """
     variables = _Variables(graph, runs)
     if not key:
-        inputs = [node.outputs[0] for node in graph if node.op_type in _PLACEHOLDERS]
-        ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in (*_PLACEHOLDERS, "NoOp", "Const")]
+        inputs = [node.outputs[0] for node in graph if node.op_type in PLACEHOLDERS]
+        ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in (*PLACEHOLDERS, "NoOp", "Const")]
         outputs = [value for node in ends if not node.control_consumers for value in node.outputs]
         _check_no_writes(graph, outputs)
         return variables.function(graph, inputs, outputs, variables.captured(graph, outputs), None)

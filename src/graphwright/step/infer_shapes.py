@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import is_back_edge
+from graphwright.ir.traits import ENTERS, is_back_edge
 from graphwright.source.import_graph import infer_shapes
 
 _PUSHES, _POPS = frozenset({"StackPush", "StackPushV2"}), frozenset({"StackPop", "StackPopV2"})
@@ -58,7 +58,7 @@ def _infer_without_loops(graph: Graph, merges: list[Node], feeds: Mapping[int, t
 
     for merge in merges:
         enter = next(v.producer for v in merge.inputs if not is_back_edge(v, merge))
-        start = enter.inputs[0] if enter.op_type.endswith("Enter") else enter.outputs[0]
+        start = enter.inputs[0] if enter.op_type in ENTERS else enter.outputs[0]
         for k in range(len(merge.inputs)):
             replace(merge, k, start)
     popped = _pushed_values(graph)

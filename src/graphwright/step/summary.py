@@ -21,7 +21,7 @@ from graphwright.analyze.parameters import Parameter, ParameterKind, ParameterSu
 from graphwright.analyze.variable_access import find_accesses
 from graphwright.analyze.variable_updates import effects_outside, is_other_state
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import variable_key
+from graphwright.ir.traits import STANDS_FOR_SOMETHING, variable_key
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import live_at, simulate, versions
 from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, Role, Timeline
@@ -181,7 +181,7 @@ def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf
     directions: Mapping[Node, Direction] = find_directions(tasks.graph) if flops is not None else {}
     rows: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for node in tasks.graph.nodes:
-        if node.op_type in ("Const", "Placeholder", "_Arg", "NoOp"):
+        if node.op_type in STANDS_FOR_SOMETHING:
             continue
         row = rows[layer_of(node.name)]
         row["ops"] += 1

@@ -13,10 +13,10 @@ from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, Shape
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import is_call, is_control_flow
+from graphwright.ir.traits import MAY_BE_FED, is_call, is_control_flow
 from graphwright.transform.constant_values import Array, Constants, remove_unread
 from graphwright.transform.inline_calls import inline_calls
-from graphwright.transform.interface import PLACEHOLDERS, described, find_in_signatures, input_values, put_in_order
+from graphwright.transform.interface import described, find_in_signatures, input_values, put_in_order
 
 
 def change_batch_size(graph: Graph, size: int | None, *, inputs: Iterable[str] | None = None, axis: int = 0) -> int:
@@ -95,7 +95,7 @@ def _shapes_settled_once(graph: Graph) -> Generator[None]:
 
 def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> list[Value]:
     if names is None:
-        values = [v for v in input_values(graph) if v.producer.op_type in PLACEHOLDERS and v.dtype.name != "resource"]
+        values = [v for v in input_values(graph) if v.producer.op_type in MAY_BE_FED and v.dtype.name != "resource"]
         chosen = [v for v in values if v.shape is not None and len(v.shape) > axis]
         if not chosen:
             raise ArgumentError(f"no input has a dimension {axis}", where=f"graph {graph.name!r}")
@@ -103,7 +103,7 @@ def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> list[Value]
     found = [meant[name] for name in names for meant in find_in_signatures(graph, [name], is_input=True)]
     chosen = list(dict.fromkeys(found))
     for value in chosen:
-        if value.producer.op_type not in PLACEHOLDERS:
+        if value.producer.op_type not in MAY_BE_FED:
             raise ArgumentError(f"{value.name} is no placeholder", where="argument 'inputs'")
         if value.shape is None or len(value.shape) <= axis:
             raise ArgumentError(f"{described(value)} has no dimension {axis}", where="argument 'inputs'")

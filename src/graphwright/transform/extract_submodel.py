@@ -11,8 +11,9 @@ from graphwright.ir.attributes import Attribute, ShapeAttribute
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature
+from graphwright.ir.traits import INPUTS, MAY_BE_FED
 from graphwright.transform.inline_calls import inline_calls
-from graphwright.transform.interface import PLACEHOLDERS, find_value, put_in_order
+from graphwright.transform.interface import find_value, put_in_order
 from graphwright.transform.strip_training import drop_collections, remove_unneeded
 
 Ends = Iterable[str | Value] | Mapping[str, str | Value]
@@ -82,7 +83,7 @@ def _cut(graph: Graph, starts: dict[str, Value], ends: dict[str, Value], signatu
     graph.inputs = [v for v in graph.inputs if _is_captured(v)]
     for name, value in starts.items():
         node = value.producer
-        if node.op_type in PLACEHOLDERS and not node.inputs:
+        if node.op_type in MAY_BE_FED and not node.inputs:
             continue
         attrs: dict[str, Attribute] = {"dtype": value.dtype, "shape": ShapeAttribute(value.shape)}
         own_name = node.name if len(node.outputs) == 1 else f"{node.name}_{value.index}"
@@ -113,7 +114,7 @@ def _check_complete(graph: Graph, ends: Iterable[Value], starts: Iterable[Value]
         if node in seen:
             continue
         seen.add(node)
-        if node.op_type in ("Placeholder", "PlaceholderV2", "_Arg") and not _is_captured(node.outputs[0]):
+        if node.op_type in INPUTS and not _is_captured(node.outputs[0]):
             raise ArgumentError(
                 f"the outputs also depend on {node.name!r}",
                 where=f"graph {graph.name!r}",

@@ -15,7 +15,7 @@ from graphwright.ir.attributes import Attribute
 from graphwright.ir.constants import constant_array, constant_types, tensor_attribute
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import Purity, called_functions, is_loop_of_tf1
+from graphwright.ir.traits import INPUTS, Purity, called_functions, is_control_flow_of_tf1
 
 Evaluate = Callable[[Sequence[Value]], Sequence[np.ndarray[Any, Any]]]
 _FLOATS = ("float", "bfloat", "complex")
@@ -51,7 +51,7 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: 
     """
     constant: set[Node] = set()
     for node in graph.nodes:
-        if node.control_inputs or called_functions(node) or node.op_type in ("Placeholder", "_Arg", "NoOp") or is_loop_of_tf1(node):
+        if node.control_inputs or called_functions(node) or node.op_type in ("NoOp", *INPUTS) or is_control_flow_of_tf1(node):
             continue
         computable = node.op_type == "Const" or (node.inputs and purity.is_pure(node) and all(v.producer in constant for v in node.inputs))
         if computable and all(_is_foldable(v) and (floats or not v.dtype.name.startswith(_FLOATS)) for v in node.outputs):

@@ -13,11 +13,11 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import VARIABLES, is_control_flow
+from graphwright.ir.traits import MAY_BE_FED, VARIABLES, is_control_flow
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.freeze_functions import bind_arguments, check_arguments, gather_from
 from graphwright.transform.inline_calls import inline_calls
-from graphwright.transform.interface import PLACEHOLDERS, hand_on_control, output_values, put_in_order
+from graphwright.transform.interface import hand_on_control, output_values, put_in_order
 from graphwright.transform.strip_training import drop_collections, forget_items, remove_unneeded
 
 Array = np.ndarray[Any, Any]
@@ -94,7 +94,7 @@ def _variable_of(graph: Graph, node: Node, table: Mapping[str, Any]) -> Value | 
     if node.op_type in VARIABLES:
         return node.outputs[0]
     known = next((v for v in node.outputs if v in graph.variables), None)
-    if known is not None or node.op_type not in PLACEHOLDERS or node.outputs[0].dtype.name != "resource":
+    if known is not None or node.op_type not in MAY_BE_FED or node.outputs[0].dtype.name != "resource":
         return known
     # What a function captured is fed: a variable where something reads it as one, else a table or an iterator.
     fed = node.outputs[0]
@@ -115,7 +115,7 @@ def _dtype_of(graph: Graph, value: Value, array: Array) -> DType:
     stated = value.producer.attrs.get("dtype")
     if value in graph.variables:
         return graph.variables[value].dtype
-    if value.producer.op_type in PLACEHOLDERS:
+    if value.producer.op_type in MAY_BE_FED:
         read = next((c for c in value.consumers if c.op_type in ("ReadVariableOp", "ResourceGather")), None)
         return DTYPES.get(str(array.dtype), value.dtype) if read is None else read.outputs[0].dtype
     return stated if isinstance(stated, DType) else value.dtype
@@ -133,7 +133,7 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
     shape = stated.shape if isinstance(stated, ShapeAttribute) else None
     if value in graph.variables:
         shape = graph.variables[value].shape
-    elif value.producer.op_type in PLACEHOLDERS:  # its own shape is that of the handle
+    elif value.producer.op_type in MAY_BE_FED:  # its own shape is that of the handle
         shape = next((c.outputs[0].shape for c in value.consumers if c.op_type == "ReadVariableOp"), None)
     if shape is not None and (len(shape) != array.ndim or any(a not in (None, b) for a, b in zip(shape, array.shape, strict=True))):
         raise ArgumentError(f"the value of {name!r} has shape {array.shape}, the variable {shape}", where="argument 'values'")

@@ -11,10 +11,8 @@ from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.edit.inline import hand_on_control as hand_on_control
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.traits import MAY_BE_FED
 from graphwright.ir.walk import topological_order
-
-PLACEHOLDERS = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "_Arg")
-"""Op types that stand for something that is fed."""
 
 
 def input_values(graph: Graph) -> tuple[Value, ...]:
@@ -29,7 +27,7 @@ def input_values(graph: Graph) -> tuple[Value, ...]:
     stated = [*graph.inputs, *(v for s in graph.signatures.values() for v in s.inputs.values())]
     if stated:
         return tuple(dict.fromkeys(stated))
-    return tuple(v for node in graph.nodes if node.op_type in PLACEHOLDERS for v in node.outputs)
+    return tuple(v for node in graph.nodes if node.op_type in MAY_BE_FED for v in node.outputs)
 
 
 def output_values(graph: Graph) -> tuple[Value, ...]:

@@ -9,9 +9,9 @@ from graphwright.ir.edit.clone import CloneResult, copy_graph
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.select import parents, scopes
 from graphwright.ir.signature import Signature
+from graphwright.ir.traits import MAY_BE_FED
 from graphwright.transform.attach import Attachment, holds_values, in_files
 from graphwright.transform.interface import (
-    PLACEHOLDERS,
     agree,
     described,
     find_input,
@@ -162,7 +162,7 @@ def _pairs(first: Graph, second: Graph, connect: Mapping[str, str], signature: s
         where = f"argument 'connect', {input_name!r}"
         if value in pairs:
             raise ArgumentError(f"the input {input_name!r} is connected twice", where=where)
-        if value.producer.op_type not in PLACEHOLDERS or value.producer.inputs:
+        if value.producer.op_type not in MAY_BE_FED or value.producer.inputs:
             raise ArgumentError(f"the input {input_name!r} is no placeholder", where=where)
         if value.dtype != source.dtype:
             raise ArgumentError(

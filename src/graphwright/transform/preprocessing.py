@@ -9,10 +9,10 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import INPUTS, MAY_BE_FED
 from graphwright.ir.walk import backward_reachable, forward_reachable
 from graphwright.transform.attach import Attachment, check_values, in_files
 from graphwright.transform.interface import (
-    PLACEHOLDERS,
     agree,
     described,
     find_in_signatures,
@@ -79,7 +79,7 @@ def add_preprocessing(
         _check_different(old_of, "input")
         for name, (_, made) in pairs.items():
             old = old_of[name]
-            if old.producer.op_type not in PLACEHOLDERS:
+            if old.producer.op_type not in MAY_BE_FED:
                 raise ArgumentError(
                     f"the input {name!r} is fed at {old.name}, which a {old.producer.op_type} node makes",
                     where=f"graph {graph.name!r}",
@@ -241,14 +241,14 @@ def _pairs_of_signature(graft: Graph, suffix: str, where: str) -> dict[str, tupl
             remedy=f"give the output for the input x the key 'x_{suffix}' or 'x'",
         )
     for key, value in chosen.inputs.items():
-        if value.producer.op_type not in PLACEHOLDERS or value.producer.inputs:
+        if value.producer.op_type not in MAY_BE_FED or value.producer.inputs:
             raise ArgumentError(f"the input {key!r} is no placeholder but {value.producer!r}", where=where)
     return {key: (value, made_of[key]) for key, value in chosen.inputs.items()}
 
 
 def _pairs_of_nodes(graft: Graph, suffix: str, kind: str, where: str) -> dict[str, tuple[Value, Value]]:
     """As the names of placeholders and nodes say."""
-    placeholders = [v.producer for v in graft.inputs] or [n for n in graft.nodes if n.op_type in PLACEHOLDERS]
+    placeholders = [v.producer for v in graft.inputs] or [n for n in graft.nodes if n.op_type in MAY_BE_FED]
     if not placeholders:
         raise ArgumentError(
             "the graph to graft has no placeholder", where=where, remedy=f"give it one per {kind} to replace, called as the {kind} is"
@@ -285,7 +285,7 @@ def _pairs_of_nodes(graft: Graph, suffix: str, kind: str, where: str) -> dict[st
 def _check_complete(graft: Graph, results: Sequence[Node], placeholders: AbstractSet[Node], where: str) -> None:
     """Refuse what would have to be fed or initialized besides."""
     for node in backward_reachable(results):
-        if node.op_type in ("Placeholder", "PlaceholderV2", "_Arg") and node not in placeholders:
+        if node.op_type in INPUTS and node not in placeholders:
             raise ArgumentError(f"the placeholder {node.name!r} is no input of the graph to graft", where=where)
     check_values(graft)
 

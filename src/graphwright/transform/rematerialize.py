@@ -15,11 +15,10 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.edit.insert import insert_before
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import RECOMPUTED_FROM
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
 from graphwright.transform.dead_code import remove_dead_code
-
-RECOMPUTED_FROM = "_graphwright_recomputed_from"
 
 
 def apply_schedule(

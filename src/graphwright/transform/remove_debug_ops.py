@@ -6,7 +6,16 @@ from collections.abc import Iterable
 from itertools import chain
 
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import REFERENCE_VARIABLES, Purity, called_functions
+from graphwright.ir.traits import (
+    CONTROL_FLOW_OF_TF1,
+    MAY_BE_FED,
+    MERGES,
+    PLACEHOLDERS,
+    REFERENCE_VARIABLES,
+    SWITCHES,
+    Purity,
+    called_functions,
+)
 from graphwright.transform.interface import hand_on_control, put_in_order
 
 DEBUG_OPS = frozenset(
@@ -20,7 +29,6 @@ _PASS_THROUGH = frozenset("Print CheckNumerics CheckNumericsV2 DebugIdentity Deb
 """Those whose output is their input."""
 
 _GUARDS = ("If", "StatelessIf")
-_TF1_CONTROL_FLOW = frozenset("Switch RefSwitch Merge RefMerge Enter RefEnter Exit RefExit NextIteration RefNextIteration LoopCond".split())
 
 # What conditions of assertions are made of; none of them has effects.
 _PURE = frozenset(
@@ -138,7 +146,7 @@ class _Cleaner:
         return [*before, *after]
 
     def _is_pure(self, node: Node) -> bool:
-        if self._purity is not None and node.op_type not in ("NoOp", "Placeholder"):
+        if self._purity is not None and node.op_type not in ("NoOp", *PLACEHOLDERS):
             return self._purity.is_pure(node) or node.op_type in _PURE
         return node.op_type in _PURE and not any(v.dtype.name == "resource" for v in node.inputs)
 
@@ -170,14 +178,14 @@ class _Cleaner:
             if (current, depth) in seen:
                 continue
             seen.add((current, depth))
-            if current.op_type in ("Merge", "RefMerge"):
+            if current.op_type in MERGES:
                 depth += 1
-            elif current.op_type in ("Switch", "RefSwitch"):
+            elif current.op_type in SWITCHES:
                 depth -= 1
             if depth < 0 or depth > 8:
                 return None
             if not self._is_pure(current):
-                if depth or current.op_type in _TF1_CONTROL_FLOW:
+                if depth or current.op_type in CONTROL_FLOW_OF_TF1:
                     return None
                 effects[current] = None
                 continue
@@ -191,7 +199,7 @@ class _Cleaner:
             node = waiting.pop()
             if not graph.owns(node) or graph.is_border(node) or node.control_consumers or any(v.uses for v in node.outputs):
                 continue
-            if not self._is_pure(node) or node.op_type in ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "_Arg"):
+            if not self._is_pure(node) or node.op_type in MAY_BE_FED:
                 continue
             waiting += [*(v.producer for v in node.inputs), *node.control_inputs]
             graph.remove_node(node)
@@ -236,9 +244,9 @@ def _skip_identity(graph: Graph, node: Node) -> None:
         return  # a snapshot of what may change
     if graph.collections_of(node):
         return  # TF1 asks for it by name when it imports the graph: the read of a variable, the pivot of a branch
-    if node.control_consumers and source.op_type in _TF1_CONTROL_FLOW:
+    if node.control_consumers and source.op_type in CONTROL_FLOW_OF_TF1:
         return  # the anchor of a branch: says whether what waits for it runs
-    if source.op_type in _TF1_CONTROL_FLOW and any(c.op_type in _TF1_CONTROL_FLOW for c in node.outputs[0].consumers):
+    if source.op_type in CONTROL_FLOW_OF_TF1 and any(c.op_type in CONTROL_FLOW_OF_TF1 for c in node.outputs[0].consumers):
         return
     graph.replace_uses(node.outputs[0], value)
     hand_on_control(graph, node, [source])

@@ -12,8 +12,9 @@ from graphwright.ir.constants import add_constant
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of, references_of
+from graphwright.ir.traits import MAY_BE_FED
 from graphwright.ir.walk import backward_reachable, served_variables
-from graphwright.transform.interface import PLACEHOLDERS, agree, described, find_in_signatures, find_value, hand_on_control, put_in_order
+from graphwright.transform.interface import agree, described, find_in_signatures, find_value, hand_on_control, put_in_order
 
 _TRAINING_COLLECTIONS = frozenset(
     "train_op summaries summary_op losses regularization_losses update_ops trainable_variables moving_average_variables "
@@ -122,7 +123,7 @@ def remove_unneeded(graph: Graph) -> int:
 
 
 def _array(value: Value, name: str, given: Any) -> np.ndarray[Any, Any]:
-    if value.producer.op_type not in PLACEHOLDERS:
+    if value.producer.op_type not in MAY_BE_FED:
         raise ArgumentError(f"the input {name!r} is no placeholder", where="argument 'constants'")
     try:
         array = np.asarray(given, dtype=value.dtype.name)

@@ -9,7 +9,7 @@ from graphwright.ir.edit.arguments import argument_of
 from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.subgraph import graph_of
-from graphwright.ir.traits import Purity, callee, is_loop_of_tf1, reads_resource
+from graphwright.ir.traits import ENTERS, EXITS, INPUTS, MERGES, SWITCHES, Purity, callee, is_control_flow_of_tf1, reads_resource
 from graphwright.ir.walk import consumers_of, order_of, producers_of
 
 
@@ -153,12 +153,12 @@ class _Effects:
 def _inside_of_tf1(nodes: Sequence[Node]) -> set[Node]:
     """The nodes in loops and branches of TF1, with what enters them. A control edge that leaves a loop, or a dead branch, never fires."""
     inside: set[Node] = set()
-    for kind, ends in (("Enter", ("Exit",)), ("Switch", ("Merge", "Exit"))):
-        stack = [node for node in nodes if node.op_type.removeprefix("Ref") == kind]
+    for starts, ends in ((ENTERS, EXITS), (SWITCHES, MERGES | EXITS)):
+        stack = [node for node in nodes if node.op_type in starts]
         seen = set(stack)
         while stack:
             for after in consumers_of(stack.pop()):
-                if after not in seen and after.op_type.removeprefix("Ref") not in ends:
+                if after not in seen and after.op_type not in ends:
                     seen.add(after)
                     stack.append(after)
         inside |= seen
@@ -174,12 +174,12 @@ def _outside(nodes: dict[Node, None], inside: set[Node]) -> dict[Node, None]:
 
 
 def _is_inert(node: Node) -> bool:
-    return node.op_type in ("NoOp", "_Arg") or is_loop_of_tf1(node)
+    return node.op_type in ("NoOp", "_Arg") or is_control_flow_of_tf1(node)
 
 
 def _is_given(node: Node) -> bool:
     """Whether nothing happens when the node runs, and nothing before it."""
-    return node.op_type in ("_Arg", "Placeholder", "PlaceholderV2", "Const", "VarHandleOp") and not node.control_inputs
+    return node.op_type in (*INPUTS, "Const", "VarHandleOp") and not node.control_inputs
 
 
 def _after(graph: Graph, value: Value, controls: Sequence[Node], name: str) -> Value:

@@ -12,7 +12,7 @@ from graphwright.ir.edit.library import unique_function_name
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.select import walk_forward
 from graphwright.ir.subgraph import Subgraph, graph_of
-from graphwright.ir.traits import Purity, called_functions, has_known_effects, is_loop_of_tf1, reads_resource
+from graphwright.ir.traits import Purity, called_functions, has_known_effects, is_control_flow_of_tf1, reads_resource
 
 
 def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "", stateful: bool = True) -> Node:
@@ -115,7 +115,7 @@ def _check_outline(view: Subgraph) -> None:
     held = next((node for node in view.nodes if node in fed), None)
     if held is not None:
         raise GraphError(f"{held.name!r} is an input of the graph or of a signature", where=f"node {held.name!r}", remedy="leave it out")
-    loop = next((node for node in view.nodes if is_loop_of_tf1(node)), None)
+    loop = next((node for node in view.nodes if is_control_flow_of_tf1(node)), None)
     if loop is not None:
         raise UnsupportedError(f"{loop.name!r} = {loop.op_type} is control flow of TF1, whose frames cannot cross a function")
     if len(set(view.outputs)) != len(view.outputs):

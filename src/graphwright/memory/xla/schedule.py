@@ -20,15 +20,15 @@ from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.cost import SMALL_BYTES, TaskMap
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import is_view
+from graphwright.ir.traits import INPUTS, RECOMPUTED_FROM, is_view
 from graphwright.ir.walk import topological_order
 from graphwright.memory.xla.gates import add_gates
 from graphwright.plan.model import Schedule
 from graphwright.source.gate_nodes import write_gates
 from graphwright.source.live_graph import is_numeric
-from graphwright.transform.rematerialize import RECOMPUTED_FROM, apply_schedule
+from graphwright.transform.rematerialize import apply_schedule
 
-_GIVEN = frozenset({"ReadVariableOp", "Const", "Placeholder", "_Arg"})
+_GIVEN = INPUTS | {"ReadVariableOp", "Const"}
 _SEVERAL = frozenset({"IdentityN"})
 
 
