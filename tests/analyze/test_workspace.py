@@ -58,8 +58,6 @@ outputs %y:0
         ("Conv2D", "float32", 1, 0),
         ("_FusedConv2D", "float32", 1, 0),
         ("Conv2D", "bfloat16", 1, FILTER_BYTES // 2),
-        ("DepthwiseConv2dNative", "float32", 1, FILTER_BYTES),
-        ("DepthwiseConv2dNativeBackpropInput", "float32", 1, FILTER_BYTES),
         ("Relu", "float32", 2, 0),
     ],
 )
@@ -104,6 +102,27 @@ def test_a_filter_gradient_without_onednn_makes_columns(
 def test_a_depthwise_filter_gradient_is_blocked_by_groups(side: int, channels: int, depth: int, kernel: int, counted: int) -> None:
     assert filter_gradient("DepthwiseConv2dNativeBackpropFilter", "float32", side, channels, depth, kernel) == counted
     assert filter_gradient("DepthwiseConv2dNativeBackpropFilter", "float16", side, channels, depth, kernel) == 9 * kernel**2 * depth * 2
+
+
+SPREAD = """graph "g"
+inputs %x:0, %w:0
+outputs %y:0
+%x = Placeholder() : float32[8,32,32,{channels}]
+%w = Placeholder() : float32[{kernel},{kernel},{channels},{multiplier}]
+%y = {op_type}(%x:0, %w:0) : float32[8,32,32,{depth}]
+"""
+
+
+@pytest.mark.parametrize("op_type", ["DepthwiseConv2dNative", "_FusedDepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput"])
+@pytest.mark.parametrize(
+    ("channels", "kernel", "multiplier", "asked"),  # asked of malloc in bytes, counted by a hook
+    [(128, 3, 2, 1_210_000), (64, 5, 3, 1_670_000), (32, 3, 20, 619_000), (128, 7, 1, 42_000)],
+)
+def test_a_depthwise_filter_of_several_outputs_a_channel_is_blocked_by_groups(
+    op_type: str, channels: int, kernel: int, multiplier: int, asked: int
+) -> None:
+    values = {"op_type": op_type, "channels": channels, "kernel": kernel, "multiplier": multiplier, "depth": channels * multiplier}
+    assert asked - 32_000 <= workspace_bytes(from_text(SPREAD.format(**values))["y"]) <= asked
 
 
 def test_without_onednn_operands_are_packed_and_halves_copied(monkeypatch: pytest.MonkeyPatch) -> None:

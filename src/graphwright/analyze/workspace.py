@@ -58,9 +58,10 @@ def onednn_workspace_bytes(node: Node) -> int:
 
     A convolution copies its filter into oneDNN's blocked layout; not so a forward one of a single float32 image, for which TensorFlow
     asks for a kernel that takes the filter as it is (`MklConvFwdPrimitive::Setup`). Gradients of filters are computed in a blocked
-    layout and copied. That layout has 16 x 16 channels for each group, which for a depthwise filter wider than 3, or of several outputs
-    a channel, is 256 times the filter. Batched matrix products repack one matrix of each operand that is transposed or broadcast, or as
-    much of it as the threads take at once. A collective takes what the others send in chunks, together at most as large as its input.
+    layout and copied. That layout has 16 x 16 channels for each group, up to 256 times the filter, for the gradient of a depthwise filter
+    wider than 3, and for any depthwise convolution of several outputs a channel. Batched matrix products repack one matrix of each operand
+    that is transposed or broadcast, or as much of it as the threads take at once. A collective takes what the others send in chunks,
+    together at most as large as its input.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -75,6 +76,8 @@ def onednn_workspace_bytes(node: Node) -> int:
     9437184
     """
     if node.op_type in _REORDERS_FILTER:
+        if "Depthwise" in node.op_type and (node.inputs[1].shape or (1,))[-1] != 1:
+            return _blocked_by_groups(node.inputs[1])
         return 0 if _takes_filter_as_it_is(node) else node.inputs[1].nbytes or 0
     if node.op_type in ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"):
         return node.outputs[0].nbytes or 0
@@ -110,13 +113,20 @@ def _depthwise_filter_gradient(node: Node) -> int:
     kernel, images = node.outputs[0].shape, node.inputs[0].shape
     if kernel is None or None in kernel or images is None:
         return node.outputs[0].nbytes or 0
-    height, width, channels, multiplier = (d or 0 for d in kernel)
+    height, width, _, multiplier = (d or 0 for d in kernel)
     rows, columns = images[2:] if node.attrs.get("data_format", b"NHWC") == b"NCHW" else images[1:3]
     small = (rows or 0) < height or (columns or 0) < width
     if max(height, width) <= _DEPTHWISE_FILTER and multiplier == 1 and not small:
         return node.outputs[0].nbytes or 0
-    padded = (height, width, channels * _BLOCK, math.ceil(multiplier / _BLOCK) * _BLOCK)
-    return byte_count(node.outputs[0].dtype, padded) or 0
+    return _blocked_by_groups(node.outputs[0])
+
+
+def _blocked_by_groups(kernel: Value) -> int:
+    """Bytes of a depthwise filter [height, width, channels, multiplier] in blocks of 16 x 16 channels for each group."""
+    if kernel.shape is None or None in kernel.shape:
+        return kernel.nbytes or 0
+    height, width, channels, multiplier = (d or 0 for d in kernel.shape)
+    return byte_count(kernel.dtype, (height, width, channels * _BLOCK, math.ceil(multiplier / _BLOCK) * _BLOCK)) or 0
 
 
 def _takes_filter_as_it_is(node: Node) -> bool:
