@@ -15,7 +15,7 @@ transposed (`*BackpropInput`) are each the other's gradient: of those that read 
 from __future__ import annotations
 
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import REFERENCE_VARIABLES, resource_of, written_resources
+from graphwright.ir.traits import REFERENCE_VARIABLES, is_constant, resource_of, written_resources
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _HAND_ON = frozenset({"Identity", "ReadVariableOp", "Cast"})
@@ -45,7 +45,7 @@ def _find_seeds(graph: Graph) -> list[Node]:
     weights = {resource_of(v) for node in results for v in node.inputs if v.dtype.name == "resource" or is_reference(v)}
     updates = [n for n in graph.nodes if n not in results and any(v in weights for v in updated_variables(n))]
     behind = data_ancestors(updates) - results
-    return [n for n in graph.nodes if n in behind and n.op_type == "Const" and n.outputs[0].dtype.name in _FLOATS]
+    return [n for n in graph.nodes if n in behind and is_constant(n) and n.outputs[0].dtype.name in _FLOATS]
 
 
 def _seeds_by_type(graph: Graph) -> list[Node]:

@@ -14,7 +14,7 @@ import numpy as np
 from graphwright.ir.constants import constant_array
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import RECOMPUTED_FROM, called_functions
+from graphwright.ir.traits import ADDITIONS, RECOMPUTED_FROM, called_functions, is_read
 
 _HANDS_ON = frozenset({"Identity", "Squeeze", "Reshape", "Cast", "StopGradient", "EnsureShape"})
 _ARITHMETIC = _HANDS_ON | frozenset("Add AddV2 AddN Sub Mul RealDiv Neg".split())
@@ -57,7 +57,7 @@ def unkept_batch_norms(body: Graph, nodes: Iterable[Node]) -> list[Node]:
 def _batch_variance(root: Node) -> Value | None:
     """The variance of a batch that a batch norm written out in arithmetic divides by."""
     total = root.inputs[0].producer
-    if total.op_type not in ("Add", "AddV2") or len(total.inputs) != 2:
+    if total.op_type not in ADDITIONS or len(total.inputs) != 2:
         return None
     for value in total.inputs:
         node = value.producer
@@ -85,7 +85,7 @@ def _is_of_weights(deviation: Node) -> bool:
     node = deviation.inputs[0].producer
     while node.op_type in _HANDS_ON and node.inputs:
         node = node.inputs[0].producer
-    return node.op_type == "ReadVariableOp"
+    return is_read(node)
 
 
 def _is_kept(statistic: Value, results: frozenset[Value]) -> bool:

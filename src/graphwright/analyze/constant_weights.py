@@ -16,6 +16,7 @@ from graphwright.ir.constants import constant_array
 from graphwright.ir.dtypes import DType, element_count
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import is_constant
 
 EVERY = -1
 _SLOTS: Mapping[str, tuple[int, ...]] = {
@@ -75,7 +76,7 @@ def find_constant_weights(graph: Graph) -> ConstantWeights:
         if body is not graph and id(body) not in functions:
             continue
         for node in body.nodes:
-            if node.op_type != "Const" or not node.outputs:
+            if not is_constant(node) or not node.outputs:
                 continue
             array = constant_array(node)  # says its shape itself, where a large graph would have to be inferred
             shape = node.outputs[0].shape if array is None else tuple(array.shape)
@@ -141,4 +142,4 @@ def _takes_weight(node: Node, index: int, dtype: DType, *, is_many: bool) -> boo
         return index == 1 or dtype.name.startswith("qint32")
     if node.op_type not in _ELEMENTWISE or not is_many:
         return False
-    return all(v.producer.op_type != "Const" for k, v in enumerate(node.inputs) if k != index)
+    return all(not is_constant(v.producer) for k, v in enumerate(node.inputs) if k != index)

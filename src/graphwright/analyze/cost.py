@@ -43,8 +43,11 @@ from graphwright.ir.traits import (
     REFERENCE_VARIABLES,
     Purity,
     in_place_pairs,
+    input_behind,
     is_collective,
+    is_constant,
     is_control_flow,
+    is_read,
     is_view,
     resource_of,
     written_resources,
@@ -161,7 +164,7 @@ class _Builder:
         for node in self.order:
             for value in node.outputs:
                 self.roots[value] = self._root(node, value)
-            if node in self.inputs or node.op_type == "Const" or self.computed_once.get(node):
+            if node in self.inputs or is_constant(node) or self.computed_once.get(node):
                 for value in node.outputs:
                     if value not in self.resident:
                         size = self._bytes(value)
@@ -171,9 +174,9 @@ class _Builder:
     def _root(self, node: Node, value: Value) -> Value:
         if value.dtype.name == "resource":
             return resource_of(value)
-        if not is_view(node) or node in self.inputs or not node.inputs or node.op_type == "ReadVariableOp" or node in self.computed_once:
+        if not is_view(node) or node in self.inputs or not node.inputs or is_read(node) or node in self.computed_once:
             return value
-        return self.roots[node.inputs[value.index if node.op_type == "IdentityN" else 0]]
+        return self.roots[input_behind(value)]
 
     def _bytes(self, value: Value) -> int:
         if value in self.loops.variant_bytes:
@@ -195,7 +198,7 @@ class _Builder:
 
     def _storage_bytes(self, value: Value) -> int:
         root = self.roots[value]
-        if root.producer.op_type == "ReadVariableOp" and root.producer not in self.inputs:
+        if is_read(root.producer) and root.producer not in self.inputs:
             return self.resident.get(self.roots[root.producer.inputs[0]], 0)
         return self.resident.get(root) or self._bytes(root)
 
@@ -244,9 +247,9 @@ class _Builder:
         grouped: dict[Node, list[Node]] = {}
         pending: dict[Node, int] = {}
         leaders = set(leader.values())
-        read_directly = {resource for node in self.order if node.op_type != "ReadVariableOp" for resource in self._resources_read(node)}
+        read_directly = {resource for node in self.order if not is_read(node) for resource in self._resources_read(node)}
         for node in self.order:
-            if node in self.inputs or node.op_type == "Const" or is_view(node) or node in self.computed_once:
+            if node in self.inputs or is_constant(node) or is_view(node) or node in self.computed_once:
                 pending[node] = 0
                 continue
             if node in leader:
@@ -290,7 +293,7 @@ class _Builder:
         """Per read of a variable: the task that overwrites it, where every reader of the value comes before in the original order."""
         killers: dict[Value, int] = {}
         for node in self.order:
-            if node.op_type != "ReadVariableOp":
+            if not is_read(node):
                 continue
             resource = self.roots[node.inputs[0]]
             writers = [c for c in node.control_consumers if c in task_of and any(self.roots[v] is resource for v in written_resources(c))]
@@ -313,7 +316,7 @@ class _Builder:
         stale: set[int] = set()
         last_write: dict[Value, Node] = {}
         for node in reversed(self.order):
-            if node in task_of and node.op_type != "ReadVariableOp":
+            if node in task_of and not is_read(node):
                 for resource in self._resources_read(node):
                     writer = last_write.get(resource)
                     if writer is None:

@@ -29,7 +29,7 @@ from graphwright.analyze.backward import backward_nodes, updated_variables
 from graphwright.analyze.flops import flop_rule
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import BRANCHES, INPUTS
+from graphwright.ir.traits import BRANCHES, INPUTS, is_constant
 from graphwright.ir.walk import topological_order
 
 Direction = Literal["forward", "backward", "optimizer"]
@@ -97,8 +97,8 @@ def _find_gradients(order: Sequence[Node], backward: AbstractSet[Node]) -> set[N
             continue
         before = [v for v in node.inputs if v.producer in backward]
         chosen = any(v.dtype.name == "bool" for v in before)
-        from_constants = not chosen and all(v.producer.op_type == "Const" for v in before)
-        if from_constants or any(v.producer in found and v.dtype.name != "bool" and v.producer.op_type != "Const" for v in before):
+        from_constants = not chosen and all(is_constant(v.producer) for v in before)
+        if from_constants or any(v.producer in found and v.dtype.name != "bool" and not is_constant(v.producer) for v in before):
             found.add(node)
     return found
 

@@ -21,6 +21,7 @@ from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
     BRANCHES,
+    IDENTITIES,
     LOOPS,
     READS_OF_VARIABLES,
     Purity,
@@ -42,7 +43,7 @@ Same = tuple[tuple[int, int], ...]
 
 _WORLD = "the world"
 _ANYWHERE = "any place"
-_HANDED_ON = frozenset({"Switch", "Identity", "IdentityN"})
+_HANDED_ON = IDENTITIES | {"Switch"}
 _HANDLES = ("resource", "variant")
 _TOUCHES_NOTHING = frozenset({"Const", "NoOp", "VarHandleOp", "VariableShape"})
 _AT_ONCE = 4096

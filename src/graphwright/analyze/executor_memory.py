@@ -36,6 +36,7 @@ from graphwright.ir.traits import (
     MERGES,
     SWITCHES,
     in_place_pairs,
+    is_constant,
     is_control_flow,
     is_view,
     written_resources,
@@ -212,7 +213,7 @@ class Memory:
             buffer = self.constants[value] = self._resident(value, 0)
             if value.dtype.name == "resource":
                 self.handles[buffer] = value
-            elif value.producer.op_type == "Const" and (value.nbytes or 9) <= 8:
+            elif is_constant(value.producer) and (value.nbytes or 9) <= 8:
                 array = self.constant(value)
                 if array is not None and array.size == 1 and array.dtype.kind in "iufb":
                     buffer.number = array.item()

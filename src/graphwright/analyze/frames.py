@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from graphwright.analyze.storages import Scalar
 from graphwright.analyze.trip_counts import ConstantNumber, CountedLoop, TripCount, follow_loop, scalar_value
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, SWITCHES, is_back_edge
+from graphwright.ir.traits import ADDITIONS, ENTERS, EXITS, MERGES, NEXT_ITERATIONS, SWITCHES, is_back_edge
 
 Side = tuple[Value, int]
 """A predicate, and which output of its `Switch` nodes: 1 is the true side."""
@@ -91,7 +91,7 @@ def counters_of_frames(order: Sequence[Node], constant: ConstantNumber) -> dict[
 def is_one_more(following: Value, before: Value, constant: ConstantNumber) -> bool:
     """Whether `following` is `before` plus one."""
     node = _through(following).producer
-    if node.op_type not in ("Add", "AddV2") or len(node.inputs) != 2:
+    if node.op_type not in ADDITIONS or len(node.inputs) != 2:
         return False
     terms = [_through(v) for v in node.inputs]
     return any(a is before and scalar_value(b, {}, constant) == 1 for a, b in (terms, terms[::-1]))

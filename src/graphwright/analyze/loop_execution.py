@@ -30,7 +30,7 @@ from graphwright.ir.arguments import Argument, Numbers
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import DType, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
-from graphwright.ir.traits import BRANCHES, CALL_TYPES, LOOPS, in_place_pairs, is_few_integers, is_view
+from graphwright.ir.traits import BRANCHES, CALL_TYPES, LOOPS, in_place_pairs, input_behind, is_constant, is_few_integers, is_view
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 InferBody = Callable[[Graph, Sequence[Argument]], tuple[Sequence[str], Mapping[Value, Numbers]]]
@@ -129,13 +129,13 @@ class Executor:
     def constant_number(self, value: Value) -> Scalar | None:
         """The number of a constant scalar, or None."""
         if value not in self.numbers:
-            array = self.constant(value) if value.producer.op_type == "Const" and (value.nbytes or 9) <= 8 else None
+            array = self.constant(value) if is_constant(value.producer) and (value.nbytes or 9) <= 8 else None
             self.numbers[value] = array.item() if array is not None and array.size == 1 and array.dtype.kind in "iufb" else None
         return self.numbers[value]
 
     def _constant(self, value: Value) -> Dense:
         """A constant; its integers where they are few."""
-        sizes = self.constant(value) if value.producer.op_type == "Const" and is_few_integers(value) else None
+        sizes = self.constant(value) if is_constant(value.producer) and is_few_integers(value) else None
         return Dense(
             Storage(value.nbytes or 0, resident=True), value.shape, self.constant_number(value), None if sizes is None else (sizes, sizes)
         )
@@ -376,4 +376,4 @@ def _has_single_reader(value: Value) -> bool:
         node = value.producer
         if not is_view(node) or not node.inputs:
             return True
-        value = node.inputs[value.index if node.op_type == "IdentityN" else 0]
+        value = input_behind(value)

@@ -35,7 +35,16 @@ from graphwright.errors import UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute
 from graphwright.ir.constants import array_of, constant_array
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import ENTERS, NEXT_ITERATIONS, PLACEHOLDERS, WRITES_INTO_INPUT, Purity, called_functions, is_control_flow
+from graphwright.ir.traits import (
+    ENTERS,
+    IDENTITIES,
+    NEXT_ITERATIONS,
+    PLACEHOLDERS,
+    WRITES_INTO_INPUT,
+    Purity,
+    called_functions,
+    is_control_flow,
+)
 from graphwright.ir.walk import backward_reachable, order_of
 from graphwright.ir.wire import fields_of
 
@@ -46,7 +55,6 @@ Condition = frozenset[tuple[Number, int]]
 Defaults = Callable[[str], Mapping[str, Attribute]]
 
 _ALWAYS: Condition = frozenset()
-_IDENTITIES = frozenset({"Identity", "IdentityN"})
 _REBUILT = re.compile(r"(__graphwright_\d+)+$")  # what `source/rebuild.py` puts behind the names of functions
 
 
@@ -303,7 +311,7 @@ class _Body:
 
     def _hands_on(self, node: Node) -> bool:
         """Number the outputs of a node that only hands on inputs; whether it is one."""
-        if node.op_type in _IDENTITIES:
+        if node.op_type in IDENTITIES:
             places: Sequence[int | None] = range(len(node.inputs))
         elif node.op_type == "SelectV2" and node.inputs[2].shape == () and self._is_always_true(node.inputs[0]):
             places = [1]

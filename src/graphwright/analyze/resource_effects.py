@@ -6,7 +6,7 @@ from typing import Any
 
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import BRANCHES, resource_of, written_resources
+from graphwright.ir.traits import BRANCHES, IDENTITIES, READS_OF_VARIABLES, resource_of, written_resources
 
 
 def resource_effects(node: Node, graph: Graph) -> tuple[frozenset[int], frozenset[int]]:
@@ -25,7 +25,7 @@ def resource_effects(node: Node, graph: Graph) -> tuple[frozenset[int], frozense
         position = {v: k + offset for k, v in enumerate(function.body.inputs) if v.dtype.name == "resource"}
         for inner in function.body.nodes:
             resources = {k: position[r] for k, v in enumerate(inner.inputs) if (r := _resource(v)) in position}
-            if not resources or inner.op_type in ("Identity", "IdentityN"):
+            if not resources or inner.op_type in IDENTITIES:
                 continue
             if any(isinstance(a, FunctionReference) for attribute in inner.attrs.values() for a in as_tuple(attribute)):
                 inner_read, inner_written = resource_effects(inner, graph)
@@ -41,7 +41,7 @@ def resource_effects(node: Node, graph: Graph) -> tuple[frozenset[int], frozense
 
 
 def _only_reads(node: Node) -> bool:
-    return node.op_type in ("ReadVariableOp", "VariableShape", "VarIsInitializedOp", "ResourceGather", "ResourceGatherNd")
+    return node.op_type in READS_OF_VARIABLES
 
 
 def _resource(value: Value) -> Value:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import Purity, called_functions, is_control_flow, is_control_flow_of_tf1
+from graphwright.ir.traits import Purity, called_functions, is_constant, is_control_flow, is_control_flow_of_tf1
 
 LARGEST_KEPT_BYTES = 10 << 20  # `ConstantFoldingOptions.max_constant_size_in_bytes`; a larger value is computed in each step
 
@@ -30,10 +30,10 @@ def runtime_constants(graph: Graph, purity: Purity) -> dict[Node, bool]:
     {'fill': False, 'neg': True, 'same': False}
     """
     found: dict[Node, None] = {}  # each behind what it reads
-    reached = [value for node in graph.nodes if node.op_type == "Const" for value in node.outputs]
+    reached = [value for node in graph.nodes if is_constant(node) for value in node.outputs]
     while reached:
         for node in dict.fromkeys(reached.pop().consumers):
-            if node in found or any(v.producer.op_type != "Const" and v.producer not in found for v in node.inputs):
+            if node in found or any(not is_constant(v.producer) and v.producer not in found for v in node.inputs):
                 continue
             if (
                 not (is_control_flow(node) or is_control_flow_of_tf1(node) or called_functions(node))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import is_control_flow
+from graphwright.ir.traits import is_constant, is_control_flow
 from graphwright.ir.walk import topological_order
 
 _INTEGERS = frozenset({"int32", "int64"})
@@ -65,7 +65,7 @@ def reason_of(node: Node) -> str:
     for prefix, reason in _REASONS.items():
         if node.op_type.startswith(prefix):
             return reason
-    if any(v.dtype.name in _INTEGERS and v.producer.op_type != "Const" for v in node.inputs):
+    if any(v.dtype.name in _INTEGERS and not is_constant(v.producer) for v in node.inputs):
         return "its size is a number that the step computes"
     return "TensorFlow's shape inference does not know it"
 

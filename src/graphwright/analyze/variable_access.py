@@ -21,6 +21,8 @@ from typing import NamedTuple
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
     BRANCHES,
+    IDENTITIES,
+    READS_OF_VALUES,
     VARIABLES,
     called_functions,
     callee,
@@ -34,11 +36,9 @@ from graphwright.ir.traits import (
 from graphwright.ir.walk import backward_reachable
 
 _TOUCHES_NO_VALUE = frozenset("VariableShape VarIsInitializedOp IsVariableInitialized DestroyResourceOp DestroyTemporaryVariable".split())
-_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
 _OVERWRITES = frozenset({"Assign", "AssignVariableOp"})
 _WRITES_FIRST = ("AssignAdd", "AssignSub", "Scatter", "StridedSliceAssign", "CountUpTo")
 _WRITES_REFERENCES = ("Apply", "SparseApply")
-_HANDS_ON = frozenset({"Identity", "IdentityN"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def _handed_on(node: Node, index: int, value: Value) -> Iterable[Value] | None:
     """The outputs that stand for the same variable, or None."""
     if value.dtype.name != "resource" and not _is_by_reference(node):
         return None
-    if node.op_type in _HANDS_ON:
+    if node.op_type in IDENTITIES:
         return node.outputs[index : index + 1]
     if is_control_flow_of_tf1(node) or node.op_type in ("RefIdentity", "RefSelect"):
         return [v for v in node.outputs if v.dtype.name == value.dtype.name] if index == 0 or "Merge" in node.op_type else []
@@ -215,7 +215,7 @@ def _does(node: Node, index: int, value: Value, results: AbstractSet[Value], nee
     if op_type in _OVERWRITES:
         return index > 0, index == 0
     if value.dtype.name == "resource":
-        if op_type in _READS:
+        if op_type in READS_OF_VALUES:
             return _is_used(node.outputs[0], results, needed), False
         if written_resources(node):
             return True, True
@@ -237,7 +237,7 @@ def _is_used(value: Value, results: AbstractSet[Value], needed: AbstractSet[Node
         for consumer in value.consumers:
             if consumer not in needed:
                 continue
-            if consumer.op_type not in _HANDS_ON:
+            if consumer.op_type not in IDENTITIES:
                 return True
             stack += consumer.outputs
     return False

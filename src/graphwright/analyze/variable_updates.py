@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from graphwright.analyze.variable_access import Access
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import REFERENCE_VARIABLES, resource_of
+from graphwright.ir.traits import REFERENCE_VARIABLES, is_read, resource_of
 
 _SCALES = frozenset({"Mul", "RealDiv", "Div", "DivNoNan", "MulNoNan"})
 _ADDS = frozenset(
@@ -32,7 +32,6 @@ AVERAGE_OF_VARIABLE = "moving average of a variable"
 STATE_OF = {"running total": "metric", "counter": "counter", "random state": "random state"}
 """Effects of what is neither a weight nor the optimizer's -> what such a variable is used for."""
 INTEGERS = frozenset("int32 int64 uint32 uint64 bool".split())
-_READS = frozenset({"ReadVariableOp"})
 _CONSTANTS = frozenset({"Const", "Shape", "Size", "Rank"})
 _INTEGERS = ("int", "uint")
 _LIMIT = 32
@@ -112,7 +111,7 @@ def _terms(value: Value, own: Value) -> _Terms:
         elif seen < _LIMIT and (node.op_type in _ADDS or node.op_type in _SCALES) and node.inputs:
             inputs = node.inputs[value.index : value.index + 1] if node.op_type == "IdentityN" else node.inputs
             stack += [(v, is_scaled or node.op_type in _SCALES) for v in inputs]
-        elif node.op_type in _READS or node.op_type in REFERENCE_VARIABLES:
+        elif is_read(node) or node.op_type in REFERENCE_VARIABLES:
             variables = True
         elif node.op_type not in _CONSTANTS:
             data = True
@@ -122,7 +121,7 @@ def _terms(value: Value, own: Value) -> _Terms:
 def _is_read_of(node: Node, own: Value) -> bool:
     if node.op_type in REFERENCE_VARIABLES:
         return node is own.producer
-    return node.op_type == "ReadVariableOp" and resource_of(node.inputs[0]) is own
+    return is_read(node) and resource_of(node.inputs[0]) is own
 
 
 def _makes_random_numbers(own: Value) -> bool:

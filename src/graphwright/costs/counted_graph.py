@@ -13,7 +13,7 @@ from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeErro
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value, Variable
-from graphwright.ir.traits import INPUTS
+from graphwright.ir.traits import INPUTS, is_constant, is_read
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.concrete_function import Binding, from_concrete_function
 from graphwright.source.graph_def import from_graph_def, to_graph_def
@@ -187,7 +187,7 @@ def _own_outputs(given: Graph | None, graph: Graph) -> Sequence[str]:
         chosen = signatures.get("serving_default") or (next(iter(signatures.values())) if len(signatures) == 1 else None)
         if chosen is not None:
             return [v.name for v in chosen.outputs.values()]
-    last = [n.name for n in graph.nodes if not any(v.uses for v in n.outputs) and not n.control_consumers and n.op_type != "Const"]
+    last = [n.name for n in graph.nodes if not any(v.uses for v in n.outputs) and not n.control_consumers and not is_constant(n)]
     raise ArgumentError(
         "a graph was given, and nothing says what is fetched from it",
         where="argument 'outputs'",
@@ -223,7 +223,7 @@ def _set_inputs(graph: Graph, given: Graph | None, fed: AbstractSet[str]) -> Non
             continue
         before = given.value(value.name) if given is not None and value.producer.name in given else None
         variable = None if given is None or before is None else given.variables.get(before)
-        reads = [n.outputs[0] for n in (before or value).consumers if n.op_type == "ReadVariableOp"]
+        reads = [n.outputs[0] for n in (before or value).consumers if is_read(n)]
         if variable is None and reads:
             variable = Variable(value.producer.name, reads[0].dtype, reads[0].shape, True)
         if variable is not None:

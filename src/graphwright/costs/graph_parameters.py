@@ -16,7 +16,7 @@ from graphwright.costs.step_variables import StepVariables
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of
-from graphwright.ir.traits import VARIABLES, updated_weight, variable_key
+from graphwright.ir.traits import VARIABLES, is_constant, updated_weight, variable_key
 from graphwright.report.units import format_count
 from graphwright.source.meta_graph import SAVER
 from graphwright.source.stored_variables import StoredVariable
@@ -184,7 +184,7 @@ def _aliases(stored: Sequence[StoredVariable], keys: Mapping[Value, str]) -> dic
 def _captured_weights(captured: Iterable[Value], graph: Graph) -> Iterator[Parameter]:
     for value in captured:
         # TensorFlow may list a captured tensor that it has made a constant of: then it is found as such.
-        use = None if value.producer.op_type == "Const" else weight_use(value, graph)
+        use = None if is_constant(value.producer) else weight_use(value, graph)
         if use is not None:
             yield make_parameter(value.producer.name, "constant", value.dtype, value.shape, use=use)
 

@@ -14,6 +14,7 @@ from graphwright.analyze.cost import SMALL_BYTES
 from graphwright.analyze.formula_search import breakpoints
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.traits import is_constant
 from graphwright.step.flatten import FlatStep
 from graphwright.transform.fold_constants import LARGEST_FOLDED_BYTES
 
@@ -60,7 +61,7 @@ class BoundGraph:
 
     def first_border(self) -> int | None:
         """The first size for which a constant is not folded any more, so that the graph is another one."""
-        constants = (value for value in self.open if value.producer.op_type == "Const")
+        constants = (value for value in self.open if is_constant(value.producer))
         lines = [pair for value in constants if (pair := self._bytes_of(value)) is not None]
         return min(breakpoints(lines, LARGEST_FOLDED_BYTES + 1, 2**62), default=None)
 

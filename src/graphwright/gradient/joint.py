@@ -29,6 +29,7 @@ from graphwright.errors import UnknownShapeError
 from graphwright.gradient.times import repeated_time_s
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
+    ASKS_FOR_SHAPE,
     ENTERS,
     EXITS,
     MERGES,
@@ -48,7 +49,7 @@ from graphwright.source.live_graph import handles_touched_elsewhere, read_live_g
 from graphwright.step.flatten import stateful_op_types
 from graphwright.step.infer_shapes import infer_flat_shapes
 
-_ASK_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape", "BroadcastGradientArgs"})
+_ASK_SHAPES = ASKS_FOR_SHAPE | {"BroadcastGradientArgs"}
 BATCH = 32
 """What stands for a dimension that nobody gave."""
 

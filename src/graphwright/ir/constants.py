@@ -12,6 +12,7 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.dtypes import DTYPES, DType, dtype_from_number
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import is_constant
 from graphwright.ir.wire import Field, fields_of, message_field, varint_field, varints
 
 Array = np.ndarray[Any, Any]
@@ -72,7 +73,7 @@ def constant_array(node: Node) -> Array | None:
     array([2.], dtype=float32)
     """
     attribute = node.attrs.get("value")
-    return array_of(attribute) if node.op_type == "Const" and isinstance(attribute, SerializedAttribute) else None
+    return array_of(attribute) if is_constant(node) and isinstance(attribute, SerializedAttribute) else None
 
 
 def add_constant(graph: Graph, name: str, array: Array, *, dtype: DType | None = None, device: str = "") -> Value:

@@ -42,7 +42,9 @@ _BINARY_IN_PLACE = frozenset(
 GOES_BY_ELEMENTS = _UNARY_IN_PLACE | _BINARY_IN_PLACE | {"Select", "SelectV2", "AddN"}
 """Op types that compute element by element, inputs with one element in a dimension repeated."""
 _WRITE_OPS_PREFIX = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
-READS_OF_VARIABLES = frozenset({"ReadVariableOp", "VarIsInitializedOp", "VariableShape", "ResourceGather", "ResourceGatherNd"})
+READS_OF_VALUES = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
+"""What gives the value of a variable with a handle, or rows of it."""
+READS_OF_VARIABLES = READS_OF_VALUES | {"VarIsInitializedOp", "VariableShape"}
 """Op types that take a handle and change nothing, though TensorFlow's registry calls them stateful."""
 LOOPS = frozenset({"While", "StatelessWhile"})
 """Loops of TF2, with functions for condition and body."""
@@ -64,6 +66,12 @@ MAY_BE_FED = INPUTS | {"PlaceholderWithDefault"}
 """What a caller may give a value: inputs, and what has a value of its own until it is fed."""
 STANDS_FOR_SOMETHING = INPUTS | {"Const", "_Retval", "NoOp"}
 """What computes nothing: inputs, constants, results, and points in the order."""
+IDENTITIES = frozenset({"Identity", "IdentityN"})
+"""What hands on each of its inputs, unchanged, at the output of the same number."""
+ADDITIONS = frozenset({"Add", "AddV2"})
+"""The sum of two inputs."""
+ASKS_FOR_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
+"""What tells the shape of an input, or a number of it."""
 ENTERS, EXITS = frozenset({"Enter", "RefEnter"}), frozenset({"Exit", "RefExit"})
 """How a value gets into the frame of a loop of TF1, and out of it."""
 NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
@@ -198,6 +206,22 @@ def written_resources(node: Node) -> tuple[Value, ...]:
     if writes_resource(node) is None:
         return ()
     return tuple(v for v in node.inputs if v.dtype.name == "resource")
+
+
+def is_constant(node: Node) -> bool:
+    """Whether its value stands in the graph."""
+    return node.op_type == "Const"
+
+
+def is_read(node: Node) -> bool:
+    """Whether it gives the whole value of a variable with a handle."""
+    return node.op_type == "ReadVariableOp"
+
+
+def input_behind(value: Value) -> Value:
+    """The input that a view hands on as this output: that of the same number for `IdentityN`, the first one else."""
+    node = value.producer
+    return node.inputs[value.index if node.op_type == "IdentityN" else 0]
 
 
 def is_control_flow(node: Node) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from graphwright.errors import UnsupportedError
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import called_functions, resource_of
+from graphwright.ir.traits import called_functions, is_constant, resource_of
 from graphwright.ir.walk import topological_order
 
 _DEVICE = re.compile(r"(?:^|/|device:)(CPU|GPU|TPU):(\d+)$", re.IGNORECASE)
@@ -71,7 +71,7 @@ def find_placement(graph: Graph, located: Mapping[Value, str]) -> Placement | No
             continue
         resources = [resource_of(v) for v in node.inputs if v.dtype.name == "resource"]
         places = [of_input[v] for v in (*resources, *node.outputs) if v in of_input]
-        places += [of_node[v.producer] for v in node.inputs if v.producer in of_node and v.producer.op_type != "Const"]
+        places += [of_node[v.producer] for v in node.inputs if v.producer in of_node and not is_constant(v.producer)]
         of_node[node] = places[0] if places else 0
     return Placement(devices, len(workers), of_node, of_input)
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from graphwright.analyze.cost import SMALL_BYTES, TaskMap
 from graphwright.errors import UnsupportedError
 from graphwright.ir.graph import Value
-from graphwright.ir.traits import is_collective
+from graphwright.ir.traits import is_collective, is_read
 from graphwright.memory.devices import Placement
 from graphwright.plan.model import Buffer, CostGraph, Schedule, Task
 
@@ -193,7 +193,7 @@ def _resident(tasks: TaskMap, placement: Placement | None, device: int) -> dict[
     for node in tasks.graph.nodes:
         for value in node.inputs:
             root = tasks.root_of.get(value, value)
-            if root.producer.op_type == "ReadVariableOp":
+            if is_read(root.producer):
                 root = tasks.root_of.get(root.producer.inputs[0], root)
             if root in readers and node in tasks.task_of:
                 readers[root].add(placement.of_node[node])

@@ -13,7 +13,7 @@ from typing import Any
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import MAY_BE_FED, VARIABLES
+from graphwright.ir.traits import MAY_BE_FED, VARIABLES, is_constant
 from graphwright.report.attribute_text import attribute_text
 from graphwright.report.drawing_tree import Part, edges_between, opened, scope_tree, visible
 from graphwright.report.results import Inspection, NodeCost
@@ -90,7 +90,7 @@ def kind_of(node: Node) -> int:
     """How a node looks: 1 for what is fed, 2 for what is stored, 3 for what is given out, else 0."""
     if not node.inputs and node.op_type in MAY_BE_FED:
         return 1
-    if node.op_type in VARIABLES or node.op_type == "Const":
+    if node.op_type in VARIABLES or is_constant(node):
         return 2
     return 3 if node.graph.is_border(node) else 0
 

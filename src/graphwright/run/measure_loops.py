@@ -12,7 +12,7 @@ from graphwright.analyze.frames import counters_of_frames, has_frames, is_one_mo
 from graphwright.analyze.storages import Scalar
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import LOOPS, called_functions
+from graphwright.ir.traits import LOOPS, called_functions, is_constant
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.concrete_function import Binding
 from graphwright.source.graph_def import to_graph_def
@@ -42,7 +42,7 @@ def measure_trip_counts(
     tf = import_tensorflow()
 
     def number(value: Value) -> Scalar | None:
-        array = constant(value) if value.producer.op_type == "Const" else None
+        array = constant(value) if is_constant(value.producer) else None
         return array.item() if array is not None and array.size == 1 and array.dtype.kind in "iub" else None
 
     wanted = set(names)

@@ -10,6 +10,7 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape, dtype_from_number
 from graphwright.ir.graph import Value
+from graphwright.ir.traits import is_constant
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
@@ -155,7 +156,7 @@ def constant_array(value: Value) -> np.ndarray[Any, Any] | None:
     array([2, 3], dtype=int32)
     """
     attribute = value.producer.attrs.get("value")
-    return tensor_from_attribute(attribute) if value.producer.op_type == "Const" and attribute is not None else None
+    return tensor_from_attribute(attribute) if is_constant(value.producer) and attribute is not None else None
 
 
 def tensor_from_attribute(attribute: Attribute) -> Any:

@@ -10,6 +10,7 @@ from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.library import bodies, call_sites
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Collection, NamedRefs, node_of
+from graphwright.ir.traits import is_constant
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.join_checkpoints import OBJECT_GRAPH
 from graphwright.source.meta_graph import NODE_SIGNATURES, SAVER
@@ -69,7 +70,7 @@ def _savers(graph: Graph) -> Iterable[tuple[Graph, Node]]:
 
 def _texts(node: Node) -> list[str] | None:
     value = node.attrs.get("value")
-    if node.op_type != "Const" or not isinstance(value, SerializedAttribute):
+    if not is_constant(node) or not isinstance(value, SerializedAttribute):
         return None
     tf = import_tensorflow()
     tensor = message_class("framework.attr_value", "AttrValue").FromString(value.data).tensor
@@ -95,7 +96,7 @@ def _set_texts(graph: Graph, reader: Node, place: int, texts: list[str]) -> None
 
 
 def _set_text(node: Node, text: bytes) -> None:
-    if node.op_type == "Const":
+    if is_constant(node):
         node.graph.set_attr(node, "value", _text_attribute(text))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Function, Graph
-from graphwright.ir.traits import CALL_TYPES, callee
+from graphwright.ir.traits import CALL_TYPES, callee, is_constant
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.outline import outline_signature
@@ -99,7 +99,7 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets:
     """
     objects = meta_graph.object_graph_def
     for value, k in package.object_ids.items():
-        if value.producer.op_type == "Const" and graph.owns(value.producer) and objects.nodes[k].WhichOneof("kind") == "constant":
+        if is_constant(value.producer) and graph.owns(value.producer) and objects.nodes[k].WhichOneof("kind") == "constant":
             objects.nodes[k].constant.operation = value.producer.name
     _update_assets(meta_graph, assets)
     for name in list(objects.concrete_functions):

@@ -9,7 +9,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits import PLACEHOLDERS, VARIABLES, has_known_effects
+from graphwright.ir.traits import PLACEHOLDERS, VARIABLES, has_known_effects, is_constant
 from graphwright.source.function_def import argument_name
 
 _LARGE_BYTES = 1024  # a constant above this is captured, not copied into the function
@@ -75,7 +75,7 @@ def _needed(graph: Graph, key: str, inputs: set[Value], object_ids: Mapping[Valu
                 captures[item] = None
                 continue
             item = item.producer
-        if item in needed or (item.op_type == "Const" and item.attrs and _is_large(item)):
+        if item in needed or (is_constant(item) and item.attrs and _is_large(item)):
             continue
         _check_possible(item, key)
         needed.add(item)
@@ -104,7 +104,7 @@ def _check_possible(node: Node, key: str) -> None:
 
 def _is_large(node: Node) -> bool:
     value = node.attrs.get("value")
-    return node.op_type == "Const" and isinstance(value, SerializedAttribute) and len(value.data) > _LARGE_BYTES
+    return is_constant(node) and isinstance(value, SerializedAttribute) and len(value.data) > _LARGE_BYTES
 
 
 def _has_effects(node: Node) -> bool:

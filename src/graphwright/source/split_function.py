@@ -17,7 +17,7 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import resource_of
+from graphwright.ir.traits import is_constant, resource_of
 from graphwright.ir.walk import backward_reachable, forward_reachable, made_of
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.graph_def import to_graph_def
@@ -143,7 +143,7 @@ def _crossing(graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node],
     return [
         value
         for node in graph.nodes
-        if node in first and node.op_type != "Const"
+        if node in first and not is_constant(node)
         for value in node.outputs
         if value in returned or any(use.node in second and use.node not in first for use in value.uses)
     ]
@@ -173,7 +173,7 @@ def _cut(
 def _constants(graph: Graph, second: AbstractSet[Node], gradients: Sequence[Value]) -> set[Node]:
     """The constants that the second part reads or returns; they wait for nothing then."""
     read = (*gradients, *(value for node in second for value in node.inputs))
-    constants = {value.producer for value in read if value.producer.op_type == "Const"}
+    constants = {value.producer for value in read if is_constant(value.producer)}
     for node in constants:
         for before in node.control_inputs:
             graph.remove_control_input(node, before)

@@ -13,7 +13,7 @@ from graphwright.errors import FileFormatError, UnsupportedError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature, node_of
-from graphwright.ir.traits import CALL_TYPES, PLACEHOLDERS, REFERENCE_VARIABLES, callee, updated_weight
+from graphwright.ir.traits import CALL_TYPES, PLACEHOLDERS, REFERENCE_VARIABLES, callee, is_constant, updated_weight
 from graphwright.ir.walk import backward_reachable
 from graphwright.source import private_tensorflow as private
 from graphwright.source.attributes import constant_array, shape_to_proto
@@ -103,7 +103,7 @@ def _only_call(graph: Graph, signature: Signature) -> Node | None:
     if call is None or call.op_type not in CALL_TYPES or callee(call) not in graph.functions:
         return None
     given = set(signature.inputs.values())
-    known = all(v in given or v.producer.op_type == "Const" or (v.dtype.name == "resource" and not v.producer.inputs) for v in call.inputs)
+    known = all(v in given or is_constant(v.producer) or (v.dtype.name == "resource" and not v.producer.inputs) for v in call.inputs)
     return call if known else None
 
 

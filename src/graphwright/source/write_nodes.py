@@ -7,6 +7,7 @@ from typing import Any
 
 from graphwright.ir.attributes import EMPTY_LIST, Attribute, SerializedAttribute, ShapeAttribute
 from graphwright.ir.graph import Node, Value
+from graphwright.ir.traits import BRANCHES
 from graphwright.source.attributes import write_attr_value
 
 
@@ -56,7 +57,7 @@ def follow_values(node: Node) -> dict[str, Attribute]:
                 attrs[key] = dtypes
             elif not dtypes and isinstance(attrs.get(key), tuple):
                 attrs[key] = SerializedAttribute(EMPTY_LIST)
-    if node.op_type in ("If", "StatelessIf", "Case", "StatelessCase"):
+    if node.op_type in BRANCHES:
         dtypes = tuple(v.dtype for v in node.inputs[1:])
         if dtypes and isinstance(attrs.get("Tin"), tuple | None) and attrs.get("Tin") != dtypes:
             attrs["Tin"] = dtypes

@@ -13,7 +13,7 @@ from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, Shape
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import MAY_BE_FED, is_call, is_control_flow
+from graphwright.ir.traits import MAY_BE_FED, is_call, is_constant, is_control_flow
 from graphwright.transform.constant_values import Array, Constants, remove_unread
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import described, find_in_signatures, input_values, put_in_order
@@ -179,7 +179,7 @@ class _Sizes:
             if value.producer.op_type in ("Fill", "BroadcastTo"):
                 changed += self.change(value.producer)
                 continue
-            array = self._constants(value) if value.producer.op_type == "Const" else None
+            array = self._constants(value) if is_constant(value.producer) else None
             if array is None or array.ndim < 2 or array.shape[0] != self._old or self._old == 1 or np.any(array != array.flat[0]):
                 continue
             name = f"{value.producer.name}/batch"

@@ -10,7 +10,7 @@ import numpy as np
 from graphwright.ir.constants import constant_array
 from graphwright.ir.dtypes import DType
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import VARIABLES
+from graphwright.ir.traits import VARIABLES, is_constant
 
 Array = np.ndarray[Any, Any]
 
@@ -42,11 +42,11 @@ class Constants:
         for top in _inputs_first(value, self._parameters):
             node = top.producer
             known = node.op_type in _EVALUATED and bool(node.inputs) and all(self._parameters[v] for v in node.inputs)
-            self._parameters[top] = known or node.op_type == "Const" or node.op_type in _VARIABLES
+            self._parameters[top] = known or is_constant(node) or node.op_type in _VARIABLES
         return self._parameters[value]
 
     def _evaluate(self, node: Node) -> Array | None:
-        if node.op_type == "Const":
+        if is_constant(node):
             return constant_array(node)
         if node.op_type not in _EVALUATED or len(node.outputs) != 1:
             return None
@@ -86,7 +86,7 @@ def remove_unread(graph: Graph, nodes: Iterable[Node]) -> None:
         node = waiting.pop()
         if not graph.owns(node) or graph.is_border(node) or node.control_consumers or any(v.uses for v in node.outputs):
             continue
-        if node.op_type != "Const" and node.op_type not in _EVALUATED:
+        if not is_constant(node) and node.op_type not in _EVALUATED:
             continue
         waiting += [v.producer for v in node.inputs]
         graph.remove_node(node)

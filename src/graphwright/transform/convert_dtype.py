@@ -11,6 +11,7 @@ from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import is_constant
 from graphwright.transform.interface import hand_on_control, put_in_order
 
 _SMALL = ("bfloat16", "float16")
@@ -55,7 +56,7 @@ def convert_weights(
 def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bool] | None) -> int:
     converted = 0
     for node in graph.nodes:
-        if node.op_type != "Const" or node.outputs[0].dtype.name != "float32" or (where is not None and not where(node)):
+        if not is_constant(node) or node.outputs[0].dtype.name != "float32" or (where is not None and not where(node)):
             continue
         array = constant_array(node)
         if array is None or array.size < smallest or _is_compact(node, array) or not _is_in_range(array, dtype):

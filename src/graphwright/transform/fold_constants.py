@@ -15,7 +15,7 @@ from graphwright.ir.attributes import Attribute
 from graphwright.ir.constants import constant_array, constant_types, tensor_attribute
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import INPUTS, Purity, called_functions, is_control_flow_of_tf1
+from graphwright.ir.traits import INPUTS, Purity, called_functions, is_constant, is_control_flow_of_tf1
 
 Evaluate = Callable[[Sequence[Value]], Sequence[np.ndarray[Any, Any]]]
 _FLOATS = ("float", "bfloat", "complex")
@@ -53,10 +53,10 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: 
     for node in graph.nodes:
         if node.control_inputs or called_functions(node) or node.op_type in ("NoOp", *INPUTS) or is_control_flow_of_tf1(node):
             continue
-        computable = node.op_type == "Const" or (node.inputs and purity.is_pure(node) and all(v.producer in constant for v in node.inputs))
+        computable = is_constant(node) or (node.inputs and purity.is_pure(node) and all(v.producer in constant for v in node.inputs))
         if computable and all(_is_foldable(v) and (floats or not v.dtype.name.startswith(_FLOATS)) for v in node.outputs):
             constant.add(node)
-    border = [node for node in graph.nodes if node in constant and node.op_type != "Const" and _is_read_outside(node, constant, graph)]
+    border = [node for node in graph.nodes if node in constant and not is_constant(node) and _is_read_outside(node, constant, graph)]
     if not border:
         return 0
     arrays = iter(evaluate([v for node in border for v in node.outputs]))
@@ -106,7 +106,7 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
             constant_of[output] = constant.outputs[0]
     graph.replace_many_uses(constant_of)
     for node in replaced:
-        before = [*node.control_inputs, *(v.producer for v in node.inputs if v.producer.op_type != "Const" and v.producer not in fed)]
+        before = [*node.control_inputs, *(v.producer for v in node.inputs if not is_constant(v.producer) and v.producer not in fed)]
         for consumer in node.control_consumers:
             graph.remove_control_input(consumer, node)
             for control in before:

@@ -8,10 +8,8 @@ import numpy as np
 
 from graphwright.ir.dtypes import DTYPES, DType, Shape
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import resource_of
+from graphwright.ir.traits import ASKS_FOR_SHAPE, resource_of
 from graphwright.transform.fold_constants import replace_by_constants
-
-_SHAPE_QUESTIONS = ("Shape", "ShapeN", "Size", "Rank", "VariableShape")
 
 
 def fold_shapes(graph: Graph) -> int:
@@ -27,7 +25,7 @@ def fold_shapes(graph: Graph) -> int:
     """
     found: dict[Node, list[np.ndarray[Any, Any]]] = {}
     for node in graph.nodes:
-        if node.op_type not in _SHAPE_QUESTIONS:
+        if node.op_type not in ASKS_FOR_SHAPE:
             continue
         variables = [graph.variables.get(resource_of(v)) for v in node.inputs]
         shapes = [variable.shape if variable else v.shape for variable, v in zip(variables, node.inputs, strict=True)]

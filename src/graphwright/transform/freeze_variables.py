@@ -13,7 +13,7 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import MAY_BE_FED, VARIABLES, is_control_flow
+from graphwright.ir.traits import IDENTITIES, MAY_BE_FED, VARIABLES, is_control_flow, is_read
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.freeze_functions import bind_arguments, check_arguments, gather_from
 from graphwright.transform.inline_calls import inline_calls
@@ -134,7 +134,7 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
     if value in graph.variables:
         shape = graph.variables[value].shape
     elif value.producer.op_type in MAY_BE_FED:  # its own shape is that of the handle
-        shape = next((c.outputs[0].shape for c in value.consumers if c.op_type == "ReadVariableOp"), None)
+        shape = next((c.outputs[0].shape for c in value.consumers if is_read(c)), None)
     if shape is not None and (len(shape) != array.ndim or any(a not in (None, b) for a, b in zip(shape, array.shape, strict=True))):
         raise ArgumentError(f"the value of {name!r} has shape {array.shape}, the variable {shape}", where="argument 'values'")
     return array if dtype.name == "bfloat16" else array.astype(dtype.name)
@@ -147,7 +147,7 @@ def _plain(dtype: DType) -> str:
 _READS = ("ReadVariableOp", "VariableShape", "VarIsInitializedOp", "ResourceGather")
 
 
-_HAND_ON = ("Identity", "IdentityN", "Enter", "Switch")
+_HAND_ON = (*IDENTITIES, "Enter", "Switch")
 
 
 def _handed_on(node: Node, index: int) -> tuple[Value, ...]:

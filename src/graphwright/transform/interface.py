@@ -11,7 +11,7 @@ from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.edit.inline import hand_on_control as hand_on_control
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.traits import MAY_BE_FED
+from graphwright.ir.traits import MAY_BE_FED, is_constant
 from graphwright.ir.walk import topological_order
 
 
@@ -40,7 +40,7 @@ def output_values(graph: Graph) -> tuple[Value, ...]:
     return tuple(
         v
         for node in graph.nodes
-        if node.op_type != "Const" and not any(output in read for output in node.outputs)
+        if not is_constant(node) and not any(output in read for output in node.outputs)
         for v in node.outputs
         if v not in fed
     )

@@ -22,14 +22,14 @@ from collections.abc import Set as AbstractSet
 
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import called_functions, is_view
+from graphwright.ir.traits import ADDITIONS, ASKS_FOR_SHAPE, called_functions, input_behind, is_view
 from graphwright.ir.walk import made_of, topological_order
 from graphwright.source.live_graph import is_numeric, numeric_output
 
-_KNOWN_WHEN_COMPILING = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "VariableShape"})
+_KNOWN_WHEN_COMPILING = ASKS_FOR_SHAPE | {"Const"}
 _LOOKUPS = frozenset({"Gather", "GatherV2"})
 _SIZES_ONLY = frozenset({"Range", "LinSpace", "Fill"})
-_SUMS = frozenset({"Add", "AddN", "AddV2"})
+_SUMS = ADDITIONS | {"AddN"}
 _SMALL_BYTES = 4096
 
 
@@ -109,7 +109,7 @@ def _behind_views(value: Value) -> Node:
     """What made the storage."""
     node = value.producer
     while is_view(node) and node.inputs:
-        value = node.inputs[value.index if node.op_type == "IdentityN" else 0]
+        value = input_behind(value)
         node = value.producer
     return node
 
