@@ -14,11 +14,12 @@ find_python = for python in $(PYTHON) python3.11 python3.12 python3.13 python3 p
 	if "$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' >/dev/null 2>&1; \
 	then echo "$$python"; break; fi; done
 
-.PHONY: help demo test test-slow bench check format clean
+.PHONY: help demo test test-random test-slow bench check format clean
 
 help:
 	@echo "make demo       a U-Net trained in half its memory: measured, proved equal, report written to report.html"
 	@echo "make test       the tests, without those marked slow"
+	@echo "make test-random  the tests in an order drawn each time"
 	@echo "make test-slow  the tests marked slow"
 	@echo "make bench      the benchmark tables of docs/benchmarks.md"
 	@echo "make check      ruff, formatting, pyright"
@@ -42,6 +43,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PARALLEL)
+
+# The first lines name the seed; `pytest -p randomly --randomly-seed=N` repeats that order.
+test-random: $(STAMP)
+	$(BIN)/python -m pytest $(PARALLEL) -p randomly
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest $(PARALLEL) -m slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ settings.load_profile(os.environ.get("GRAPHWRIGHT_PROFILE", "quick"))
 
 _ROOT = Path(__file__).parent
 _HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
+_TENSORFLOW_ROOMS = "source run step memory gradient least_squares reversible workers editor costs".split()
 _TENSORFLOW_FOLDERS = (
-    *(_ROOT / top / part for top in ("src/graphwright", "tests") for part in ("source", "run", "train", "editor", "costs")),
+    *(_ROOT / top / room for top in ("src/graphwright", "tests") for room in _TENSORFLOW_ROOMS),
     _ROOT / "tests" / "corpus",
 )
 
@@ -34,6 +36,13 @@ def _needs_tensorflow(path: Path) -> bool:
 def _own_plan_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads a plan that another one, or the user, has kept."""
     monkeypatch.setenv("GRAPHWRIGHT_CACHE_DIR", str(tmp_path_factory.mktemp("plans", numbered=True)))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_global_seed() -> None:
+    """What another file drew, or seeded, does not decide what this one draws."""
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].random.set_seed(None)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
