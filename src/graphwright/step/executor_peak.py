@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from graphwright.analyze.cost import TaskMap
@@ -82,7 +82,7 @@ def executor_peak(
     if graphs is None:
         step, shapes = _step(traced), dict[str, Shape]()
         graphs = [executed_graph(step, like=like, shapes=shapes) for _ in range(simulations)]
-    states = [_simulate(graph, tasks, threads, k) for k, graph in enumerate(graph for graph in graphs for _ in range(draws))]
+    states = [state for k, graph in enumerate(graphs) for state in _simulate(graph, tasks, threads, range(k * draws, (k + 1) * draws))]
     peaks = [state.peak_bytes for state in states]
     median = statistics.median_low(peaks)
     chosen = states[peaks.index(median)]
@@ -125,18 +125,22 @@ def _step(traced: Target) -> Step:
     return replace(resolve(traced.function, example_inputs(traced)), grappler_disabled=off)
 
 
-def _simulate(graph: Graph, tasks: TaskMap, threads: int, number: int) -> PeakState:
-    return simulate_executor(
-        graph,
-        time_of=_time_of,
-        workspace_of=workspace_bytes,
-        constant=constant_array,
-        resident_bytes=tasks.costs.resident_bytes,
-        threads=threads,
-        seed=number,
-        numbered=number_nodes(graph),
-        computed_once=runtime_constants(graph, Purity(graph, stateful_op_types(graph))),
-    )
+def _simulate(graph: Graph, tasks: TaskMap, threads: int, seeds: Iterable[int]) -> list[PeakState]:
+    numbered, computed_once = number_nodes(graph), runtime_constants(graph, Purity(graph, stateful_op_types(graph)))
+    return [
+        simulate_executor(
+            graph,
+            time_of=_time_of,
+            workspace_of=workspace_bytes,
+            constant=constant_array,
+            resident_bytes=tasks.costs.resident_bytes,
+            threads=threads,
+            seed=seed,
+            numbered=numbered,
+            computed_once=computed_once,
+        )
+        for seed in seeds
+    ]
 
 
 def _time_of(node: Node) -> float:
