@@ -126,8 +126,10 @@ def test_a_budget_that_only_the_executors_own_order_keeps_leaves_the_step_as_it_
         assert fast.concrete_function(X) is _fan.get_concrete_function(X)
     with pytest.raises(gw.InfeasibleError) as raised:
         gw.optimize_memory(_fan, 0.99, inputs=(X,), cache_dir=None, time_limit_s=0.5)
-    assert raised.value.smallest_budget_bytes == low
-    gw.optimize_memory(_fan, raised.value.smallest_budget_bytes, inputs=(X,), cache_dir=None, time_limit_s=0.5)
+    assert raised.value.smallest_budget_bytes > low  # what TensorFlow's order needs differs from one preparation of the graph to the next
+    assert '"100%" (the step as it is, which takes 2.00 MiB)' in str(raised.value)
+    for budget in ("100%", raised.value.smallest_budget_bytes):
+        gw.optimize_memory(_fan, budget, inputs=(X,), cache_dir=None, time_limit_s=0.5)
 
 
 def test_a_sweep_takes_the_same_shares() -> None:

@@ -261,13 +261,16 @@ def infeasible(tasks: TaskMap, solution: Solution, budget_bytes: int, original_b
     """The error for a budget that no plan keeps."""
     bound = solution.lower_bound
     share = f"{100 * bound.nbytes / max(original_bytes, 1):.0f} %"
-    smallest = min(solution.peak_bytes, original_bytes)  # with the latter the step runs as it is
+    # What TensorFlow's own order needs may be less, but is simulated on the graph as TensorFlow prepares it, each time in another order:
+    # a budget in bytes that it keeps now it need not keep when it is asked again.
+    smallest = solution.peak_bytes
+    as_it_is = f', "100%" (the step as it is, which takes {format_bytes(original_bytes)})' if original_bytes < smallest else ""
     return InfeasibleError(
         f"no plan fits {format_bytes(budget_bytes)}: the smallest budget known to work is {format_bytes(smallest)}",
         where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",
         cause=f"{bound.reason}: {format_bytes(bound.nbytes)}, {share} of the unmodified peak; "
         f"{format_bytes(tasks.costs.resident_bytes)} are weights, optimizer state, inputs and constants",
-        remedy=f"give a budget of {smallest} bytes or more, or a smaller batch",
+        remedy=f"give a budget of {smallest} bytes or more{as_it_is}, or a smaller batch",
         smallest_budget_bytes=smallest,
     )
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 Form = Literal["text", "notebook", "page", "verdict", "json", "annotations"]
 
-_DRAWERS: dict[Form, dict[str, str]] = {
+DRAWERS: dict[Form, dict[str, str]] = {
     "text": {
         "BatchFormulas": "terminal_batch.render_formulas",
         "CheckResult": "terminal_comparison.render_check",
@@ -48,7 +48,8 @@ _DRAWERS: dict[Form, dict[str, str]] = {
 
 def drawn(value: object, form: Form, *arguments: object) -> Any:
     """The value in a form."""
-    module, _, function = _DRAWERS[form][type(value).__name__].partition(".")
+    drawers = DRAWERS[form]
+    module, _, function = next(drawers[kind.__name__] for kind in type(value).__mro__ if kind.__name__ in drawers).partition(".")
     return getattr(import_module(f"graphwright.report.{module}"), function)(value, *arguments)
 
 
