@@ -8,8 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import graphwright as gw
+from graphwright.step.keras_step import keras_specs
 
 
 def _model(**compile_options: Any) -> Any:
@@ -156,3 +158,15 @@ def test_the_peak_grows_with_the_batch() -> None:
     assert peaks == sorted(peaks)
     assert [p.fits for p in result.points] == [p.peak_bytes <= 6 * 2**20 for p in result.points]
     assert "batch size 8 fits 6.00 MiB." in str(result)
+
+
+def test_the_targets_shape_follows_from_the_shapes_given_for_the_inputs() -> None:
+    tokens, mask = keras.Input((None,), dtype="int32", name="tokens"), keras.Input((None,), name="mask")
+    embedded = keras.layers.Embedding(10, 4)(tokens) * mask[:, :, None]
+    model = keras.Model({"tokens": tokens, "mask": mask}, keras.layers.Dense(10, "softmax")(embedded))
+    model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=False)
+    ((x, y),) = keras_specs(model, "train", {"tokens": (2, 6), "mask": (2, 6)}, None)
+    assert (x["tokens"].shape, y.shape, y.dtype) == ((2, 6), (2, 6), tf.int32)
+    with pytest.raises(gw.ArgumentError, match="more than the batch size open") as raised:
+        keras_specs(model, "train", {}, 2)
+    assert "batch" not in raised.value.remedy

@@ -200,7 +200,7 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
     if mode == "infer":
         return (x,)
     sparse = "sparse" in _loss_name(model)
-    outputs = model.outputs if len(model.outputs) > 1 else model.outputs[0]
+    outputs = _outputs(model, x)
     first = tf.nest.flatten(x)[0]
 
     def target_spec(_: str, given: Any) -> Any:
@@ -217,6 +217,15 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
 
     y: Any = tf.nest.map_structure(target, outputs)
     return ((x, y),)
+
+
+def _outputs(model: Any, x: Any) -> Any:
+    """The model's outputs with the sizes that follow from those of its inputs: those that it was built with may be open."""
+    outputs = model.outputs if len(model.outputs) > 1 else model.outputs[0]
+    if all(size is not None for output in model.outputs for size in output.shape[1:]):
+        return outputs
+    given = import_tensorflow().nest.map_structure(lambda spec: import_keras().KerasTensor(spec.shape, spec.dtype.name), x)
+    return model.compute_output_spec(given)
 
 
 def keras_data(model: Any, mode: Literal["train", "infer"], inputs: Any, *, are_specs: bool) -> tuple[Any, ...]:
@@ -253,10 +262,15 @@ def _spec(tensor: Any, name: str, given: Any, batch: int | None, model: Any) -> 
         else [batch if k == 0 and d is None and batch is not None else d for k, d in enumerate(tensor.shape)]
     )
     if None in shape:
+        only_batch = None not in shape[1:]
         raise ArgumentError(
             f"input {name!r} has the shape {tuple(shape)}",
             where=f"model {model.name!r}",
-            cause="memory depends on the batch size",
-            remedy=f"give batch=..., or feeds={{{name!r}: (...)}} (on the command line: --batch N)",
+            cause="memory depends on the batch size"
+            if only_batch
+            else "the model leaves more than the batch size open, and memory depends on it",
+            remedy=f"give batch=..., or feeds={{{name!r}: (...)}} (on the command line: --batch N)"
+            if only_batch
+            else f"give feeds={{{name!r}: (...)}}",
         )
     return tf.TensorSpec(shape, dtype, name=name)
