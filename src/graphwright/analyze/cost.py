@@ -24,7 +24,6 @@ TensorFlow's allocators.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,7 +51,7 @@ from graphwright.ir.traits import (
     resource_of,
     written_resources,
 )
-from graphwright.ir.walk import topological_order
+from graphwright.ir.walk import in_order, topological_order
 from graphwright.plan.model import Buffer, CostGraph, Task
 
 SMALL_BYTES = 4096
@@ -449,22 +448,7 @@ class _Builder:
         for b, buffer in enumerate(buffers):
             if buffer.killed_by is not None:
                 needs[buffer.killed_by] |= {t for t in readers.get(b, []) if t != buffer.killed_by}
-        consumers: list[list[int]] = [[] for _ in tasks]
-        for t, before in enumerate(needs):
-            for b in before:
-                consumers[b].append(t)
-        missing = [len(before) for before in needs]
-        place = [self.position[nodes[0]] for nodes in members]
-        ready = [(place[t], t) for t in range(len(tasks)) if missing[t] == 0]
-        heapq.heapify(ready)
-        order: list[int] = []
-        while ready:
-            _, t = heapq.heappop(ready)
-            order.append(t)
-            for c in consumers[t]:
-                missing[c] -= 1
-                if missing[c] == 0:
-                    heapq.heappush(ready, (place[c], c))
+        order = in_order(sorted(range(len(tasks)), key=lambda t: self.position[members[t][0]]), needs.__getitem__)
         assert len(order) == len(tasks), "grouping made a cycle"
         return order
 

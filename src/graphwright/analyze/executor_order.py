@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import NEXT_ITERATIONS
+from graphwright.ir.walk import topological_order
 
 CHEAP = frozenset(
     "Identity IdentityN RefIdentity StopGradient PreventGradient Const _HostConst NoOp _Arg _DeviceArg _Retval _DeviceRetval Shape ShapeN "
@@ -92,26 +92,7 @@ def number_nodes(graph: Graph) -> Numbered:
 
     Of the nodes whose inputs are there, the first of the list comes next. A `Merge` does not wait for its `NextIteration`.
     """
-    listed = graph.nodes
-    place = {node: k for k, node in enumerate(listed)}
-    waiting = [0] * len(listed)
-    readers: list[list[int]] = [[] for _ in listed]
-    for k, node in enumerate(listed):
-        for before in (*(v.producer for v in node.inputs), *node.control_inputs):
-            if before.op_type not in NEXT_ITERATIONS:
-                waiting[k] += 1
-                readers[place[before]].append(k)
-    ready = [k for k, count in enumerate(waiting) if not count]
-    heapq.heapify(ready)
-    order: list[Node] = []
-    while ready:
-        k = heapq.heappop(ready)
-        order.append(listed[k])
-        for reader in readers[k]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, reader)
-    return _with_edges(order)
+    return _with_edges(topological_order(graph))
 
 
 def in_drawn_order(numbered: Numbered, chance: random.Random) -> Numbered:

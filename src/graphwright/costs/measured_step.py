@@ -13,8 +13,9 @@ from graphwright.analyze.profile import OpRun, SourceLine, StepProfile
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import element_count
-from graphwright.ir.graph import Graph, Node
+from graphwright.ir.graph import Graph
 from graphwright.ir.traits import called_functions
+from graphwright.ir.walk import topological_order
 from graphwright.run.executed_graph import plain_op_type
 from graphwright.run.profile import RecordedStep
 from graphwright.run.step_session import executed_graph_def
@@ -138,7 +139,7 @@ def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direc
         direction: Direction | None = next((known[scope] for scope in tried if scope in known), None)
         if direction is not None:
             found[name] = direction
-    for node in _inputs_first(executed):
+    for node in topological_order(executed):
         name = names[node.name]
         if name not in found:
             before = {found.get(names[value.producer.name], "forward") for value in node.inputs}
@@ -159,25 +160,6 @@ def _scopes(name: str) -> Iterator[str]:
     while name:
         yield name
         name = name.rpartition("/")[0]
-
-
-def _inputs_first(graph: Graph) -> list[Node]:
-    """The nodes, each after what it reads as far as circles allow."""
-    order: list[Node] = []
-    state: dict[Node, bool] = {}
-    for first in graph.nodes:
-        stack = [] if first in state else [first]
-        while stack:
-            node = stack[-1]
-            if node not in state:
-                state[node] = False
-                stack.extend(value.producer for value in node.inputs if value.producer not in state)
-                continue
-            stack.pop()
-            if not state[node]:
-                state[node] = True
-                order.append(node)
-    return order
 
 
 def _sources(function: Any, names: Mapping[str, str]) -> dict[str, tuple[SourceLine, ...]]:

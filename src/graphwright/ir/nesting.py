@@ -12,6 +12,7 @@ from collections.abc import Container
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits import called_functions
+from graphwright.ir.walk import in_order
 
 DEEPEST = 100
 """Functions that may call each other in a row; models nest about ten deep."""
@@ -59,25 +60,16 @@ def check_nesting(graph: Graph) -> None:
             )
         return deep, many
 
-    open_: dict[str, None] = {}
-    for root in library:
-        stack = [root]
-        while stack:
-            name = stack[-1]
-            if name in depth:
-                stack.pop()
-                continue
-            waits = [other for other in callees[name] if other not in depth]
-            if name not in open_:
-                open_[name] = None
-                for other in waits:
-                    if other in open_:
-                        raise UnsupportedError(f"function {other!r} calls itself", where=f"function {name!r}", remedy="use tf.while_loop")
-                stack += waits
-            if not waits:
-                depth[name], nodes[name] = close(library[name].body, callees[name])
-                del open_[name]
-                stack.pop()
+    order = in_order(library, callees.__getitem__)
+    for name in order:
+        depth[name], nodes[name] = close(library[name].body, callees[name])
+    stuck = library.keys() - depth.keys()
+    if stuck:  # it is in a cycle, or calls what is
+        name, seen = min(stuck), set[str]()
+        while name not in seen:
+            seen.add(name)
+            name = min(callees[name].keys() & stuck)
+        raise UnsupportedError(f"function {name!r} calls itself", where=f"function {name!r}", remedy="use tf.while_loop")
     close(graph, own)
 
 

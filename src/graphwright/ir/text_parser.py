@@ -15,6 +15,7 @@ from graphwright.ir.node import Library
 from graphwright.ir.signature import Collection, CollectionKind, NamedRefs, Signature
 from graphwright.ir.text_line import Edge, HeldItem, LineReader, NodeLine, read_node
 from graphwright.ir.traits import closes_loop
+from graphwright.ir.walk import in_order
 
 _COLLECTION_KINDS = get_args(CollectionKind)
 
@@ -180,24 +181,15 @@ def _is_back_edge(edge: Edge, line: NodeLine, lines: Mapping[str, NodeLine]) -> 
 
 def _in_dependency_order(lines: dict[str, NodeLine]) -> list[NodeLine]:
     """Each line after those that it names; the order of the text may be another one."""
-    missing: dict[str, int] = {}
-    readers: dict[str, list[str]] = {name: [] for name in lines}
+    needs: dict[str, list[str]] = {}
     for name, line in lines.items():
-        data = [edge[0] for edge in line.inputs if not _is_back_edge(edge, line, lines)]
-        before = dict.fromkeys((*data, *line.controls))
-        missing[name] = len(before)
-        for source in before:
+        needs[name] = [edge[0] for edge in line.inputs if not _is_back_edge(edge, line, lines)] + [*line.controls]
+        for source in needs[name]:
             if source not in lines:
                 raise FileFormatError(f"there is no node %{source}", where=f"line {line.number}")
-            readers[source].append(name)
-    order = [name for name in lines if missing[name] == 0]
-    for name in order:  # grows while it is walked
-        for reader in readers[name]:
-            missing[reader] -= 1
-            if missing[reader] == 0:
-                order.append(reader)
+    order = in_order(lines, needs.__getitem__)
     if len(order) < len(lines):
-        stuck = [str(line.number) for name, line in lines.items() if missing[name]]
+        stuck = [str(line.number) for name, line in lines.items() if name not in order]
         raise FileFormatError("nodes wait for each other", where=f"lines {', '.join(stuck[:5])}")
     return [lines[name] for name in order]
 

@@ -17,7 +17,6 @@ in data-parallel training next to nothing else does.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,6 +24,7 @@ from graphwright.analyze.cost import SMALL_BYTES, TaskMap
 from graphwright.errors import UnsupportedError
 from graphwright.ir.graph import Value
 from graphwright.ir.traits import is_collective, is_read
+from graphwright.ir.walk import in_order
 from graphwright.memory.devices import Placement
 from graphwright.plan.model import Buffer, CostGraph, Schedule, Task
 
@@ -156,32 +156,21 @@ def _ranks(tasks: TaskMap, edges: Sequence[tuple[int, int]], partner: Mapping[in
     members: dict[int, list[int]] = {}
     for t in range(len(costs.tasks)):
         members.setdefault(partner.get(t, t), []).append(t)
-    following: dict[int, set[int]] = {group: set() for group in members}
-    missing = dict.fromkeys(members, 0)
+    needs: dict[int, set[int]] = {group: set() for group in members}
     for before, after in edges:
         source, target = partner.get(before, before), partner.get(after, after)
-        if source != target and target not in following[source]:
-            following[source].add(target)
-            missing[target] += 1
-    ready = [(place[group], group) for group, count in missing.items() if not count]
-    heapq.heapify(ready)
-    rank = [-1] * len(costs.tasks)
-    done = 0
-    while ready:
-        _, group = heapq.heappop(ready)
-        for t in members[group]:
-            rank[t] = done
-            done += 1
-        for target in following[group]:
-            missing[target] -= 1
-            if not missing[target]:
-                heapq.heappush(ready, (place[target], target))
-    if done < len(costs.tasks):
+        if source != target:
+            needs[target].add(source)
+    order = in_order(sorted(members, key=place.__getitem__), needs.__getitem__)
+    if len(order) < len(members):
         raise UnsupportedError(
             "the collectives of the devices wait for each other in a circle",
             where=f"step {tasks.graph.name!r}",
             cause="the replicas do not run the same step",
         )
+    rank = [-1] * len(costs.tasks)
+    for k, t in enumerate(t for group in order for t in members[group]):
+        rank[t] = k
     return rank
 
 

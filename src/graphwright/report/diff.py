@@ -17,6 +17,7 @@ from rich.text import Text
 
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.walk import order_of
 from graphwright.report.attribute_text import attribute_text
 from graphwright.report.safe_console import SafeConsole
 from graphwright.report.units import format_count, printable, shorten_middle
@@ -235,9 +236,8 @@ class _Bodies:
 def _keys_by_inputs(nodes: Sequence[Node], known: Mapping[Node, Node]) -> dict[object, list[Node]]:
     """Nodes by a number that stands for type, attributes and inputs; inputs that correspond stand for themselves."""
     keys: dict[Node, object] = {}
-    mine = set(nodes)
     table: dict[object, list[Node]] = {}
-    for node in _in_order(nodes, mine):
+    for node in order_of(nodes):
         sources = tuple((_stands_for(v.producer, known, keys), v.index) for v in node.inputs)
         keys[node] = hash((_features(node), sources))
         table.setdefault(keys[node], []).append(node)
@@ -250,34 +250,14 @@ def _stands_for(node: Node, known: Mapping[Node, Node], keys: Mapping[Node, obje
 
 def _keys_by_readers(nodes: Sequence[Node], known: Mapping[Node, Node]) -> dict[object, list[Node]]:
     keys: dict[Node, object] = {}
-    mine = set(nodes)
     table: dict[object, list[Node]] = {}
-    for node in reversed(_in_order(nodes, mine)):
+    for node in reversed(order_of(nodes)):
         readers = frozenset((_stands_for(use.node, known, keys), use.index, v.index) for v in node.outputs for use in v.uses)
         keys[node] = hash((_features(node), readers))
         table.setdefault(keys[node], []).append(node)
     for same in table.values():
         same.reverse()
     return table
-
-
-def _in_order(nodes: Sequence[Node], mine: set[Node]) -> list[Node]:
-    """The nodes, each after those among its inputs; back edges of loops aside."""
-    done: set[Node] = set()
-    order: list[Node] = []
-    for root in nodes:
-        stack = [(root, iter([v.producer for v in root.inputs]))] if root not in done else []
-        done.add(root)
-        while stack:
-            node, before = stack[-1]
-            child = next((n for n in before if n in mine and n not in done), None)
-            if child is None:
-                order.append(node)
-                stack.pop()
-            else:
-                done.add(child)
-                stack.append((child, iter([v.producer for v in child.inputs])))
-    return order
 
 
 def _features(node: Node) -> object:

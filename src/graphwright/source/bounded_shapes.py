@@ -18,7 +18,8 @@ import numpy as np
 
 from graphwright.ir.arguments import Argument, Numbers
 from graphwright.ir.dtypes import Shape
-from graphwright.ir.traits import BRANCHES, GOES_BY_ELEMENTS, LOOPS
+from graphwright.ir.traits import BRANCHES, GOES_BY_ELEMENTS, LOOPS, NEXT_ITERATIONS
+from graphwright.ir.walk import in_order
 from graphwright.source import private_tensorflow
 from graphwright.source.tensorflow_import import import_tensorflow
 
@@ -82,26 +83,12 @@ def import_bounded(
     operation = tf.compat.v1.get_default_graph().get_operation_by_name
     operations = {node.name: operation(f"{_PREFIX}/{node.name}") for node in graph_def.node}
     bounds = _Bounds(graph_def.versions.producer or tf.version.GRAPH_DEF_VERSION, functions, given)
-    found = [op.name.removeprefix(f"{_PREFIX}/") for op in _in_order(list(operations.values())) if bounds.bind(op)]
+    order = in_order(operations.values(), lambda op: [t.op for t in op.inputs if t.op.type not in NEXT_ITERATIONS])
+    found = [op.name.removeprefix(f"{_PREFIX}/") for op in order if bounds.bind(op)]
     tensors = {name: [bounds.known_size(t) for t in op.outputs] for name, op in operations.items()}
     named = ((f"{name}:{k}", t) for name, op in operations.items() for k, t in enumerate(op.outputs))
     made = {name: list(op.outputs) for name, op in operations.items()}
     return Bounded(tensors, made, found, {name: shape_of(t) for name, t in named if bounds.known_size(t) is not t}, bounds.numbers_of)
-
-
-def _in_order(operations: Sequence[Any]) -> Iterable[Any]:
-    """Each behind what it reads, where there is an order."""
-    inside, done = set(operations), set[Any]()
-    for first in operations:
-        stack = [(first, False)]
-        while stack:
-            op, ready = stack.pop()
-            if ready:
-                yield op
-            elif op not in done:
-                done.add(op)
-                stack.append((op, True))
-                stack += [(t.op, False) for t in op.inputs if t.op in inside and t.op not in done]
 
 
 class _Bounds:
