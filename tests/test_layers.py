@@ -32,7 +32,7 @@ TABLE: dict[str, frozenset[str]] = {
     "least_squares": frozenset({"errors", "source", "step"}),
     "workers": frozenset({"errors", "files", "source", "step"}),
     "reversible": frozenset({"errors", "source", "report"}),
-    "editor": frozenset({"errors", "files", "ir", "transform", "source", "report"}),
+    "editor": frozenset({"errors", "files", "ir", "analyze", "transform", "source", "report"}),
     "train": frozenset({"source", "least_squares", "workers", "reversible"}),
     "commands": _BELOW | {"step", "memory", "costs", "__init__"},
     "__main__": frozenset({"commands.cli"}),

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from graphwright.analyze.storages import Scalar
 from graphwright.analyze.trip_counts import ConstantNumber, CountedLoop, TripCount, follow_loop, scalar_value
-from graphwright.ir.graph import Node, Value
+from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import ADDITIONS, ENTERS, EXITS, MERGES, NEXT_ITERATIONS, SWITCHES, is_back_edge
+from graphwright.ir.walk import topological_order
 
 Side = tuple[Value, int]
 """A predicate, and which output of its `Switch` nodes: 1 is the true side."""
@@ -48,6 +49,30 @@ class FrameCounts:
 def has_frames(nodes: Iterable[Node]) -> bool:
     """Whether there is control flow of TF1 among the nodes."""
     return any(node.op_type in SWITCHES or node.op_type in ENTERS for node in nodes)
+
+
+def frame_names(graph: Graph) -> dict[Node, tuple[str, ...]]:
+    """The names of the frames around each node, the outermost first; a node that reads nothing inside a loop counts as outside of it.
+
+    Raises:
+        GraphError: the graph has a cycle that is no loop.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "g"
+    ... %x = Placeholder() : float32[2]
+    ... %enter = Enter(%x:0) {frame_name = "loop"} : float32[2]
+    ... %out = Exit(%enter:0) : float32[2]
+    ... ''')
+    >>> list(frame_names(g).values())
+    [(), ('loop',), ()]
+    """
+    found = _find_frames(topological_order(graph))
+    names: dict[_Frame | None, tuple[str, ...]] = {None: ()}
+    for frame in found.values():  # each after the one around it
+        if frame is not None:
+            names[frame] = (*names[frame.parent], frame.name)
+    return {node: names[frame] for node, frame in found.items()}
 
 
 def count_frames(order: Sequence[Node], constant: ConstantNumber, measured: Mapping[str, int] | None = None) -> FrameCounts:

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from graphwright.analyze.frames import frame_names
 from graphwright.editor import collecting, node_protocol
-from graphwright.editor.frames import frames_of
 from graphwright.editor.holdings import HoldsCollections
 from graphwright.editor.inference import output_dtypes
 from graphwright.editor.node import Node
 from graphwright.editor.visualization import visualize
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir import graph as ir
+from graphwright.source.read_nodes import extra_of
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
@@ -125,7 +126,7 @@ class BaseGraph(HoldsCollections):
 
     def _complete(self, result: Node, node_def: Any, set_inputs: bool, set_control_inputs: bool) -> None:
         node = result.ir
-        node.extra = node_protocol.extra_of(node_def)
+        node.extra = extra_of(node_def)
         node.device = node_def.device
         for key in sorted(node_def.attr):
             if key != node_protocol.SHAPES:
@@ -228,7 +229,7 @@ class BaseGraph(HoldsCollections):
     def _frame_table(self) -> dict[ir.Node, tuple[str, ...]]:
         version, table = self._frames
         if version != self.version or len(table) != len(self._ir):
-            table = frames_of(self._ir)
+            table = frame_names(self._ir)
             self._frames = (self.version, table)
         return table
 

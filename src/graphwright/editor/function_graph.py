@@ -53,7 +53,7 @@ class FunctionGraph(BaseGraph):
         write_function(self._function, result)
         if add_shapes:
             for node_def in result.node_def:
-                node_protocol.write_shapes(self._ir[node_def.name], node_def)
+                node_protocol.write_shapes(self._ir[node_def.name], node_def, True)
         return result
 
     def to_tf_function_graph(self) -> Any:

@@ -14,6 +14,7 @@ from graphwright.editor.saved_model import SaverInfo, SignatureInfo, keep_saver,
 from graphwright.editor.visitors import Visitor, Walk
 from graphwright.ir import graph as ir
 from graphwright.ir.walk import forward_reachable
+from graphwright.source.concrete_function import drop_shape_attributes
 from graphwright.source.function_def import is_template
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -81,10 +82,7 @@ class Graph(BaseGraph):
         self.settle_removals()
         result = to_graph_def(self._ir, every_function=True)
         for node_def in result.node:
-            if add_shapes:
-                node_protocol.write_shapes(self._ir[node_def.name], node_def)
-            elif node_protocol.SHAPES in node_def.attr:
-                del node_def.attr[node_protocol.SHAPES]
+            node_protocol.write_shapes(self._ir[node_def.name], node_def, add_shapes)
         return result
 
     def as_graph_def(self, add_shapes: bool = False) -> Any:
@@ -270,8 +268,8 @@ def _read(g: Any, name: str, wants_collections: bool) -> tuple[ir.Graph, Mapping
         return graph, {}
     if not isinstance(g, tf.Graph):
         raise TypeError(f"Graph is of type {type(g)}. Expected a tf.Graph or GraphDef proto")
-    graph = from_graph_def(g.as_graph_def(), name=name, file_order=True)
-    inference.copy_shapes(g, graph)
+    graph = from_graph_def(g.as_graph_def(add_shapes=True), name=name, file_order=True)
+    drop_shape_attributes(graph)
     inference.follow_shapes(graph, anew=False)
     if not wants_collections or not any(g.get_all_collection_keys()):
         return graph, {}

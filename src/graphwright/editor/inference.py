@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import DType, Shape
@@ -15,7 +14,6 @@ from graphwright.source.op_registry import takes_reference
 from graphwright.source.op_types import REGISTERED
 from graphwright.source.registry_rule import REGISTRY_RULE
 from graphwright.source.shape_inference import infer_output_shapes
-from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def output_dtypes(node: Node) -> list[DType]:
@@ -112,12 +110,3 @@ def shapes_of_arguments(graph: Graph, function: Function) -> None:
         shapes = {node.inputs[k].shape for node in calls if k < len(node.inputs)}
         if argument.last_shape is None and len(shapes) == 1:
             argument.shape = shapes.pop()
-
-
-def copy_shapes(tf_graph: Any, graph: Graph) -> None:
-    """Take the shapes from a `tf.Graph` with the same nodes."""
-    tf = import_tensorflow()
-    for op in tf_graph.get_operations():
-        for value, tensor in zip(graph[op.name].outputs, op.outputs, strict=False):
-            shape = tf.TensorShape(tensor.shape)
-            value.shape = None if shape.rank is None else tuple(shape.as_list())

@@ -15,6 +15,7 @@ from graphwright.ir.walk import order_of
 from graphwright.source.attributes import from_attr_value
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.live_graph import follow, outside_scopes
+from graphwright.source.read_nodes import extra_of
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.write_nodes import write_node
 
@@ -103,7 +104,7 @@ class LiveGraph(Graph):
         if called - self.ir.functions.keys():
             library: Any = import_tensorflow().compat.v1.GraphDef(library=self.live.as_graph_def().library)
             self.ir.functions.update({k: f for k, f in from_graph_def(library).functions.items() if k not in self.ir.functions})
-        rest, types = node_protocol.extra_of(node_def), _types(operation)
+        rest, types = extra_of(node_def), _types(operation)
         node = self.ir.append_node(node_def.op, node_def.name, attrs=attrs, output_types=types, device=node_def.device, extra=rest)
         self._operations[node] = operation
 

@@ -13,6 +13,7 @@ from graphwright.errors import GraphError
 from graphwright.ir import graph as ir
 from graphwright.ir.colocation import colocated_with
 from graphwright.ir.dtypes import as_dtype, as_shape
+from graphwright.ir.edit.reroute import set_control_inputs
 
 
 class Node(View):
@@ -191,10 +192,7 @@ class Node(View):
         wanted = list(new_control_inputs)
         self._check_controls(wanted)
         self._graph.increment_version_counter()
-        for control in self._ir.control_inputs:
-            self._ir.graph.remove_control_input(self._ir, control)
-        for control in wanted:  # in their order
-            self._ir.graph.add_control_input(self._ir, control.ir)
+        set_control_inputs(self._ir.graph, self._ir, [control.ir for control in wanted])
 
     def _check_controls(self, controls: Iterable[Node]) -> None:
         for control in controls:

@@ -10,8 +10,9 @@ from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Node
-from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto, write_attr_value
+from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.write_nodes import write_node
 
 SHAPES = "_output_shapes"
 SPECIAL_ATTRS = (COLOCATION, SHAPES)
@@ -88,35 +89,16 @@ def set_output_types(node: Node, types: Sequence[tuple[DType, Shape]]) -> None:
 def to_node_def(node: Node, target: Any, add_shapes: bool) -> Any:
     """Write a node into a `NodeDef`."""
     target = import_tensorflow().compat.v1.NodeDef() if target is None else target
-    if node.extra:
-        target.ParseFromString(node.extra)
-    target.name = node.name
-    target.op = node.op_type
-    target.device = node.device
-    target.input.extend(v.producer.name if v.index == 0 else v.name for v in node.inputs)
-    target.input.extend(f"^{n.name}" for n in node.control_inputs)
-    for key, attribute in node.attrs.items():
-        if key != SHAPES:
-            write_attr_value(attribute, target.attr[key])
-    if add_shapes:
-        write_shapes(node, target)
+    write_node(node, target)
+    write_shapes(node, target, add_shapes)
     return target
 
 
-def write_shapes(node: Node, target: Any) -> None:
-    """Write the shapes of the outputs into a `NodeDef`, where one is known."""
+def write_shapes(node: Node, target: Any, wanted: bool) -> None:
+    """Write the shapes of the outputs into a `NodeDef` where one is known; or take them out."""
     target.attr.pop(SHAPES, None)
-    shapes = [value.known_shape for value in node.outputs]
+    shapes = [value.known_shape for value in node.outputs] if wanted else []
     if any(shape is not None for shape in shapes):
         written = target.attr[SHAPES].list.shape
         for shape in shapes:
             shape_to_proto(shape, written.add())
-
-
-def extra_of(node_def: Any) -> bytes:
-    """What a `NodeDef` says beyond name, op, inputs, device and attributes, serialized."""
-    rest = type(node_def)()
-    rest.CopyFrom(node_def)
-    for name in ("name", "op", "input", "device", "attr"):
-        rest.ClearField(name)
-    return rest.SerializeToString(deterministic=True)

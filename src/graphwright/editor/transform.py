@@ -71,7 +71,7 @@ def copy_op_handler(
     name = target.unique_name(info.new_name(op.name))
     if nodedef_fn is not None:
         node_def = op.to_node_def(add_shapes=False)
-        node_def.name = name
+        node_def.name, node_def.op = name, info.new_op_type(source)
         for key, attribute in attrs.items():
             write_attr_value(attribute, node_def.attr[key])
         copied = target.add_node_from_node_def(nodedef_fn(node_def))
@@ -81,7 +81,7 @@ def copy_op_handler(
         target.increment_version_counter()
         copied = target.append(
             target.ir.append_node(
-                source.op_type, name, inputs=inputs, attrs=attrs, output_types=types, device=source.device, extra=source.extra
+                info.new_op_type(source), name, inputs=inputs, attrs=attrs, output_types=types, device=source.device, extra=source.extra
             )
         )
     if source in source.graph.unasked:
@@ -140,9 +140,9 @@ class Transformer:
             dst_scope = f"{_free_scope(dst_graph, dst_scope[:-1])}/"
         info = TmpInfo(view, dst_graph, dst_scope, src_scope)
         info.check_names()
-        info.library()
         view.graph.ir.settle_edits()
         with shapes_at_rest(dst_graph.ir), dst_graph.ir.restored_on_error():
+            info.take_functions()
             self._copy_ops(info)
             self._finalize_cycles(info)
             self._connect_control_inputs(info)

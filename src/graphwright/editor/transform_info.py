@@ -11,11 +11,11 @@ from graphwright.editor.node import Node
 from graphwright.editor.subgraph import SubGraphView
 from graphwright.editor.tensor import Tensor
 from graphwright.editor.util import ControlOutputs, get_predefined_collection_names, transform_tree
-from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
 from graphwright.ir.colocation import with_names
-from graphwright.ir.function_names import functions_of_node
+from graphwright.ir.edit.library import import_functions
+from graphwright.ir.function_names import attributes_with_functions
 from graphwright.ir.graph import Node as IrNode
 from graphwright.ir.graph import Value
 
@@ -49,6 +49,7 @@ class TmpInfo:
         self.tmp_cyclic_ts: list[tuple[Tensor, Node]] = []
         self.temporary_nodes: list[Node] = []
         self.changed: dict[IrNode, None] = {}  # copies whose shapes are to be inferred
+        self._functions: dict[str, str] = {}
         self._frames: dict[str, str] = {}
         self._taken_frames: set[object] | None = None
         self.known_collections = frozenset(get_predefined_collection_names())
@@ -90,7 +91,7 @@ class TmpInfo:
 
     def new_attrs(self, node: IrNode) -> dict[str, Attribute]:
         """The attributes of a copy: loop frames have names of their own, colocation constraints name the copies."""
-        attrs = dict(node.attrs)
+        attrs = dict(attributes_with_functions(node.attrs, self._functions))
         frame = attrs.get("frame_name")
         if isinstance(frame, bytes):
             attrs["frame_name"] = self.new_frame(frame.decode()).encode()
@@ -117,24 +118,13 @@ class TmpInfo:
             self._frames[name] = candidate
         return self._frames[name]
 
-    def library(self) -> None:
-        """Take the functions that the nodes call over into the destination.
+    def take_functions(self) -> None:
+        """Copy the functions that the nodes call into the destination, under another name where it has a different one of that name."""
+        self._functions = import_functions(self.graph.ir, self.graph_.ir, [op.ir for op in self.ops])
 
-        Raises:
-            GraphError: it has another function of the same name.
-        """
-        source, target = self.graph.ir.functions, self.graph_.ir.functions
-        if source is target:
-            return
-        names = [name for op in self.ops for name in functions_of_node(op.ir, source)]
-        while names:
-            name = names.pop()
-            if target.get(name) is source[name]:
-                continue
-            if name in target:
-                raise GraphError(f"function {name!r} is in both graphs", where="graph_.functions", remedy="rename one of them")
-            target[name] = source[name]
-            names += [called for node in source[name].body for called in functions_of_node(node, source)]
+    def new_op_type(self, node: IrNode) -> str:
+        """The op type of a copy; it may be a function."""
+        return self._functions.get(node.op_type, node.op_type)
 
 
 class TransformerInfo:

@@ -183,7 +183,7 @@ class NodeReader:
             attrs=attrs,
             output_types=_output_types(types.outputs, attrs, op_type),
             device=node_def.device,
-            extra=_extra(node_def),
+            extra=extra_of(node_def),
         )
         nodes[name] = (node, types)
         self._late += [(node, index, edge) for index, edge in late]
@@ -237,7 +237,7 @@ def _output_types(dtypes: Sequence[DType], attrs: Mapping[str, Attribute], op_ty
     return [(dtype, known[k] if k < len(known) else None) for k, dtype in enumerate(dtypes)]
 
 
-def _extra(node_def: Any) -> bytes:
+def extra_of(node_def: Any) -> bytes:
     """The fields that the IR does not model, serialized."""
     if not (node_def.HasField("experimental_debug_info") or node_def.HasField("experimental_type")):
         return b""

@@ -60,7 +60,7 @@ class RegistryRule:
             if not known:
                 remedy = _meant(key, kinds or ()) + f"{op_type} has {', '.join(kinds or ()) or 'none'}"
                 raise GraphError(f"{op_type} has no attribute {key!r}", where=f"node {name!r}", remedy=remedy)
-            return _tensor(given) if isinstance(given, np.ndarray) else _function(given) if hasattr(given, "attr") else as_attribute(given)
+            return plain_attribute(given)
         definition = kinds[key]
         try:
             found = _converted(definition.type, given)
@@ -246,6 +246,17 @@ def _tensor(given: Any) -> Attribute:
     value: Any = tf.compat.v1.AttrValue()
     value.tensor.CopyFrom(given if isinstance(given, type(value.tensor)) else tf.make_tensor_proto(given))
     return from_attr_value(value)
+
+
+def plain_attribute(given: Any) -> Attribute:
+    """`as_attribute`, of arrays and `NameAttrList` too.
+
+    Raises:
+        ArgumentError: it stands for none.
+    """
+    if isinstance(given, list | tuple):
+        return tuple(map(plain_attribute, cast("list[Any]", given))) or SerializedAttribute(EMPTY_LIST)
+    return _tensor(given) if isinstance(given, np.ndarray) else _function(given) if hasattr(given, "attr") else as_attribute(given)
 
 
 _CONVERT: dict[str, Callable[[Any], Attribute]] = {

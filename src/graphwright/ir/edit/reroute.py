@@ -91,7 +91,7 @@ def reroute_control(
 
 
 def set_control_inputs(graph: Graph, node: Node, controls: Iterable[Node]) -> None:
-    """Let the node wait for exactly these nodes.
+    """Let the node wait for exactly these nodes, in this order.
 
     Raises:
         GraphError: one belongs to another graph, or is the node itself; nothing is changed then.
@@ -102,8 +102,7 @@ def set_control_inputs(graph: Graph, node: Node, controls: Iterable[Node]) -> No
     if node in wanted:
         raise GraphError(f"{node.name!r} cannot be its own control input", where=f"node {node.name!r}")
     for control in node.control_inputs:
-        if control not in wanted:
-            graph.remove_control_input(node, control)
+        graph.remove_control_input(node, control)
     for control in wanted:
         graph.add_control_input(node, control)
 
