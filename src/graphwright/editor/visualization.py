@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from graphwright.ir import graph as ir
 from graphwright.ir.dtypes import Shape
-from graphwright.report.drawing import laid_out, quoted
+from graphwright.report.drawing import Digraph as Digraph
+from graphwright.report.drawing import literal
 from graphwright.report.drawing_tree import Part, scope_tree, visible
 
 if TYPE_CHECKING:
@@ -59,84 +60,11 @@ class Html:
         return self.data
 
 
-class Digraph:
-    """What is drawn, in as much of the manner of the class of that name in the package `graphviz` as drawing needs.
-
-    A notebook shows it as a picture.
-
-    Args:
-        name: of the graph; that of a part starts with `cluster` where it is to get a frame.
-
-    >>> picture = Digraph("g")
-    >>> picture.node("a", label="first")
-    >>> picture.edge("a", "b")
-    >>> print(picture.source)
-    digraph "g" {
-      "a" [label="first"]
-      "a" -> "b"
-    }
-    """
-
-    def __init__(self, name: str | None = None) -> None:
-        self.name = name or "G"
-        self.graph_attr: dict[str, str] = {}
-        self.node_attr: dict[str, str] = {}
-        self.edge_attr: dict[str, str] = {}
-        self._body: list[str | Digraph] = []
-
-    def node(self, name: str, label: str | None = None, _attributes: Any = None, **attrs: str) -> None:
-        """Add a box, with attributes of Graphviz."""
-        self._body.append(f"{quoted(name)}{_listed({'label': label, **attrs, **dict(_attributes or {})})}")
-
-    def edge(self, tail_name: str, head_name: str, label: str | None = None, _attributes: Any = None, **attrs: str) -> None:
-        """Add an arrow, with attributes of Graphviz."""
-        looks = _listed({"label": label, **attrs, **dict(_attributes or {})})
-        self._body.append(f"{quoted(tail_name)} -> {quoted(head_name)}{looks}")
-
-    def subgraph(self, graph: Digraph) -> None:
-        """Add a part."""
-        self._body.append(graph)
-
-    @property
-    def source(self) -> str:
-        """The picture in Graphviz's language."""
-        return "\n".join(self._lines("digraph", ""))
-
-    def _lines(self, kind: str, indent: str) -> Iterator[str]:
-        yield f"{indent}{kind} {quoted(self.name)} {{"
-        for target, attrs in (("graph", self.graph_attr), ("node", self.node_attr), ("edge", self.edge_attr)):
-            if attrs:
-                yield f"{indent}  {target}{_listed(attrs)}"
-        for line in self._body:
-            if isinstance(line, Digraph):
-                yield from line._lines("subgraph", f"{indent}  ")
-            else:
-                yield f"{indent}  {line}"
-        yield f"{indent}}}"
-
-    def pipe(self, format: str = "svg") -> bytes:  # noqa: A002 - the name it always had
-        """What Graphviz makes of it: svg, png, pdf, json, ...
-
-        Raises:
-            MissingDependencyError: Graphviz is not installed.
-            ArgumentError: Graphviz does not know the format, or refuses the picture.
-        """
-        return laid_out(self.source, format)
-
-    def _repr_svg_(self) -> str:
-        return self.pipe("svg").decode()
-
-
-def _listed(attrs: Mapping[str, str | None]) -> str:
-    text = ", ".join(f"{key}={quoted(str(value))}" for key, value in attrs.items() if value is not None)
-    return f" [{text}]" if text else ""
-
-
 def add_digraph(name: str | None = None, name_scope: str | None = None, style: bool = True) -> Digraph:
     """An empty picture, or the frame around a scope."""
-    digraph = Digraph(name)
+    digraph: Any = Digraph(name)
     if name_scope:
-        digraph.graph_attr |= {"label": name_scope, "tooltip": name_scope}
+        digraph.graph_attr |= {"label": literal(name_scope), "tooltip": literal(name_scope)}
     if style:
         digraph.graph_attr |= {**(_SCOPE if name_scope else _NO_SCOPE), **_TEXT, "style": "rounded"}
         digraph.node_attr |= _NODE
@@ -151,12 +79,12 @@ def add_digraph_node(digraph: Any, name: str, op: Node | None, attributes: Any =
         tooltip += f":{op.op_type}"
         if "PartitionedCall" in op.op_type and op.has_attr("f"):
             label += f"\nf:{op.get_attr('f').name}"
-    digraph.node(name, label=label, tooltip=tooltip, _attributes=attributes or [])
+    digraph.node(literal(name), label=literal(label), tooltip=literal(tooltip), _attributes=attributes or [])
 
 
 def add_digraph_edge(digraph: Any, from_node: str, to_node: str, label: str | None = None, attributes: Any = None) -> None:
     """Draw an arrow."""
-    digraph.edge(from_node, to_node, label=label, _attributes=attributes or [])
+    digraph.edge(literal(from_node), literal(to_node), label=label, _attributes=attributes or [])
 
 
 def visualize(

@@ -7,6 +7,8 @@ import hashlib
 import os
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 from graphwright.errors import FileFormatError
 from graphwright.ir.graph import Graph
 from graphwright.plan.json_file import FieldReader, read_json, write_json
@@ -17,11 +19,9 @@ _FORMAT = 4  # raise it when the meaning of a schedule changes, or the planner m
 
 
 def default_directory() -> Path:
-    """`$GRAPHWRIGHT_CACHE_DIR`, else `graphwright/plans` in the user's cache folder (`$XDG_CACHE_HOME` or `~/.cache`)."""
+    """`$GRAPHWRIGHT_CACHE_DIR`, else `graphwright/plans` in the user's cache folder, which on Linux is `$XDG_CACHE_HOME` or `~/.cache`."""
     given = os.environ.get("GRAPHWRIGHT_CACHE_DIR")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphwright" / "plans"
+    return Path(given) if given else user_cache_path("graphwright", appauthor=False) / "plans"
 
 
 def fingerprint(graph: Graph, budget: int | float | str, time_limit_s: float) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import graphviz
 from markupsafe import Markup
 
 from graphwright.bound_process import bound
@@ -26,6 +27,11 @@ from graphwright.report.units import format_count, printable, shorten_middle
 Kind = Literal["svg", "html"]
 
 _LAYOUT_TIME_S = 120.0
+_FONT = {"fontname": "Helvetica"}
+_PAGE = {"rankdir": "TB", **_FONT, "fontsize": "11", "bgcolor": "white", "nodesep": "0.25", "ranksep": "0.35"}
+_BOX = {"shape": "box", "style": "rounded,filled", "fillcolor": "#eef2f6", "color": "#7a8794", **_FONT, "fontsize": "10", "height": "0.3"}
+_ARROW = {"color": "#7a8794", "arrowsize": "0.6", **_FONT, "fontsize": "9"}
+_SCOPE = {"style": "rounded,filled", "color": "#c5ced8", "fillcolor": "#00000008", "margin": "8"}
 
 
 def draw(
@@ -148,6 +154,23 @@ def laid_out(source: str, form: str = "svg") -> bytes:
     return done.stdout
 
 
+class Digraph(graphviz.Digraph):
+    """A picture in Graphviz's language, which notebooks show: laid out in a process that is bound to this one and limited in time.
+
+    >>> picture = Digraph("g")
+    >>> picture.edge("a", "b")
+    >>> picture.source.split()
+    ['digraph', 'g', '{', 'a', '->', 'b', '}']
+    """
+
+    def pipe(self, format: str = "svg") -> bytes:  # noqa: A002  # pyright: ignore[reportIncompatibleMethodOverride]
+        """What Graphviz makes of it; the formats and errors are those of `laid_out`."""
+        return laid_out(self.source, format)
+
+    def _repr_mimebundle_(self, *_: Any, **__: Any) -> dict[str, bytes | str]:
+        return {"image/svg+xml": self.pipe().decode()}
+
+
 def _graphviz() -> str:
     program = shutil.which("dot")
     if program is None:
@@ -166,67 +189,59 @@ def dot_source(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = 
     >>> _ = g.add_node("Relu", "y", inputs=x.outputs, output_types=[(DTYPES["float32"], (2,))])
     >>> print(dot_source(g))
     digraph {
-      graph [rankdir=TB, fontname="Helvetica", fontsize=11, bgcolor="white", nodesep=0.25, ranksep=0.35]
-      node [shape=box, style="rounded,filled", fillcolor="#eef2f6", color="#7a8794", fontname="Helvetica", fontsize=10, height=0.3]
-      edge [color="#7a8794", arrowsize=0.6, fontname="Helvetica", fontsize=9]
-      n1 [label="x\\nPlaceholder", tooltip="x = Placeholder() : float32[2]", fillcolor="#fdf3d8"]
-      n2 [label="y\\nRelu", tooltip="y = Relu(x:0) : float32[2]"]
+      graph [bgcolor=white fontname=Helvetica fontsize=11 nodesep=0.25 rankdir=TB ranksep=0.35]
+      node [color="#7a8794" fillcolor="#eef2f6" fontname=Helvetica fontsize=10 height=0.3 shape=box style="rounded,filled"]
+      edge [arrowsize=0.6 color="#7a8794" fontname=Helvetica fontsize=9]
+      n1 [label="x
+    Placeholder" fillcolor="#fdf3d8" tooltip="x = Placeholder() : float32[2]"]
+      n2 [label="y
+    Relu" tooltip="y = Relu(x:0) : float32[2]"]
       n1 -> n2 [tooltip="x:0 float32[2]"]
     }
     """
     root, leaves = checked_tree(graph, scope)
     open_parts = opened(root, limit=boxes, wanted=open_scopes)
     numbers: dict[Part, str] = {}
-    lines = [
-        "digraph {",
-        '  graph [rankdir=TB, fontname="Helvetica", fontsize=11, bgcolor="white", nodesep=0.25, ranksep=0.35]',
-        '  node [shape=box, style="rounded,filled", fillcolor="#eef2f6", color="#7a8794", fontname="Helvetica", fontsize=10, height=0.3]',
-        '  edge [color="#7a8794", arrowsize=0.6, fontname="Helvetica", fontsize=9]',
-    ]
-    _boxes(root, open_parts, numbers, lines, "  ")
+    picture: Any = Digraph(graph_attr=_PAGE, node_attr=_BOX, edge_attr=_ARROW)
+    _boxes(root, open_parts, numbers, picture)
     for (before, after), (count, only_control) in edges_between(list(leaves), leaves, open_parts).items():
-        if before not in numbers or after not in numbers:
-            continue
-        lines.append(f"  {numbers[before]} -> {numbers[after]} [{_edge(before, after, count, only_control=only_control)}]")
-    return "\n".join([*lines, "}"])
+        if before in numbers and after in numbers:
+            picture.edge(numbers[before], numbers[after], **_edge(before, after, count, only_control=only_control))
+    return picture.source
 
 
-def _boxes(part: Part, open_parts: set[Part], numbers: dict[Part, str], lines: list[str], indent: str) -> None:
+def _boxes(part: Part, open_parts: set[Part], numbers: dict[Part, str], picture: Any) -> None:
     for child in part.parts:
         if child in open_parts:
-            lines.append(f"{indent}subgraph cluster_{len(lines)} {{")
-            lines.append(f'{indent}  label={quoted(child.label)}; style="rounded,filled"; color="#c5ced8"; fillcolor="#00000008"; margin=8')
-            _boxes(child, open_parts, numbers, lines, indent + "  ")
-            lines.append(f"{indent}}}")
+            frame = Digraph(literal(f"cluster_{child.path}"), graph_attr={**_SCOPE, "label": literal(child.label)})
+            _boxes(child, open_parts, numbers, frame)
+            picture.subgraph(frame)
             continue
         numbers[child] = f"n{len(numbers) + 1}"
         if child.node is None:
-            text = f"{shorten_middle(printable(child.label), 32)}\n{format_count(child.node_count)} nodes"
-            look = f'label={quoted(text)}, tooltip={quoted(child.path)}, fillcolor="#dbe9fb", peripheries=2'
+            below, look = f"{format_count(child.node_count)} nodes", {"tooltip": child.path, "fillcolor": "#dbe9fb", "peripheries": "2"}
         else:
-            text = f"{shorten_middle(printable(child.label), 32)}\n{child.node.op_type}"
-            color = _color(child.node)
-            look = f"label={quoted(text)}, tooltip={quoted(_line_of(child.node))}" + (f', fillcolor="{color}"' if color else "")
-        lines.append(f"{indent}{numbers[child]} [{look}]")
+            below, look = child.node.op_type, {"tooltip": _line_of(child.node), "fillcolor": _color(child.node)}
+        label = f"{shorten_middle(printable(child.label), 32)}\n{below}"
+        picture.node(numbers[child], literal(label), **{key: literal(text) for key, text in look.items() if text})
 
 
-def _edge(before: Part, after: Part, count: int, *, only_control: bool) -> str:
+def _edge(before: Part, after: Part, count: int, *, only_control: bool) -> dict[str, str]:
     if only_control:
-        return 'style=dashed, tooltip="control edge"'
+        return {"style": "dashed", "tooltip": "control edge"}
     if before.node is not None and after.node is not None:
         values = [v for v in after.node.inputs if v.producer is before.node]
-        return f"tooltip={quoted(', '.join(f'{v.name} {v.dtype}{format_shape(v.shape)}' for v in values))}"
-    return f'label=" {count}"' if count > 1 else "penwidth=1"
+        return {"tooltip": literal(", ".join(f"{v.name} {v.dtype}{format_shape(v.shape)}" for v in values))}
+    return {"label": f" {count}"} if count > 1 else {"penwidth": "1"}
 
 
 def _color(node: Node) -> str:
     return ("", "#fdf3d8", "#f4f4f4", "#dff3e2")[kind_of(node)]
 
 
-def quoted(text: str) -> str:
-    """The text as a string of Graphviz's language."""
-    safe = "".join(c if c == "\n" else printable(c) for c in text)
-    return '"' + safe.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+def literal(text: str) -> str:
+    """The text as it is, where Graphviz would take `<...>` and backslashes for something else."""
+    return graphviz.escape(printable(text, lines=True))
 
 
 def page(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = ()) -> str:
