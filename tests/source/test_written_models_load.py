@@ -7,6 +7,7 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.edit import outline, prune
+from graphwright.source.files import load_callable
 from graphwright.source.private_tensorflow import message_class
 from graphwright.source.variable_values import variable_values
 from graphwright.transform.convert_dtype import convert_weights
@@ -125,3 +126,21 @@ def test_an_unedited_model_is_written_as_it_was_read(model, tmp_path):
     gw.write(gw.load(model), tmp_path / "model")
     assert variable_defs(tmp_path / "model")[0].snapshot_name == "w/Read/ReadVariableOp:0"
     np.testing.assert_array_equal(served(tmp_path / "model"), served(model))
+
+
+def test_a_model_with_the_optimizer_state_of_keras_2_is_run_without_it(tmp_path):
+    module = tf.Module()
+    module.w, module.m = tf.Variable([1.0, 2.0]), tf.Variable([0.0, 0.0])
+    module.f = tf.function(lambda x: {"y": x * module.w}, input_signature=[tf.TensorSpec((2,), name="x")])
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures=module.f)
+    file = tmp_path / "model/saved_model.pb"
+    saved = message_class("protobuf.saved_model", "SavedModel")()
+    saved.ParseFromString(file.read_bytes())
+    nodes = saved.meta_graphs[0].object_graph_def.nodes
+    w, m = (next(c.node_id for c in nodes[0].children if c.local_name == name) for name in "wm")
+    nodes[0].slot_variables.add(original_variable_node_id=w, slot_name="m", slot_variable_node_id=m)
+    file.write_bytes(saved.SerializeToString())
+    with pytest.raises(AttributeError, match="add_slot"):
+        tf.saved_model.load(str(tmp_path / "model"))
+    function = load_callable(gw.trust(tmp_path / "model"), runs=True)
+    np.testing.assert_array_equal(function(x=tf.constant([3.0, 4.0]))["y"], [3.0, 8.0])

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
+from weakref import finalize
 
 from graphwright.errors import ArgumentError, FileFormatError
 from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
 from graphwright.source.load import load
+from graphwright.source.private_tensorflow import message_class
+from graphwright.source.protobuf_files import read_message, serialize
 from graphwright.source.static_function import default_signature, static_function
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import check_trusted
@@ -44,7 +49,7 @@ def load_callable(path: Path, *, runs: bool = False) -> Any:
 def _loaded_signature(path: Path, key: str) -> Any:
     """The signature that can be called: TensorFlow runs the initializers, restores and `main_op` of the file."""
     try:
-        loaded: Any = import_tensorflow().saved_model.load(os.fspath(path))
+        loaded = _loaded_model(path)
         function = loaded.signatures[key]
     except Exception as error:  # TensorFlow raises anything
         raise FileFormatError(
@@ -55,3 +60,32 @@ def _loaded_signature(path: Path, key: str) -> Any:
         ) from error
     function.graphwright_keeps_alive = loaded  # the variables live as long as the loaded object
     return function
+
+
+def _loaded_model(path: Path) -> Any:
+    """What TensorFlow loads.
+
+    TensorFlow with Keras 3 cannot load the state of an optimizer of Keras 2 ("'_UserObject' object has no attribute 'add_slot'"),
+    which the signatures do not need: such a model is loaded without.
+    """
+    load_model = import_tensorflow().saved_model.load
+    try:
+        return load_model(os.fspath(path))
+    except AttributeError as error:
+        if "add_slot" not in str(error):
+            raise
+    model = read_message(path / "saved_model.pb", message_class("protobuf.saved_model", "SavedModel")())
+    for node in (node for meta_graph in model.meta_graphs for node in meta_graph.object_graph_def.nodes):
+        del node.slot_variables[:]
+    folder = Path(mkdtemp(prefix="graphwright-"))
+    try:
+        for entry in path.resolve().iterdir():
+            if entry.name != "saved_model.pb":
+                (folder / entry.name).symlink_to(entry)
+        (folder / "saved_model.pb").write_bytes(serialize(model, "the model"))
+        loaded = load_model(os.fspath(folder))
+    except BaseException:
+        rmtree(folder)
+        raise
+    finalize(loaded, rmtree, folder)  # it may read its assets later
+    return loaded
