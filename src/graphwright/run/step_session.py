@@ -62,6 +62,7 @@ class StepSession:
             device_count={"CPU": len(tf.config.list_logical_devices("CPU"))},
         )
         config.gpu_options.allow_growth = True
+        config.graph_options.optimizer_options.do_function_inlining = True  # as in a call from eager code
         config.graph_options.rewrite_options.disable_meta_optimizer = not grappler
         self._session: Any = tf.compat.v1.Session(graph=self.graph, config=config)
         for assign, placeholder, value in assignments:
