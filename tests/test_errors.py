@@ -115,3 +115,12 @@ def test_an_unknown_public_name_is_an_attribute_error():
 def test_an_infeasible_budget_survives_pickling():
     error = pickle.loads(pickle.dumps(errors.InfeasibleError("no", where="here", smallest_budget_bytes=7)))  # noqa: S301 - made here
     assert (error.smallest_budget_bytes, error.where, str(error)) == (7, "here", "no\n  where: here")
+
+
+def test_what_an_error_carries_survives_pickling():
+    error = errors.UnknownShapeError("no", argument="feeds", item="x", where="step 'f'", code=errors.ErrorCode.OPEN_INPUT)
+    with pytest.raises(errors.UnknownShapeError), errors.located("at batch size 3"):
+        raise error
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
+    assert (again.argument, again.item, again.code) == ("feeds", "x", "open_input")
+    assert again.where == error.where == "feeds['x'], step 'f', at batch size 3"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ def lines_of(package: str) -> list[str]:
 def _signature(value: Any) -> str:
     if isinstance(value, property):
         return " (property)"
+    if isinstance(value, type) and issubclass(value, Enum):
+        return ""  # each Python says another one
     function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
     if not callable(function):
         return ""

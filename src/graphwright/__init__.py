@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from graphwright.errors import ArgumentError as ArgumentError
     from graphwright.errors import AssumedSizeWarning as AssumedSizeWarning
     from graphwright.errors import CheckpointWarning as CheckpointWarning
+    from graphwright.errors import ErrorCode as ErrorCode
     from graphwright.errors import FileFormatError as FileFormatError
     from graphwright.errors import GraphError as GraphError
     from graphwright.errors import GraphwrightError as GraphwrightError
@@ -102,6 +103,7 @@ _HOME = {
     "FlopCount": "graphwright.report.flop_count",
     "Formula": "graphwright.analyze.formula",
     "Graph": "graphwright.ir.graph",
+    "ErrorCode": "graphwright.errors",
     "GraphError": "graphwright.errors",
     "GraphwrightError": "graphwright.errors",
     "InfeasibleError": "graphwright.errors",

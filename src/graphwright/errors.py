@@ -3,12 +3,16 @@
 Every error that graphwright raises on purpose derives from `GraphwrightError`.
 The message is built from four parts, so that it reads the same everywhere:
 what happened (with what was got), where (the node, file or argument), the
-likely cause, and the remedy.
+likely cause, and the remedy. What a program would want to know of them is
+data as well (`argument`, `item`, `code`), so that nobody reads messages.
 """
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Generator
+from contextlib import contextmanager
+from enum import StrEnum
 
 _NOT_SHOWN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
@@ -29,38 +33,117 @@ def printable(text: str, *, lines: bool = False) -> str:
     )
 
 
+class ErrorCode(StrEnum):
+    """What kind of mistake an error reports, for programs that catch it and say or do something of their own."""
+
+    OPEN_INPUT = "open_input"
+    """The size of an input is not known; `item` names the input where it is one."""
+    OPEN_BATCH = "open_batch"
+    """The batch size of a model is not known; `item` names an input that has it."""
+    FIXED_BATCH = "fixed_batch"
+    """The batch size has to be open, and is not."""
+    UNKNOWN_SIZE = "unknown_size"
+    """The size of a value inside the graph is not known."""
+    UNKNOWN_DTYPE = "unknown_dtype"
+    """The dtype of an input may have been guessed wrong; `item` names the input where it is one."""
+    UNTRUSTED = "untrusted"
+    """What a file holds would run, and nobody said that it may."""
+    EXISTS = "exists"
+    """There is something already where a file would be written."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """A process needed more memory than there is."""
+
+
 class GraphwrightError(Exception):
     """Base of all errors raised on purpose.
 
     Args:
         what: what happened, including the value that was got.
-        where: the node, file or argument concerned; empty when there is none.
+        where: the node or file concerned; empty when there is none.
         cause: the likely cause; empty when it is plain from `what`.
         remedy: what the user can do; empty when nothing can be done.
+        argument: the name of the argument concerned; `where` begins with it.
+        item: the key that is meant, of an argument that holds several, such as a feed.
+        code: what kind of mistake it is, where programs tell that apart.
 
-    >>> print(GraphwrightError("budget 0 was given", where="argument 'budget'", remedy="give a positive number"))
+    >>> print(GraphwrightError("budget 0 was given", argument="budget", remedy="give a positive number"))
     budget 0 was given
       where: argument 'budget'
       remedy: give a positive number
+    >>> GraphwrightError("(8, -1) is no shape", argument="feeds", item="x").where
+    "feeds['x']"
     """
 
     ag_pass_through = True
     """AutoGraph lets it through a `tf.function` that is being traced, instead of an error of its own without what this one carries."""
 
-    def __init__(self, what: str, *, where: str = "", cause: str = "", remedy: str = "") -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str = "",
+        cause: str = "",
+        remedy: str = "",
+        argument: str = "",
+        item: str = "",
+        code: ErrorCode | None = None,
+    ) -> None:
         # Names come from files; and an error is printed by whoever catches it.
-        self.what, self.where, self.cause, self.remedy = (printable(text, lines=True) for text in (what, where, cause, remedy))
-        parts = [self.what]
+        self.what, self.cause, self.remedy = (printable(text, lines=True) for text in (what, cause, remedy))
+        super().__init__(self.what)
+        self.argument, self.item = printable(argument), printable(item)
+        self.code = code
+        self.places: tuple[str, ...] = (printable(where, lines=True),) if where else ()
+
+    @property
+    def where(self) -> str:
+        """The argument concerned, and the places inside of what it holds; empty when there is none."""
+        named = f"{self.argument}[{self.item!r}]" if self.item else f"argument {self.argument!r}"
+        return ", ".join(([named] if self.argument else []) + list(self.places))
+
+    def __str__(self) -> str:
         told = (("where", self.where), ("likely cause", self.cause), ("remedy", self.remedy))
-        parts += [f"  {label}: {text}" for label, text in told if text]
-        super().__init__("\n".join(parts))
+        return "\n".join([self.what, *(f"  {label}: {text}" for label, text in told if text)])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.what, self.where, self.cause, self.remedy), self.__dict__
+        return type(self), self.args, self.__dict__
 
 
-def _rebuild(kind: type[GraphwrightError], what: str, where: str, cause: str, remedy: str) -> GraphwrightError:
-    return kind(what, where=where, cause=cause, remedy=remedy)
+@contextmanager
+def located(place: str) -> Generator[None]:
+    """Adds a place to what is raised inside, at the end of its `where`, unless it is told already.
+
+    >>> with located("at batch size 3"), located("at batch size 3"):
+    ...     raise ArgumentError("no", argument="budget")
+    Traceback (most recent call last):
+        ...
+    graphwright.errors.ArgumentError: no
+      where: argument 'budget', at batch size 3
+    """
+    try:
+        yield
+    except GraphwrightError as error:
+        if place not in error.places:
+            error.places += (place,)
+        raise
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, or its type where it says nothing.
+
+    >>> first_line(ValueError("two\\nlines")), first_line(MemoryError())
+    ('two', 'MemoryError')
+    """
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def in_words(error: BaseException) -> str:
+    """The type of an error and the first line of what it says.
+
+    >>> in_words(ValueError("two\\nlines"))
+    'ValueError: two'
+    """
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 class ArgumentError(GraphwrightError, ValueError):

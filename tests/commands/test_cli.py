@@ -2,6 +2,7 @@ import json
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from graphwright.commands.cli import app
@@ -14,8 +15,8 @@ from graphwright.commands.inputs import (
     parse_feeds,
     parse_open_feeds,
 )
-from graphwright.commands.output import in_options, to_plain
-from graphwright.errors import ArgumentError
+from graphwright.commands.output import print_error, to_plain
+from graphwright.errors import ArgumentError, ErrorCode
 from graphwright.report.results import CurvePoint
 
 
@@ -317,16 +318,43 @@ class TestWithTensorFlow:
         assert "Traceback" not in done.stderr
 
 
+def printed(error, command, capsys):
+    """What a command prints of an error, in one line."""
+    group = typer.main.get_command(app)
+    print_error(error, group.get_command(None, command))
+    return " ".join(capsys.readouterr().err.replace("\u2502", " ").split())
+
+
 @pytest.mark.parametrize(
-    ("text", "options"),
+    ("command", "told", "words"),
     [
-        ("argument 'target'", "argument TARGET"),
-        ("argument 'x' of 'step'", "input 'x' of 'step'"),
-        ("arguments 'feeds' and 'inputs'", "arguments 'feeds' and 'inputs'"),
-        ("add it to feeds: {'y': (...)}", "add --feed y=SIZES"),
-        ("give batch=..., or feeds={'x': (...)} (on the command line: --batch N)", "give --batch N, or --feed x=SIZES"),
-        ("argument 'order_by'", "option --sort"),
+        ("inspect", {"argument": "target"}, "where: argument TARGET"),
+        ("check", {"argument": "max_peak"}, "where: option --max-peak"),
+        ("inspect", {"argument": "feeds", "item": "y"}, "where: option --feed y"),
+        ("inspect", {"argument": "feeds", "item": "y", "where": "step 'train'"}, "where: option --feed y, step 'train'"),
+        ("profile", {"argument": "order_by"}, "where: option --sort"),
+        ("profile", {"argument": "unheard_of"}, "where: argument 'unheard_of'"),
+        ("inspect", {"item": "x", "code": ErrorCode.OPEN_INPUT}, "remedy: give its shape: --feed x=SIZES"),
+        ("inspect", {"item": "x", "code": ErrorCode.OPEN_BATCH}, "remedy: give --batch N, or --feed x=SIZES"),
+        ("inspect", {"remedy": "see feeds={'x': (...)}", "code": ErrorCode.UNKNOWN_SIZE}, "--feed NAME=SIZES"),
+        ("inspect", {"remedy": "give trust(path)", "code": ErrorCode.UNTRUSTED}, "add --trust"),
+        ("inspect", {"remedy": "use less", "code": ErrorCode.OUT_OF_MEMORY}, "remedy: use less"),
     ],
 )
-def test_errors_name_options(text, options):
-    assert in_options(text) == options
+def test_errors_name_options(command, told, words, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    text = printed(ArgumentError("no", **told), command, capsys)
+    assert words in text
+    assert "feeds=" not in text
+    assert "trust(" not in text
+
+
+def test_an_error_of_an_edit_names_its_options(run, tmp_path):
+    (tmp_path / "g.pbtxt").write_text(
+        'node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } } }', encoding="utf-8"
+    )
+    (tmp_path / "out.pb").touch()
+    done = run("edit", "rename-inputs", tmp_path / "g.pbtxt", tmp_path / "out.pb", "x=y")
+    assert "remedy: add --overwrite" in done.stderr
+    done = run("edit", "rename-inputs", tmp_path / "g.pbtxt", tmp_path / "new.pb", "x=y:0")
+    assert "where: argument OLD=NEW..., inputs" in done.stderr

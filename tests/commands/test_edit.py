@@ -17,6 +17,8 @@ import typer
 from typer.testing import CliRunner
 
 from graphwright.commands.edit import edit
+from graphwright.commands.inputs import EXIT_ERROR
+from graphwright.errors import ArgumentError
 from graphwright.source.load import load
 
 pytestmark = pytest.mark.tensorflow
@@ -71,7 +73,9 @@ def old_model(tmp_path_factory) -> Path:
 
 
 def run(*arguments: Any, code: int = 0) -> str:
-    result = CliRunner().invoke(app, ["edit", *map(str, arguments)], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["edit", *map(str, arguments)], catch_exceptions=False, env={"COLUMNS": "400"})
+    if result.exit_code == EXIT_ERROR:
+        raise ArgumentError(result.output)
     assert result.exit_code == code, result.output
     return result.output
 
@@ -252,7 +256,7 @@ def test_a_frozen_file_holds_what_serving_needs(keras_model, tmp_path):
 def test_errors_say_what_is_wrong(arguments, message, old_model, tmp_path):
     filled = [a.format(model=old_model, out=tmp_path / "out") for a in arguments]
     with pytest.raises(ValueError, match=message.replace("(", "\\(")):
-        CliRunner().invoke(app, ["edit", *filled], catch_exceptions=False)
+        run(*filled)
     assert not (tmp_path / "out").exists()
 
 

@@ -145,7 +145,8 @@ class TestModels:
         model.compile("adam", "mse")
         with pytest.raises(gw.ArgumentError, match="input") as caught:
             gw.inspect(model)
-        assert "--batch" in caught.value.remedy
+        assert "batch=" in caught.value.remedy
+        assert caught.value.code == "open_batch"
 
     def test_one_that_runs_eagerly(self):
         model = make_model()

@@ -34,7 +34,7 @@ from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.runtime_constants import runtime_constants
 from graphwright.analyze.unknown_shapes import blame_unknown_shapes, reason_of
 from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
-from graphwright.errors import UnknownShapeError
+from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
@@ -189,6 +189,7 @@ class _Builder:
             raise UnknownShapeError(
                 f"the size of {value.name} is not known: {value.dtype}{format_shape(value.shape)}",
                 where=f"node {value.producer.name!r} ({value.producer.op_type})",
+                code=ErrorCode.UNKNOWN_SIZE,
                 cause=_cause_of_unknown(value),
                 remedy="give the full shape of that input (feeds={name: shape}), or example inputs (inputs=...); a size that depends on "
                 "data is stated by tf.ensure_shape behind that node",

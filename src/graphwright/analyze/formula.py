@@ -64,7 +64,7 @@ class Formula:
     def __post_init__(self) -> None:
         joined = all(a.last is not None and a.last + 1 == b.first for a, b in pairwise(self.pieces))
         if not self.pieces or not joined or self.pieces[-1].last is not None:
-            raise ArgumentError("the pieces of a formula do not join", where="argument 'pieces'", remedy="each begins where the last ends")
+            raise ArgumentError("the pieces of a formula do not join", argument="pieces", remedy="each begins where the last ends")
         object.__setattr__(self, "pieces", _joined(self.pieces, lambda a, b: trimmed(a.coefficients) == trimmed(b.coefficients)))
 
     @property

@@ -47,7 +47,7 @@ def find_formula(
     7 * batch + 100 (batch <= 20), 10 * batch + 40 (batch >= 21)
     """
     if last < first:
-        raise ArgumentError(f"sizes from {first} to {last} were given", where="argument 'last'", remedy=f"give {first} or more")
+        raise ArgumentError(f"sizes from {first} to {last} were given", argument="last", remedy=f"give {first} or more")
     search = _Search(figure, first, last, frozenset(hints), max_evaluations)
     pieces = search.pieces()
     how = f"evaluated at {len(search.known)} sizes from {min(search.known):,} to {max(search.known):,} ({_listed(search.known)})"

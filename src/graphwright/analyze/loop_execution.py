@@ -25,7 +25,7 @@ from graphwright.analyze.storages import (
 )
 from graphwright.analyze.trip_counts import TripCount, compute, trip_count
 from graphwright.analyze.workspace import workspace_bytes
-from graphwright.errors import UnknownShapeError
+from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.arguments import Argument, Numbers
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import DType, format_shape
@@ -121,6 +121,7 @@ class Executor:
         raise UnknownShapeError(
             f"the size of {value.name} is not known: {value.dtype}{format_shape(value.shape)}",
             where=f"node {node.name!r} ({node.op_type}) in function {node.graph.name!r}",
+            code=ErrorCode.UNKNOWN_SIZE,
             cause="its shape depends on an unknown dimension, or on data, and nothing bounds it",
             remedy="give the full shape of the step's inputs (feeds={name: shape}), or example inputs (inputs=...); a size that depends "
             "on data is stated by tf.ensure_shape behind that node",

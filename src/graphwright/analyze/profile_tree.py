@@ -117,14 +117,14 @@ class TreeOptions:
         for column in self.columns:
             _check_word("columns", column, get_args(Column))
         if self.depth is not None and self.depth < 0:
-            raise ArgumentError(f"depth={self.depth} was given", where="argument 'depth'", remedy="give 0 or more")
+            raise ArgumentError(f"depth={self.depth} was given", argument="depth", remedy="give 0 or more")
         for name in ("account", "start", "trim", "show", "hide"):
             _matcher(name, getattr(self, name))
 
 
 def _check_word(argument: str, word: str, known: Sequence[str]) -> None:
     if word not in known:
-        raise ArgumentError(f"{argument}={word!r} was given", where=f"argument {argument!r}", remedy=f"give one of {', '.join(known)}")
+        raise ArgumentError(f"{argument}={word!r} was given", argument=argument, remedy=f"give one of {', '.join(known)}")
 
 
 def column_value(row: ProfileRow, column: Column) -> float:
@@ -171,7 +171,7 @@ def _grow(profile: StepProfile, options: TreeOptions) -> TreeNode:
     if not starts(root.name):
         found = _uppermost(root, starts)
         if not found:
-            raise ArgumentError(f"nothing matches start={list(options.start)}", where="argument 'start'", remedy='give e.g. (".*conv.*",)')
+            raise ArgumentError(f"nothing matches start={list(options.start)}", argument="start", remedy='give e.g. (".*conv.*",)')
         root = Draft(ROOT)
         root.children = found
     order = _preorder(root)
@@ -293,7 +293,7 @@ def _rank(node: TreeNode, order_by: Order) -> tuple[float, str]:
 def _matcher(argument: str, patterns: Iterable[str]) -> Callable[[str], bool]:
     """Whether a name matches one of the patterns as a whole. Each name is looked at once."""
     if isinstance(patterns, str):
-        raise ArgumentError(f"{argument}={patterns!r} was given", where=f"argument {argument!r}", remedy="give several: a tuple or a list")
+        raise ArgumentError(f"{argument}={patterns!r} was given", argument=argument, remedy="give several: a tuple or a list")
     given = tuple(patterns)
     if _ANY in given:
         return lambda _: True
@@ -301,7 +301,7 @@ def _matcher(argument: str, patterns: Iterable[str]) -> Callable[[str], bool]:
         compiled = [re.compile(pattern) for pattern in given]
     except re.error as error:
         raise ArgumentError(
-            f"{error.pattern!r} is no regular expression: {error}", where=f"argument {argument!r}", remedy="escape special characters"
+            f"{error.pattern!r} is no regular expression: {error}", argument=argument, remedy="escape special characters"
         ) from error
     known: dict[str, bool] = {}
 

@@ -20,7 +20,6 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from typer.core import TyperGroup
 
 import graphwright as gw
 from graphwright.commands import costs, edit
@@ -39,25 +38,13 @@ from graphwright.commands.inputs import (
     parse_feeds,
     takes_trust,
 )
-from graphwright.commands.output import echo_json, print_error, print_result, write_html
-from graphwright.errors import GraphwrightError, InfeasibleError, printable
+from graphwright.commands.output import Commands, echo_json, print_result, write_html
+from graphwright.errors import printable
 from graphwright.report.safe_console import SafeConsole
 from graphwright.source.tensorflow_import import start_quietly
 
-
-class _Commands(TyperGroup):
-    """Commands whose errors are printed for a reader: no traceback, an exit code that tells which kind it was."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except GraphwrightError as error:
-            print_error(error)
-            raise typer.Exit(EXIT_INFEASIBLE if isinstance(error, InfeasibleError) else EXIT_ERROR) from error
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

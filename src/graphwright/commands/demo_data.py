@@ -38,7 +38,7 @@ def segmentation_batch(*, batch: int, input_size: int, output_size: int, seed: i
         MissingDependencyError: scikit-image is not installed.
     """
     if batch < 1:
-        raise ArgumentError(f"a batch of {batch} was asked for", where="argument 'batch'", remedy="take 1 or more")
+        raise ArgumentError(f"a batch of {batch} was asked for", argument="batch", remedy="take 1 or more")
     if not 0 < output_size <= input_size or (input_size - output_size) % 2:
         raise ArgumentError(
             f"a middle of {output_size} pixels cannot be cut from crops of {input_size}",
@@ -51,7 +51,7 @@ def segmentation_batch(*, batch: int, input_size: int, output_size: int, seed: i
     if output_size > smallest or margin >= smallest:
         raise ArgumentError(
             f"crops of {output_size} labelled pixels are larger than the images ({smallest} pixels)",
-            where="argument 'output_size'",
+            argument="output_size",
             remedy=f"take at most {smallest}",
         )
     rng = np.random.default_rng(seed)

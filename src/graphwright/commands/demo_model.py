@@ -51,7 +51,7 @@ def unet_output_size(input_size: int, poolings: int = PAPER_POOLINGS) -> int:
         if size <= 0 or size % 2:
             raise ArgumentError(
                 f"an image of {input_size}x{input_size} leaves {size} pixels to be halved at level {level}",
-                where="argument 'input_size'",
+                argument="input_size",
                 remedy=f"take 572, or a size that differs from it by a multiple of {2**poolings}",
             )
         size //= 2
@@ -61,7 +61,7 @@ def unet_output_size(input_size: int, poolings: int = PAPER_POOLINGS) -> int:
     if size <= 0:
         raise ArgumentError(
             f"an image of {input_size}x{input_size} is too small: the unpadded convolutions take all of it away",
-            where="argument 'input_size'",
+            argument="input_size",
             remedy="take a larger image or fewer poolings",
         )
     return size

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from graphwright.commands.inputs import path_of
-from graphwright.commands.output import echo, echo_json
+from graphwright.commands.output import Commands, echo, echo_json
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Value
@@ -28,6 +28,7 @@ from graphwright.report.units import format_count, printable
 from graphwright.source.tensorflow_import import start_quietly
 
 edit = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     help="Change a model and write it again: MODEL is a .pb, .pbtxt or .keras file or a SavedModel, OUT a .pb or .pbtxt file or a folder.",
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -13,18 +12,25 @@ from typing import Any, cast
 import typer
 from rich.markup import escape
 from rich.panel import Panel
+from typer.core import TyperGroup
 
-from graphwright.errors import GraphwrightError, InfeasibleError, printable
+from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE
+from graphwright.errors import ErrorCode, GraphwrightError, InfeasibleError, printable
 from graphwright.report.safe_console import SafeConsole
 
-_FEED = re.compile(r"(?:feeds=|it to feeds: )\{'([^']+)': \(\.\.\.\)\}")
-_FEED_OF = re.compile(r"feeds\['([^']+)'\]")
-_ARGUMENT = re.compile(r"argument '(\w+)'")
-_NAMED = re.compile(r"argument '(\w+)'(?= of )")
-_FEEDS = "argument 'feeds'"
-_OPTIONS = {"order_by": "sort"}
-_ARGUMENTS = {"target": "argument TARGET", "path": "the file"}
-"""Words of the library that the command line says otherwise."""
+_REMEDIES = {
+    ErrorCode.OPEN_INPUT: "give its shape: --feed {}=SIZES",
+    ErrorCode.OPEN_BATCH: "give --batch N, or --feed {}=SIZES",
+    ErrorCode.FIXED_BATCH: "say which size is open, --feed {}=batch,SIZES, or give a target that leaves it open",
+    ErrorCode.UNKNOWN_SIZE: "give the full shapes of the inputs, --feed {}=SIZES; a size that depends on data is stated by tf.ensure_shape "
+    "behind that node",
+    ErrorCode.UNKNOWN_DTYPE: "give the dtype too: --feed {}=SIZES:int32",
+    ErrorCode.UNTRUSTED: "if you trust where it comes from, add --trust",
+    ErrorCode.EXISTS: "add --overwrite",
+}
+"""By the code of an error, what to do about it on the command line; the braces stand for the name of an input."""
+_PARAMETERS = {"feeds": "feed", "order_by": "sort", "batches": "batch"}
+"""Arguments of the library that commands have under another name."""
 
 
 def print_result(result: Any, *, as_json: bool) -> None:
@@ -67,37 +73,36 @@ def to_plain(value: object) -> Any:
     return value if value is None or isinstance(value, str | int) else str(value)
 
 
-def print_error(error: GraphwrightError) -> None:
-    """Print an error on standard error: what happened, where, the likely cause and the remedy."""
-    body = [escape(error.what)]
-    body += [
-        f"[bold]{label}:[/bold] {escape(in_options(text))}"
-        for label, text in (("where", error.where), ("likely cause", error.cause), ("remedy", error.remedy))
-        if text
-    ]
+class Commands(TyperGroup):
+    """Commands whose errors are printed for a reader: no traceback, an exit code that tells which kind it was."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was named, and print what it raises on purpose."""
+        try:
+            return super().invoke(ctx)
+        except GraphwrightError as error:
+            print_error(error, self.get_command(ctx, ctx.invoked_subcommand or ""))
+            raise typer.Exit(EXIT_INFEASIBLE if isinstance(error, InfeasibleError) else EXIT_ERROR) from error
+
+
+def print_error(error: GraphwrightError, command: Any) -> None:
+    """Print an error on standard error: what happened, where, the likely cause and the remedy, in the words of a command."""
+    where = ", ".join(filter(None, (_parameter(error, command), *error.places)))
+    known = _REMEDIES.get(error.code) if error.code is not None else None
+    remedy = error.remedy if known is None else known.format(error.item or "NAME")
+    told = (("where", where), ("likely cause", error.cause), ("remedy", remedy))
+    body = [escape(error.what), *(f"[bold]{label}:[/bold] {escape(text)}" for label, text in told if text)]
     title = "no plan fits the budget" if isinstance(error, InfeasibleError) else "error"
     SafeConsole(stderr=True).print(Panel("\n".join(body), title=title, title_align="left", border_style="red"))
 
 
-def in_options(text: str) -> str:
-    """What the library says of arguments, in the words of the command line.
-
-    >>> in_options("bind it: feeds={'x': (...)}, or give example inputs")
-    'bind it: --feed x=SIZES'
-    >>> in_options("argument 'max_peak'"), in_options("feeds['y']")
-    ('option --max-peak', 'option --feed y')
-    """
-    text = (
-        _FEED.sub(r"--feed \1=SIZES", text)
-        .replace("feeds={name: shape}", "--feed NAME=SIZES")
-        .replace("batch=...", "--batch N")
-        .replace(" (on the command line: --batch N)", "")
-        .replace(", or give example inputs", "")
-        .replace(", or example inputs (inputs=...)", "")
-    )
-    text = _NAMED.sub(r"input '\1'", text)
-    text = _FEED_OF.sub(r"option --feed \1", text).replace(_FEEDS, "option --feed")
-    return _ARGUMENT.sub(
-        lambda found: _ARGUMENTS.get(found[1], f"option --{_OPTIONS.get(found[1], found[1]).replace('_', '-')}"),
-        text,
-    )
+def _parameter(error: GraphwrightError, command: Any) -> str:
+    """What an error calls an argument, as the command calls it: `option --max-peak`, `argument TARGET`."""
+    name = _PARAMETERS.get(error.argument, error.argument)
+    for parameter in command.params if name else ():
+        if parameter.name == name:
+            called = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name.upper()
+            return f"{parameter.param_type_name} {called} {error.item}".rstrip()
+    if error.argument == "path":
+        return "the file"
+    return f"argument {error.argument!r} {error.item}".rstrip() if name else ""

@@ -30,15 +30,13 @@ def write_costs(costs: StepCosts, path: str | Path) -> Path:
     """
     path = Path(path)
     if path.suffix != ".json":
-        raise ArgumentError(
-            f"{path.name!r} does not end in .json", where="argument 'path'", remedy=f"call it {path.with_suffix('.json').name}"
-        )
+        raise ArgumentError(f"{path.name!r} does not end in .json", argument="path", remedy=f"call it {path.with_suffix('.json').name}")
     if not path.parent.is_dir():
-        raise ArgumentError(f"there is no folder {str(path.parent)!r}", where="argument 'path'", remedy="make it first")
+        raise ArgumentError(f"there is no folder {str(path.parent)!r}", argument="path", remedy="make it first")
     try:
         return write_json(path, {"format": FORMAT, "version": VERSION, **costs.to_json()}, indent=1)
     except OSError as error:
-        raise ArgumentError(f"{str(path)!r} cannot be written: {error.strerror}", where="argument 'path'") from error
+        raise ArgumentError(f"{str(path)!r} cannot be written: {error.strerror}", argument="path") from error
 
 
 def read_costs(path: str | Path) -> StepCosts:

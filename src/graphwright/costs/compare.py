@@ -17,7 +17,7 @@ from graphwright.costs.counted_graph import countable, is_graph
 from graphwright.costs.flat_step import by_operation, flat_step
 from graphwright.costs.parameters import count_parameters as count_parameters_of
 from graphwright.costs.xla_peak import xla_peak
-from graphwright.errors import UnknownShapeError
+from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Variable
 from graphwright.ir.traits import VARIABLES, Purity, variable_key
@@ -92,6 +92,8 @@ def step_costs(
         raise UnknownShapeError(
             f"the batch size of input {free!r} is open",
             where=f"graph {counted.name!r}",
+            item=free,
+            code=ErrorCode.OPEN_INPUT,
             cause="memory and FLOPs depend on it",
             remedy=f"bind it: feeds={{{free!r}: (...)}}",
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.costs.sized_step import TRACED_FIRST, open_shape
-from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
+from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value, Variable
@@ -99,13 +99,13 @@ def countable(
     """
     fetched = None if outputs is None else tuple(_name_of(o) for o in _as_list(outputs))
     if fetched is not None and inputs is not None:
-        raise ArgumentError("both inputs and outputs were given", where="argument 'outputs'", remedy="for a graph, give feeds and outputs")
+        raise ArgumentError("both inputs and outputs were given", argument="outputs", remedy="for a graph, give feeds and outputs")
     if fetched is not None and not is_graph(target) and not isinstance(target, str | Path):
-        raise ArgumentError(
-            f"{type(target).__name__} has outputs of its own", where="argument 'outputs'", remedy="leave it out: it is for graphs"
-        )
+        raise ArgumentError(f"{type(target).__name__} has outputs of its own", argument="outputs", remedy="leave it out: it is for graphs")
     if is_graph(target) and batch is not None:
-        raise ArgumentError(f"batch={batch} was given for a graph", where="argument 'batch'", remedy="give feeds={name: shape}")
+        raise ArgumentError(
+            f"batch={batch} was given for a graph", argument="batch", remedy="give feeds={name: shape}", code=ErrorCode.OPEN_INPUT
+        )
     closed = Countable(target, feeds, inputs, fetched, mode, batch)
     try:
         return closed, closed.at()
@@ -157,7 +157,7 @@ def _from_graph(target: Any, feeds: Mapping[str, Feed], outputs: Sequence[str] |
     for key, feed in feeds.items():
         if key.removesuffix(":0") not in known:
             raise ArgumentError(
-                f"what is fetched needs no input {key!r}", where=f"feeds[{key!r}]", remedy=f"it needs {', '.join(known) or 'none'}"
+                f"what is fetched needs no input {key!r}", argument="feeds", item=key, remedy=f"it needs {', '.join(known) or 'none'}"
             )
         shape: Any = getattr(feed, "shape", feed)
         shapes[known[key.removesuffix(":0")]] = tuple(shape.as_list()) if hasattr(shape, "as_list") else tuple(shape)
@@ -171,6 +171,8 @@ def _from_graph(target: Any, feeds: Mapping[str, Feed], outputs: Sequence[str] |
                 where=f"node {key!r}",
                 cause="the graph leaves dimensions open, and FLOPs depend on them",
                 remedy=f"bind it: feeds={{{key!r}: (...)}}",
+                item=key,
+                code=ErrorCode.OPEN_INPUT,
             )
         shapes[k] = shape
         bound[key] = tuple(d for d in shape if d is not None)
@@ -190,7 +192,7 @@ def _own_outputs(given: Graph | None, graph: Graph) -> Sequence[str]:
     last = [n.name for n in graph.nodes if not any(v.uses for v in n.outputs) and not n.control_consumers and not is_constant(n)]
     raise ArgumentError(
         "a graph was given, and nothing says what is fetched from it",
-        where="argument 'outputs'",
+        argument="outputs",
         cause="only what the fetches need is counted",
         remedy=f"give outputs=[...]; nothing reads {', '.join(last[:5])}",
     )

@@ -10,7 +10,7 @@ from graphwright.analyze.formula import Formula
 from graphwright.analyze.formula_search import formula_through
 from graphwright.costs.counted_graph import Countable, CountedGraph
 from graphwright.costs.sized_step import TRACED_FIRST
-from graphwright.errors import UnknownShapeError
+from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.report.flop_count import FlopCount, FlopRow
 
 _SIZES = TRACED_FIRST  # a batch of one example is often a special case: there is nothing to add up
@@ -74,6 +74,7 @@ def _fitted(name: str, results: Mapping[int, FlopCount], figure: Callable[[FlopC
             where=f"target {next(iter(results.values())).name!r}",
             cause="the step computes otherwise for some sizes",
             remedy="give the batch size: feeds={name: shape}, or batch=...",
+            code=ErrorCode.OPEN_BATCH,
         )
     return found
 

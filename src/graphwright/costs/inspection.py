@@ -11,7 +11,7 @@ from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_row
 from graphwright.costs.flat_step import by_operation, flat_step
 from graphwright.costs.profile import profile_traced
 from graphwright.costs.xla_peak import xla_peak
-from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.errors import ArgumentError, UnsupportedError, first_line
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
 from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
@@ -94,7 +94,7 @@ def inspect(
 def _measured(traced: Target) -> Any:
     if traced.arguments is None:
         raise ArgumentError(
-            "measuring needs the values of the inputs", where="argument 'measure'", remedy="give inputs=(...) instead of feeds or batch"
+            "measuring needs the values of the inputs", argument="measure", remedy="give inputs=(...) instead of feeds or batch"
         )
     return measure_step(traced.function, given_inputs(traced), grappler=not getattr(traced.owner, "grappler_disabled", False))
 
@@ -147,7 +147,7 @@ def _own_peak(traced: Target, graph: Graph, tasks: TaskMap) -> tuple[PeakPredict
         try:
             compiled = xla_peak(traced, threads=inter_op_threads())
         except UnsupportedError as error:
-            return None, f"not known: {str(error).splitlines()[0]}"
+            return None, f"not known: {first_line(error)}"
         return compiled, compiled.how["peak"]
     simulations = _EXECUTOR_SIMULATIONS if len(graph) <= _RANGE_NODES else 1
     return plain_peak(traced, graph, tasks, simulations=simulations)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphwright.analyze.parameters import Parameter, ParameterKind, make_parameter, scope_of
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, first_line
 from graphwright.ir.dtypes import DTYPES
 from graphwright.source.private_keras import all_layers, own_variables
 from graphwright.source.tensorflow_import import import_keras
@@ -122,7 +122,7 @@ def _predict(found: KerasParameters, optimizer: Any, variables: Iterable[Any]) -
                 name = f"{optimizer.name}/{stem}_{suffix}"
                 found.parameters.append(make_parameter(name, "optimizer state", DTYPES[dtype], shape))
     except (TypeError, ValueError, AttributeError, KeyError, NotImplementedError, RuntimeError) as error:  # an optimizer of the user's
-        first = (str(error).splitlines() or [""])[0]
+        first = first_line(error)
         found.how["optimizer state"] = f"not complete: the optimizer is not built, and a copy of it cannot be ({first})"
         return
     found.how["optimizer state"] = "the optimizer is not built yet: found by building a copy of it, one variable of each shape at a time"

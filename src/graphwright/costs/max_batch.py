@@ -8,7 +8,7 @@ from typing import Any
 
 from graphwright.costs.formulas import peak_formula
 from graphwright.costs.sized_step import Feeds, SizedStep, at_size
-from graphwright.errors import ArgumentError, GraphwrightError, MeasurementError
+from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
 from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.plan.budget import parse_budget
 from graphwright.report.batch_results import MaxBatch, MeasuredBatch
@@ -59,7 +59,7 @@ def max_batch(
     33
     """
     if order not in ("traced", "executor"):
-        raise ArgumentError(f"order={order!r} was given", where="argument 'order'", remedy="give 'traced' or 'executor'")
+        raise ArgumentError(f"order={order!r} was given", argument="order", remedy="give 'traced' or 'executor'")
     budget_bytes = parse_budget(budget, 0)
     sized = SizedStep(target, feeds, mode, runs=measure)
     shapes = sized.open_feeds()
@@ -152,10 +152,8 @@ def _extrapolated(peak_at: Callable[[int], int], size: int, budget_bytes: int) -
 
 def _executor_peak(sized: SizedStep, size: int, how: dict[str, str]) -> int:
     flat = sized.flattened(size)
-    try:
+    with at_size(size):
         found = executor_peak(sized.traced(size), flat.graph, map_tasks(flat), threads=inter_op_threads(), simulations=_SIMULATIONS)
-    except GraphwrightError as error:
-        raise at_size(error, size)  # noqa: B904 - the same error, which says more now
     how["predicted peak"] = f"{found.how['peak']}; the formula is for the order in which the step was traced"
     return found.peak_bytes
 
@@ -164,10 +162,11 @@ def _measure(sized: SizedStep, size: int, budget_bytes: int, how: dict[str, str]
     """The peak of one batch size; a process that is killed for memory does not fit."""
     traced = sized.traced(size)
     try:
-        found = measure_step(traced.function, example_inputs(traced), time=False)
+        with at_size(size):
+            found = measure_step(traced.function, example_inputs(traced), time=False)
     except MeasurementError as error:
-        if "memory" not in error.cause:
-            raise at_size(error, size)  # noqa: B904 - the same error, which says more now
+        if error.code is not ErrorCode.OUT_OF_MEMORY:
+            raise
         return MeasuredBatch(size, None, False)
     how["measured peak"] = found.how if sized.is_compiled else f"{found.how}; the order of operations is the executor's own"
     return MeasuredBatch(size, found.peak_bytes, found.peak_bytes <= budget_bytes)

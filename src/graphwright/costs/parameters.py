@@ -90,20 +90,20 @@ def count_parameters(
     (16, 2, [('moving average', 'Variable')])
     """
     if depth is not None and depth < 1:
-        raise ArgumentError(f"depth={depth} was given", where="argument 'depth'", remedy="give 1 or more, or None for whole names")
+        raise ArgumentError(f"depth={depth} was given", argument="depth", remedy="give 1 or more, or None for whole names")
     if isinstance(target, str | Path) and Path(target).suffix in KERAS_SUFFIXES and Path(target).exists():
         target = read_keras_file(as_path(target), compiled=True)
     wants_step = feeds is not None or inputs is not None or batch is not None
     if is_keras_model(target):
         if outputs is not None:
-            raise ArgumentError("a Keras model has outputs of its own", where="argument 'outputs'", remedy="leave it out: it is for graphs")
+            raise ArgumentError("a Keras model has outputs of its own", argument="outputs", remedy="leave it out: it is for graphs")
         traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, open_batch=1) if wants_step else None
         return _of_model(target, traced, depth)
     if wants_step and hasattr(target, "get_concrete_function"):
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, open_batch=1)
         return _of_function(traced.name, traced.function, outputs, depth)
     if batch is not None:
-        raise ArgumentError(f"batch={batch} was given", where="argument 'batch'", remedy="it is for Keras models; leave it out")
+        raise ArgumentError(f"batch={batch} was given", argument="batch", remedy="it is for Keras models; leave it out")
     if hasattr(target, "get_concrete_function") and len(traces_of(target)) != 1 and getattr(target, "input_signature", None) is None:
         trace(target)  # which says what is missing
     graph = load(target)

@@ -67,10 +67,10 @@ def predict_peak(
     (True, 'Cos')
     """
     if order not in ("traced", "executor"):
-        raise ArgumentError(f"order={order!r} was given", where="argument 'order'", remedy="give 'traced' or 'executor'")
+        raise ArgumentError(f"order={order!r} was given", argument="order", remedy="give 'traced' or 'executor'")
     for name, count in (("threads", threads), ("simulations", simulations)):
         if count is not None and count < 1:
-            raise ArgumentError(f"{name}={count} was given", where=f"argument {name!r}", remedy="give 1 or more")
+            raise ArgumentError(f"{name}={count} was given", argument=name, remedy="give 1 or more")
     traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
     if is_jit_compiled(traced.function):
         return xla_peak(traced, threads=inter_op_threads(threads))

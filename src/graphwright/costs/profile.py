@@ -198,7 +198,7 @@ def profile(
     """
     if isinstance(target, Graph) or _is_tensorflow_graph(target) or outputs is not None:
         if inputs is not None or batch is not None:
-            raise ArgumentError("a graph was given with inputs or a batch size", where="argument 'target'", remedy="give feeds and outputs")
+            raise ArgumentError("a graph was given with inputs or a batch size", argument="target", remedy="give feeds and outputs")
         target, feeds, inputs = _callable_of(target, feeds or {}, outputs)
     traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, runs=True)
     return profile_traced(
@@ -234,15 +234,13 @@ def _callable_of(target: Any, feeds: Mapping[str, Feed], outputs: Any) -> tuple[
     """A function that computes the outputs of a graph, with its feeds as shapes or as values."""
     tf = import_tensorflow()
     if not isinstance(target, Graph) and not _is_tensorflow_graph(target) and not isinstance(target, str | Path):
-        raise ArgumentError(
-            f"{type(target).__name__} has outputs of its own", where="argument 'outputs'", remedy="leave it out: it is for graphs"
-        )
+        raise ArgumentError(f"{type(target).__name__} has outputs of its own", argument="outputs", remedy="leave it out: it is for graphs")
     check_trusted(target, "profiling")
     graph: Graph = target if isinstance(target, Graph) else load(target)
     fetched: list[Any] = list(outputs) if isinstance(outputs, list | tuple) else [outputs]  # pyright: ignore[reportUnknownArgumentType]
     names = [o if isinstance(o, str) else str(o.name) for o in fetched if o is not None] or [v.name for v in graph.outputs]
     if not names:
-        raise ArgumentError("nothing says what is fetched from the graph", where="argument 'outputs'", remedy="give outputs=[...]")
+        raise ArgumentError("nothing says what is fetched from the graph", argument="outputs", remedy="give outputs=[...]")
     ends = [graph[name.partition(":")[0]] for name in names]
     needed = backward_reachable(ends)
     stateful = next((n for n in needed if n.op_type in VARIABLES or any(v.dtype.name == "resource" for v in n.outputs)), None)
@@ -257,7 +255,10 @@ def _callable_of(target: Any, feeds: Mapping[str, Feed], outputs: Any) -> tuple[
     strange = sorted(given.keys() - set(fed))
     if strange:
         raise ArgumentError(
-            f"what is fetched needs no input {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it needs {', '.join(fed) or 'none'}"
+            f"what is fetched needs no input {strange[0]!r}",
+            argument="feeds",
+            item=strange[0],
+            remedy=f"it needs {', '.join(fed) or 'none'}",
         )
     values = {name: graph[name].outputs[0] for name in fed}
     signature = tuple(tf.TensorSpec(value.shape, tf.as_dtype(value.dtype.number), name) for name, value in values.items())
@@ -272,6 +273,6 @@ def _callable_of(target: Any, feeds: Mapping[str, Feed], outputs: Any) -> tuple[
     if given and all(tf.is_tensor(value) or isinstance(value, np.ndarray) for value in given.values()):
         missing = [name for name in fed if name not in given]
         if missing:
-            raise ArgumentError(f"{missing[0]!r} has no value", where="argument 'feeds'", remedy=f"give values for {', '.join(fed)}")
+            raise ArgumentError(f"{missing[0]!r} has no value", argument="feeds", remedy=f"give values for {', '.join(fed)}")
         return function, None, tuple(tf.convert_to_tensor(given[name]) for name in fed)
     return function, given, None

@@ -9,7 +9,7 @@ from typing import Any, cast
 from graphwright.analyze.dimension_fit import Bindings, Dimension, fit_dimension
 from graphwright.analyze.unknown_shapes import blame_unknown_shapes, reason_of
 from graphwright.costs.counted_graph import is_graph
-from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
+from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import MAY_BE_FED
@@ -76,7 +76,7 @@ def infer_shapes(
                 return _report(bound, free, bindings, graphs)
     assert failure is not None
     if free:
-        failure.args = (f"{failure}\n  with sizes that were tried for {', '.join(free)}",)
+        failure.places += (f"with sizes that were tried for {', '.join(free)}",)
     raise failure
 
 
@@ -101,12 +101,14 @@ class _Bound:
             if shape is None:
                 raise UnknownShapeError(
                     f"not even the number of dimensions of {name!r} is known",
-                    where=f"argument {name!r}",
+                    argument="feeds",
+                    item=name,
                     remedy=f"give its shape, None for free dimensions: feeds={{{name!r}: (None, ...)}}",
+                    code=ErrorCode.OPEN_INPUT,
                 )
             if any(d is not None and (isinstance(d, bool) or not isinstance(d, int) or d < 0) for d in shape):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ArgumentError(
-                    f"the feed {shape} is no shape", where=f"feeds[{name!r}]", remedy="give whole numbers, and None for free dimensions"
+                    f"the feed {shape} is no shape", argument="feeds", item=name, remedy="give whole numbers, and None for free dimensions"
                 )
 
     def at(self, shapes: _Shapes) -> tuple[Graph, dict[str, Shape]]:
@@ -140,16 +142,16 @@ def _given(feeds: Mapping[str, Feed], known: _Shapes) -> dict[str, Shape]:
             continue
         name = key.removesuffix(":0")
         if known and name not in known:
-            raise ArgumentError(f"there is no input {key!r}", where=f"feeds[{key!r}]", remedy=f"there are {', '.join(known)}")
+            raise ArgumentError(f"there is no input {key!r}", argument="feeds", item=key, remedy=f"there are {', '.join(known)}")
         try:
             given[name] = declared_shape(feed)
         except (TypeError, ValueError) as error:
             raise ArgumentError(
-                f"the feed {feed!r} is no shape", where=f"feeds[{key!r}]", remedy="give a tuple such as (None, 224, 224, 3)"
+                f"the feed {feed!r} is no shape", argument="feeds", item=key, remedy="give a tuple such as (None, 224, 224, 3)"
             ) from error
         declared = known.get(name)
         if declared is not None and not _fits(given[name], declared):
-            raise ArgumentError(f"the feed {given[name]} does not fit {format_shape(declared)}", where=f"feeds[{key!r}]")
+            raise ArgumentError(f"the feed {given[name]} does not fit {format_shape(declared)}", argument="feeds", item=key)
     return given
 
 

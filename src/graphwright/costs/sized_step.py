@@ -7,6 +7,7 @@ Tracing and shape inference take seconds, what follows from shapes takes tenths 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.costs.flat_step import flat_step
 from graphwright.costs.shape_binding import BoundGraph, bind_shapes
 from graphwright.costs.xla_peak import xla_peak
-from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
+from graphwright.errors import ArgumentError, ErrorCode, UnknownShapeError, located
 from graphwright.ir.dtypes import Shape
 from graphwright.memory.planning import map_tasks
 from graphwright.plan.model import Schedule
@@ -89,6 +90,7 @@ class SizedStep:
                 where=f"target {self.name!r}",
                 cause="the signature of the function, or the model's Input(batch_size=...), fixes it",
                 remedy='give the open dimension, feeds={"x": (None, ...)}, or a target that leaves it open',
+                code=ErrorCode.FIXED_BATCH,
             )
         return {name: tuple(None if a != b else a for a, b in zip(shape, other[name], strict=True)) for name, shape in one.items()}
 
@@ -99,10 +101,8 @@ class SizedStep:
 
     def xla_peak(self, size: int) -> PeakPrediction:
         """What XLA's buffer assignment takes at a batch size."""
-        try:
+        with at_size(size):
             return xla_peak(self.traced(size), threads=inter_op_threads())
-        except GraphwrightError as error:
-            raise at_size(error, size)  # noqa: B904 - the same error, which says more now
 
     @property
     def how(self) -> str:
@@ -125,10 +125,8 @@ class SizedStep:
             keras = is_keras_model(self.target)
             batch = size if keras and self.given is None else None
             open_batch = None if keras else size
-            try:
+            with at_size(size):
                 traced = trace(self.target, feeds=feeds_at(self.given, size), mode=self.mode, batch=batch, open_batch=open_batch)
-            except GraphwrightError as error:
-                raise at_size(error, size)  # noqa: B904 - the same error, which says more now
             self._traced[size] = traced
             self.traced_sizes.add(size)
         return self._traced[size]
@@ -145,10 +143,8 @@ class SizedStep:
             GraphwrightError: a size is not known; the message names the batch size.
         """
         if self._tasks is None or self._tasks[0] != size:
-            try:
+            with at_size(size):
                 self._tasks = (size, map_tasks(self.flat(size)))
-            except GraphwrightError as error:
-                raise at_size(error, size)  # noqa: B904 - the same error, which says more now
         return self._tasks[1]
 
     def peak_bytes(self, size: int) -> int:
@@ -209,10 +205,8 @@ class SizedStep:
         """The flat graph of the step as it is traced for a batch size."""
         if size not in self._flat:
             traced = self.traced(size)
-            try:
+            with at_size(size):
                 self._flat[size] = flat_step(traced)
-            except GraphwrightError as error:
-                raise at_size(error, size)  # noqa: B904 - the same error, which says more now
         return self._flat[size]
 
     def _range_of(self, size: int) -> _Range:
@@ -278,22 +272,21 @@ def open_shape(name: str, feed: Feed) -> tuple[int | None, ...]:
     if shape is None:
         raise ArgumentError(
             f"the feed {feed!r} is no shape",
-            where=f"feeds[{name!r}]",
+            argument="feeds",
+            item=name,
             remedy="give a tuple such as (None, 572, 572, 1), or a tf.TensorSpec",
         )
     if shape.count(None) > 1:
         raise ArgumentError(
             f"the feed {shape} leaves {shape.count(None)} dimensions open",
-            where=f"feeds[{name!r}]",
+            argument="feeds",
+            item=name,
             cause="a formula has one free dimension, the batch size",
             remedy="give a number for all but one of them",
         )
     return shape
 
 
-def at_size(error: GraphwrightError, size: int) -> GraphwrightError:
-    """The error, with the batch size at which it was raised."""
-    told = f"\n  at batch size {size}"
-    if told not in str(error):
-        error.args = (f"{error}{told}",)
-    return error
+def at_size(size: int) -> AbstractContextManager[None]:
+    """Says of what is raised inside that it happened at a batch size."""
+    return located(f"at batch size {size}")

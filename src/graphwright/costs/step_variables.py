@@ -74,7 +74,7 @@ def _fetched(graph: Graph, names: Iterable[str]) -> tuple[list[Value], list[Node
         if node_name not in graph:
             raise ArgumentError(
                 f"there is no node {node_name!r}",
-                where="argument 'outputs'",
+                argument="outputs",
                 remedy="look at [n.name for n in graph], or at `graphwright show MODEL`",
             )
         node = graph[node_name]
@@ -83,7 +83,7 @@ def _fetched(graph: Graph, names: Iterable[str]) -> tuple[list[Value], list[Node
             continue
         at = int(index) if index.isdecimal() else 0
         if at >= len(node.outputs):
-            raise ArgumentError(f"{node_name!r} has {len(node.outputs)} outputs", where=f"argument 'outputs', {name!r}")
+            raise ArgumentError(f"{node_name!r} has {len(node.outputs)} outputs", argument="outputs", where=repr(name))
         values.append(node.outputs[at])
     return values, nodes
 

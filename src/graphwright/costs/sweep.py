@@ -58,7 +58,7 @@ def sweep(
     """
     sizes = sorted(set(batches))
     if not sizes or sizes[0] < 1:
-        raise ArgumentError(f"batch sizes {sizes} were given", where="argument 'batches'", remedy="give whole numbers from 1 on")
+        raise ArgumentError(f"batch sizes {sizes} were given", argument="batches", remedy="give whole numbers from 1 on")
     budget_bytes = 0 if budget is None else parse_budget(budget, 0)
     if optimized is not None:
         parse_budget(optimized, 2**62)  # before the work, not after
@@ -67,7 +67,7 @@ def sweep(
         if optimized is not None:
             raise UnsupportedError(
                 "the step is compiled by XLA, which would have to compile several plans for each size",
-                where="argument 'optimized'",
+                argument="optimized",
                 remedy="leave it out, and call optimize_memory for the size that matters",
             )
         return _sweep_compiled(sized, sizes, budget_bytes)

@@ -37,7 +37,7 @@ def saved_model_to_graph(
     """
     folder = Path(saved_model_path)
     if not folder.is_dir():
-        raise ArgumentError(f"SavedModel root directory {str(folder)!r} not found", where="argument 'saved_model_path'")
+        raise ArgumentError(f"SavedModel root directory {str(folder)!r} not found", argument="saved_model_path")
     tags = None if tag is None else [tag] if isinstance(tag, str) else list(tag)
     graph = load(folder, tags=None if tags is None else _complete_tags(folder, tags, fallback_to_default_graph))
     if not include_signatures:

@@ -34,7 +34,7 @@ def check_mode(given: Any) -> Checkpoints:
         if checkpoints in MODES:
             return checkpoints
         if not re.match(r"\s*[\d.]", checkpoints):
-            raise ArgumentError(f"unknown way to choose checkpoints: {checkpoints!r}", where="argument 'checkpoints'", remedy=remedy)
+            raise ArgumentError(f"unknown way to choose checkpoints: {checkpoints!r}", argument="checkpoints", remedy=remedy)
         parse_budget(checkpoints, _ANY_PEAK)
         return checkpoints
     if not isinstance(checkpoints, bool) and isinstance(checkpoints, numbers.Real):  # NumPy's numbers too
@@ -43,7 +43,7 @@ def check_mode(given: Any) -> Checkpoints:
     if isinstance(checkpoints, list | tuple | set | frozenset) or inspect.isgenerator(checkpoints):
         tensors: list[Any] = list(given)
         return tensors
-    raise ArgumentError(f"{type(checkpoints).__name__} is no way to choose checkpoints", where="argument 'checkpoints'", remedy=remedy)
+    raise ArgumentError(f"{type(checkpoints).__name__} is no way to choose checkpoints", argument="checkpoints", remedy=remedy)
 
 
 def check_graph(ys: Any) -> Any:
@@ -61,7 +61,7 @@ def check_graph(ys: Any) -> Any:
             remedy="call it inside a tf.function or a tf.Graph; with a GradientTape, wrap the function: gw.checkpointed(fn)",
         )
     if not flat(ys):
-        raise ArgumentError("there is nothing to differentiate", where="argument 'ys'", remedy="give a tensor, or a list of them")
+        raise ArgumentError("there is nothing to differentiate", argument="ys", remedy="give a tensor, or a list of them")
     return tf.compat.v1.get_default_graph()
 
 
@@ -84,7 +84,7 @@ def check_time_limit(given: Any) -> None:
         ArgumentError: it does not.
     """
     if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0 < float(given) < math.inf:
-        raise ArgumentError(f"{given!r} is no time", where="argument 'time_limit_s'", remedy="give a positive number of seconds")
+        raise ArgumentError(f"{given!r} is no time", argument="time_limit_s", remedy="give a positive number of seconds")
 
 
 def check_feeds(live: Any, feeds: Mapping[Any, Any]) -> dict[str, tuple[int, ...]]:
@@ -99,7 +99,7 @@ def check_feeds(live: Any, feeds: Mapping[Any, Any]) -> dict[str, tuple[int, ...
         name = str(getattr(key, "name", key)).split(":")[0]
         if name not in places:
             known = ", ".join(name for name, operation in places.items() if operation.outputs[0].dtype != tf.resource) or "none"
-            raise ArgumentError(f"{name!r} is no placeholder of the graph", where="argument 'feeds'", remedy=f"the graph has {known}")
+            raise ArgumentError(f"{name!r} is no placeholder of the graph", argument="feeds", remedy=f"the graph has {known}")
         declared = places[name].outputs[0].shape
         try:
             given = tf.TensorShape(shape)
@@ -107,7 +107,7 @@ def check_feeds(live: Any, feeds: Mapping[Any, Any]) -> dict[str, tuple[int, ...
         except (TypeError, ValueError):
             fits = False
         if not fits:
-            raise ArgumentError(f"{shape!r} is no shape of {name!r}", where="argument 'feeds'", remedy=f"give numbers that fit {declared}")
+            raise ArgumentError(f"{shape!r} is no shape of {name!r}", argument="feeds", remedy=f"give numbers that fit {declared}")
         found[name] = tuple(tf.TensorShape(shape).as_list())
     return found
 
@@ -123,20 +123,20 @@ def named_checkpoints(live: Any, mode: Checkpoints) -> list[Any]:
         if not named:
             raise ArgumentError(
                 f"the graph's collection {COLLECTION!r} is empty",
-                where="argument 'checkpoints'",
+                argument="checkpoints",
                 remedy=f'add tensors with tf.compat.v1.add_to_collection({COLLECTION!r}, tensor), or use checkpoints="memory"',
             )
     else:
         named = list(mode) if not isinstance(mode, str | int | float) else []
         if not named:
-            raise ArgumentError("the list of checkpoints is empty", where="argument 'checkpoints'", remedy='give tensors, or use "memory"')
+            raise ArgumentError("the list of checkpoints is empty", argument="checkpoints", remedy='give tensors, or use "memory"')
     for tensor in named:
         if not isinstance(tensor, tf.Tensor) or not hasattr(tensor, "op"):
-            raise ArgumentError(f"{tensor!r} is no tensor of a graph", where="argument 'checkpoints'", remedy="give tensors of the graph")
+            raise ArgumentError(f"{tensor!r} is no tensor of a graph", argument="checkpoints", remedy="give tensors of the graph")
         if tensor.graph is not live:
             raise ArgumentError(
                 f"the checkpoint {tensor.name!r} belongs to another graph",
-                where="argument 'checkpoints'",
+                argument="checkpoints",
                 remedy="take checkpoints of the graph in which the gradients are taken",
             )
     return named

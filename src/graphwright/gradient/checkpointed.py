@@ -75,14 +75,14 @@ def checkpointed(fn: Any = None, *, checkpoints: Checkpoints = "memory", time_li
     if fn is None:
         return functools.partial(checkpointed, checkpoints=checkpoints, time_limit_s=time_limit_s)
     if not callable(fn):
-        raise ArgumentError(f"{type(fn).__name__} cannot be called", where="argument 'fn'", remedy="give a function of tensors, or a layer")
+        raise ArgumentError(f"{type(fn).__name__} cannot be called", argument="fn", remedy="give a function of tensors, or a layer")
     check_time_limit(time_limit_s)
     if checkpoints != "inputs":
         checkpoints = check_mode(checkpoints)
         if not isinstance(checkpoints, str | int | float):
             raise ArgumentError(
                 "a list of tensors cannot be given: the function's own are made anew each time it is traced",
-                where="argument 'checkpoints'",
+                argument="checkpoints",
                 remedy='inside the function, tf.compat.v1.add_to_collection("checkpoints", tensor); here, checkpoints="collection"',
             )
     return Checkpointed(fn, checkpoints, time_limit_s)

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, in_words
 from graphwright.least_squares.parameters import ParameterLayout, labels_of
 
 tf: Any = importlib.import_module("tensorflow")
@@ -22,7 +22,7 @@ Bounds = tuple[Any, Any]
 def check_choice(name: str, value: str, choices: Any) -> None:
     """Raise where the value is none of the choices of a `Literal`."""
     if value not in get_args(choices):
-        raise ArgumentError(f"{name}={value!r}", where=f"argument {name!r}", remedy=f"one of {', '.join(get_args(choices))}")
+        raise ArgumentError(f"{name}={value!r}", argument=name, remedy=f"one of {', '.join(get_args(choices))}")
 
 
 def is_finite(value: Any) -> bool:
@@ -33,13 +33,13 @@ def is_finite(value: Any) -> bool:
 def check_positive(name: str, value: float) -> None:
     """Raise where the value is not a positive number."""
     if not is_finite(value) or value <= 0:
-        raise ArgumentError(f"{name}={value!r}", where=f"argument {name!r}", remedy="give a positive number")
+        raise ArgumentError(f"{name}={value!r}", argument=name, remedy="give a positive number")
 
 
 def check_count(name: str, value: float) -> None:
     """Raise where the value is not a whole number of at least 1."""
     if not is_finite(value) or value < 1 or value != int(value):
-        raise ArgumentError(f"{name}={value!r}", where=f"argument {name!r}", remedy="give a whole number of at least 1")
+        raise ArgumentError(f"{name}={value!r}", argument=name, remedy="give a whole number of at least 1")
 
 
 def check_chunks(method: str, chunk_size: int | None) -> None:
@@ -47,7 +47,7 @@ def check_chunks(method: str, chunk_size: int | None) -> None:
     if chunk_size is not None and method in ("dual", "lsmr"):
         raise ArgumentError(
             f"chunk_size={chunk_size} with {method!r}",
-            where="argument 'chunk_size'",
+            argument="chunk_size",
             cause="it needs all rows at once",
             remedy='"cholesky" or "cg" take chunks',
         )
@@ -71,7 +71,7 @@ def bound_vectors(bounds: Bounds | None, layout: ParameterLayout) -> tuple[Any, 
         return None
     given: Any = bounds
     if not isinstance(given, tuple | list) or len(bounds) != 2:
-        raise ArgumentError(f"bounds={bounds!r}", where="argument 'bounds'", remedy="give a pair: lower and upper ones")
+        raise ArgumentError(f"bounds={bounds!r}", argument="bounds", remedy="give a pair: lower and upper ones")
     sides: list[Any] = []
     for name, side, missing in (("lower", bounds[0], -np.inf), ("upper", bounds[1], np.inf)):
         leaves = _like_parameters(missing if side is None else side, name, layout)
@@ -82,7 +82,7 @@ def bound_vectors(bounds: Bounds | None, layout: ParameterLayout) -> tuple[Any, 
             except (TypeError, ValueError, NotImplementedError) as error:  # the last: a tensor of a graph
                 raise ArgumentError(
                     f"{name} bounds {leaf!r} for {label} of shape {shape}",
-                    where="argument 'bounds'",
+                    argument="bounds",
                     remedy="give numbers, or arrays shaped like the parameters",
                 ) from error
         sides.append(np.concatenate([np.reshape(part, -1) for part in parts]))
@@ -92,7 +92,7 @@ def bound_vectors(bounds: Bounds | None, layout: ParameterLayout) -> tuple[Any, 
         i = int(wrong[0])
         raise ArgumentError(
             f"bounds {lower[i]} and {upper[i]} of {layout.element_name(i)}",
-            where="argument 'bounds'",
+            argument="bounds",
             remedy="give lower ones below upper ones; what is to stay as it is need not be a parameter: let `residuals` use its value",
         )
     if np.isinf(lower).all() and np.isinf(upper).all():
@@ -110,7 +110,7 @@ def _like_parameters(side: Any, name: str, layout: ParameterLayout) -> list[Any]
     if tuple(labels_of(side, "params")) != layout.labels:
         raise ArgumentError(
             f"{name} bounds of another structure than the parameters",
-            where="argument 'bounds'",
+            argument="bounds",
             remedy=f"give a number, or one entry for each of {', '.join(layout.labels)}",
         )
     return tf.nest.flatten(side)
@@ -121,7 +121,7 @@ def check_start(start: Any, bounds: tuple[Any, Any] | None, layout: ParameterLay
     values = start.numpy()
     if not np.isfinite(values).all():
         i = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise ArgumentError(f"{layout.element_name(i)} is {values[i]}", where="argument 'params'", remedy="start from finite parameters")
+        raise ArgumentError(f"{layout.element_name(i)} is {values[i]}", argument="params", remedy="start from finite parameters")
     if bounds is None:
         return
     outside = np.flatnonzero((values < bounds[0].numpy()) | (values > bounds[1].numpy()))
@@ -129,7 +129,7 @@ def check_start(start: Any, bounds: tuple[Any, Any] | None, layout: ParameterLay
         i = int(outside[0])
         raise ArgumentError(
             f"{layout.element_name(i)} is {values[i]}, outside its bounds {bounds[0].numpy()[i]} and {bounds[1].numpy()[i]}",
-            where="argument 'params'",
+            argument="params",
             remedy="start within the bounds",
         )
 
@@ -142,12 +142,12 @@ def tracing_error(error: Exception, dtype: Any, other_dtypes: set[Any]) -> Argum
         dtype: of the parameters.
         other_dtypes: of data that are of floating point, too.
     """
-    cause = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    cause = in_words(error)
     if other_dtypes:
         names = ", ".join(sorted(other.name for other in other_dtypes))
         return ArgumentError(
             f"the residuals of data of type {names} and parameters of type {dtype.name} cannot be traced",
-            where="argument 'data'",
+            argument="data",
             cause=cause,
             remedy="make parameters, data and residuals of one type",
         )
@@ -158,7 +158,7 @@ def tracing_error(error: Exception, dtype: Any, other_dtypes: set[Any]) -> Argum
         remedy = "use tf.where in place of `if`"
     elif "positional argument" in cause:
         remedy = "let it take the parameters as one argument, then one argument for each entry of `data`"
-    return ArgumentError("the residuals cannot be traced", where="argument 'residuals'", cause=cause, remedy=remedy)
+    return ArgumentError("the residuals cannot be traced", argument="residuals", cause=cause, remedy=remedy)
 
 
 def start_error(layout: ParameterLayout, residuals: Callable[..., Any], start: Any, data: tuple[Any, ...]) -> ArgumentError:
@@ -169,18 +169,18 @@ def start_error(layout: ParameterLayout, residuals: Callable[..., Any], start: A
     if not len(wrong) and largest > np.sqrt(np.finfo(values.dtype).max / len(values)):
         return ArgumentError(
             f"the squares of the residuals, up to {largest:.3g}, are too large for {values.dtype}",
-            where="argument 'residuals'",
+            argument="residuals",
             remedy="give residuals in a larger unit, or start elsewhere",
         )
     if not len(wrong):
         return ArgumentError(
             "the Jacobian is not finite at the start",
-            where="argument 'residuals'",
+            argument="residuals",
             cause="a derivative that is infinite there, such as that of a root at zero",
             remedy="start elsewhere",
         )
     return ArgumentError(
         f"{len(wrong)} of {len(values)} residuals are not finite at the start, such as number {wrong[0]}: {values[wrong[0]]}",
-        where="argument 'residuals'",
+        argument="residuals",
         remedy="start where the model can be evaluated",
     )

@@ -59,7 +59,7 @@ def watcher(callback: Callback, layout: ParameterLayout, raised: list[Exception]
             answer = callback(step)
             if type(answer) not in (bool, np.bool_, type(None)):
                 raise ArgumentError(
-                    f"the callback returned {answer!r}", where="argument 'callback'", remedy="return True to stop, None or False to go on"
+                    f"the callback returned {answer!r}", argument="callback", remedy="return True to stop, None or False to go on"
                 )
         except Exception as error:
             raised.append(error)

@@ -67,9 +67,7 @@ class RobustLoss:
 
     def __init__(self, loss: LossName | Rho = "linear", scale: float = 1.0) -> None:
         if not callable(loss) and loss not in get_args(LossName):
-            raise ArgumentError(
-                f"the loss {loss!r}", where="argument 'loss'", remedy=f"one of {', '.join(get_args(LossName))}, or a function"
-            )
+            raise ArgumentError(f"the loss {loss!r}", argument="loss", remedy=f"one of {', '.join(get_args(LossName))}, or a function")
         check_positive("loss_scale", scale)
         self.name = loss if isinstance(loss, str) else getattr(loss, "__name__", "own loss")
         self._rho = loss if callable(loss) else _LOSSES.get(loss)
@@ -92,7 +90,7 @@ class RobustLoss:
         if not isinstance(found, tuple | list) or len(found) != 3:  # pyright: ignore[reportUnknownArgumentType]
             raise ArgumentError(
                 f"the loss {self.name!r} returns no three tensors",
-                where="argument 'loss'",
+                argument="loss",
                 remedy="return the loss, its first and its second derivative in z = (f / loss_scale)**2",
             )
         first, *others = (tf.convert_to_tensor(part, z.dtype) for part in found)  # pyright: ignore[reportUnknownVariableType]

@@ -78,7 +78,7 @@ class Rows:
         if self.is_chunked and self.samples is not None and self.count % self.samples:
             raise ArgumentError(
                 f"{self.count} residuals of {self.samples} samples",
-                where="argument 'residuals'",
+                argument="residuals",
                 cause="in chunks of samples, each sample must have residuals of its own",
                 remedy="return as many for each sample, or leave out `chunk_size`",
             )
@@ -86,7 +86,7 @@ class Rows:
         if jacobian is not None and self.samples is None and self.is_chunked:
             raise ArgumentError(
                 "a Jacobian of your own in chunks of residuals",
-                where="argument 'chunk_size'",
+                argument="chunk_size",
                 cause="it comes as a whole",
                 remedy="give `data`, whose chunks it is then asked for, or leave out `chunk_size`",
             )
@@ -259,7 +259,7 @@ class Rows:
         """The residuals of these samples as one vector."""
         parts = tf.nest.flatten(self._residuals(self.layout.pack(leaves), *data))
         if not parts or any(part is None for part in parts):
-            raise ArgumentError("nothing is returned", where="argument 'residuals'", remedy="return a tensor, or a structure of tensors")
+            raise ArgumentError("nothing is returned", argument="residuals", remedy="return a tensor, or a structure of tensors")
         vectors = [tf.reshape(part, [-1]) for part in parts]
         for vector in vectors:
             self._check_type(vector.dtype, "residuals", "argument 'residuals'")
@@ -286,7 +286,7 @@ class Rows:
         assert self._jacobian is not None
         found = tf.nest.flatten(self._jacobian(self.layout.pack(leaves), *data))
         if not found or any(part is None for part in found):
-            raise ArgumentError("nothing is returned", where="argument 'jacobian'", remedy="return a matrix, or a structure of tensors")
+            raise ArgumentError("nothing is returned", argument="jacobian", remedy="return a matrix, or a structure of tensors")
         parts = [as_data(part, self.layout.dtype) for part in found]
         for part in parts:
             self._check_type(part.dtype, "a Jacobian", "argument 'jacobian'")
@@ -297,7 +297,7 @@ class Rows:
         if len(parts) != len(shapes) or not all(_is_jacobian(part.shape, rows, shape) for part, shape in zip(parts, shapes, strict=True)):
             raise ArgumentError(
                 f"a Jacobian of shape {', '.join(str(tuple(part.shape)) for part in parts)}",
-                where="argument 'jacobian'",
+                argument="jacobian",
                 remedy=f"return a matrix of shape {(rows, self.layout.size)}, or a structure like the parameters, "
                 "of tensors with the shape of the residuals followed by that of the parameter",
             )
@@ -318,23 +318,23 @@ class Rows:
         if output.shape[0] is None:
             raise ArgumentError(
                 "the number of residuals is not known before they are computed",
-                where="argument 'residuals'",
+                argument="residuals",
                 remedy="return a tensor of static shape; a residual that does not count can be zero",
             )
         if output.shape[0] == 0:
-            raise ArgumentError("there are no residuals", where="argument 'residuals'")
+            raise ArgumentError("there are no residuals", argument="residuals")
         return int(output.shape[0])
 
     def _mode(self, mode: JacobianMode) -> str:
         if self.samples is None and self.is_chunked:
             if mode not in ("auto", "reverse"):
                 raise ArgumentError(
-                    f"{mode} Jacobians in chunks of residuals", where="argument 'jacobian_mode'", remedy='"reverse", or give `data`'
+                    f"{mode} Jacobians in chunks of residuals", argument="jacobian_mode", remedy='"reverse", or give `data`'
                 )
             return "reverse"
         if mode != "auto":
             if mode == "per_sample" and self.samples is None:
-                raise ArgumentError("per-sample Jacobians without samples", where="argument 'jacobian_mode'", remedy="give `data`")
+                raise ArgumentError("per-sample Jacobians without samples", argument="jacobian_mode", remedy="give `data`")
             return mode
         if self.samples is None:
             return cheapest_mode(self.layout.size, self.count, None)
@@ -358,14 +358,14 @@ def _samples(data: Sequence[Any]) -> int | None:
     if any(tensor.shape.rank == 0 for tensor in tf.nest.flatten(data)):
         raise ArgumentError(
             "data without a dimension of samples",
-            where="argument 'data'",
+            argument="data",
             cause="a single number, or a list of numbers, each of which counts as data",
             remedy="give arrays whose first dimension counts samples (np.asarray of a list)",
         )
     if any(tensor.shape.rank is None or tensor.shape[0] is None for tensor in tf.nest.flatten(data)):
         raise ArgumentError(
             "data of which the number of samples is not known while the graph is built",
-            where="argument 'data'",
+            argument="data",
             remedy="give the tf.function an input_signature with static shapes, or set_shape",
         )
     sizes = {int(tensor.shape[0] or 0) for tensor in tf.nest.flatten(data)}
@@ -374,7 +374,7 @@ def _samples(data: Sequence[Any]) -> int | None:
     if len(sizes) > 1 or 0 in sizes:
         raise ArgumentError(
             f"data of {' and '.join(map(str, sorted(sizes)))} samples",
-            where="argument 'data'",
+            argument="data",
             remedy="give tensors whose first dimension is the same number of samples",
         )
     return sizes.pop()

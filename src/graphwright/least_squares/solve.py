@@ -211,7 +211,7 @@ class LeastSquares:
 
     def __post_init__(self) -> None:
         if not callable(self.residuals):
-            raise ArgumentError(f"residuals={self.residuals!r}", where="argument 'residuals'", remedy="give a function of the parameters")
+            raise ArgumentError(f"residuals={self.residuals!r}", argument="residuals", remedy="give a function of the parameters")
         check_choice("method", self.method, Method)
         check_choice("jacobian_mode", self.jacobian_mode, JacobianMode)
         check_positive("first_damping", self.first_damping)
@@ -220,13 +220,11 @@ class LeastSquares:
         if self.chunk_size is not None:
             check_count("chunk_size", self.chunk_size)
         if self.geodesic and self.method in ("dual", "cg", "lsmr"):
-            raise ArgumentError(
-                f"geodesic acceleration with {self.method}", where="argument 'geodesic'", remedy='it needs "qr" or "cholesky"'
-            )
+            raise ArgumentError(f"geodesic acceleration with {self.method}", argument="geodesic", remedy='it needs "qr" or "cholesky"')
         if self.geodesic and self.bounds is not None:
             raise ArgumentError(
                 "geodesic acceleration with bounds",
-                where="argument 'geodesic'",
+                argument="geodesic",
                 cause="it evaluates the residuals on both sides of a point",
                 remedy="leave out one of them",
             )
@@ -269,7 +267,7 @@ class LeastSquares:
         if self.callback is not None and is_traced_for_xla():
             raise UnsupportedError(
                 "a callback within a function that XLA compiles",
-                where="argument 'callback'",
+                argument="callback",
                 cause="XLA does not call Python",
                 remedy="leave jit_compile to LeastSquares, which then compiles each step, or leave out the callback",
             )
@@ -358,7 +356,7 @@ class LeastSquares:
         if status is Status.ZERO and not int(found.iterations) and np.any(found.residuals):
             raise ArgumentError(
                 f"the squares of the residuals, up to {np.abs(found.residuals).max():.3g}, are too small for {layout.dtype.name}",
-                where="argument 'residuals'",
+                argument="residuals",
                 remedy="give residuals in a smaller unit",
             )
         offset, iterations = float(found.offset), int(found.iterations)

@@ -90,9 +90,7 @@ def tolerances_for(dtype: Any, gtol: float | None, xtol: float | None, ftol: flo
     """
     for name, value in (("gtol", gtol), ("xtol", xtol), ("ftol", ftol)):
         if value is not None and not (is_finite(value) and value >= 0.0):
-            raise ArgumentError(
-                f"{name}={value!r}", where=f"argument {name!r}", remedy="give a number of at least 0, or None for the default"
-            )
+            raise ArgumentError(f"{name}={value!r}", argument=name, remedy="give a number of at least 0, or None for the default")
     check_count("max_iterations", max_iterations)
     epsilon = float(np.finfo(dtype.as_numpy_dtype).eps)
     fine = epsilon ** (2.0 / 3.0)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, Literal
 
-from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnsupportedError, VerificationWarning
+from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnsupportedError, VerificationWarning, in_words
 from graphwright.memory.plan_cache import PlanCache, default_directory
 from graphwright.memory.planning import Planned, plan_step
 from graphwright.memory.xla.planning import plan_xla_step
@@ -131,7 +132,8 @@ class OptimizedStep:
         try:
             return trace(self._step, inputs=as_inputs(args, kwargs))
         except RuntimeError as error:
-            if "merge_call" not in str(error):
+            merges = import_tensorflow().distribute.ReplicaContext.merge_call.__code__
+            if all(frame.f_code is not merges for frame, _ in walk_tb(error.__traceback__)):
                 raise
             raise ArgumentError(
                 "the step combines what the replicas found, and is called by strategy.run",
@@ -186,7 +188,7 @@ class OptimizedStep:
                 is_refused = isinstance(error, GraphError)
                 if error is shown.raised or (isinstance(error, GraphwrightError) and not is_refused):
                     raise
-                self._warn(f"the rewritten step cannot be built: {error.what if is_refused else _in_words(error)}")
+                self._warn(f"the rewritten step cannot be built: {error.what if is_refused else in_words(error)}")
                 return None
         if planned.proof is None:
             return planned
@@ -209,7 +211,7 @@ class OptimizedStep:
                 proved, difference = str(found), found.first_difference
             trouble = f"the rewritten step differs from the original: {difference}" if difference else ""
         except Exception as error:  # noqa: BLE001 - whatever it was, nothing is proved, and the user's training must go on
-            proved, trouble = "", f"the proof by running did not end: {_in_words(error)}; verify='structure' needs no run"
+            proved, trouble = "", f"the proof by running did not end: {in_words(error)}; verify='structure' needs no run"
         words = f"{proved}; {planned.plan.verification}"
         self._planned[key] = None if trouble else replace(planned, plan=replace(planned.plan, verification=words))
         self._to_run.discard(key)
@@ -294,7 +296,7 @@ def optimize_memory(
     if inputs is not None and feeds is not None:
         raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
     if verify not in ("structure", "run", True, False):
-        raise ArgumentError(f"verify={verify!r} was given", where="argument 'verify'", remedy='give "structure", "run" or False')
+        raise ArgumentError(f"verify={verify!r} was given", argument="verify", remedy='give "structure", "run" or False')
     parse_budget(budget, 1 << 60)  # a budget that cannot be read is an error now, not at the first call
     cache = None if cache_dir is None else PlanCache(default_directory() if cache_dir == "default" else Path(cache_dir))
     options: dict[str, Any] = {
@@ -310,7 +312,7 @@ def optimize_memory(
     if not isinstance(step, tf.types.experimental.ConcreteFunction) and not hasattr(step, "get_concrete_function"):
         raise ArgumentError(
             f"{type(step).__name__} cannot be traced",
-            where="argument 'step'",
+            argument="step",
             remedy="decorate the step with @tf.function; a plain Python function has no graph to plan",
         )
     optimized = OptimizedStep(step, budget, **options)
@@ -353,14 +355,10 @@ def _check_room_for_original(plan: MemoryPlan) -> None:
     if free is not None and needed > free:
         raise UnsupportedError(
             f"the proof by running needs {format_bytes(needed)} for the original step; {format_bytes(free)} are free",
-            where="argument 'verify'",
+            argument="verify",
             cause="verify='run' runs one step of the original, with its own peak",
             remedy="use verify='structure', the default, which runs nothing; or prove the plan on a smaller batch",
         )
-
-
-def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def _runs_now() -> bool:

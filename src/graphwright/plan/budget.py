@@ -42,11 +42,11 @@ def parse_budget(value: object, total_bytes: int) -> int:
     if isinstance(value, str):
         return _from_text(value, total_bytes)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ArgumentError(f"a budget of type {type(value).__name__} was given: {value!r}", where="argument 'budget'", remedy=_REMEDY)
+        raise ArgumentError(f"a budget of type {type(value).__name__} was given: {value!r}", argument="budget", remedy=_REMEDY)
     if isinstance(value, numbers.Integral):
         return _positive(int(value), value)
     if not math.isfinite(value):
-        raise ArgumentError(f"the budget {value!r} is not a finite amount", where="argument 'budget'", remedy=_REMEDY)
+        raise ArgumentError(f"the budget {value!r} is not a finite amount", argument="budget", remedy=_REMEDY)
     # `repr` gives the decimal that the user wrote: 0.29 of 100 bytes are 29, not 28.
     return _from_share(Fraction(repr(float(value))), value, total_bytes)
 
@@ -63,7 +63,7 @@ def is_share(value: object) -> bool:
 def _from_text(text: str, total_bytes: int) -> int:
     match = _TEXT.fullmatch(text)
     if match is None:
-        raise ArgumentError(f"the budget {text!r} cannot be read", where="argument 'budget'", remedy=_REMEDY)
+        raise ArgumentError(f"the budget {text!r} cannot be read", argument="budget", remedy=_REMEDY)
     digits, unit = match.groups()
     amount = Fraction(digits)
     if unit == "%":
@@ -71,7 +71,7 @@ def _from_text(text: str, total_bytes: int) -> int:
     if unit.upper() not in _UNITS:
         raise ArgumentError(
             f"the budget {text!r} has the unknown unit {unit!r}",
-            where="argument 'budget'",
+            argument="budget",
             remedy="use B, KB, MB, GB, TB, KiB, MiB, GiB, TiB or %",
         )
     if unit == "" and not re.fullmatch(r"[+-]?\d+", digits):
@@ -83,14 +83,14 @@ def _from_share(share: Fraction, given: object, total_bytes: int, *, largest: st
     if share > 1 or (share == 1 and not largest):
         raise ArgumentError(
             f"the budget {given!r} is read as a share of the unmodified peak, and is not below 1",
-            where="argument 'budget'",
+            argument="budget",
             cause="" if largest else "bytes were meant, which are whole numbers",
             remedy=f"give at most {largest}" if largest else 'give bytes as an int, or text such as "2.5GiB"; "100%" is the whole peak',
         )
     if share > 0 and total_bytes <= 0:
         raise ArgumentError(
             f"the budget {given!r} is a share, and the total it refers to is {total_bytes} bytes",
-            where="argument 'budget'",
+            argument="budget",
             remedy='give bytes, or text such as "2.5GiB"',
         )
     return _positive(share * total_bytes, given)
@@ -98,7 +98,7 @@ def _from_share(share: Fraction, given: object, total_bytes: int, *, largest: st
 
 def _positive(amount: Fraction | int, given: object) -> int:
     if amount <= 0:
-        raise ArgumentError(f"the budget {given!r} is not a positive amount", where="argument 'budget'", remedy=_REMEDY)
+        raise ArgumentError(f"the budget {given!r} is not a positive amount", argument="budget", remedy=_REMEDY)
     if amount < 1:
-        raise ArgumentError(f"the budget {given!r} is less than one byte", where="argument 'budget'", remedy=_REMEDY)
+        raise ArgumentError(f"the budget {given!r} is less than one byte", argument="budget", remedy=_REMEDY)
     return int(amount)

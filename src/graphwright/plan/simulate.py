@@ -231,7 +231,7 @@ def live_at(graph: CostGraph, schedule: Schedule, step: int) -> list[tuple[int, 
     Raises `ArgumentError` when there is no such step.
     """
     if not 0 <= step < len(schedule.steps):
-        raise ArgumentError(f"step {step} was asked for, the schedule has {len(schedule.steps)}", where="argument 'step'")
+        raise ArgumentError(f"step {step} was asked for, the schedule has {len(schedule.steps)}", argument="step")
     found = versions(graph, schedule)
     live = {version.buffer: graph.buffers[version.buffer].nbytes for version in found.versions if version.start <= step <= version.end}
     ending = {version.buffer for version in found.versions if version.end == step and version.reads and version.reads[-1] == step}

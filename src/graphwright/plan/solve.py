@@ -91,9 +91,7 @@ def minimum_within(graph: CostGraph, max_time: float, *, time_limit_s: float = 1
     check_graph(graph)
     once = sum(task.time for task in graph.tasks)
     if max_time < once:
-        raise ArgumentError(
-            f"a time of {max_time:g} {graph.time_unit} was given, each task once takes {once:g}", where="argument 'max_time'"
-        )
+        raise ArgumentError(f"a time of {max_time:g} {graph.time_unit} was given, each task once takes {once:g}", argument="max_time")
     bound = lower_bound(graph)
     portfolio = Portfolio(graph, bound.nbytes, progress, longest_s=_longest(time_limit_s))
     steps = portfolio.original(smallest_within(portfolio, max_time, deadline))
@@ -139,7 +137,7 @@ def curve(
         GraphError: for a graph whose parts do not fit together.
     """
     if points <= 0:
-        raise ArgumentError(f"{points} points", where="argument 'points'", remedy="give a positive number")
+        raise ArgumentError(f"{points} points", argument="points", remedy="give a positive number")
     check_graph(graph)
     bound = lower_bound(graph)
     if budgets is None:
@@ -180,11 +178,9 @@ def known_solution(graph: CostGraph, schedule: Schedule, budget_bytes: int, *, s
 
 def _check_arguments(budget_bytes: int, time_limit_s: float) -> None:
     if budget_bytes <= 0:
-        raise ArgumentError(f"budget of {budget_bytes} bytes", where="argument 'budget_bytes'", remedy="give a positive number of bytes")
+        raise ArgumentError(f"budget of {budget_bytes} bytes", argument="budget_bytes", remedy="give a positive number of bytes")
     if not time_limit_s > 0:
-        raise ArgumentError(
-            f"time limit of {time_limit_s} seconds", where="argument 'time_limit_s'", remedy="give a positive number of seconds"
-        )
+        raise ArgumentError(f"time limit of {time_limit_s} seconds", argument="time_limit_s", remedy="give a positive number of seconds")
 
 
 def _longest(time_limit_s: float) -> float:

@@ -46,7 +46,7 @@ def write_chrome_trace(profile: StepProfile, path: str | Path, *, flows: bool = 
     target = Path(path)
     if target.is_dir() or not target.parent.is_dir():
         what = "is a folder" if target.is_dir() else "lies in a folder that does not exist"
-        raise ArgumentError(f"{str(target)!r} {what}", where="argument 'path'", remedy='give a file, such as "trace.json"')
+        raise ArgumentError(f"{str(target)!r} {what}", argument="path", remedy='give a file, such as "trace.json"')
     with replaced_file(target) as stream:
         stream.write('{"displayTimeUnit": "ns", "otherData": ')
         stream.write(json.dumps({"step": profile.name, "writer": "graphwright", "step_time_s": profile.step_time_s}))

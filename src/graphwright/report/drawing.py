@@ -81,7 +81,7 @@ def draw(
         with replaced_file(target) as stream:
             stream.write(text)
     except OSError as error:
-        raise ArgumentError(f"{target} cannot be written: {error.strerror}", where="argument 'path'") from error
+        raise ArgumentError(f"{target} cannot be written: {error.strerror}", argument="path") from error
     return target
 
 
@@ -117,7 +117,7 @@ def _kind_of(path: Path | None) -> Kind:
             return "html"
         if suffix == ".svg":
             return "svg"
-        raise ArgumentError(f"a picture cannot be a {path.suffix!r} file", where="argument 'path'", remedy="end the name in .svg or .html")
+        raise ArgumentError(f"a picture cannot be a {path.suffix!r} file", argument="path", remedy="end the name in .svg or .html")
     return "svg" if shutil.which("dot") else "html"
 
 

@@ -101,12 +101,12 @@ def write_page(path: Path, page: str) -> Path:
         ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
     """
     if path.is_dir():
-        raise ArgumentError(f"{path} is a folder", where="argument 'path'", remedy="name the file to write, for example report.html")
+        raise ArgumentError(f"{path} is a folder", argument="path", remedy="name the file to write, for example report.html")
     if not path.parent.is_dir():
-        raise ArgumentError(f"there is no folder {path.parent}", where="argument 'path'", remedy="create it, or name another")
+        raise ArgumentError(f"there is no folder {path.parent}", argument="path", remedy="create it, or name another")
     try:
         with replaced_file(path) as stream:  # a reader sees the old page or the new, never half of one
             stream.write(page)
     except OSError as error:
-        raise ArgumentError(f"{path} cannot be written: {error.strerror}", where="argument 'path'") from error
+        raise ArgumentError(f"{path} cannot be written: {error.strerror}", argument="path") from error
     return path

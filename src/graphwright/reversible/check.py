@@ -123,7 +123,7 @@ def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, t
     if not calls:
         raise ArgumentError(
             f"{type(target).__name__} {getattr(target, 'name', '')!r} holds no reversible layer",
-            where="argument 'target'",
+            argument="target",
             remedy="give a ReversibleSequence, or a model that holds one",
         )
     rows: list[InverseRow] = []
@@ -220,7 +220,7 @@ def _copied(layer: Any, dtype: str, x: Any) -> Any:
     except Exception as error:
         raise ArgumentError(
             f"layer {layer.name!r} cannot be copied: {error}",
-            where="argument 'target'",
+            argument="target",
             cause="a function is not a Keras layer, or has no get_config",
             remedy="make the functions Keras layers, registered with keras.saving.register_keras_serializable",
         ) from error

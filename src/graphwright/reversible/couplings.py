@@ -113,7 +113,7 @@ def coupling_named(coupling: str | Coupling) -> Coupling:
         return _BY_NAME[coupling]()
     raise ArgumentError(
         f"coupling={coupling!r} was given",
-        where="argument 'coupling'",
+        argument="coupling",
         remedy=f"give one of {', '.join(map(repr, _BY_NAME))}, or an object of a class derived from graphwright.train.Coupling",
     )
 

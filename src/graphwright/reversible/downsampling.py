@@ -41,9 +41,7 @@ class InvertibleDownsampling(StreamLayer):
 
     def __init__(self, block_size: int = 2, **kwargs: Any) -> None:
         if not isinstance(block_size, int) or block_size < 2:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentError(
-                f"block_size={block_size!r} was given", where="argument 'block_size'", remedy="give a whole number from 2 on"
-            )
+            raise ArgumentError(f"block_size={block_size!r} was given", argument="block_size", remedy="give a whole number from 2 on")
         super().__init__(**kwargs)
         self.block_size = block_size
 

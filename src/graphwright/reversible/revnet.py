@@ -146,11 +146,9 @@ def revnet(
     """
     _check_stages(units, widths, bottleneck=bottleneck, start=None if downsampling == "invertible" else stem // 2)
     if stem % 2 or stem < 2:
-        raise ArgumentError(f"stem={stem} was given", where="argument 'stem'", remedy="give an even number: half for each stream")
+        raise ArgumentError(f"stem={stem} was given", argument="stem", remedy="give an even number: half for each stream")
     if downsampling not in ("residual", "invertible"):
-        raise ArgumentError(
-            f"downsampling={downsampling!r} was given", where="argument 'downsampling'", remedy="give 'residual' or 'invertible'"
-        )
+        raise ArgumentError(f"downsampling={downsampling!r} was given", argument="downsampling", remedy="give 'residual' or 'invertible'")
     invertible = downsampling == "invertible"
     if invertible:
         stem = 2 * widths[0]
@@ -219,12 +217,12 @@ def _check_stages(units: Sequence[int], widths: Sequence[int], *, bottleneck: bo
     if len(units) != len(widths) or not units or min(units) < 1:
         raise ArgumentError(what, remedy="give one number of each for every stage")
     if min(widths) < (BOTTLENECK_FACTOR if bottleneck else 1):
-        raise ArgumentError(what, where="argument 'widths'", remedy=f"give {BOTTLENECK_FACTOR} or more with bottlenecks, else 1 or more")
+        raise ArgumentError(what, argument="widths", remedy=f"give {BOTTLENECK_FACTOR} or more with bottlenecks, else 1 or more")
     before = [] if start is None else [start, *widths[:-1]]
     if not bottleneck and any(width < earlier for earlier, width in zip(before, widths, strict=False)):
         raise ArgumentError(
             f"{what}, behind a width of {start}",
-            where="argument 'widths'",
+            argument="widths",
             cause="where the width changes, units without bottlenecks add channels of zeros to what they pass on, and can take none away",
             remedy="give widths that do not fall, or a smaller stem",
         )

@@ -58,15 +58,15 @@ class ReversibleSequence(StreamLayer):
         super().__init__(axis=axis, stream_dtype=stream_dtype, **kwargs)
         for name, count in (("kept_blocks", kept_blocks), ("remembering_blocks", remembering_blocks or 0)):
             if not isinstance(count, int) or count < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ArgumentError(f"{name}={count!r} was given", where=f"argument {name!r}", remedy="give a whole number of at least 0")
+                raise ArgumentError(f"{name}={count!r} was given", argument=name, remedy="give a whole number of at least 0")
         self.layers, self.kept_blocks, self.remembering_blocks = list(layers), kept_blocks, remembering_blocks
         if not self.layers:
-            raise ArgumentError("no layers were given", where="argument 'layers'", remedy="give at least one ReversibleBlock")
+            raise ArgumentError("no layers were given", argument="layers", remedy="give at least one ReversibleBlock")
         for number, layer in enumerate(self.layers):
             if not isinstance(layer, StreamLayer):
                 raise ArgumentError(
                     f"layer {number} is a {type(layer).__name__}, which is not reversible",
-                    where="argument 'layers'",
+                    argument="layers",
                     remedy="wrap residual functions in a ReversibleBlock, and what changes shapes in a RecomputedLayer",
                 )
 

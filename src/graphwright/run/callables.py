@@ -129,7 +129,7 @@ def resolve(function: Any, inputs: Any) -> Step:
     else:
         raise ArgumentError(
             f"{type(function).__name__} is not a step that TensorFlow can trace",
-            where=f"argument {name!r}",
+            where=f"step {name!r}",
             remedy="give a tf.function (decorate it with @tf.function), a ConcreteFunction, or what optimize_memory returned",
         )
     try:

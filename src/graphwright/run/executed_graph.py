@@ -13,7 +13,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphwright.errors import GraphError, UnsupportedError
+from graphwright.errors import GraphError, UnsupportedError, first_line
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph
 from graphwright.run.call_options import optimized_anew
@@ -178,9 +178,7 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape]) -> dict[str, Shape]:
         with graph.as_default():
             imported = import_bounded(plain, {}).tensors
     except (ValueError, TypeError, tf.errors.OpError) as error:
-        raise GraphError(
-            f"TensorFlow refuses its own graph: {(str(error).splitlines() or [''])[0]}", where="the graph after Grappler and oneDNN"
-        ) from error
+        raise GraphError(f"TensorFlow refuses its own graph: {first_line(error)}", where="the graph after Grappler and oneDNN") from error
     shapes = {f"{name}:{k}": _as_tuple(tensor.shape) for name, tensors in imported.items() for k, tensor in enumerate(tensors)}
     for name in biases:
         shapes[f"{name}:1"] = shapes[f"{name}{_WITH_BIAS}:0"]
@@ -245,7 +243,7 @@ def _prepare(step: Step, *, grappler: bool) -> None:
             call_cancelled(step.run)
     except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
         raise UnsupportedError(
-            f"TensorFlow cannot prepare the step: {str(error).splitlines()[0]}",
+            f"TensorFlow cannot prepare the step: {first_line(error)}",
             where=f"step {step.name!r}",
             cause="it lacks a kernel on this machine; or it is read from a file, of which nothing that reaches outside may run",
             remedy="ask for order='traced'",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from graphwright.errors import UnsupportedError
+from graphwright.errors import UnsupportedError, first_line
 from graphwright.source.private_tensorflow import grappler_peaks
 
 tf: Any = importlib.import_module("tensorflow")
@@ -35,9 +35,7 @@ def grappler_peak_bytes(function: Any) -> int:
     try:
         usage = grappler_peaks(meta_graph)
     except (ValueError, RuntimeError, tf.errors.OpError) as error:
-        raise UnsupportedError(
-            f"Grappler gives no estimate: {(str(error).splitlines() or [''])[0]}", where=f"step {function.name!r}"
-        ) from error
+        raise UnsupportedError(f"Grappler gives no estimate: {first_line(error)}", where=f"step {function.name!r}") from error
     if not usage:
         raise UnsupportedError("Grappler gives no estimate", where=f"step {function.name!r}")
     return max(usage.values())

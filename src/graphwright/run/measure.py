@@ -34,7 +34,7 @@ from typing import Any
 from graphwright.analyze.measurement import Measurement
 from graphwright.analyze.workspace import onednn_enabled
 from graphwright.bound_process import bound
-from graphwright.errors import ArgumentError, MeasurementError
+from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
 from graphwright.run.allocations import COUNTING_ENVIRONMENT
 from graphwright.run.callables import Step, resolve
 from graphwright.run.meter import MEMORY_ENVIRONMENT
@@ -167,7 +167,7 @@ def measure_many(
     """
     check_counts(steps, warmup)
     if not functions:
-        raise ArgumentError("no functions were given", where="argument 'functions'", remedy="give at least one, by name")
+        raise ArgumentError("no functions were given", argument="functions", remedy="give at least one, by name")
     resolved = {name: resolve(function, inputs) for name, function in functions.items()}
     options = {name: step_options(step, grappler=grappler, executor="") for name, step in resolved.items()}
     request = request_of(list(resolved), list(options.values()), steps, warmup, inter_op_threads)
@@ -228,16 +228,14 @@ def check_counts(steps: int, warmup: int) -> None:
     """Raise `ArgumentError` for a number of steps that makes no sense."""
     for name, value, least in (("steps", steps, 1), ("warmup", warmup, 0)):
         if value < least:
-            raise ArgumentError(f"{name}={value} was given", where=f"argument {name!r}", remedy=f"give {least} or more")
+            raise ArgumentError(f"{name}={value} was given", argument=name, remedy=f"give {least} or more")
 
 
 def step_options(step: Step, *, grappler: bool, executor: str) -> dict[str, Any]:
     """How the worker is to run the step."""
     enabled = grappler and not step.grappler_disabled
     if executor and enabled:
-        raise ArgumentError(
-            f"executor={executor!r} was given with Grappler on", where="argument 'executor'", remedy="give grappler=False too"
-        )
+        raise ArgumentError(f"executor={executor!r} was given with Grappler on", argument="executor", remedy="give grappler=False too")
     return {"grappler": enabled, "executor": executor, "jit_compile": is_jit_compiled(step.concrete)}
 
 
@@ -281,21 +279,23 @@ def run_worker(directory: Path, request: Mapping[str, Any], settings: Mapping[st
 
 def _death(returncode: int, stderr: str, kind: str) -> MeasurementError:
     told = "\n".join(stderr.strip().splitlines()[-_STDERR_LINES:])
-    cause, remedy = "", "run the step by itself to see the error"
+    cause, remedy, code = "", "run the step by itself to see the error", None
     if returncode < 0:
         name = signal.Signals(-returncode).name if -returncode in set(signal.Signals) else f"signal {-returncode}"
         what = f"the measuring process was killed by {name}"
         if name == "SIGKILL":
-            cause, remedy = (
+            cause, remedy, code = (
                 "the machine or the container ran out of memory and its OOM killer ended it",
                 "use a smaller batch or a smaller budget",
+                ErrorCode.OUT_OF_MEMORY,
             )
     else:
         what = f"the measuring process ended with status {returncode}"
         if "ResourceExhausted" in stderr or "MemoryError" in stderr or "OOM when allocating" in stderr:
+            code = ErrorCode.OUT_OF_MEMORY
             cause = "the step needs more memory than there is, or on a GPU this process holds most of it"
             remedy = "use a smaller batch or a smaller budget; on a GPU, set TF_FORCE_GPU_ALLOW_GROWTH=true before TensorFlow is imported"
-    return MeasurementError(f"{what}; it said:\n{told}" if told else what, where=f"measuring {kind}", cause=cause, remedy=remedy)
+    return MeasurementError(f"{what}; it said:\n{told}" if told else what, where=f"measuring {kind}", cause=cause, remedy=remedy, code=code)
 
 
 def _check_plausible(step: Step, growths: Sequence[int]) -> None:

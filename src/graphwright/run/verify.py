@@ -115,7 +115,7 @@ def verify(
     0.0
     """
     if steps < 1:
-        raise ArgumentError(f"steps={steps} was given", where="argument 'steps'", remedy="give 1 or more")
+        raise ArgumentError(f"steps={steps} was given", argument="steps", remedy="give 1 or more")
     left, right = resolve(original, inputs), resolve(rewritten, inputs)
     for step in (left, right):
         _check_restorable(step)

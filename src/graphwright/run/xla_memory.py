@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphwright.errors import UnsupportedError
+from graphwright.errors import UnsupportedError, first_line
 from graphwright.source.private_tensorflow import compiled_by_xla, message_class
 
 tf: Any = importlib.import_module("tensorflow")
@@ -73,7 +73,7 @@ def xla_memory(function: Any, shapes: Sequence[tuple[int, ...]]) -> XlaMemory:
         serialized = compiled_by_xla(function, specs)
     except (tf.errors.OpError, TypeError, ValueError) as error:
         raise UnsupportedError(
-            f"XLA cannot compile the step: {(str(error).splitlines() or [''])[0]}",
+            f"XLA cannot compile the step: {first_line(error)}",
             where=f"step {function.name!r}",
             remedy="see what tf.function(step, jit_compile=True) says when it is called",
         ) from error

@@ -33,7 +33,7 @@ def write_event_file(folder: str | Path, graph_def: Any, run_metadata: Any = Non
     tf = import_tensorflow()
     target = Path(folder)
     if target.exists() and not target.is_dir():
-        raise ArgumentError(f"{str(target)!r} is a file", where="argument 'folder'", remedy="give a folder, such as 'logs/step'")
+        raise ArgumentError(f"{str(target)!r} is a file", argument="folder", remedy="give a folder, such as 'logs/step'")
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="graphwright_") as temporary, tf.Graph().as_default():
         writer = tf.compat.v1.summary.FileWriter(temporary)

@@ -9,7 +9,7 @@ from tempfile import mkdtemp
 from typing import Any
 from weakref import finalize
 
-from graphwright.errors import ArgumentError, FileFormatError
+from graphwright.errors import ArgumentError, FileFormatError, in_words
 from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
 from graphwright.source.load import load
 from graphwright.source.private_tensorflow import message_class
@@ -34,7 +34,7 @@ def load_callable(path: Path, *, runs: bool = False) -> Any:
         GraphError, UnsupportedError: see `load`.
     """
     if not path.exists():
-        raise ArgumentError(f"there is no file or folder {str(path)!r}", where="argument 'target'")
+        raise ArgumentError(f"there is no file or folder {str(path)!r}", argument="target")
     if runs:
         check_trusted(path, "running the model")
     if path.suffix in KERAS_SUFFIXES:
@@ -53,7 +53,7 @@ def _loaded_signature(path: Path, key: str) -> Any:
         function = loaded.signatures[key]
     except Exception as error:  # TensorFlow raises anything
         raise FileFormatError(
-            f"the file cannot be read: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+            f"the file cannot be read: {in_words(error)}",
             where=str(path),
             cause="it is damaged, or needs ops that are not loaded",
             remedy="load it yourself and hand in the object",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphwright.errors import ArgumentError, GraphError
+from graphwright.errors import ArgumentError, GraphError, first_line
 from graphwright.ir.graph import Graph
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.join import OpenPackage
@@ -58,7 +58,7 @@ def save_function(graph: Graph, package: Package, folder: Path) -> None:
         tf.saved_model.save(module, str(folder), signatures=functions, options=options)
     except (ValueError, TypeError, AssertionError, NotImplementedError, tf.errors.OpError) as error:
         raise ArgumentError(
-            f"TensorFlow cannot save the function: {(str(error).splitlines() or [''])[0]}",
+            f"TensorFlow cannot save the function: {first_line(error)}",
             where=f"graph {graph.name!r}",
             cause="it captures something that is not tracked, such as a table or a dataset",
             remedy="save the object that owns it with tf.saved_model.save, and load that folder",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.errors import UnknownShapeError
+from graphwright.errors import ErrorCode, UnknownShapeError, first_line
 from graphwright.ir.arguments import Argument
 from graphwright.ir.attributes import FunctionReference, ShapeAttribute
 from graphwright.ir.dtypes import Shape, format_shape
@@ -44,7 +44,7 @@ def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
         given = ", ".join(f"{graph.inputs[k].name}={format_shape(s)}" for k, s in fed.items())
         raise UnknownShapeError(
             f"the graph cannot take these shapes: {given}",
-            cause=str(error).splitlines()[0],
+            cause=first_line(error),
             remedy="give the shapes the step is called with",
         ) from error
     for k, (value, shape) in enumerate(zip(graph.inputs, shapes, strict=True)):
@@ -76,8 +76,9 @@ def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> tuple[list[
         raise UnknownShapeError(
             f"the function cannot take these shapes: {', '.join(format_shape(a.shape) for a in arguments)}",
             where=f"function {body.name!r}",
-            cause=str(error).splitlines()[0],
+            cause=first_line(error),
             remedy="give the shapes the step is called with, or example inputs",
+            code=ErrorCode.UNKNOWN_SIZE,
         ) from error
     for value, argument in zip(body.inputs, arguments, strict=True):
         if argument.exact is not None:

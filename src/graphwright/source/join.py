@@ -231,9 +231,7 @@ def _check_free(ours: _Side, scope: str) -> None:
     if ours.has_objects:
         taken |= any(child.local_name == scope for child in ours.meta_graph.object_graph_def.nodes[0].children)
     if taken:
-        raise ArgumentError(
-            f"the model has variables or a part called {scope!r} already", where="argument 'scope'", remedy="give another scope"
-        )
+        raise ArgumentError(f"the model has variables or a part called {scope!r} already", argument="scope", remedy="give another scope")
 
 
 def _join_rest(ours: bytes, theirs: bytes, functions: Mapping[str, str]) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphwright.errors import FileFormatError
+from graphwright.errors import FileFormatError, first_line
 from graphwright.source.model_folder import PREFIX
 from graphwright.source.named_refs import parsed
 from graphwright.source.private_tensorflow import message_class
@@ -41,7 +41,7 @@ def readable(folder: Path) -> Generator[Any]:
         if isinstance(error, FileFormatError):
             raise
         raise FileFormatError(
-            f"the checkpoint cannot be read: {(str(error).splitlines() or [''])[0]}",
+            f"the checkpoint cannot be read: {first_line(error)}",
             where=str(folder / "variables"),
             cause="a file is damaged or missing",
         ) from error

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from graphwright.errors import FileFormatError
+from graphwright.errors import FileFormatError, in_words
 from graphwright.files import check_given
 from graphwright.source.tensorflow_import import import_keras
 from graphwright.source.trust import TrustedPath, check_trusted
@@ -41,7 +41,7 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
         if "safe_mode" in str(error) and not trusted:
             check_trusted(path, "loading the model, which holds Python code or reads other files,")
         raise FileFormatError(
-            f"Keras cannot read it: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
+            f"Keras cannot read it: {in_words(error)}",
             where=str(path),
             cause="it is damaged, or holds custom layers that are not registered",
             remedy="load it yourself and hand in the model",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from graphwright.errors import ArgumentError, GraphwrightError
+from graphwright.errors import ArgumentError, GraphwrightError, first_line
 from graphwright.files import path_before
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
@@ -127,7 +127,7 @@ def _load_saved(save: Callable[[Path], None], name: str, failure: str, remedy: s
     try:
         save(folder)
     except Exception as error:  # Keras and TensorFlow raise anything
-        what = (str(error).splitlines() or [type(error).__name__])[0]
+        what = first_line(error)
         raise ArgumentError(f"{failure}: {what}", where=f"{name!r}", remedy=f"{remedy}, and hand in the folder") from error
     return read_saved_model(folder, None, keep=keep)
 
@@ -152,7 +152,7 @@ def _load_object(x: Any, tags: str | Iterable[str] | None) -> Graph:
         return _load_module(x)
     raise ArgumentError(
         f"{type(x).__name__} holds no graph that can be read",
-        where="argument 'x'",
+        argument="x",
         remedy="give a path, a GraphDef, a tf.Graph, a ConcreteFunction, a Keras model or a tf.Module",
     )
 
@@ -173,7 +173,7 @@ def _only_trace(function: Any) -> Any:
         return function.get_concrete_function()
     raise ArgumentError(
         f"the function has {len(traces)} traces, and one is needed",
-        where="argument 'x'",
+        argument="x",
         remedy="give function.get_concrete_function(tf.TensorSpec(...), ...)",
     )
 

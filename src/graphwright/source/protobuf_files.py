@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from graphwright.errors import FileFormatError, UnsupportedError
+from graphwright.errors import FileFormatError, UnsupportedError, first_line
 from graphwright.files import check_given, read_given
 from graphwright.source.tensorflow_import import import_tensorflow
 
@@ -67,7 +67,7 @@ def parse_message(data: bytes, message: Any, where: str, *, text: bool = False, 
         if isinstance(error, FileFormatError):
             raise
         raise FileFormatError(
-            f"it is no {kind or type(message).__name__}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            f"it is no {kind or type(message).__name__}: {first_line(error)}",
             where=where,
             cause="the file is damaged or cut off, or is something else",
             remedy="give a GraphDef (.pb, .pbtxt), a SavedModel folder or a .keras file",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-from graphwright.errors import GraphError
+from graphwright.errors import GraphError, first_line
 from graphwright.ir.dtypes import Shape, common_shape
 from graphwright.ir.function_names import functions_of_node
 from graphwright.ir.graph import Node, Value
@@ -76,7 +76,7 @@ def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
             tf.graph_util.import_graph_def(forbid_to_run(graph_def), name="")
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise GraphError(
-            f"TensorFlow refuses the graph: {(str(error).splitlines() or [''])[0]}",
+            f"TensorFlow refuses the graph: {first_line(error)}",
             where=f"graph {nodes[0].graph.name!r}",
             cause="after an edit, shapes or attributes do not fit together",
         ) from error

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, ErrorCode
 
 if TYPE_CHECKING:
     _Path = Path
@@ -56,12 +56,13 @@ def check_trusted(target: Any, what: str) -> None:
     graphwright.errors.ArgumentError: profiling runs what is in the file
       where: 'model.pb'
       likely cause: a model is a program, which may write files or send them away; what a file holds is read, not run
-      remedy: if you trust where it comes from, give graphwright.trust(path), on the command line --trust
+      remedy: if you trust where it comes from, give graphwright.trust(path)
     """
     if isinstance(target, str | Path) and not isinstance(target, TrustedPath):
         raise ArgumentError(
             f"{what} runs what is in the file",
             where=f"{str(target)!r}",
             cause="a model is a program, which may write files or send them away; what a file holds is read, not run",
-            remedy="if you trust where it comes from, give graphwright.trust(path), on the command line --trust",
+            remedy="if you trust where it comes from, give graphwright.trust(path)",
+            code=ErrorCode.UNTRUSTED,
         )

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, ErrorCode
 from graphwright.files import put_back, replaced_file, replaced_folder
 from graphwright.ir.graph import Graph
 from graphwright.source.check_types import check_types
@@ -77,7 +77,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> No
     target = Path(path)
     put_back(target)
     if (target.exists() or target.is_symlink()) and not overwrite:
-        raise ArgumentError(f"there is something at {str(target)!r} already", remedy="give overwrite=True, on the command line --overwrite")
+        raise ArgumentError(f"there is something at {str(target)!r} already", remedy="give overwrite=True", code=ErrorCode.EXISTS)
     folder = target.absolute().parent
     if not folder.is_dir():
         raise ArgumentError(f"there is no folder {str(folder)!r} to write {target.name!r} into", remedy="make it first")

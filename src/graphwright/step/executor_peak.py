@@ -14,7 +14,7 @@ from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.runtime_constants import runtime_constants
 from graphwright.analyze.time_model import ASSUMED_ROOFS, estimated_time_s
 from graphwright.analyze.workspace import workspace_bytes
-from graphwright.errors import GraphwrightError
+from graphwright.errors import GraphwrightError, first_line, in_words
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import Purity
@@ -59,9 +59,9 @@ def plain_peak(traced: Target, like: Graph, tasks: TaskMap, *, simulations: int,
         try:
             found = executor_peak(traced, like, tasks, threads=inter_op_threads(), simulations=simulations, draws=draws)
         except GraphwrightError as error:
-            return None, f"not simulated: {str(error).splitlines()[0]}"
+            return None, f"not simulated: {first_line(error)}"
         except Exception as error:  # noqa: BLE001 - TensorFlow may refuse to prepare the graph in any way: the figure is then unknown, no more
-            return None, f"not simulated: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            return None, f"not simulated: {in_words(error)}"
     return found, "; ".join(found.how.values())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal, cast
 
-from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.errors import ArgumentError, ErrorCode, UnsupportedError
 from graphwright.source.private_keras import all_layers, build_from, compile_arguments, input_structure, losses_and_metrics
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 from graphwright.step.feeds import is_nested, leaves_of, map_feeds
@@ -224,8 +224,11 @@ def _outputs(model: Any, x: Any) -> Any:
     outputs = model.outputs if len(model.outputs) > 1 else model.outputs[0]
     if all(size is not None for output in model.outputs for size in output.shape[1:]):
         return outputs
-    given = import_tensorflow().nest.map_structure(lambda spec: import_keras().KerasTensor(spec.shape, spec.dtype.name), x)
-    return model.compute_output_spec(given)
+
+    def symbolic(spec: Any) -> Any:
+        return import_keras().KerasTensor(spec.shape, spec.dtype.name)
+
+    return model.compute_output_spec(import_tensorflow().nest.map_structure(symbolic, x))
 
 
 def keras_data(model: Any, mode: Literal["train", "infer"], inputs: Any, *, are_specs: bool) -> tuple[Any, ...]:
@@ -269,8 +272,8 @@ def _spec(tensor: Any, name: str, given: Any, batch: int | None, model: Any) -> 
             cause="memory depends on the batch size"
             if only_batch
             else "the model leaves more than the batch size open, and memory depends on it",
-            remedy=f"give batch=..., or feeds={{{name!r}: (...)}} (on the command line: --batch N)"
-            if only_batch
-            else f"give feeds={{{name!r}: (...)}}",
+            remedy=f"give batch=..., or feeds={{{name!r}: (...)}}" if only_batch else f"give feeds={{{name!r}: (...)}}",
+            item=name,
+            code=ErrorCode.OPEN_BATCH if only_batch else ErrorCode.OPEN_INPUT,
         )
     return tf.TensorSpec(shape, dtype, name=name)

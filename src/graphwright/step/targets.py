@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
+from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.run.callables import resolve, split_inputs
 from graphwright.source.concrete_function import argument_shapes, traced_arguments
@@ -99,7 +99,7 @@ def trace(
     elif batch is not None:
         raise ArgumentError(
             f"batch={batch} was given for {type(target).__name__}",
-            where="argument 'batch'",
+            argument="batch",
             remedy="a step takes its shapes from feeds or inputs",
         )
     if inputs is not None and not _holds_specs(inputs):
@@ -128,7 +128,8 @@ def _trace_with_data(model: Any, step: Any, mode: Mode, inputs: Any) -> Target:
     except (TypeError, ValueError, tf.errors.OpError) as error:
         raise ArgumentError(
             f"the model cannot be traced with these inputs: {_reason(error)}",
-            where=f"argument 'inputs', model {model.name!r}",
+            argument="inputs",
+            where=f"model {model.name!r}",
             cause="they are not what its inputs, its loss or its metrics take",
             remedy=f"give the data as fit takes it: inputs={wanted}",
         ) from error
@@ -153,7 +154,7 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
     if not hasattr(target, "get_concrete_function"):
         raise ArgumentError(
             f"{type(target).__name__} cannot be traced",
-            where="argument 'target'",
+            argument="target",
             remedy="give a tf.function (decorate the step with @tf.function), a ConcreteFunction, a compiled Keras model, or a file",
         )
     if getattr(target, "input_signature", None) is not None:
@@ -166,14 +167,16 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
             listed = "; ".join(", ".join(f"{t.name.split(':')[0]}{format_shape(tuple(t.shape))}" for t in _arguments(f)) for f in traced)
             raise ArgumentError(
                 f"the step was called with {len(traced)} signatures: {listed}",
-                where="argument 'target'",
+                argument="target",
                 cause="a tf.function is traced anew for each set of shapes and dtypes",
                 remedy="say which one, with inputs=(...) or feeds={name: shape}",
+                code=ErrorCode.OPEN_INPUT,
             )
         raise ArgumentError(
             "the step has not been traced yet, so the shapes of its inputs are not known",
             where="arguments 'feeds' and 'inputs'",
             remedy='give example inputs, inputs=(x, y), or shapes, feeds={"x": (8, 572, 572, 1)}',
+            code=ErrorCode.OPEN_INPUT,
         )
     signature = python_inspect.signature(target.python_function)
     parameters = list(signature.parameters.values())
@@ -181,7 +184,9 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
     strange = [key for key in feeds if key not in known]
     others = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
     if strange and not others:
-        raise ArgumentError(f"the step has no argument {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it has {', '.join(known)}")
+        raise ArgumentError(
+            f"the step has no argument {strange[0]!r}", argument="feeds", item=strange[0], remedy=f"it has {', '.join(known)}"
+        )
     missing = [
         p.name for p in parameters if p.name not in feeds and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
@@ -189,8 +194,10 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
     if missing:
         raise UnknownShapeError(
             f"the shape of argument {missing[0]!r} is not known",
-            where=f"argument {missing[0]!r}",
+            argument="feeds",
+            item=missing[0],
             remedy=f"add it to feeds: {{{missing[0]!r}: (...)}}",
+            code=ErrorCode.OPEN_INPUT,
         )
     dtypes = {t.name.split(":")[0]: t.dtype for f in traced for t in _arguments(f)}
 
@@ -211,9 +218,10 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
         guessed = [path for path, feed in leaves_of(feeds).items() if not (hasattr(feed, "dtype") or is_value(feed)) and path not in dtypes]
         raise ArgumentError(
             f"the step cannot be traced with these feeds: {_reason(error)}",
-            where="argument 'feeds'",
+            argument="feeds",
             cause=f"the dtype of {', '.join(guessed)} was taken for float32" if guessed else "",
-            remedy='give the dtype too: feeds={"y": tf.TensorSpec((8,), tf.int32)} (--feed y=8:int32), or example inputs',
+            remedy='give the dtype too: feeds={"y": tf.TensorSpec((8,), tf.int32)}, or example inputs',
+            code=ErrorCode.UNKNOWN_DTYPE,
         ) from error
 
 
@@ -241,7 +249,7 @@ def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[i
     strange = [key for key in given if key not in declared]
     if strange:
         raise ArgumentError(
-            f"the step has no argument {strange[0]!r}", where=f"feeds[{strange[0]!r}]", remedy=f"it has {', '.join(declared)}"
+            f"the step has no argument {strange[0]!r}", argument="feeds", item=strange[0], remedy=f"it has {', '.join(declared)}"
         )
     return declared | given
 
@@ -281,7 +289,8 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
                 f"argument {key!r} holds {len(where)} tensors, and the feed {len(leaves)}"
                 if where
                 else f"the step has no argument {key!r}",
-                where=f"feeds[{key!r}]",
+                argument="feeds",
+                item=key,
                 remedy=f"it has {', '.join(names)}",
             )
         fed.update(zip(where, leaves.values(), strict=True))
@@ -289,16 +298,19 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
     for k, (key, shape) in enumerate(zip(names, shapes, strict=True)):
         given = fed.get(k)
         if given is not None and shape is not None and not _fits(given, shape):
-            raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", where=f"feeds[{key!r}]")
+            raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", argument="feeds", item=key)
         shape = given if given is not None else shape
         if shape and shape[0] is None and open_batch is not None:
             shape = (open_batch, *shape[1:])
         if shape is None or None in shape:
             raise UnknownShapeError(
                 f"argument {key!r} has the shape {format_shape(shape)}",
-                where=f"argument {key!r} of {name!r}",
+                argument="feeds",
+                item=key,
+                where=f"step {name!r}",
                 cause="the signature leaves dimensions open, and memory depends on them",
                 remedy=f"bind it: feeds={{{key!r}: (...)}}, or give example inputs",
+                code=ErrorCode.OPEN_INPUT,
             )
         bound.append(tuple(d for d in shape if d is not None))
     return Target(name, function, tuple(bound), names, None, owner)

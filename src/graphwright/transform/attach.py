@@ -94,9 +94,7 @@ class Attachment:
 
     def __init__(self, graph: Graph, other: Graph, scope: str, *, signatures: Mapping[str, str] | None = None) -> None:
         if not _SCOPE.fullmatch(scope):
-            raise ArgumentError(
-                f"{scope!r} cannot be a scope", where="argument 'scope'", remedy="use letters, digits, _, - and . between /"
-            )
+            raise ArgumentError(f"{scope!r} cannot be a scope", argument="scope", remedy="use letters, digits, _, - and . between /")
         for one, another in ((graph, other), (other, graph)):
             if holds_values(another):
                 check_values(one)
@@ -104,7 +102,7 @@ class Attachment:
         if taken is not None:
             raise ArgumentError(
                 f"{taken.name!r} has the shared name {_shared_name(taken).decode('utf-8', 'replace')!r} in a session",
-                where="argument 'scope'",
+                argument="scope",
                 remedy="give another scope",
             )
         self._graph = graph

@@ -47,9 +47,7 @@ def change_batch_size(graph: Graph, size: int | None, *, inputs: Iterable[str] |
     (1, (<Value x:0 float32[?,3]>,))
     """
     if size is not None and size < 1:
-        raise ArgumentError(
-            f"the batch size {size} was given", where="argument 'size'", remedy="give a positive number, or None to free it"
-        )
+        raise ArgumentError(f"the batch size {size} was given", argument="size", remedy="give a positive number, or None to free it")
     chosen = _chosen(graph, inputs, axis)
     old_sizes = {value.shape[axis] for value in chosen if value.shape is not None}
     with graph.restored_on_error(), _shapes_settled_once(graph):
@@ -104,9 +102,9 @@ def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> list[Value]
     chosen = list(dict.fromkeys(found))
     for value in chosen:
         if value.producer.op_type not in MAY_BE_FED:
-            raise ArgumentError(f"{value.name} is no placeholder", where="argument 'inputs'")
+            raise ArgumentError(f"{value.name} is no placeholder", argument="inputs")
         if value.shape is None or len(value.shape) <= axis:
-            raise ArgumentError(f"{described(value)} has no dimension {axis}", where="argument 'inputs'")
+            raise ArgumentError(f"{described(value)} has no dimension {axis}", argument="inputs")
     return chosen
 
 

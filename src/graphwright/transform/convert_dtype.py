@@ -47,7 +47,7 @@ def convert_weights(
     (1, (<Node w/stored = Const()>, <Node w = Cast(w/stored:0)>, <Node y = Neg(w:0)>))
     """
     if dtype not in _SMALL:
-        raise ArgumentError(f"weights cannot be stored as {dtype!r}", where="argument 'dtype'", remedy=f"one of {', '.join(_SMALL)}")
+        raise ArgumentError(f"weights cannot be stored as {dtype!r}", argument="dtype", remedy=f"one of {', '.join(_SMALL)}")
     with graph.restored_on_error():
         bodies = [graph, *((f.body for f in graph.functions.values()) if functions else ())]
         return sum(_convert(body, dtype, smallest, where) for body in bodies)

@@ -67,9 +67,9 @@ def extract_submodel(graph: Graph, inputs: Ends, outputs: Ends, *, signature: st
     starts = _by_key(_items(inputs), meant, "inputs")
     ends = _by_key(_items(outputs), meant, "outputs")
     if not ends:
-        raise ArgumentError("no output was given", where="argument 'outputs'")
+        raise ArgumentError("no output was given", argument="outputs")
     if len(set(starts.values())) != len(starts):
-        raise ArgumentError("a value is an input twice", where="argument 'inputs'")
+        raise ArgumentError("a value is an input twice", argument="inputs")
 
     _check_complete(source, ends.values(), starts.values())
     _cut(source, starts, ends, signature)
@@ -140,9 +140,7 @@ def _by_key(items: Mapping[str, str | Value], meant: Callable[[str | Value], Val
     for name, end in items.items():
         key = _key(name)
         if key in found:
-            raise ArgumentError(
-                f"two values would be called {key!r}", where=f"argument {argument!r}", remedy="give a mapping from names to values"
-            )
+            raise ArgumentError(f"two values would be called {key!r}", argument=argument, remedy="give a mapping from names to values")
         found[key] = meant(end)
     return found
 

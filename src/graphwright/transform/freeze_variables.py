@@ -75,7 +75,7 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any], *, partial: bool =
         if missing and not partial:
             raise ArgumentError(
                 f"{len(missing)} variables have no value: {', '.join(missing[:5])}",
-                where="argument 'values'",
+                argument="values",
                 remedy="give a value for each, or freeze only some with partial=True",
             )
         for item in frozen:
@@ -128,7 +128,7 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
     if dtype.name == "string":
         raise UnsupportedError(f"the variable {name!r} holds strings", where=f"node {name!r}")
     if str(array.dtype) != dtype.name and not (array.dtype.kind == np.dtype(_plain(dtype)).kind):
-        raise ArgumentError(f"the value of {name!r} has dtype {array.dtype}, the variable {dtype}", where="argument 'values'")
+        raise ArgumentError(f"the value of {name!r} has dtype {array.dtype}, the variable {dtype}", argument="values")
     stated = value.producer.attrs.get("shape")
     shape = stated.shape if isinstance(stated, ShapeAttribute) else None
     if value in graph.variables:
@@ -136,7 +136,7 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
     elif value.producer.op_type in MAY_BE_FED:  # its own shape is that of the handle
         shape = next((c.outputs[0].shape for c in value.consumers if is_read(c)), None)
     if shape is not None and (len(shape) != array.ndim or any(a not in (None, b) for a, b in zip(shape, array.shape, strict=True))):
-        raise ArgumentError(f"the value of {name!r} has shape {array.shape}, the variable {shape}", where="argument 'values'")
+        raise ArgumentError(f"the value of {name!r} has shape {array.shape}, the variable {shape}", argument="values")
     return array if dtype.name == "bfloat16" else array.astype(dtype.name)
 
 

@@ -68,9 +68,7 @@ def _find(graph: Graph, name: str, signature: str | None, *, is_input: bool) -> 
     signatures = graph.signatures
     if signature is not None:
         if signature not in signatures:
-            raise ArgumentError(
-                f"there is no signature {signature!r}", where="argument 'signature'", remedy=f"it has {_listed(signatures)}"
-            )
+            raise ArgumentError(f"there is no signature {signature!r}", argument="signature", remedy=f"it has {_listed(signatures)}")
         signatures = {signature: signatures[signature]}
     tables = {key: s.inputs if is_input else s.outputs for key, s in signatures.items()}
     keyed = dict.fromkeys(table[name] for table in tables.values() if name in table)

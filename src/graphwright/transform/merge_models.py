@@ -159,19 +159,21 @@ def _pairs(first: Graph, second: Graph, connect: Mapping[str, str], signature: s
     for input_name, output_name in connect.items():
         value = find_input(second, input_name, signature=signature if signature in second.signatures else None)
         source = find_output(first, output_name, signature=signature if signature in first.signatures else None)
-        where = f"argument 'connect', {input_name!r}"
         if value in pairs:
-            raise ArgumentError(f"the input {input_name!r} is connected twice", where=where)
+            raise ArgumentError(f"the input {input_name!r} is connected twice", argument="connect", item=input_name)
         if value.producer.op_type not in MAY_BE_FED or value.producer.inputs:
-            raise ArgumentError(f"the input {input_name!r} is no placeholder", where=where)
+            raise ArgumentError(f"the input {input_name!r} is no placeholder", argument="connect", item=input_name)
         if value.dtype != source.dtype:
             raise ArgumentError(
                 f"{described(value)} cannot read {described(source)}: the dtypes differ",
-                where=where,
+                argument="connect",
+                item=input_name,
                 remedy="add a Cast with add_postprocessing",
             )
         if not agree(value.shape, source.shape):
-            raise ArgumentError(f"{described(value)} cannot read {described(source)}: the shapes differ", where=where)
+            raise ArgumentError(
+                f"{described(value)} cannot read {described(source)}: the shapes differ", argument="connect", item=input_name
+            )
         pairs[value] = source
     return pairs
 
@@ -184,7 +186,7 @@ def _ends(graph: Graph, signature: str) -> tuple[dict[str, Value], dict[str, Val
     if graph.signatures:
         raise ArgumentError(
             f"graph {graph.name!r} has no signature {signature!r}",
-            where="argument 'signature'",
+            argument="signature",
             remedy=f"it has {', '.join(graph.signatures)}",
         )
     inputs, outputs = input_values(graph), output_values(graph)

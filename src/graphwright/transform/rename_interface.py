@@ -51,7 +51,7 @@ def _rename(graph: Graph, names: Mapping[str, str], signature: str | None, *, is
     if signature is not None and signature not in graph.signatures:
         raise ArgumentError(
             f"there is no signature {signature!r}",
-            where="argument 'signature'",
+            argument="signature",
             remedy=f"it has {', '.join(map(repr, graph.signatures)) or 'none'}",
         )
     values = {old: value for old in names for value in _meant(graph, old, signature, is_input=is_input)}
@@ -98,9 +98,9 @@ def _renamed_keys(table: Mapping[str, Value], names: Mapping[str, str], kind: st
     for key, value in table.items():
         new = names.get(key, key)
         if not new:
-            raise ArgumentError(f"the {kind} {key!r} cannot have an empty name", where="argument 'names'")
+            raise ArgumentError(f"the {kind} {key!r} cannot have an empty name", argument="names")
         if new in renamed:
-            raise ArgumentError(f"two {kind}s would be called {new!r}", where="argument 'names'")
+            raise ArgumentError(f"two {kind}s would be called {new!r}", argument="names")
         renamed[new] = value
     return renamed
 
@@ -111,8 +111,8 @@ def _check_free(graph: Graph, nodes: Mapping[Node, str], split: Mapping[Value, s
     probe = Graph()
     for new in wanted:
         if new in graph and new not in leaving:
-            raise ArgumentError(f"a node named {new!r} exists already", where=f"argument 'names' of the {kind}s")
+            raise ArgumentError(f"a node named {new!r} exists already", argument="names", where=f"{kind}s")
         try:
             probe.add_node("NoOp", new)
         except GraphError as error:
-            raise ArgumentError(error.what, where=f"argument 'names' of the {kind}s", cause=error.cause) from error
+            raise ArgumentError(error.what, argument="names", where=f"{kind}s", cause=error.cause) from error

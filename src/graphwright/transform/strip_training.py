@@ -80,7 +80,7 @@ def strip_training(
         if left:
             raise ArgumentError(
                 f"what is served reads {len(left)} variables, and nothing would restore them: {', '.join(left[:3])}",
-                where="argument 'keep_variables'",
+                argument="keep_variables",
                 remedy="freeze them first (freeze_variables), or keep_variables=True",
             )
         put_in_order(graph)
@@ -124,14 +124,14 @@ def remove_unneeded(graph: Graph) -> int:
 
 def _array(value: Value, name: str, given: Any) -> np.ndarray[Any, Any]:
     if value.producer.op_type not in MAY_BE_FED:
-        raise ArgumentError(f"the input {name!r} is no placeholder", where="argument 'constants'")
+        raise ArgumentError(f"the input {name!r} is no placeholder", argument="constants")
     try:
         array = np.asarray(given, dtype=value.dtype.name)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"{given!r} is no value of dtype {value.dtype}", where=f"argument 'constants', input {name!r}") from error
+        raise ArgumentError(f"{given!r} is no value of dtype {value.dtype}", argument="constants", where=f"input {name!r}") from error
     if not agree(value.shape, array.shape):
         raise ArgumentError(
-            f"a value of shape {array.shape} does not fit {described(value)}", where=f"argument 'constants', input {name!r}"
+            f"a value of shape {array.shape} does not fit {described(value)}", argument="constants", where=f"input {name!r}"
         )
     return array
 

@@ -57,7 +57,7 @@ class TrainingCheckpoints:
 
     def __init__(self, directory: str | Path, variables: Callable[[], Mapping[str, Any]], *, strategy: Any = None, keep: int = 2) -> None:
         if not isinstance(keep, numbers.Integral) or keep < 2:
-            raise ArgumentError(f"keep={keep} was given", where="argument 'keep'", remedy="give 2 or more: processes may die between two")
+            raise ArgumentError(f"keep={keep} was given", argument="keep", remedy="give 2 or more: processes may die between two")
         self.directory = Path(directory)
         self._variables = variables
         self._strategy = strategy
@@ -154,7 +154,7 @@ class TrainingCheckpoints:
         wanted = [name for name in variables if picks(name)] if names is None or callable(names) else [*names]
         strange = [name for name in wanted if name not in variables]
         if strange:
-            raise ArgumentError(f"there is no variable {strange[0]!r}", where="argument 'names'", remedy=f"one of {', '.join(variables)}")
+            raise ArgumentError(f"there is no variable {strange[0]!r}", argument="names", remedy=f"one of {', '.join(variables)}")
         arrays, notes, held = self._read(step, set(wanted))
         found = [pair for name in wanted for pair in self._pairs(name, variables[name], arrays, step)]
         lost = [name for name in held if name not in variables and picks(name)]
@@ -298,7 +298,7 @@ def _whole(step: Any) -> int:
     except (TypeError, ValueError):
         number, fits = 0, False
     if not fits:
-        raise ArgumentError(f"{step!r} is no step", where="argument 'step'", remedy="give a whole number, 0 or more")
+        raise ArgumentError(f"{step!r} is no step", argument="step", remedy="give a whole number, 0 or more")
     return number
 
 
@@ -306,9 +306,7 @@ def _as_json(notes: Mapping[str, Any]) -> bytes:
     try:
         return json.dumps(dict(notes)).encode()
     except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"JSON cannot hold the notes: {error}", where="argument 'notes'", remedy="give plain numbers and texts"
-        ) from error
+        raise ArgumentError(f"JSON cannot hold the notes: {error}", argument="notes", remedy="give plain numbers and texts") from error
 
 
 def _stored(name: str, replica: Any) -> Any:

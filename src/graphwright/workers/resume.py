@@ -62,7 +62,7 @@ class ResumeTraining(keras.callbacks.Callback):
         keras.callbacks.Callback.__init__(self)
         batches: Any = None if every == "epoch" else every
         if batches is not None and (isinstance(batches, bool) or not isinstance(batches, numbers.Integral) or batches < 1):
-            raise ArgumentError(f"every={every!r} was given", where="argument 'every'", remedy='give a number of batches, or "epoch"')
+            raise ArgumentError(f"every={every!r} was given", argument="every", remedy='give a number of batches, or "epoch"')
         self.directory = Path(directory)
         self.every: int | None = None if batches is None else int(batches)
         self.keep = keep

@@ -68,11 +68,11 @@ def add_argument(
     count = len(graph.functions[function].body.inputs)
     place = count if index is None else index
     if not 0 <= place <= count:
-        raise GraphError(f"function {function!r} has {count} arguments, got index {place}", where="argument 'index'")
+        raise GraphError(f"function {function!r} has {count} arguments, got index {place}", argument="index")
     if group.loop is not None and place != count:
-        raise UnsupportedError(f"the functions of loop {group.loop.name!r} get new arguments at the end", where="argument 'index'")
+        raise UnsupportedError(f"the functions of loop {group.loop.name!r} get new arguments at the end", argument="index")
     if next_value is not None and not group.loop_bodies:
-        raise GraphError(f"function {function!r} is not part of a loop, so nothing has a next round", where="argument 'next_value'")
+        raise GraphError(f"function {function!r} is not part of a loop, so nothing has a next round", argument="next_value")
     passed = passed_values(group, values, dtype)
     with graph.restored_on_error():
         made: dict[str, Value] = {}
@@ -246,9 +246,9 @@ def passed_values(group: CallGroup, values: Values, dtype: DType) -> dict[Node, 
     for node in (site.node for site in group.sites):
         value = values(node) if callable(values) else values.get(node)
         if value is None:
-            raise GraphError(f"nothing is passed by {node.name!r}", where="argument 'values'", remedy="name a value for each call")
+            raise GraphError(f"nothing is passed by {node.name!r}", argument="values", remedy="name a value for each call")
         if not node.graph.owns(value.producer):
-            raise GraphError(f"{value.name} is not in the graph of call {node.name!r}", where="argument 'values'")
+            raise GraphError(f"{value.name} is not in the graph of call {node.name!r}", argument="values")
         if value.dtype != dtype:
             raise GraphError(f"{value.name} has dtype {value.dtype}, the argument {dtype}", where=f"node {node.name!r}")
         passed[node] = value

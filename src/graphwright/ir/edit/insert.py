@@ -149,7 +149,7 @@ def _add_reader(
     if not types or types[0][0] != value.dtype:
         raise GraphError(
             f"the first output would be {types[0][0] if types else 'missing'} where {value.name} is {value.dtype}",
-            where="argument 'output_types'",
+            argument="output_types",
             remedy="insert a Cast too, or reroute by hand",
         )
     return graph.append_node(

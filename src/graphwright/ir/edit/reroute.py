@@ -61,7 +61,7 @@ def reroute(
     new_of: dict[Value, Value] = {}
     for after, before in pairs:
         if new_of.setdefault(before, after) is not after:
-            raise GraphError(f"{before.name} is to be rerouted to {new_of[before].name} and to {after.name}", where="argument 'old'")
+            raise GraphError(f"{before.name} is to be rerouted to {new_of[before].name} and to {after.name}", argument="old")
     take_borders = can_modify is None if borders is None else borders
     return graph.replace_many_uses(new_of, keep=_Kept(can_modify, cannot_modify), borders=take_borders)
 

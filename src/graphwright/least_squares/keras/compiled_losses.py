@@ -51,10 +51,10 @@ class CompiledLosses:
         given = _by_output(loss, names, "loss", repeat=True)
         losses = tuple(None if one is None else output_loss(one) for one in given)
         if not any(losses):
-            raise ArgumentError("no output has a loss", where="argument 'loss'")
+            raise ArgumentError("no output has a loss", argument="loss")
         weights = [1.0 if one is None else float(one) for one in _by_output(loss_weights, names, "loss_weights", repeat=True)]
         if min(weights) < 0.0:
-            raise ArgumentError(f"a weight of {min(weights)}", where="argument 'loss_weights'", remedy="give weights of at least 0")
+            raise ArgumentError(f"a weight of {min(weights)}", argument="loss_weights", remedy="give weights of at least 0")
         return CompiledLosses(names, losses, tuple(weights))
 
     def targets(self, y: Any) -> list[Any]:
@@ -66,7 +66,7 @@ class CompiledLosses:
         found = _by_output(y, self.names, "y", repeat=False)
         for name, loss, target in zip(self.names, self.losses, found, strict=True):
             if loss is not None and target is None:
-                raise ArgumentError(f"no target for output {name!r}", where="argument 'y'", remedy="give one, or leave out its loss")
+                raise ArgumentError(f"no target for output {name!r}", argument="y", remedy="give one, or leave out its loss")
         return found
 
     def sample_weights(self, sample_weight: Any) -> list[Any]:
@@ -129,7 +129,7 @@ def _spread(weight: Any, shape: Any) -> Any:
     if weight.shape.rank > shape.rank or any(a not in (1, b) for a, b in zip(weight.shape, shape, strict=False)):
         raise ArgumentError(
             f"sample weights of shape {tuple(weight.shape)} for losses of shape {tuple(shape)}",
-            where="argument 'sample_weight'",
+            argument="sample_weight",
             remedy="give one weight per sample, or one per element of the loss",
         )
     missing = shape.rank - weight.shape.rank
@@ -160,7 +160,7 @@ def _by_output(value: Any, names: Sequence[str], argument: str, *, repeat: bool)
         if unknown:
             raise ArgumentError(
                 f"{argument} for {', '.join(map(repr, unknown))}",
-                where=f"argument {argument!r}",
+                argument=argument,
                 remedy=f"the outputs are {', '.join(names)}",
             )
         return [entries.get(name) for name in names]
@@ -169,10 +169,10 @@ def _by_output(value: Any, names: Sequence[str], argument: str, *, repeat: bool)
         if len(items) != len(names):
             raise ArgumentError(
                 f"{len(items)} entries in {argument} for {len(names)} outputs",
-                where=f"argument {argument!r}",
+                argument=argument,
                 remedy="give one per output",
             )
         return list(items)
     if len(names) > 1 and value is not None and not repeat:
-        raise ArgumentError(f"one {argument} for {len(names)} outputs", where=f"argument {argument!r}", remedy="give one per output")
+        raise ArgumentError(f"one {argument} for {len(names)} outputs", argument=argument, remedy="give one per output")
     return [value] * len(names)

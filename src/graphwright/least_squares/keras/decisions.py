@@ -106,7 +106,7 @@ def decide(problem: Problem, method: Method, chunk_size: int | None, mode: Jacob
     if problem.replicas > 1 and chosen not in _ON_REPLICAS:
         raise UnsupportedError(
             f"the method {chosen!r} on {problem.replicas} replicas",
-            where="argument 'method'",
+            argument="method",
             cause="it needs all rows of the Jacobian in one place",
             remedy=f"use {' or '.join(map(repr, _ON_REPLICAS))}, whose sums are reduced over replicas",
         )
@@ -114,13 +114,13 @@ def decide(problem: Problem, method: Method, chunk_size: int | None, mode: Jacob
     if mode == "per_sample" and not problem.has_rows_of_samples:
         kind = "depend on each other" if problem.coupled else "share random numbers" if problem.random else "pass through EinsumDense"
         raise UnsupportedError(
-            f"per-sample Jacobians of samples that {kind}", where="argument 'jacobian_mode'", remedy='leave it at "auto", or "reverse"'
+            f"per-sample Jacobians of samples that {kind}", argument="jacobian_mode", remedy='leave it at "auto", or "reverse"'
         )
     units = residuals if problem.coupled else problem.samples
     if problem.coupled and mode == "forward" and chunk_size is not None:
         raise ArgumentError(
             f"chunk_size={chunk_size} with forward Jacobians of samples that depend on each other",
-            where="argument 'chunk_size'",
+            argument="chunk_size",
             cause="each tangent gives a column for all rows",
             remedy='jacobian_mode="reverse", or no chunks',
         )

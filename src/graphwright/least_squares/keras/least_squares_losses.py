@@ -101,7 +101,7 @@ def keras_loss(given: Any) -> Any:
     try:
         function = keras.losses.get(given)
     except ValueError as error:
-        raise ArgumentError(f"loss={given!r}", where="argument 'loss'", remedy="a Keras loss, or its name") from error
+        raise ArgumentError(f"loss={given!r}", argument="loss", remedy="a Keras loss, or its name") from error
     if isinstance(function, keras.losses.Loss):
         return function
     name = getattr(function, "__name__", "").replace("_", "")

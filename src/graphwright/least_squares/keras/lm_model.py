@@ -58,7 +58,7 @@ class LMModel(keras.Model):
 
     def __init__(self, model: Any, **keywords: Any) -> None:
         if not isinstance(model, keras.Model):
-            raise ArgumentError(f"a {type(model).__name__} in place of a Keras model", where="argument 'model'")
+            raise ArgumentError(f"a {type(model).__name__} in place of a Keras model", argument="model")
         keras.Model.__init__(self, **{"name": f"lm_{model.name}", **keywords})
         self.model = model
         self.trainer: LevenbergMarquardt | None = None
@@ -124,9 +124,9 @@ class LMModel(keras.Model):
             remedy = (
                 "leave it out: the step is that of Levenberg-Marquardt" if name == "optimizer" else f"one of {', '.join(sorted(known))}"
             )
-            raise ArgumentError(f"{name}={options[name]!r}", where=f"argument {name!r}", remedy=remedy)
+            raise ArgumentError(f"{name}={options[name]!r}", argument=name, remedy=remedy)
         if isinstance(loss, keras.optimizers.Optimizer):
-            raise ArgumentError(f"the optimizer {loss.name!r}", where="argument 'loss'", remedy="the first argument is the loss")
+            raise ArgumentError(f"the optimizer {loss.name!r}", argument="loss", remedy="the first argument is the loss")
         keras.Model.compile(
             self,
             optimizer=None,

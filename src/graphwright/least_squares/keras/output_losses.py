@@ -86,7 +86,7 @@ def output_loss(given: Any) -> OutputLoss:
     if make is None:
         raise UnsupportedError(
             f"the loss {getattr(loss, 'name', None) or getattr(loss, '__name__', None) or loss!r}",
-            where="argument 'loss'",
+            argument="loss",
             cause="Levenberg-Marquardt needs residuals, or the Hessian of the loss in the outputs",
             remedy=f"use {', '.join(kind.__name__ for kind in kinds)}, or SquareRootLoss, or LeastSquaresLoss with residuals of your own",
         )
@@ -185,7 +185,7 @@ class _Softmax:
         if config.get("axis", -1) != -1 or config.get("ignore_class") is not None:
             raise UnsupportedError(
                 f"{loss.name} with axis={config.get('axis', -1)}, ignore_class={config.get('ignore_class')}",
-                where="argument 'loss'",
+                argument="loss",
                 remedy="keep classes in the last axis; give samples of an ignored class the weight 0",
             )
 
@@ -201,9 +201,7 @@ class _Softmax:
         logits = _logits(y_pred, self._from_logits, tf.math.log)
         classes = logits.shape[-1]
         if classes < 2:
-            raise ArgumentError(
-                f"{self.name} of {classes} class", where="argument 'loss'", remedy="use BinaryCrossentropy, or an output per class"
-            )
+            raise ArgumentError(f"{self.name} of {classes} class", argument="loss", remedy="use BinaryCrossentropy, or an output per class")
         if self._sparse:
             labels = tf.cast(y_true, tf.int32)
             if labels.shape.rank == logits.shape.rank:
@@ -240,7 +238,7 @@ class _Sigmoid:
         self._from_logits = bool(config["from_logits"])
         self._smoothing = float(config["label_smoothing"])
         if config.get("axis", -1) != -1:
-            raise UnsupportedError(f"{loss.name} with axis={config['axis']}", where="argument 'loss'", remedy="use axis=-1")
+            raise UnsupportedError(f"{loss.name} with axis={config['axis']}", argument="loss", remedy="use axis=-1")
 
     def elements(self, y_true: Any, y_pred: Any) -> Any:
         """As Keras computes them."""
@@ -285,5 +283,5 @@ def _name_and_reduction(loss: Any) -> tuple[str, str]:
     name = str(getattr(loss, "name", type(loss).__name__))
     reduction = getattr(loss, "reduction", "sum_over_batch_size")
     if reduction not in (*_MEANS, "sum"):
-        raise ArgumentError(f"{name} with reduction={reduction!r}", where="argument 'loss'", remedy='use "sum" or "sum_over_batch_size"')
+        raise ArgumentError(f"{name} with reduction={reduction!r}", argument="loss", remedy='use "sum" or "sum_over_batch_size"')
     return name, "sum_over_batch_size" if reduction == "mean" else str(reduction)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.errors import ArgumentError, UnsupportedError, first_line
 from graphwright.least_squares.arguments import check_choice, check_count, check_positive, is_finite
 from graphwright.least_squares.damping import SCALE_FADES_BY, first_scale
 from graphwright.least_squares.jacobians import JacobianMode
@@ -121,7 +121,7 @@ class LevenbergMarquardt(tf.Module):
         check_choice("jacobian_mode", jacobian_mode, JacobianMode)
         _check_damping(first_damping, smallest_damping, largest_damping)
         if solve_dtype not in (None, "float32", "float64"):
-            raise ArgumentError(f"solve_dtype={solve_dtype!r}", where="argument 'solve_dtype'", remedy='"float32", "float64" or None')
+            raise ArgumentError(f"solve_dtype={solve_dtype!r}", argument="solve_dtype", remedy='"float32", "float64" or None')
         self._check_model(model)
         self._model = model
         self._given_losses = (loss, loss_weights)
@@ -202,7 +202,7 @@ class LevenbergMarquardt(tf.Module):
         _check_samples(here)
         few = tf.nest.map_structure(first_samples(8), here)
         if not sample_count(few[0]):
-            raise ArgumentError("a batch without samples", where="argument 'x'")
+            raise ArgumentError("a batch without samples", argument="x")
         outputs = self._function.examine(few[0])
         names = getattr(self._model, "output_names", None)
         losses = CompiledLosses.of(*self._given_losses, outputs, names)
@@ -213,8 +213,8 @@ class LevenbergMarquardt(tf.Module):
         except (tf.errors.InvalidArgumentError, ValueError, TypeError) as error:
             raise ArgumentError(
                 f"targets of shape {_shapes(batch.targets)} for outputs of shape {_shapes(tf.nest.flatten(outputs))}",
-                where="argument 'y'",
-                cause=str(error).splitlines()[0],
+                argument="y",
+                cause=first_line(error),
                 remedy="give targets that the loss can compare with the outputs",
             ) from error
         self._residuals_per_sample = int(roots.shape[1])
@@ -295,7 +295,7 @@ class LevenbergMarquardt(tf.Module):
 
     def _check_model(self, model: Any) -> None:
         if not isinstance(model, keras.Model):
-            raise ArgumentError(f"a {type(model).__name__} in place of a Keras model", where="argument 'model'")
+            raise ArgumentError(f"a {type(model).__name__} in place of a Keras model", argument="model")
         where = f"model {model.name!r}"
         if not model.built:
             raise UnsupportedError("the model is not built", where=where, remedy="call it once on a batch, or model.build(shape)")
@@ -324,7 +324,7 @@ def _check_samples(data: Any) -> None:
         if any(not shape.rank for shape in shapes):
             raise ArgumentError(
                 f"{name} without a dimension of samples",
-                where=f"argument {name!r}",
+                argument=name,
                 cause="a single number, or a list of numbers, each of which counts as an input of its own",
                 remedy="give arrays whose first dimension counts samples (np.asarray of a list)",
             )
@@ -333,7 +333,7 @@ def _check_samples(data: Any) -> None:
         if found - counts["x"]:
             raise ArgumentError(
                 f"{min(found - counts['x'])} samples in {name} for {min(counts['x'])} in x",
-                where=f"argument {name!r}",
+                argument=name,
                 remedy="give as many as there are inputs",
             )
 
@@ -344,5 +344,5 @@ def _check_damping(first: float, smallest: float, largest: float) -> None:
     check_positive("largest_damping", largest)
     if not is_finite(smallest) or not 0.0 <= smallest <= largest:
         raise ArgumentError(
-            f"smallest_damping={smallest!r}", where="argument 'smallest_damping'", remedy="give at least 0, at most largest_damping"
+            f"smallest_damping={smallest!r}", argument="smallest_damping", remedy="give at least 0, at most largest_damping"
         )

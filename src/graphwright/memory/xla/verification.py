@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from graphwright.errors import in_words
 from graphwright.run.verify import verify
 from graphwright.source.private_tensorflow import captures_of
 from graphwright.source.rebuild import rebuild_concrete_function
@@ -53,8 +54,7 @@ def verify_compiled(original: Any, rewritten: Any, inputs: Any) -> tuple[str, st
         by_kernels = verify(Fixed(plain), Fixed(ours), inputs)
     except tf.errors.OpError as error:  # an operation that only XLA has, or no memory for it
         by_kernels = None
-        first = (str(error).splitlines() or [""])[0]
-        said = f"not run by TensorFlow's kernels ({type(error).__name__}: {first[:100]})"
+        said = f"not run by TensorFlow's kernels ({in_words(error)[:100]})"
     else:
         if not by_kernels.equal:
             return "", f"by TensorFlow's kernels, {by_kernels.first_difference}"
