@@ -158,3 +158,11 @@ def test_kernels_of_a_gpu_have_streams():
     kernels = [run for run in read_runs(records.metadata.step_stats) if run.on_accelerator]
     assert kernels
     assert all(run.thread.startswith("stream ") and run.device.startswith("GPU:") for run in kernels)
+
+
+def test_calls_are_put_in_place_where_grappler_does_not_do_it():
+    called = tf.function(lambda x: tf.nn.relu(x * 3.0))
+    found = record_step(resolve(tf.function(lambda x: called(x) + 1.0), tf.ones([2])), isolated=False, grappler=False)
+    graph_def = executed_graph_def(found.metadata.partition_graphs)
+    assert {"Relu", "Mul", "AddV2"} <= {node.op for node in graph_def.node}
+    assert not any("Call" in node.op for node in graph_def.node)

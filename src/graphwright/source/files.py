@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -83,9 +86,23 @@ def _loaded_model(path: Path) -> Any:
             if entry.name != "saved_model.pb":
                 (folder / entry.name).symlink_to(entry)
         (folder / "saved_model.pb").write_bytes(serialize(model, "the model"))
-        loaded = load_model(os.fspath(folder))
+        with _quiet():
+            loaded = load_model(os.fspath(folder))
+            gc.collect()
     except BaseException:
         rmtree(folder)
         raise
     finalize(loaded, rmtree, folder)  # it may read its assets later
     return loaded
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without TensorFlow's line for each value of the checkpoint that nothing asked for, said when what restores them is collected."""
+    logger = import_tensorflow().get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
