@@ -8,7 +8,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from graphwright.report.results import ROLES, Inspection, LiveBuffer, MemoryPlan, Timeline
-from graphwright.report.terminal import print_inspection, print_plan, render_inspection, render_plan
+from graphwright.report.terminal import print_inspection, print_plan
+from graphwright.report.terminal_layout import Page
 from graphwright.report.units import format_bytes, format_count, format_percent
 from tests.report.samples import long_timeline, sample_inspection, sample_plan
 
@@ -42,21 +43,21 @@ def _plan(name: str) -> MemoryPlan:
 
 
 TEXTS = {
-    "inspection": lambda: render_inspection(sample_inspection()),
-    "inspection, measured": lambda: render_inspection(sample_inspection(measured=True)),
-    "inspection, long names": lambda: render_inspection(_inspection(LONG_NAME)),
-    "inspection, wide characters": lambda: render_inspection(_inspection("模型/卷积层" * 20)),
-    "inspection, evil names": lambda: render_inspection(_inspection(EVIL)),
-    "inspection, long timeline": lambda: render_inspection(replace(sample_inspection(), timeline=long_timeline(20_000))),
-    "inspection, short timeline": lambda: render_inspection(replace(sample_inspection(), timeline=long_timeline(5))),
-    "inspection, empty": lambda: render_inspection(replace(sample_inspection(), timeline=EMPTY, layers=(), how={}, feeds={})),
-    "plan": lambda: render_plan(sample_plan()),
-    "plan, not measured": lambda: render_plan(sample_plan(measured=False)),
-    "plan, infeasible": lambda: render_plan(sample_plan(budget_share=0.3)),
-    "plan, long names": lambda: render_plan(_plan(LONG_NAME)),
-    "plan, evil names": lambda: render_plan(_plan(EVIL)),
-    "plan, unchanged": lambda: render_plan(replace(sample_plan(), status="unchanged", decisions=(), budget_bytes=2**33)),
-    "plan, huge": lambda: render_plan(replace(sample_plan(), budget_bytes=2**59, original_peak_bytes=2**60 - 1, recomputed_count=10**9)),
+    "inspection": lambda: str(sample_inspection()),
+    "inspection, measured": lambda: str(sample_inspection(measured=True)),
+    "inspection, long names": lambda: str(_inspection(LONG_NAME)),
+    "inspection, wide characters": lambda: str(_inspection("模型/卷积层" * 20)),
+    "inspection, evil names": lambda: str(_inspection(EVIL)),
+    "inspection, long timeline": lambda: str(replace(sample_inspection(), timeline=long_timeline(20_000))),
+    "inspection, short timeline": lambda: str(replace(sample_inspection(), timeline=long_timeline(5))),
+    "inspection, empty": lambda: str(replace(sample_inspection(), timeline=EMPTY, layers=(), how={}, feeds={})),
+    "plan": lambda: str(sample_plan()),
+    "plan, not measured": lambda: str(sample_plan(measured=False)),
+    "plan, infeasible": lambda: str(sample_plan(budget_share=0.3)),
+    "plan, long names": lambda: str(_plan(LONG_NAME)),
+    "plan, evil names": lambda: str(_plan(EVIL)),
+    "plan, unchanged": lambda: str(replace(sample_plan(), status="unchanged", decisions=(), budget_bytes=2**33)),
+    "plan, huge": lambda: str(replace(sample_plan(), budget_bytes=2**59, original_peak_bytes=2**60 - 1, recomputed_count=10**9)),
 }
 
 
@@ -72,8 +73,8 @@ def test_no_line_is_wider_than_80_columns(case: str) -> None:
 def test_the_console_is_kept_to(width: int) -> None:
     file = io.StringIO()
     console = Console(file=file, width=width, color_system=None)
-    print_plan(sample_plan(), console)
-    print_inspection(sample_inspection(), console)
+    print_plan(sample_plan(), Page(console))
+    print_inspection(sample_inspection(), Page(console))
     assert max(map(cell_len, file.getvalue().split("\n"))) <= min(width, 110)
 
 
@@ -81,7 +82,7 @@ def test_the_inspection_tells_its_figures() -> None:
     inspection = sample_inspection()
     text = str(inspection)
     assert text.startswith("train_step needs")
-    assert text == render_inspection(inspection)
+    assert text == str(inspection)
     for figure in (inspection.peak_bytes, inspection.resident_bytes, inspection.lower_bound_bytes, inspection.parameters.trainable_bytes):
         assert format_bytes(figure) in text
     assert format_count(inspection.parameters.trainable) in text
@@ -110,7 +111,7 @@ def test_live_at_the_peak_adds_up() -> None:
     """Rows that are cut off are summed, and what was not itemized is said."""
     inspection = sample_inspection()
     live = (LiveBuffer("a:0", "Relu", "layer", "residuals", 2**30),)
-    text = render_inspection(replace(inspection, timeline=replace(inspection.timeline, live_at_peak=live)))
+    text = str(replace(inspection, timeline=replace(inspection.timeline, live_at_peak=live)))
     missing = inspection.peak_bytes - 2**30
     line = next(line for line in text.split("\n") if line.strip().startswith("not itemized"))
     assert format_bytes(missing) in line
@@ -118,7 +119,7 @@ def test_live_at_the_peak_adds_up() -> None:
 
 def test_the_peak_of_the_chart_reaches_the_top_and_its_mark_points_at_it() -> None:
     timeline = long_timeline(50_000)
-    lines = render_inspection(replace(sample_inspection(), timeline=timeline, peak_bytes=timeline.peak_bytes)).split("\n")
+    lines = str(replace(sample_inspection(), timeline=timeline, peak_bytes=timeline.peak_bytes)).split("\n")
     top = next(index for index, line in enumerate(lines) if "┤" in line)
     columns = [index for index, character in enumerate(lines[top]) if character == "█"]
     mark = next(line for line in lines if "▲" in line)
@@ -126,20 +127,20 @@ def test_the_peak_of_the_chart_reaches_the_top_and_its_mark_points_at_it() -> No
 
 
 def test_the_budget_is_drawn_between_what_fits_and_what_does_not() -> None:
-    lines = render_plan(sample_plan()).split("\n")
+    lines = str(sample_plan()).split("\n")
     assert sum("budget" in line and "┤" in line and "┄" in line for line in lines) == 2
     assert any("≈" in line and "└" in line for line in lines)
 
 
 def test_markup_in_names_is_text() -> None:
-    text = render_inspection(_inspection("[bold]x[/bold]"))
+    text = str(_inspection("[bold]x[/bold]"))
     assert "[bold]x[/bold]" in text
-    assert "\x1b" not in render_plan(_plan(EVIL))
+    assert "\x1b" not in str(_plan(EVIL))
 
 
 def test_a_console_with_colors_gets_colors() -> None:
     file = io.StringIO()
-    print_plan(sample_plan(), Console(file=file, width=80, color_system="truecolor", force_terminal=True))
+    print_plan(sample_plan(), Page(Console(file=file, width=80, color_system="truecolor", force_terminal=True)))
     assert "\x1b[" in file.getvalue()
 
 

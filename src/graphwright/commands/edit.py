@@ -23,7 +23,7 @@ from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.report.diff import diff as diff_of
 from graphwright.report.diff import print_diff
-from graphwright.report.safe_console import SafeConsole
+from graphwright.report.terminal_layout import Page
 from graphwright.report.units import format_count, printable
 from graphwright.source.tensorflow_import import start_quietly
 
@@ -274,7 +274,7 @@ def diff(before: First, after: Second, rows: Rows = 40, as_json: AsJson = False)
     if as_json:
         echo_json(asdict(result))
     else:
-        print_diff(result, SafeConsole(), rows=rows)
+        print_diff(result, Page(), rows=rows)
     if result:
         raise typer.Exit(1)
 

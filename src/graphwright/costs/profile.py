@@ -19,7 +19,8 @@ from graphwright.ir.traits import INPUTS, VARIABLES
 from graphwright.ir.walk import backward_reachable
 from graphwright.report.chrome_trace import write_chrome_trace
 from graphwright.report.profile_tree import ProfileTree
-from graphwright.report.terminal_profile import profile_verdict, render_profile
+from graphwright.report.terminal_layout import rendered
+from graphwright.report.terminal_profile import print_profile, profile_verdict
 from graphwright.run.callables import Step, resolve
 from graphwright.run.profile import RecordedStep, record_step
 from graphwright.run.step_session import executed_graph_def
@@ -121,7 +122,7 @@ class Profile:
         return write_event_file(folder, graph_def, metadata, tag=self.name)
 
     def __str__(self) -> str:
-        return render_profile(self.step, self.how)
+        return rendered(print_profile, self.step, self.how)
 
     def _repr_html_(self) -> str:
         from graphwright.report.notebook import profile_html

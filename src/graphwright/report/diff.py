@@ -7,23 +7,20 @@ corresponds already. Such a pair is *renamed*; what is left was added or removed
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from rich.console import Console
 from rich.text import Text
 
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import order_of
 from graphwright.report.attribute_text import attribute_text
-from graphwright.report.safe_console import SafeConsole
+from graphwright.report.terminal_layout import Page, rendered
 from graphwright.report.units import format_count, printable, shorten_middle
 
 _IGNORED_ATTRIBUTES = frozenset({"_output_shapes", "_class"})
-_WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +86,7 @@ class GraphDiff:
         return bool(self.added or self.removed or self.renamed or self.changed or self.rewired or self.interface)
 
     def __str__(self) -> str:
-        console = SafeConsole(file=io.StringIO(), width=_WIDTH, color_system=None, force_terminal=False, legacy_windows=False, _environ={})
-        print_diff(self, console)
-        assert isinstance(console.file, io.StringIO)
-        return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+        return rendered(print_diff, self)
 
 
 def diff(before: Graph, after: Graph) -> GraphDiff:
@@ -290,10 +284,9 @@ def _signatures(before: Graph, after: Graph, names: Mapping[str, str]) -> list[C
     return changes
 
 
-def print_diff(result: GraphDiff, console: Console | None = None, *, rows: int = 40) -> None:
-    """Print a difference on `console` (standard output by default); at most `rows` lines a section, those of the main graph first."""
-    console = console or SafeConsole()
-    width = min(console.width, 110)
+def print_diff(result: GraphDiff, page: Page, *, rows: int = 40) -> None:
+    """Put a difference on a page; at most `rows` lines a section, those of the main graph first."""
+    width = page.width
     counts = [
         (len(result.added), "added"),
         (len(result.removed), "removed"),
@@ -304,7 +297,7 @@ def print_diff(result: GraphDiff, console: Console | None = None, *, rows: int =
     ]
     words = ", ".join(f"{format_count(count)} {word}" for count, word in counts if count) or "no difference"
     sizes = f"{format_count(result.node_count_before)} nodes before, {format_count(result.node_count_after)} after"
-    _line(console, width, Text(f"{sizes}: {words}", style="bold"))
+    page.line(Text(f"{sizes}: {words}", style="bold"))
     sections: tuple[tuple[str, str, Sequence[_Difference]], ...] = (
         ("Inputs, outputs, signatures", "magenta", result.interface),
         ("Added", "green", result.added),
@@ -316,16 +309,16 @@ def print_diff(result: GraphDiff, console: Console | None = None, *, rows: int =
     for title, style, differences in sections:
         if not differences:
             continue
-        _line(console, width, Text(f"\n{title}", style=f"bold {style}"))
+        page.line(Text(f"\n{title}", style=f"bold {style}"))
         function = ""
         for difference in differences[:rows]:
             if difference.function != function:
                 function = difference.function
-                _line(console, width, Text(_fitted(f"  in function {function}", width), style="dim"))
+                page.line(Text(_fitted(f"  in function {function}", width), style="dim"))
             indent = "    " if function else "  "
-            _line(console, width, Text(indent + _fitted(str(difference), width - len(indent))))
+            page.line(Text(indent + _fitted(str(difference), width - len(indent))))
         if len(differences) > rows:
-            _line(console, width, Text(f"  and {format_count(len(differences) - rows)} more", style="dim"))
+            page.line(Text(f"  and {format_count(len(differences) - rows)} more", style="dim"))
 
 
 def _fitted(text: str, width: int) -> str:
@@ -336,7 +329,3 @@ def _fitted(text: str, width: int) -> str:
         longest -= 1
         words = [shorten_middle(word, longest) for word in words]
     return shorten_middle(" ".join(words), width)
-
-
-def _line(console: Console, width: int, text: Text) -> None:
-    console.print(text, width=width, highlight=False, markup=False, emoji=False)

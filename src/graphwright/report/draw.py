@@ -13,18 +13,18 @@ Form = Literal["text", "notebook", "page", "verdict", "json", "annotations"]
 
 DRAWERS: dict[Form, dict[str, str]] = {
     "text": {
-        "BatchFormulas": "terminal_batch.render_formulas",
-        "CheckResult": "terminal_comparison.render_check",
-        "Comparison": "terminal_comparison.render_comparison",
-        "FlopCount": "terminal_flops.render_flop_count",
-        "Inspection": "terminal.render_inspection",
-        "MaxBatch": "terminal_batch.render_max_batch",
-        "MemoryPlan": "terminal.render_plan",
-        "ParameterTable": "terminal_parameters.render_parameters",
-        "PeakPrediction": "terminal_peak.render_peak",
-        "ShapeReport": "terminal_shapes.render_shapes",
-        "StepCosts": "terminal_comparison.render_costs",
-        "SweepResult": "terminal_sweep.render_sweep",
+        "BatchFormulas": "terminal_batch.print_formulas",
+        "CheckResult": "terminal_comparison.print_check",
+        "Comparison": "terminal_comparison.print_comparison",
+        "FlopCount": "terminal_flops.print_flop_count",
+        "Inspection": "terminal.print_inspection",
+        "MaxBatch": "terminal_batch.print_max_batch",
+        "MemoryPlan": "terminal.print_plan",
+        "ParameterTable": "terminal_parameters.print_parameters",
+        "PeakPrediction": "terminal_peak.print_peak",
+        "ShapeReport": "terminal_shapes.print_shapes",
+        "StepCosts": "terminal_comparison.print_costs",
+        "SweepResult": "terminal_sweep.print_sweep",
     },
     "notebook": {
         "FlopCount": "notebook.flop_count_html",
@@ -43,14 +43,19 @@ DRAWERS: dict[Form, dict[str, str]] = {
     "annotations": {"CheckResult": "terminal_comparison.github_annotations"},
     "json": {"Inspection": "json_form.inspection_json", "MemoryPlan": "json_form.plan_json"},
 }
-"""Form -> type of the value -> module of this package, and the function in it that takes the value."""
+"""Form -> type of the value -> module of this package, and the function in it that takes the value; for text, and the page it goes to."""
 
 
 def drawn(value: object, form: Form, *arguments: object) -> Any:
     """The value in a form."""
     drawers = DRAWERS[form]
-    module, _, function = next(drawers[kind.__name__] for kind in type(value).__mro__ if kind.__name__ in drawers).partition(".")
-    return getattr(import_module(f"graphwright.report.{module}"), function)(value, *arguments)
+    draw = _loaded(next(drawers[kind.__name__] for kind in type(value).__mro__ if kind.__name__ in drawers))
+    return _loaded("terminal_layout.rendered")(draw, value) if form == "text" else draw(value, *arguments)
+
+
+def _loaded(name: str) -> Any:
+    module, _, function = name.partition(".")
+    return getattr(import_module(f"graphwright.report.{module}"), function)
 
 
 class Printed:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from rich.console import Console
 from rich.text import Text
 
 from graphwright.analyze.profile_tree import Column, TreeNode, TreeOptions, column_value
@@ -60,13 +59,12 @@ class ProfileTree:
         return {"options": asdict(self.options), "rows": rows}
 
 
-def print_tree(tree: ProfileTree, console: Console | None = None, *, limit: int = _ROWS) -> None:
-    """Print the tree on `console` (standard output by default).
+def print_tree(tree: ProfileTree, page: Page, *, limit: int = _ROWS) -> None:
+    """Put the tree on a page.
 
     Args:
         limit: rows at most; a line says how many more there are.
     """
-    page = Page(console)
     columns = tree.options.columns
     every = list(tree.rows())
     rows = [

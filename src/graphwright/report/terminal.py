@@ -1,4 +1,4 @@
-"""Results as text for a terminal: plain through `str()`, in color through `print_inspection` and `print_plan`.
+"""Results as text for a terminal: plain through `str()`, in color on a `Page` of a console.
 
 Plain text is 80 columns wide. On a console the text takes the width there is, up to
 `MAX_WIDTH`. Nothing that comes from a graph is read as markup or obeyed as a control
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from graphwright.report.results import ROLES, Inspection, LayerCost, MemoryPlan, Role, Timeline
@@ -30,10 +30,10 @@ from graphwright.report.summary import (
     plan_tone,
     plan_verdict,
 )
-from graphwright.report.terminal_layout import Page, figures_table, rendered
+from graphwright.report.terminal_layout import Page, figures_table
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, printable, shorten_middle
 
-__all__ = ["inspection_verdict", "plan_verdict", "print_inspection", "print_plan", "render_inspection", "render_plan"]
+__all__ = ["inspection_verdict", "plan_verdict", "print_inspection", "print_plan"]
 
 _CHART_ROWS = 6
 _TABLE_ROWS = 8
@@ -50,19 +50,8 @@ _TONE_STYLES = {"good": "bold green", "bad": "bold red", "neutral": "bold"}
 _DECISION_ORDER = ("save", "recompute", "offload")
 
 
-def render_inspection(inspection: Inspection) -> str:
-    """The inspection as plain text, no line longer than 80 columns."""
-    return rendered(print_inspection, inspection)
-
-
-def render_plan(plan: MemoryPlan) -> str:
-    """The plan as plain text, no line longer than 80 columns."""
-    return rendered(print_plan, plan)
-
-
-def print_inspection(inspection: Inspection, console: Console | None = None) -> None:
-    """Print the inspection on `console` (standard output by default), in color where it has colors."""
-    page = Page(console)
+def print_inspection(inspection: Inspection, page: Page) -> None:
+    """Put the inspection on a page."""
     page.headline(inspection_verdict(inspection))
     page.facts(inspection_facts(inspection))
     page.section("Memory over the step", *_chart(inspection.timeline, page.body_width, inspection.timeline.peak_bytes, None))
@@ -72,9 +61,8 @@ def print_inspection(inspection: Inspection, console: Console | None = None) -> 
     page.origins(origins(inspection))
 
 
-def print_plan(plan: MemoryPlan, console: Console | None = None) -> None:
-    """Print the plan on `console` (standard output by default), in color where it has colors."""
-    page = Page(console)
+def print_plan(plan: MemoryPlan, page: Page) -> None:
+    """Put the plan on a page."""
     top = chart_top_bytes(plan)
     page.headline(plan_verdict(plan), _TONE_STYLES[plan_tone(plan)])
     page.facts(plan_facts(plan))

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from graphwright.analyze.formula import Formula
 from graphwright.ir.dtypes import Shape
 from graphwright.report.batch_results import BatchFormulas, MaxBatch, MeasuredBatch
-from graphwright.report.terminal_layout import Page, rendered, wrapped
+from graphwright.report.terminal_layout import Page, wrapped
 from graphwright.report.units import format_bytes, format_bytes_apart, printable
 
 _PIECES = 8
 
 
-def render_formulas(formulas: BatchFormulas) -> str:
-    """The formulas as plain text, no line longer than 80 columns."""
-    return rendered(print_formulas, formulas)
-
-
-def print_formulas(formulas: BatchFormulas, console: Console | None = None) -> None:
-    """Print formulas on `console` (standard output by default), in color where it has colors."""
-    page = Page(console)
+def print_formulas(formulas: BatchFormulas, page: Page) -> None:
+    """Put the formulas on a page."""
     peak = formulas.peak_bytes.told_apart()[-1]
     text = Formula((peak,), formulas.peak_bytes.variable, "bytes")
     where = f" for {formulas.peak_bytes.where(peak)}" if peak.first > 1 else ""
@@ -48,14 +42,8 @@ def _feeds(feeds: Mapping[str, Shape]) -> str:
     return ", ".join(f"{name} ({', '.join('batch' if d is None else str(d) for d in shape or ())})" for name, shape in feeds.items())
 
 
-def render_max_batch(answer: MaxBatch) -> str:
-    """The answer as plain text, no line longer than 80 columns."""
-    return rendered(print_max_batch, answer)
-
-
-def print_max_batch(answer: MaxBatch, console: Console | None = None) -> None:
-    """Print the answer on `console` (standard output by default), in color where it has colors."""
-    page = Page(console)
+def print_max_batch(answer: MaxBatch, page: Page) -> None:
+    """Put the answer on a page."""
     page.headline(max_batch_verdict(answer))
     page.paragraph(f"Inputs: {_feeds(answer.feeds)}")
     rows = _max_batch_rows(answer)

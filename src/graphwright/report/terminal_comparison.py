@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from graphwright.report.comparison import FIGURES, CheckResult, Comparison, Finding, LayerPair, StepCosts, model_scope
 from graphwright.report.summary import NO_LAYER, Fact
-from graphwright.report.terminal_layout import Page, figures_table, rendered, wrapped
+from graphwright.report.terminal_layout import Page, figures_table, wrapped
 from graphwright.report.units import format_bytes, format_bytes_apart, format_count, format_flops, format_percent, printable
 
 _ROWS = 20
@@ -18,13 +18,8 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~", "same": " "}
 _STYLES = {"added": "green", "removed": "red", "changed": "yellow", "same": ""}
 
 
-def render_costs(costs: StepCosts) -> str:
-    """The figures as plain text, no line longer than 80 columns."""
-    return rendered(_print_costs, costs)
-
-
-def _print_costs(costs: StepCosts, console: Console) -> None:
-    page = Page(console)
+def print_costs(costs: StepCosts, page: Page) -> None:
+    """Put the figures of a step on a page."""
     page.headline(_title(costs))
     page.facts(_facts(costs))
 
@@ -33,14 +28,8 @@ def _facts(costs: StepCosts) -> list[Fact]:
     return [Fact(figure.label, figure.format(costs.figures[name]), figure.how) for name, figure in FIGURES.items()]
 
 
-def render_comparison(comparison: Comparison) -> str:
-    """The comparison as plain text, no line longer than 80 columns."""
-    return rendered(print_comparison, comparison)
-
-
-def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
-    """Print the comparison on `console` (standard output by default), in color where it has colors."""
-    page = Page(console)
+def print_comparison(comparison: Comparison, page: Page) -> None:
+    """Put the comparison on a page."""
     page.headline(comparison_verdict(comparison))
     page.line(Text())
     for letter, costs in (("A", comparison.a), ("B", comparison.b)):
@@ -134,14 +123,8 @@ def _signed(amount: float, write: Callable[[float], str]) -> str:
     return "" if not amount else ("+" if amount > 0 else "") + write(amount)
 
 
-def render_check(result: CheckResult) -> str:
-    """The check as plain text, no line longer than 80 columns."""
-    return rendered(print_check, result)
-
-
-def print_check(result: CheckResult, console: Console | None = None) -> None:
-    """Print the check on `console` (standard output by default), in color where it has colors."""
-    page = Page(console)
+def print_check(result: CheckResult, page: Page) -> None:
+    """Put the check on a page."""
     style = "bold green" if result.passed else "bold red"
     page.headline(check_verdict(result), style)
     page.line(Text(_indented(_title(result.costs), page.body_width)))

@@ -1,4 +1,4 @@
-"""A FLOP count as text for a terminal: plain through `str()`, in color through `print_flop_count`."""
+"""A FLOP count as text for a terminal."""
 
 from __future__ import annotations
 
@@ -6,26 +6,20 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from graphwright.analyze.formula import Formula
 from graphwright.report.flop_count import FlopCount, FlopRow
 from graphwright.report.summary import NO_LAYER, Fact
-from graphwright.report.terminal_layout import Page, figures_table, rendered
+from graphwright.report.terminal_layout import Page, figures_table
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, printable
 
 _ROWS = 12
 
 
-def render_flop_count(count: FlopCount) -> str:
-    """The count as plain text, no line longer than 80 columns."""
-    return rendered(print_flop_count, count)
-
-
-def print_flop_count(count: FlopCount, console: Console | None = None) -> None:
-    """Print the count on `console` (standard output by default), in color where it has colors."""
-    page = Page(console)
+def print_flop_count(count: FlopCount, page: Page) -> None:
+    """Put the count on a page."""
     page.headline(flop_verdict(count))
     page.facts(_facts(count))
     if count.unknown:

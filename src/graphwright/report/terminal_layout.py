@@ -39,8 +39,7 @@ class Page:
         body_width: cells that a line of a section may take.
 
     Example:
-        >>> def print_step(name: str, console: Console | None = None) -> None:
-        ...     page = Page(console)
+        >>> def print_step(name: str, page: Page) -> None:
         ...     page.headline(f"{name}: 3.00 GFLOP.")
         ...     page.table("Per op type", ("op type", "FLOPs"), [("Conv2D", "2.00 G"), ("MatMul", "1.00 G")])
         >>> print(rendered(print_step, "step"))
@@ -92,10 +91,10 @@ class Page:
         self.pairs("How each figure was obtained", how)
 
 
-def rendered(print_function: Callable[[*_Values, Console], None], *values: *_Values) -> str:
-    """What `print_function(*values, console)` prints, as plain text of 80 columns."""
+def rendered(print_function: Callable[[*_Values, Page], None], *values: *_Values) -> str:
+    """What `print_function(*values, page)` puts on a page, as plain text of 80 columns."""
     console = plain_console()
-    print_function(*values, console)
+    print_function(*values, Page(console))
     return plain_text(console)
 
 

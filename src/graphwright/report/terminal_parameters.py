@@ -1,4 +1,4 @@
-"""A table of parameters as text for a terminal: plain through `str()`, in color through `print_parameters`."""
+"""A table of parameters as text for a terminal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from graphwright.analyze.lookup_tables import LookupTable
 from graphwright.analyze.parameters import KINDS, Parameter, ParameterKind, ParameterSums, sum_parameters
 from graphwright.report.parameter_table import ParameterTable
 from graphwright.report.summary import NO_LAYER, Fact
-from graphwright.report.terminal_layout import Page, figures_table, rendered, wrapped
+from graphwright.report.terminal_layout import Page, figures_table, wrapped
 from graphwright.report.units import format_bytes, format_count, printable
 
 _ROWS = 40
@@ -36,14 +36,8 @@ class _Scope:
     children: dict[str, _Scope] = field(default_factory=dict[str, "_Scope"])
 
 
-def render_parameters(table: ParameterTable) -> str:
-    """The table as plain text, no line longer than 80 columns."""
-    return rendered(print_parameters, table)
-
-
-def print_parameters(table: ParameterTable, console: Console | None = None) -> None:
-    """Print the table on `console` (standard output by default), in color where it has colors."""
-    page = Page(console)
+def print_parameters(table: ParameterTable, page: Page) -> None:
+    """Put the table on a page."""
     page.headline(parameters_verdict(table))
     page.facts(_facts(table))
     for warning in table.warnings:

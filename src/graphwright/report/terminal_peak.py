@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.summary import NO_LAYER, Fact
-from graphwright.report.terminal_layout import Page, rendered
+from graphwright.report.terminal_layout import Page
 from graphwright.report.units import format_bytes, format_percent, printable
 
 _ROWS = 12
 
 
-def render_peak(prediction: PeakPrediction) -> str:
-    """The prediction as plain text, no line longer than 80 columns."""
-    return rendered(print_peak, prediction)
-
-
-def print_peak(prediction: PeakPrediction, console: Console | None = None) -> None:
-    """Print the prediction on `console` (standard output by default), in color where it has colors."""
-    page = Page(console)
+def print_peak(prediction: PeakPrediction, page: Page) -> None:
+    """Put the prediction on a page."""
     page.headline(_verdict(prediction))
     page.facts(_facts(prediction))
     peak = prediction.peak_bytes

@@ -5,26 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from graphwright.analyze.profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
 from graphwright.report.profile_tree import format_column
 from graphwright.report.summary import NO_LAYER, Fact
-from graphwright.report.terminal_layout import Page, figures_table, rendered
+from graphwright.report.terminal_layout import Page, figures_table
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, printable
 
 _ROWS = 12
 
 
-def render_profile(profile: StepProfile, how: Mapping[str, str]) -> str:
-    """The profile as plain text, no line longer than 80 columns."""
-    return rendered(print_profile, profile, how)
-
-
-def print_profile(profile: StepProfile, how: Mapping[str, str], console: Console | None = None) -> None:
-    """Print the profile on `console` (standard output by default), in color where it has colors."""
-    page = Page(console)
+def print_profile(profile: StepProfile, how: Mapping[str, str], page: Page) -> None:
+    """Put the profile on a page."""
     page.headline(profile_verdict(profile))
     page.facts(_facts(profile))
     page.section("Per op type", *_op_types(by_op_type(profile).values(), page.body_width))

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.text import Text
 
 from graphwright.report.shape_report import ShapeReport, ValueShape
-from graphwright.report.terminal_layout import Page, rendered
+from graphwright.report.terminal_layout import Page
 from graphwright.report.units import format_count, printable, shorten_middle
 
 _ROWS = 12
 _SHAPE_WIDTH = 34
 
 
-def render_shapes(report: ShapeReport) -> str:
-    """The report as plain text, no line longer than 80 columns."""
-    return rendered(print_shapes, report)
-
-
-def print_shapes(report: ShapeReport, console: Console | None = None) -> None:
-    """Print the report on `console` (standard output by default), in color where it has colors."""
-    page = Page(console)
+def print_shapes(report: ShapeReport, page: Page) -> None:
+    """Put the report on a page."""
     page.headline(_verdict(report))
     if report.inputs:
         rows = [(printable(name), value.dtype, _shape(value)) for name, value in report.inputs.items()]

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-
 from graphwright.report.sweep import SweepPoint, SweepResult
-from graphwright.report.terminal_layout import Page, rendered
+from graphwright.report.terminal_layout import Page
 from graphwright.report.units import format_bytes, format_bytes_apart, printable
 
 _BAR_CELLS = 32
 
 
-def render_sweep(sweep: SweepResult) -> str:
-    """The sweep as plain text, no line longer than 80 columns."""
-    return rendered(print_sweep, sweep)
-
-
-def print_sweep(sweep: SweepResult, console: Console | None = None) -> None:
-    """Print a sweep on `console` (standard output by default), in color where it has colors."""
-    page = Page(console)
+def print_sweep(sweep: SweepResult, page: Page) -> None:
+    """Put the sweep on a page."""
     page.headline(f"{printable(sweep.name)}: {sweep.verdict[:1].lower()}{sweep.verdict[1:]}" if sweep.name else sweep.verdict)
     letters = {name: chr(ord("A") + k) for k, name in enumerate(sweep.all)}
     heads = [f"peak {letter}" for letter in letters.values()] if sweep.others else ["peak"]

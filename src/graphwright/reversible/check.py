@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from graphwright.errors import ArgumentError
 from graphwright.report.terminal_layout import Page, rendered
@@ -78,9 +77,8 @@ class InverseCheck:
         return rendered(print_check, self)
 
 
-def print_check(check: InverseCheck, console: Console | None = None) -> None:
-    """Print it on `console` (standard output by default)."""
-    page = Page(console)
+def print_check(check: InverseCheck, page: Page) -> None:
+    """Put it on a page."""
     worst = [check.worst(dtype) for dtype in check.dtypes]
     bad = [row.dtype for row in worst if not row.relative_error < LARGE_ERROR]
     depth = max(row.depth for row in check.rows)
