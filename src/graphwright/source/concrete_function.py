@@ -57,7 +57,10 @@ def from_concrete_function(function: Any, *, planned: bool = True, compiled: boo
     name = name.removeprefix("b'").rstrip("'")
     if planned and not compiled and is_jit_compiled(function):
         raise _compiled_by_xla(
-            "the step", f"step {name!r}", "use jit_compile=False for this step; optimize_memory and predict_peak take both"
+            "the step",
+            f"step {name!r}",
+            "use jit_compile=False for this step (for Keras: model.compile(..., jit_compile=False)); "
+            "optimize_memory and predict_peak take both",
         )
     graph = from_graph_def(func_graph.as_graph_def(add_shapes=True), name=func_graph.name)
     drop_shape_attributes(graph)
@@ -113,7 +116,12 @@ def _refuse_unsupported(graph: Graph, *, compiled: bool) -> None:
                 )
             if not compiled and node.attrs.get("_XlaMustCompile") is True:
                 where = f"node {node.name!r} of {body.name!r}"
-                raise _compiled_by_xla("a function inside the step", where, "use jit_compile=False for it, or True for the whole step")
+                raise _compiled_by_xla(
+                    "a function inside the step",
+                    where,
+                    "use jit_compile=False for it, or True for the whole step (Keras compiles convolutions with groups in any case: "
+                    "model.compile(..., jit_compile=True))",
+                )
 
 
 def _compiled_by_xla(what: str, where: str, remedy: str) -> UnsupportedError:
@@ -121,7 +129,7 @@ def _compiled_by_xla(what: str, where: str, remedy: str) -> UnsupportedError:
         f"{what} is compiled by XLA (jit_compile=True)",
         where=where,
         cause="XLA schedules and recomputes by its own rules, and undoes the planned order",
-        remedy=f"{remedy} (for Keras: model.compile(..., jit_compile=False))",
+        remedy=remedy,
     )
 
 
