@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 PACKAGES = ("graphwright", "graphwright.train", "graphwright.editor")
 
@@ -52,6 +54,25 @@ def _signature(value: Any) -> str:
 
 def test_the_public_names_and_signatures_are_these() -> None:
     assert [line for package in PACKAGES for line in lines_of(package)] == SNAPSHOT.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_users_may_call_is_documented(package: str) -> None:
+    module = import_module(package)
+    bare: list[str] = []
+    for name in (n for n in dir(module) if not n.startswith("_")):
+        value = getattr(module, name)
+        if not str(getattr(value, "__module__", "")).startswith("graphwright"):
+            continue
+        told: dict[str, Any] = {name: value}
+        for n in dir(value) if inspect.isclass(value) else ():
+            owners = [base for base in value.__mro__ if n in vars(base)]
+            ours = all(base.__module__.startswith("graphwright") for base in owners)  # what Keras asks for, Keras explains
+            member = getattr(value, n)
+            if ours and not n.startswith("_") and (callable(member) or isinstance(member, property)):
+                told[f"{name}.{n}"] = member
+        bare += [n for n, member in told.items() if not inspect.getdoc(member)]
+    assert not bare
 
 
 if __name__ == "__main__":

@@ -220,7 +220,6 @@ class _Reader:
         return self._functions[name, same]
 
     def touched(self, name: str, same: Same) -> Mapping[Place, bool] | None:
-        """What a function touches."""
         known = self.function(name, same)
         return None if known is None else known[0].touched
 

@@ -106,7 +106,6 @@ class ParameterSums:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of everything."""
         return sum(self.nbytes.values())
 
 

@@ -20,7 +20,6 @@ class Polynomial:
     variable: str = "batch"
 
     def __call__(self, batch: int) -> float:
-        """The figure at a batch size."""
         return float(self.at(batch))
 
     def at(self, batch: int) -> Fraction:

@@ -60,7 +60,6 @@ class OpRun:
 
     @property
     def time_s(self) -> float:
-        """How long it took, in seconds."""
         return (self.end_ns - self.start_ns) * _NS
 
 
@@ -167,7 +166,6 @@ class Figures:
         self.bytes_moved += run.bytes_moved or 0.0
 
     def add(self, other: Figures) -> None:
-        """Add another group."""
         self.nodes += other.nodes
         self.occurrences += other.occurrences
         self.time_ns += other.time_ns

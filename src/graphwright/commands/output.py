@@ -42,7 +42,6 @@ def print_result(result: Any, *, as_json: bool) -> None:
 
 
 def echo(text: str) -> None:
-    """Print lines."""
     typer.echo(printable(text, lines=True))
 
 

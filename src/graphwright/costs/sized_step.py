@@ -74,7 +74,6 @@ class SizedStep:
 
     @property
     def name(self) -> str:
-        """The name of the step."""
         return next(iter(self._traced.values())).name if self._traced else self.traced(_PROBES[0]).name
 
     def open_feeds(self) -> dict[str, Shape]:

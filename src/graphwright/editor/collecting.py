@@ -124,15 +124,12 @@ class Signatures(MutableMapping[str, Any]):
         read(self._graph, signatures={name: definition})
 
     def __delitem__(self, name: str) -> None:
-        """Remove a signature."""
         del self._graph.signatures[name]
 
     def __iter__(self) -> Iterator[str]:
-        """The names."""
         return iter(self._written())
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._written())
 
     def _written(self) -> dict[str, Any]:

@@ -30,7 +30,6 @@ class GraphVisitor:
         raise NotImplementedError
 
     def __call__(self, n: Node) -> Any:
-        """The same as `visit_node`."""
         return self.visit_node(n)
 
 

@@ -134,7 +134,6 @@ class Checkpointed:
 
     @left_alone
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function."""
         leaves = tf.nest.flatten((args, kwargs), expand_composites=True)
         _check_tensors(leaves, self.__name__)
         tensors = {k: tf.convert_to_tensor(leaf) for k, leaf in enumerate(leaves) if isinstance(leaf, _TENSOR_TYPES)}

@@ -141,7 +141,6 @@ def _loops_cut(graph: Graph) -> Generator[None]:
 
 
 def _forward_nodes(graph: Graph, added: AbstractSet[str]) -> set[Node]:
-    """Forward and early nodes."""
     forward = backward_reachable(node for node in graph.nodes if node.name not in added)
     for node in topological_order(graph):
         if node in forward:

@@ -80,7 +80,6 @@ class Original:
 
     @cached_property
     def _not_repeatable(self) -> Node | None:
-        """A node that cannot run again."""
         graph, _ = from_concrete_function(self.traced, planned=False)
         purity = Purity(graph, stateful_op_types(graph))
         given = {value.producer for value in graph.inputs}

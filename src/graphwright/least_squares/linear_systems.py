@@ -91,7 +91,6 @@ class QrSystem:
         self.smallest_damping = (10.0 * rows.layout.size * epsilon) ** 2
 
     def linearize(self, x: Any) -> Linearization:
-        """The triangle of [J f]."""
         size = self._rows.layout.size
 
         def add(triangle: Any, residuals: Any, matrix: Any) -> Any:
@@ -147,7 +146,6 @@ class QrSystem:
         return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free * independent)[0]
 
     def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
-        """From the triangle."""
         del x
         return tf.nn.l2_loss(tf.matmul(at.factor[1], tf.expand_dims(step, 1)))
 
@@ -192,7 +190,6 @@ class CholeskySystem:
         return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free)[0]
 
     def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
-        """From the Gram matrix."""
         del x
         return 0.5 * symmetric_blocks.quadratic_form(at.factor, step)
 
@@ -235,7 +232,6 @@ class DualSystem:
         return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free)[0]
 
     def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
-        """From the Jacobian."""
         del x
         return tf.nn.l2_loss(tf.linalg.matvec(at.factor[0], step))
 
@@ -270,12 +266,10 @@ class _MatrixFreeSystem:
         return Linearization(gradient, norms, tf.sqrt(squares), ())
 
     def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
-        """Not known."""
         del x, at, scale, free
         return None
 
     def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
-        """By one forward pass."""
         del at
         return 0.5 * self._rows.squared_norm_along(x, step)
 

@@ -49,7 +49,6 @@ class PlanCache:
         self.directory = directory
 
     def path(self, key: str) -> Path:
-        """The file of a plan."""
         return self.directory / f"{key}.json"
 
     def read(self, key: str, costs: CostGraph, budget_bytes: int) -> Solution | None:
@@ -67,7 +66,6 @@ class PlanCache:
         return known_solution(costs, schedule, budget_bytes, status="optimal" if data.get("status") == "optimal" else "feasible")
 
     def write(self, key: str, solution: Solution) -> None:
-        """Keep a plan."""
         data = {"status": solution.status, "schedule": list(solution.schedule.steps)}
         with contextlib.suppress(OSError):
             self.directory.mkdir(parents=True, exist_ok=True)

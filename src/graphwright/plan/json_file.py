@@ -62,13 +62,11 @@ class FieldReader:
         return data[name]
 
     def items(self, value: Any, field: str) -> list[Any]:
-        """A list."""
         if not isinstance(value, list):
             raise self.fail(field, f"must be a list, it is {value!r:.60}")
         return cast(list[Any], value)
 
     def record(self, value: Any, field: str) -> dict[str, Any]:
-        """An object."""
         if not isinstance(value, dict):
             raise self.fail(field, f"must be an object, it is {value!r:.60}")
         return cast(dict[str, Any], value)
@@ -92,7 +90,6 @@ class FieldReader:
         return value
 
     def flag(self, value: Any, field: str) -> bool:
-        """True or false."""
         if not isinstance(value, bool):
             raise self.fail(field, f"must be true or false, it is {value!r:.60}")
         return value

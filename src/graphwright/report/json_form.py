@@ -48,7 +48,6 @@ def inspection_json(inspection: Inspection) -> dict[str, Any]:
 
 
 def plan_json(plan: MemoryPlan) -> dict[str, Any]:
-    """A memory plan."""
     return {
         "schema": MEMORY_PLAN_SCHEMA,
         "name": plan.name,

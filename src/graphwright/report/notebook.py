@@ -81,7 +81,6 @@ def plan_html(plan: MemoryPlan) -> str:
 
 
 def sweep_html(sweep: SweepResult) -> str:
-    """Peaks against batch sizes."""
     return _card(
         "Sweep",
         sweep.verdict,

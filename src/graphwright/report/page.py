@@ -53,7 +53,6 @@ def render_page(template: str, scripts: Sequence[str] = (), styles: Sequence[str
 
 
 def plotly_script() -> str:
-    """The charting library."""
     offline: Any = importlib.import_module("plotly.offline")
     script: str = offline.get_plotlyjs()
     return script

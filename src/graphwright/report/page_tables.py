@@ -229,7 +229,6 @@ def decision_table(decisions: Sequence[BufferDecision], *, linked: bool) -> Tabl
 
 
 def bytes_cell(nbytes: float) -> Cell:
-    """A size."""
     return _cell(format_bytes, nbytes)
 
 
@@ -239,12 +238,10 @@ def flops_cell(flops: float) -> Cell:
 
 
 def time_cell(time_s: float) -> Cell:
-    """Seconds."""
     return _cell(format_time, time_s)
 
 
 def count_cell(count: int) -> Cell:
-    """A number of things."""
     return Cell(format_count(count), count)
 
 

@@ -20,7 +20,6 @@ def write_sweep(sweep: SweepResult, path: Path) -> Path:
 
 
 def sweep_page(sweep: SweepResult) -> str:
-    """The page as text."""
     top = max((point.peak_bytes for other in sweep.all.values() for point in other.points), default=0)
     return render_page(
         "sweep.html",

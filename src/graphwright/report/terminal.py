@@ -51,7 +51,6 @@ _DECISION_ORDER = ("save", "recompute", "offload")
 
 
 def print_inspection(inspection: Inspection, page: Page) -> None:
-    """Put the inspection on a page."""
     page.headline(inspection_verdict(inspection))
     page.facts(inspection_facts(inspection))
     page.section("Memory over the step", *_chart(inspection.timeline, page.body_width, inspection.timeline.peak_bytes, None))
@@ -62,7 +61,6 @@ def print_inspection(inspection: Inspection, page: Page) -> None:
 
 
 def print_plan(plan: MemoryPlan, page: Page) -> None:
-    """Put the plan on a page."""
     top = chart_top_bytes(plan)
     page.headline(plan_verdict(plan), _TONE_STYLES[plan_tone(plan)])
     page.facts(plan_facts(plan))

@@ -17,7 +17,6 @@ _PIECES = 8
 
 
 def print_formulas(formulas: BatchFormulas, page: Page) -> None:
-    """Put the formulas on a page."""
     peak = formulas.peak_bytes.told_apart()[-1]
     text = Formula((peak,), formulas.peak_bytes.variable, "bytes")
     where = f" for {formulas.peak_bytes.where(peak)}" if peak.first > 1 else ""
@@ -43,7 +42,6 @@ def _feeds(feeds: Mapping[str, Shape]) -> str:
 
 
 def print_max_batch(answer: MaxBatch, page: Page) -> None:
-    """Put the answer on a page."""
     page.headline(max_batch_verdict(answer))
     page.paragraph(f"Inputs: {_feeds(answer.feeds)}")
     rows = _max_batch_rows(answer)

@@ -29,7 +29,6 @@ def _facts(costs: StepCosts) -> list[Fact]:
 
 
 def print_comparison(comparison: Comparison, page: Page) -> None:
-    """Put the comparison on a page."""
     page.headline(comparison_verdict(comparison))
     page.line(Text())
     for letter, costs in (("A", comparison.a), ("B", comparison.b)):
@@ -124,7 +123,6 @@ def _signed(amount: float, write: Callable[[float], str]) -> str:
 
 
 def print_check(result: CheckResult, page: Page) -> None:
-    """Put the check on a page."""
     style = "bold green" if result.passed else "bold red"
     page.headline(check_verdict(result), style)
     page.line(Text(_indented(_title(result.costs), page.body_width)))

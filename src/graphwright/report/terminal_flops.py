@@ -19,7 +19,6 @@ _ROWS = 12
 
 
 def print_flop_count(count: FlopCount, page: Page) -> None:
-    """Put the count on a page."""
     page.headline(flop_verdict(count))
     page.facts(_facts(count))
     if count.unknown:

@@ -37,7 +37,6 @@ class _Scope:
 
 
 def print_parameters(table: ParameterTable, page: Page) -> None:
-    """Put the table on a page."""
     page.headline(parameters_verdict(table))
     page.facts(_facts(table))
     for warning in table.warnings:

@@ -11,7 +11,6 @@ _ROWS = 12
 
 
 def print_peak(prediction: PeakPrediction, page: Page) -> None:
-    """Put the prediction on a page."""
     page.headline(_verdict(prediction))
     page.facts(_facts(prediction))
     peak = prediction.peak_bytes

@@ -18,7 +18,6 @@ _ROWS = 12
 
 
 def print_profile(profile: StepProfile, how: Mapping[str, str], page: Page) -> None:
-    """Put the profile on a page."""
     page.headline(profile_verdict(profile))
     page.facts(_facts(profile))
     page.section("Per op type", *_op_types(by_op_type(profile).values(), page.body_width))

@@ -13,7 +13,6 @@ _SHAPE_WIDTH = 34
 
 
 def print_shapes(report: ShapeReport, page: Page) -> None:
-    """Put the report on a page."""
     page.headline(_verdict(report))
     if report.inputs:
         rows = [(printable(name), value.dtype, _shape(value)) for name, value in report.inputs.items()]

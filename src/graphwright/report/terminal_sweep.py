@@ -10,7 +10,6 @@ _BAR_CELLS = 32
 
 
 def print_sweep(sweep: SweepResult, page: Page) -> None:
-    """Put the sweep on a page."""
     page.headline(f"{printable(sweep.name)}: {sweep.verdict[:1].lower()}{sweep.verdict[1:]}" if sweep.name else sweep.verdict)
     letters = {name: chr(ord("A") + k) for k, name in enumerate(sweep.all)}
     heads = [f"peak {letter}" for letter in letters.values()] if sweep.others else ["peak"]

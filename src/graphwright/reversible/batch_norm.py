@@ -33,7 +33,6 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
     """
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        """The normalized images."""
         if not self._is_fused(inputs, mask) or not (training and self.trainable):
             return super().call(inputs, training=training, mask=mask)
         with without_autocast():

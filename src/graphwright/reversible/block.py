@@ -55,11 +55,10 @@ class ReversibleBlock(StreamLayer):
 
     @property
     def functions(self) -> list[ResidualFunction]:
-        """f and g."""
+        """The functions that it calls, in the order of the calls."""
         return list(self._residuals)
 
     def stream_parts(self) -> list[Any]:
-        """The block itself."""
         return [self]
 
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -73,14 +72,14 @@ class ReversibleBlock(StreamLayer):
         return shapes
 
     def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:
-        """See the class."""
+        """The streams behind the layer, computed from those before it."""
         x1, x2 = x
         f, g = self._residuals
         y1 = self.coupling.forward(x1, run(f, x2), self.axis)
         return y1, self.coupling.forward(x2, run(g, y1), self.axis)
 
     def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:
-        """See the class."""
+        """The streams before the layer, rebuilt from those behind it."""
         y1, y2 = y
         f, g = self._residuals
         x2 = self.coupling.inverse(y2, run(g, y1), self.axis)
@@ -102,7 +101,6 @@ class ReversibleBlock(StreamLayer):
         return (x1, x2), (dx1, dx2 + pull(dp))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal block."""
         return super().get_config() | {
             "f": keras.saving.serialize_keras_object(self.f),
             "g": keras.saving.serialize_keras_object(self.g),
@@ -111,7 +109,6 @@ class ReversibleBlock(StreamLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> ReversibleBlock:
-        """The block of `get_config`."""
         read = keras.saving.deserialize_keras_object
         parsed: dict[str, Any] = {"f": read(config["f"]), "g": read(config["g"]), "coupling": coupling_from_config(config["coupling"])}
         return cls(**(config | parsed))

@@ -78,7 +78,6 @@ class InverseCheck:
 
 
 def print_check(check: InverseCheck, page: Page) -> None:
-    """Put it on a page."""
     worst = [check.worst(dtype) for dtype in check.dtypes]
     bad = [row.dtype for row in worst if not row.relative_error < LARGE_ERROR]
     depth = max(row.depth for row in check.rows)
@@ -151,7 +150,6 @@ class _Replay(engine.InverseRun):
         return super().__call__(function, x)
 
     def skip(self, part: Any) -> None:
-        """Leave a part out."""
         del self._records[len(self._records) - len(part.functions) :]
 
 

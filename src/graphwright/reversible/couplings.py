@@ -60,7 +60,7 @@ class Coupling:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Coupling:
-        """The coupling of `get_config`."""
+        """The coupling that `get_config` describes."""
         return cls(**config)
 
 

@@ -47,15 +47,13 @@ class InvertibleDownsampling(StreamLayer):
 
     @property
     def functions(self) -> list[ResidualFunction]:
-        """None."""
+        """None: it has no residual functions."""
         return []
 
     def stream_parts(self) -> list[Any]:
-        """The layer itself."""
         return [self]
 
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Check the shapes."""
         return self.output_stream_shapes(shapes)
 
     def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -64,11 +62,11 @@ class InvertibleDownsampling(StreamLayer):
         return first, second
 
     def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:  # noqa: ARG002
-        """Space to depth."""
+        """The streams behind the layer, computed from those before it."""
         return tf.nn.space_to_depth(x[0], self.block_size), tf.nn.space_to_depth(x[1], self.block_size)
 
     def stream_inverse(self, y: Streams, run: InverseRun | BackwardRun) -> Streams:  # noqa: ARG002
-        """Depth to space."""
+        """The streams before the layer, rebuilt from those behind it."""
         return tf.nn.depth_to_space(y[0], self.block_size), tf.nn.depth_to_space(y[1], self.block_size)
 
     def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:  # noqa: ARG002
@@ -76,7 +74,6 @@ class InvertibleDownsampling(StreamLayer):
         return self.stream_inverse(y, run), self.stream_inverse(dy, run)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal layer."""
         return super().get_config() | {"block_size": self.block_size}
 
     def _smaller(self, shape: Any) -> tuple[int | None, ...]:

@@ -43,19 +43,16 @@ class RecomputedLayer(StreamLayer):
 
     @property
     def functions(self) -> list[ResidualFunction]:
-        """The layer."""
+        """The functions that it calls, in the order of the calls."""
         return [self._function]
 
     def stream_parts(self) -> list[Any]:
-        """This one."""
         return [self]
 
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Build the layer."""
         return self.output_stream_shapes(shapes)
 
     def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-        """What the layer says."""
         result: Any = self.layer(tuple(keras.KerasTensor(tuple(shape), self.stream_dtype) for shape in shapes))
         both = keras.tree.flatten(result)
         if len(both) != 2:
@@ -63,11 +60,11 @@ class RecomputedLayer(StreamLayer):
         return tuple(both[0].shape), tuple(both[1].shape)
 
     def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:
-        """Call it."""
+        """The streams behind the layer, computed from those before it."""
         return tuple(run(self._function, x))  # pyright: ignore[reportReturnType]
 
     def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:  # noqa: ARG002
-        """There is none."""
+        """Refused: it has no inverse."""
         raise no_inverse(self.name)
 
     def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:  # noqa: ARG002
@@ -77,10 +74,8 @@ class RecomputedLayer(StreamLayer):
         return x, pull(dy)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal layer."""
         return super().get_config() | {"layer": keras.saving.serialize_keras_object(self.layer)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> RecomputedLayer:
-        """The layer of `get_config`."""
         return cls(**(config | {"layer": keras.saving.deserialize_keras_object(config["layer"])}))

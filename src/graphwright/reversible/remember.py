@@ -44,7 +44,6 @@ class Recorder:
         self.tensors: list[Any] = []
 
     def meet(self, tensor: Any) -> Any:
-        """Note it."""
         self.tensors.append(tensor)
         return tensor
 
@@ -62,7 +61,6 @@ class Player:
         tape.watch(self._tensors)
 
     def meet(self, tensor: Any) -> Any:
-        """The value of the first call."""
         self._computed.append(tensor)
         return self._tensors[len(self._computed) - 1]
 

@@ -72,7 +72,7 @@ class ReversibleSequence(StreamLayer):
 
     @property
     def functions(self) -> list[Any]:
-        """The functions of all parts."""
+        """The functions that it calls, in the order of the calls."""
         return [function for part in self.stream_parts() for function in part.functions]
 
     def stream_parts(self) -> list[Any]:
@@ -115,13 +115,11 @@ class ReversibleSequence(StreamLayer):
         return shapes
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal sequence."""
         layers = [keras.saving.serialize_keras_object(layer) for layer in self.layers]
         own = {"layers": layers, "kept_blocks": self.kept_blocks, "remembering_blocks": self.remembering_blocks}
         return super().get_config() | own
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> ReversibleSequence:
-        """The sequence of `get_config`."""
         layers: Any = [keras.saving.deserialize_keras_object(layer) for layer in config["layers"]]
         return cls(**(config | {"layers": layers}))

@@ -48,15 +48,12 @@ class StageUnit(StreamLayer):
 
     @property
     def functions(self) -> list[ResidualFunction]:
-        """The shortcuts, f and g."""
         return self._residuals
 
     def stream_parts(self) -> list[Any]:
-        """The unit itself."""
         return [self]
 
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Build all four."""
         first, second = shapes
         y1, y2 = self.output_stream_shapes(shapes)
         for function, source, target in zip(self._residuals, (first, second, second, y1), (y1, y2, y1, y2), strict=True):
@@ -64,19 +61,16 @@ class StageUnit(StreamLayer):
         return y1, y2
 
     def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-        """As the shortcuts give them."""
         y1, y2 = (shortcut.compute_output_shape(tuple(shape)) for shortcut, shape in zip(self.shortcuts, shapes, strict=True))
         return y1, y2
 
     def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:
-        """See the class."""
         s1, s2, f, g = self._residuals
         of_x1, of_x2 = run(s1, x[0]), run(s2, x[1])
         y1 = of_x1 + run(f, x[1])
         return y1, of_x2 + run(g, y1)
 
     def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:  # noqa: ARG002
-        """There is none."""
         raise no_inverse(self.name)
 
     def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:
@@ -91,5 +85,4 @@ class StageUnit(StreamLayer):
         return (x1, x2), (run(s1, x1)[1](dy1), dx2)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal layer."""
         return super().get_config() | self._options

@@ -62,7 +62,6 @@ class StreamLayer(keras.layers.Layer):
         raise NotImplementedError
 
     def build(self, input_shape: Any) -> None:
-        """Make all variables."""
         self.build_streams(self._stream_shapes(input_shape))
         track_parts(self)
         self.built = True
@@ -123,7 +122,6 @@ class StreamLayer(keras.layers.Layer):
         return previous_mask
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal layer."""
         return super().get_config() | {"axis": self.axis, "stream_dtype": self.stream_dtype_given}
 
     def _stream_shapes(self, shape: Any) -> tuple[Any, Any]:

@@ -42,7 +42,6 @@ class AttentionFunction(keras.layers.Layer):
         self.attention: Any = None
 
     def build(self, input_shape: Any) -> None:
-        """Make the variables."""
         heads, width = self._options["heads"], input_shape[-1]
         self.attention = keras.layers.MultiHeadAttention(int(heads), width // int(heads), dtype=self.dtype_policy)
         self.norm.build(input_shape)
@@ -50,18 +49,15 @@ class AttentionFunction(keras.layers.Layer):
         self.built = True
 
     def call(self, x: Any, training: Any = None, mask: Any = None) -> Any:
-        """The residual."""
         x = self.norm(x)
         seen = None if mask is None else mask[:, tf.newaxis, :]
         x = self.attention(x, x, attention_mask=seen, use_causal_mask=self._options["causal"], training=training)
         return self.dropout(x, training=training)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """That of the input."""
         return tuple(input_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal layer."""
         return super().get_config() | self._options
 
 
@@ -85,7 +81,6 @@ class FeedForwardFunction(keras.layers.Layer):
         self.narrow: Any = None
 
     def build(self, input_shape: Any) -> None:
-        """Make the variables."""
         self.narrow = keras.layers.Dense(input_shape[-1], dtype=self.dtype_policy)
         self.norm.build(input_shape)
         self.wide.build(input_shape)
@@ -93,15 +88,12 @@ class FeedForwardFunction(keras.layers.Layer):
         self.built = True
 
     def call(self, x: Any, training: Any = None) -> Any:
-        """The residual."""
         return self.dropout(self.narrow(self.wide(self.norm(x))), training=training)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """That of the input."""
         return tuple(input_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal layer."""
         return super().get_config() | self._options
 
 
@@ -124,7 +116,6 @@ class TokenEmbedding(keras.layers.Layer):
         self.positions = keras.layers.Embedding(length, width, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
-        """Make the variables."""
         self.tokens.build(input_shape)
         self.positions.build(input_shape)
         self.built = True
@@ -138,11 +129,9 @@ class TokenEmbedding(keras.layers.Layer):
         return keras.ops.not_equal(inputs, 0) if self._options["mask_zero"] else previous_mask
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """One more dimension."""
         return (*input_shape, self._options["width"])
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal layer."""
         return super().get_config() | self._options
 
 

@@ -62,7 +62,6 @@ class Preactivation(keras.layers.Layer):
         self.convolutions = [convolution(*sizes, self.dtype_policy) for sizes in plan]
 
     def build(self, input_shape: Any) -> None:
-        """Make the variables."""
         shape, norms = tuple(input_shape), iter(self.norms)
         for index, conv in enumerate(self.convolutions):
             if index or self._options["activate_first"]:
@@ -73,7 +72,6 @@ class Preactivation(keras.layers.Layer):
         self.built = True
 
     def call(self, x: Any, training: Any = None) -> Any:
-        """The residual."""
         norms = iter(self.norms)
         for index, conv in enumerate(self.convolutions):
             if index:
@@ -84,14 +82,12 @@ class Preactivation(keras.layers.Layer):
         return x
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """That of the last convolution."""
         shape = tuple(input_shape)
         for conv in self.convolutions:
             shape = conv.compute_output_shape(shape)
         return shape
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal layer."""
         return super().get_config() | self._options
 
 
@@ -114,13 +110,11 @@ class Shortcut(keras.layers.Layer):
         self.projection = convolution(filters, 1, strides, self.dtype_policy) if bottleneck else None
 
     def build(self, input_shape: Any) -> None:
-        """Make the variables."""
         if self.projection is not None:
             self.projection.build(input_shape)
         self.built = True
 
     def call(self, x: Any) -> Any:
-        """The smaller images."""
         if self.projection is not None:
             return self.projection(x)
         if self.strides > 1:
@@ -133,7 +127,6 @@ class Shortcut(keras.layers.Layer):
         return (batch, *(side and -(-side // self.strides) for side in (height, width)), self.filters)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal layer."""
         own = {"filters": self.filters, "strides": self.strides, "bottleneck": self.projection is not None}
         return super().get_config() | own
 
@@ -157,14 +150,12 @@ class Stem(keras.layers.Layer):
         self.norm = normalization(self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
-        """Make the variables."""
         images = _first(input_shape)
         self.convolution.build(images)
         self.norm.build(self.convolution.compute_output_shape(images))
         self.built = True
 
     def call(self, images: Any, training: Any = None) -> Any:
-        """What the first unit reads."""
         x = tf.nn.relu(self.norm(self.convolution(images[0] if isinstance(images, list | tuple) else images), training=training))
         if self._options["large_images"]:
             x = tf.nn.max_pool2d(x, 3, 2, "SAME")
@@ -179,7 +170,6 @@ class Stem(keras.layers.Layer):
         return ((batch, *sides, filters // 2),) * 2 if isinstance(input_shape[0], list | tuple) else (batch, *sides, filters)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal layer."""
         return super().get_config() | self._options
 
 

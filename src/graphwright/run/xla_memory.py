@@ -48,7 +48,6 @@ class XlaMemory:
 
     @property
     def peak_bytes(self) -> int:
-        """All of it."""
         return self.argument_bytes + self.output_bytes + self.temporary_bytes + self.constant_bytes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
@@ -97,7 +97,7 @@ def _loaded_model(path: Path) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """Without TensorFlow's line for each value of the checkpoint that nothing asked for, said when what restores them is collected."""
     logger = import_tensorflow().get_logger()
     level = logger.level

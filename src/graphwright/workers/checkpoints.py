@@ -291,7 +291,6 @@ class TrainingCheckpoints:
 
 
 def _whole(step: Any) -> int:
-    """A step as a number."""
     try:
         number = int(step)
         fits = bool(number == step) and number >= 0

@@ -111,12 +111,10 @@ class ResumeTraining(keras.callbacks.Callback):
             model.train_function = self._pass_over
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Note the epoch."""
         self._epoch, self._batches = epoch, 0
         set_first_epoch(self.model, None)  # it was for this `fit`
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Save, when it is time."""
         made = batch + 1 - self._batches
         self._batches = batch + 1
         if self.skipping:
@@ -128,7 +126,6 @@ class ResumeTraining(keras.callbacks.Callback):
             self._save(self._epoch, self._batches)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Save."""
         self._logs.append(_as_json(logs))
         self._epochs.append(epoch)
         self._save(epoch + 1, 0)

@@ -88,7 +88,6 @@ def size_of(node: Node, index: int = 0) -> int:
 
 
 def output_dims(node: Node, index: int = 0, least_rank: int = 0) -> tuple[int, ...]:
-    """The shape of an output."""
     if index >= len(node.outputs):
         raise UnknownSizeError
     found = dims(node.outputs[index])

@@ -45,7 +45,6 @@ class Decisions:
     samples: int
 
     def __str__(self) -> str:
-        """In a sentence or two."""
         text = f"{self.method}: {self.reason}; {self.residuals} residuals of {self.samples} samples"
         if self.method in ("cg", "lsmr"):
             return text + ", no Jacobian is formed"

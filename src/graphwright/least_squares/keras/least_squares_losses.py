@@ -90,7 +90,6 @@ class SquareRootLoss(keras.losses.Loss):
         return tf.sqrt(tf.maximum(self._loss.call(y_true, y_pred), 1e-10))  # a root has no derivative at zero
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The loss's elements."""
         return self._loss.call(y_true, y_pred)
 
 

@@ -73,7 +73,7 @@ class LMModel(keras.Model):
 
     @property
     def output_names(self) -> Any:
-        """The inner model's."""
+        """The names of the inner model's outputs."""
         return getattr(self.model, "output_names", None)
 
     @property
@@ -82,7 +82,6 @@ class LMModel(keras.Model):
         return () if self.trainer is None else self.trainer.decisions
 
     def call(self, inputs: Any, training: Any = None) -> Any:
-        """The inner model's outputs."""
         return self.model(inputs, training=training)
 
     def build(self, input_shape: Any) -> None:
@@ -91,7 +90,6 @@ class LMModel(keras.Model):
         self.built = True
 
     def compute_output_shape(self, *arguments: Any, **keywords: Any) -> Any:
-        """The inner model's."""
         return self.model.compute_output_shape(*arguments, **keywords)
 
     def compile(
@@ -146,7 +144,6 @@ class LMModel(keras.Model):
             repair_evaluation(self, strategy)
 
     def fit(self, *arguments: Any, callbacks: Any = None, **keywords: Any) -> Any:
-        """As of any Keras model."""
         self.stopped_because = ""
         own = _StopWhenNothingMoves()
         if isinstance(callbacks, keras.callbacks.CallbackList):
@@ -184,16 +181,13 @@ class LMModel(keras.Model):
         )
 
     def export(self, *arguments: Any, **keywords: Any) -> Any:
-        """The inner model's."""
         return self.model.export(*arguments, **keywords)
 
     def get_config(self) -> dict[str, Any]:
-        """The inner model."""
         return {"name": self.name, "model": keras.saving.serialize_keras_object(self.model)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        """The model of a configuration."""
         inner = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
         return cls(inner, name=config["name"])
 
@@ -239,12 +233,10 @@ class _StopWhenNothingMoves(keras.callbacks.Callback):
     """Ends training after an epoch of batches in which no step was taken."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Count anew."""
         del epoch, logs
         self.model.accepted_in_epoch = 0
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Look at the count."""
         if not logs or self.model.accepted_in_epoch:  # without logs there was no batch
             return
         self.model.stop_training = True

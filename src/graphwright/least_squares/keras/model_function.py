@@ -135,7 +135,6 @@ class ModelFunction:
         return tf.nest.flatten(outputs), list(after)
 
     def assign(self, point: Any, state: Sequence[Any]) -> None:
-        """Write all variables."""
         for variable, value in zip(self.variables, self.layout.split(point), strict=True):
             variable.assign(tf.cast(value, variable.dtype))
         for variable, value in zip(self.state_variables, state, strict=True):

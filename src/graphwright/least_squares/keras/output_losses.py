@@ -132,11 +132,9 @@ class _Huber:
         self._robust = RobustLoss("huber", _delta(loss))
 
     def elements(self, y_true: Any, y_pred: Any) -> Any:
-        """As Keras computes them."""
         return self._loss.call(y_true, y_pred)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
-        """Weighted residuals."""
         found = _difference(*alike(y_true, y_pred))
         row, residual = self._robust.weights(found)
         return _linear(residual * found, lambda moved: row * moved, found) / math.sqrt(found.shape[-1])
@@ -158,11 +156,9 @@ class _LogCosh:
         self._loss = loss
 
     def elements(self, y_true: Any, y_pred: Any) -> Any:
-        """As Keras computes them."""
         return self._loss.call(y_true, y_pred)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
-        """Weighted residuals."""
         found = _difference(*alike(y_true, y_pred))
         small = tf.abs(found) < 1e-3
         safe = tf.where(small, tf.ones_like(found), found)
@@ -190,7 +186,6 @@ class _Softmax:
             )
 
     def elements(self, y_true: Any, y_pred: Any) -> Any:
-        """As Keras computes them."""
         return self._loss.call(y_true, y_pred)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
@@ -241,7 +236,6 @@ class _Sigmoid:
             raise UnsupportedError(f"{loss.name} with axis={config['axis']}", argument="loss", remedy="use axis=-1")
 
     def elements(self, y_true: Any, y_pred: Any) -> Any:
-        """As Keras computes them."""
         return self._loss.call(y_true, y_pred)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:

@@ -106,7 +106,6 @@ class _Run:
 
 
 def _behind_views(value: Value) -> Node:
-    """What made the storage."""
     node = value.producer
     while is_view(node) and node.inputs:
         value = input_behind(value)

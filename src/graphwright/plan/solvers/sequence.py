@@ -342,7 +342,6 @@ class Sequence:
         return new_runs
 
     def copy(self) -> Sequence:
-        """An independent copy."""
         other = object.__new__(Sequence)
         other.problem, other.budget, other.time = self.problem, self.budget, self.time
         other.run_task, other.order = list(self.run_task), list(self.order)
