@@ -172,7 +172,7 @@ def read_given(path: Path) -> bytes:
 
 
 def check_given(path: Path) -> None:
-    """Refuse what is there and is no regular file, before somebody else opens it.
+    """Refuse what is there and is not a regular file, before somebody else opens it.
 
     Raises:
         FileFormatError: it is a folder, a pipe, a socket or a device.

@@ -111,7 +111,7 @@ def summarize_collections(graph: Graph) -> dict[str, CollectionSummary]:
 
 
 def variables_in(collection: Collection | None) -> list[VariableEntry]:
-    """The variables that a collection holds; what is no variable is passed over."""
+    """The variables that a collection holds; what is not a variable is passed over."""
     found: list[VariableEntry] = []
     for item in () if collection is None else collection.items:
         if isinstance(item, NamedRefs):

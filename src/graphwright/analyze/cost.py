@@ -279,7 +279,7 @@ class _Builder:
         return sum(touched.values()) + self.workspace_of(node)
 
     def _small_dependencies(self, task_of: Mapping[Node, int]) -> dict[Node, frozenset[int]]:
-        """Per node that is no task: the tasks it waits for, through other such nodes."""
+        """Per node that is not a task: the tasks it waits for, through other such nodes."""
         found: dict[Node, frozenset[int]] = {}
         for node in self.order:
             if node in task_of:
@@ -309,7 +309,7 @@ class _Builder:
     ) -> tuple[dict[int, list[int]], set[int]]:
         """Buffers without bytes for the variables that a task reads from the resource itself, killed by the next write to it.
 
-        A loop, a branch or a gather reads the variable anew each time it runs, so it must not run again behind
+        A loop, a branch or a gather reads the variable again each time it runs, so it must not run again behind
         that write. Returns these buffers per task, and the tasks for which no such buffer can say it: they must not run again.
         """
         reads: dict[int, list[int]] = {}

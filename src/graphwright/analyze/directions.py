@@ -5,7 +5,7 @@ Terms
 backward
     What depends on the gradient of the loss (`graphwright.analyze.backward`).
 activation
-    A value that depends on the step's inputs or on random numbers and is no gradient: floats of rank one or more, masks, lists. What a
+    A value that depends on the step's inputs or on random numbers and is not a gradient: floats of rank one or more, masks, lists. What a
     step computes again for its backward pass (`tf.recompute_grad`) is such a value; the work of computing it again is backward.
 optimizer
     What lies between gradients and the updates of variables. A node that depends on gradients, from which an update and no reader of

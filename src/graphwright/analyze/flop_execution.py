@@ -1,7 +1,7 @@
 """Which nodes a graph executes, and how often: loops, branches and calls included.
 
 Loops that are nodes with functions run on scalars and lists, as in `graphwright.analyze.loops`; loops and conditionals of TF1 are
-found as frames (`graphwright.analyze.frames`). Unlike there, a size that is not known is no error, since a node without a count is listed.
+found as frames (`graphwright.analyze.frames`). Unlike there, an unknown size is not an error, since a node without a count is listed.
 
 Rules: a loop whose trip count is known counts that often. Where its body holds control flow that depends on the iteration, each
 iteration is followed, up to a limit. Where nothing says how often it runs, and nobody measured it, it counts once, and is named. Of

@@ -3,7 +3,7 @@
 A loop of TF1 is a *frame*: values come in through `Enter`, go round from `NextIteration` to `Merge`, are let through by
 `Switch` while `LoopCond` is true, and leave through `Exit` (Yu et al., "Dynamic Control Flow in Large-Scale Machine Learning",
 EuroSys 2018). What depends on the true side of such a `Switch` runs once per iteration; the rest of the frame, the condition, once more.
-A `Switch` whose predicate is no `LoopCond` is a conditional, which a `Merge` ends.
+A `Switch` whose predicate is not a `LoopCond` is a conditional, which a `Merge` ends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def frame_names(graph: Graph) -> dict[Node, tuple[str, ...]]:
     """The names of the frames around each node, the outermost first; a node that reads nothing inside a loop counts as outside of it.
 
     Raises:
-        GraphError: the graph has a cycle that is no loop.
+        GraphError: the graph has a cycle that is not a loop.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''

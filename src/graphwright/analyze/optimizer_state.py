@@ -1,7 +1,7 @@
 """Which variables are the optimizer's own (momentum, second moments, counters, the learning rate), told by dataflow.
 
 A variable that is not trained and that the backward pass writes or reads is optimizer state, unless the forward pass computes with it.
-Arithmetic that leads to nothing but the backward pass and updates of weights is no forward computation. An average of other
+Arithmetic that leads to nothing but the backward pass and updates of weights is not a forward computation. An average of other
 variables is nothing that the optimizer works with.
 
 The optimizers of TF1 update each weight with one operation, `Apply*` or `ResourceApply*`: its first input is the weight, and the other
@@ -86,7 +86,7 @@ _FAR = 64
 
 
 def _computes_forward(read: Access, found: Iterable[Access], ends: AbstractSet[Node]) -> bool:
-    """Whether something that is no update computes with the value, other than an update of the variable itself."""
+    """Whether something that is not an update computes with the value, other than an update of the variable itself."""
     if read.node is not read.top:
         return True
     own = {access.top for access in found if access.writes}

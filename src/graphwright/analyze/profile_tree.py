@@ -138,7 +138,7 @@ class TreeNode:
 
     Attributes:
         name: in full.
-        op_type: empty for what is no node of the graph.
+        op_type: empty for what is not a node of the graph.
         own: figures of itself.
         total: with all that is below it.
         children: those that are shown, in order.

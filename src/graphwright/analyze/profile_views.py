@@ -57,7 +57,7 @@ def by_graph(profile: StepProfile, leaves: Mapping[str, Draft]) -> Draft:
     read = {before for name in leaves for before in profile.inputs.get(name, ()) if before in leaves and before != name}
     seen: set[str] = set()
     ends = [name for name in leaves if name not in read]
-    for first in (*ends, *leaves):  # the second round finds what is in circles only
+    for first in (*ends, *leaves):  # the second round finds what is in cycles only
         if first in seen:
             continue
         seen.add(first)

@@ -77,7 +77,7 @@ def effects_outside(accesses: Iterable[Access], backward: AbstractSet[Node]) -> 
 
 
 def is_other_state(dtype: str, effect: str, is_read: bool) -> bool:
-    """Whether a variable that is not trained and not the optimizer's is no weight either: a metric, a counter, a random state.
+    """Whether a variable that is not trained and not the optimizer's is not a weight either: a metric, a counter, a random state.
 
     Args:
         dtype: its name.

@@ -29,7 +29,7 @@ _FEED_HELP = "Shape of one input, as NAME=8,572,572,1 or, with a dtype, NAME=8:i
 
 
 class Mode(StrEnum):
-    """What is costed."""
+    """Which step of a Keras model is meant."""
 
     TRAIN = "train"
     INFER = "infer"
@@ -148,7 +148,7 @@ def parse_feeds(texts: list[str] | None, *, open_sizes: bool = False) -> dict[st
         open_sizes: whether sizes may be the word `batch` or `?`, and are None then.
 
     Raises:
-        ArgumentError: a text is no name and shape, or names an input twice.
+        ArgumentError: a text is not a name and shape, or names an input twice.
 
     >>> parse_feeds(["x=8,572,572,1", "rate="])
     {'x': (8, 572, 572, 1), 'rate': ()}
@@ -169,7 +169,7 @@ def parse_open_feeds(texts: list[str] | None) -> Callable[[int], dict[str, Any]]
     """Feeds in which the word `batch`, or else the first dimension, stands for the batch size.
 
     Raises:
-        ArgumentError: a text is no name and shape, or names an input twice.
+        ArgumentError: a text is not a name and shape, or names an input twice.
 
     >>> parse_open_feeds(["x=batch,3", "y=7,2"])(32)
     {'x': (32, 3), 'y': (32, 2)}

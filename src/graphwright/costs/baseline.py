@@ -1,4 +1,4 @@
-"""Files of costs: what a step costed once, to hold a later one against. JSON of a stated version, checked field by field."""
+"""Files of costs: what a step cost once, to hold a later one against. JSON of a stated version, checked field by field."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphwright.report.comparison import FIGURES, LayerFigures, StepCosts
 FORMAT = "graphwright costs"
 VERSION = 1
 _WRITE = "write it: graphwright check TARGET --write-baseline FILE"
-_WRITE_ANEW = _WRITE.replace("write it", "write it anew")
+_WRITE_AGAIN = _WRITE.replace("write it", "write it again")
 _FLOATS = frozenset({"forward_flops", "backward_flops", "optimizer_flops"})
 
 
@@ -62,14 +62,14 @@ def read_costs(path: str | Path) -> StepCosts:
             f"field 'format' must be {FORMAT!r}, it is {data.get('format')!r:.60}",
             where=str(path),
             cause="the file holds something else",
-            remedy=_WRITE_ANEW,
+            remedy=_WRITE_AGAIN,
         )
     if data.get("version") != VERSION:
         raise FileFormatError(
             f"field 'version' must be {VERSION}, it is {data.get('version')!r:.60}",
             where=str(path),
             cause="it was written by another version of graphwright",
-            remedy=_WRITE_ANEW,
+            remedy=_WRITE_AGAIN,
         )
     given = read.record(read.get(data, "figures", "figures"), "figures")
     figures = {name: read.number(read.get(given, name, f"figures.{name}"), f"figures.{name}") for name in FIGURES}

@@ -1,4 +1,4 @@
-"""`check`: whether a step keeps limits, and what it costed before; for pipelines."""
+"""`check`: whether a step keeps limits, and what it cost before; for pipelines."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _check_shapes(before: StepCosts, now: StepCosts, baseline: object) -> None:
         f"input {name!r} has the shape {now.feeds.get(name, 'of no input')}, and had {before.feeds.get(name, 'none')} in the baseline",
         where=f"baseline {baseline}" if isinstance(baseline, str | Path) else "argument 'baseline'",
         cause="the baseline was written for other inputs, or of another model",
-        remedy="give the same feeds or batch size, or write the baseline anew",
+        remedy="give the same feeds or batch size, or write the baseline again",
     )
 
 

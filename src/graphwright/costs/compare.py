@@ -167,7 +167,7 @@ def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:
 
 
 def _with_variables(layers: Sequence[LayerFigures]) -> list[LayerFigures]:
-    """Layers that only hold variables join the one that computes with them: Keras numbers the scope of an optimizer anew per trace."""
+    """Layers that only hold variables join the one that computes with them: Keras numbers the scope of an optimizer again per trace."""
     kept = [layer for layer in layers if layer.nodes]
     place = {_NUMBER.sub("", layer.layer): k for k, layer in reversed(list(enumerate(kept)))}
     for layer in layers:

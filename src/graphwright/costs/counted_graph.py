@@ -64,7 +64,7 @@ class Countable:
     read: Mapping[int, CountedGraph] = field(default_factory=dict[int, CountedGraph])
 
     def at(self, batch: int | None = None) -> CountedGraph:
-        """The flat graph, read anew, with this size where the batch is open.
+        """The flat graph, read again, with this size where the batch is open.
 
         Raises:
             UnknownShapeError: a dimension is not known.

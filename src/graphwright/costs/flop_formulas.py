@@ -30,7 +30,7 @@ def count_open(target: Countable, count: Callable[[CountedGraph], FlopCount]) ->
     """The figures as polynomials of the batch size, fitted through all sizes but the largest, and checked there.
 
     Raises:
-        UnknownShapeError: a figure is no polynomial of the batch size.
+        UnknownShapeError: a figure is not a polynomial of the batch size.
     """
     one = count(target.at(1))
     results = {size: count(target.at(size)) for size in _SIZES}

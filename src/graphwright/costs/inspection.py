@@ -31,7 +31,7 @@ from graphwright.step.summary import count_executed, count_parameters, find_role
 from graphwright.step.targets import Feed, Mode, Target, trace
 
 _EXECUTOR_SIMULATIONS = 3
-_RANGE_NODES = 4_000  # above, one simulation has to do: TensorFlow prepares the graph anew for each
+_RANGE_NODES = 4_000  # above, one simulation has to do: TensorFlow prepares the graph again for each
 _HOW = {
     "peak": HOW_PEAK_TRACED,
     "parameters": "sizes of the variables that the step captures; optimizer state is what the backward pass writes and the forward pass "

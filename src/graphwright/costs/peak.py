@@ -51,7 +51,7 @@ def predict_peak(
         threads: inter-op threads of the executor; None for the setting of this process.
         mode: for a Keras model, "train" or "infer".
         batch: batch size of a Keras model, instead of feeds.
-        simulations: of the executor, each on a graph that TensorFlow prepares anew.
+        simulations: of the executor, each on a graph that TensorFlow prepares again.
 
     Returns:
         A `PeakPrediction`, which prints itself.

@@ -238,7 +238,7 @@ def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
     """Feeds with a batch size: where a dimension is None; if none is, in place of every first dimension.
 
     Raises:
-        ArgumentError: a feed is no shape, or leaves more than one dimension open.
+        ArgumentError: a feed is not a shape, or leaves more than one dimension open.
 
     >>> feeds_at({"x": (None, 4), "k": (3,)}, 8), feeds_at({"x": (1, 4), "y": (1,)}, 8)
     ({'x': (8, 4), 'k': (3,)}, {'x': (8, 4), 'y': (8,)})
@@ -262,7 +262,7 @@ def open_shape(name: str, feed: Feed) -> tuple[int | None, ...]:
     """The shape of a feed, in which one dimension may be the batch size.
 
     Raises:
-        ArgumentError: it is no shape, or leaves more than one dimension open.
+        ArgumentError: it is not a shape, or leaves more than one dimension open.
     """
     try:
         shape = declared_shape(feed)

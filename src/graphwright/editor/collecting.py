@@ -14,7 +14,7 @@ from graphwright.source.private_tensorflow import message_class
 from graphwright.source.tensorflow_import import import_tensorflow
 
 VARIABLE_FIELDS = ("variable_name", "initial_value_name", "initializer_name", "snapshot_name")
-_OWN = "graphwright:"  # collections under which the loader keeps what is no collection in the file
+_OWN = "graphwright:"  # collections under which the loader keeps what is not a collection in the file
 
 
 def keys(graph: Graph) -> list[str]:

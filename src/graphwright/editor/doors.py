@@ -208,7 +208,7 @@ def open_doors(*modules: ModuleType) -> None:
                 setattr(module, name, doors[word])
         module.__dict__["__test__"] = own  # or doctest would not find the examples
     for kind in (SubGraphView, ControlOutputs):
-        setattr(kind, "__init__", _constructor(kind.__init__))  # noqa: B010 - said so, it is no override
+        setattr(kind, "__init__", _constructor(kind.__init__))  # noqa: B010 - said so, it is not an override
     setattr(Transformer, "__call__", door(Transformer.__call__))  # noqa: B010
 
 

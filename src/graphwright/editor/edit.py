@@ -30,7 +30,7 @@ def detach_control_outputs(sgv: Any, control_outputs: ControlOutputs) -> None:
     """Let no node outside of a view wait for one inside.
 
     Raises:
-        TypeError: `control_outputs` is no `ControlOutputs`.
+        TypeError: `control_outputs` is not a `ControlOutputs`.
     """
     _check_control_outputs(control_outputs)
     view = make_view(sgv)
@@ -75,7 +75,7 @@ def detach_outputs(sgv: Any, control_outputs: ControlOutputs | None = None) -> t
         A view with the outputs that were read, and the placeholders.
 
     Raises:
-        TypeError: `control_outputs` is no `ControlOutputs`.
+        TypeError: `control_outputs` is not a `ControlOutputs`.
     """
     if control_outputs is not None:
         _check_control_outputs(control_outputs)

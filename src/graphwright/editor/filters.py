@@ -39,7 +39,7 @@ def filter_ts_from_regex(ops: Any, regex: Any) -> list[Tensor]:
     """The tensors that the nodes read or make and in whose name, such as `a/b:0`, the expression is found.
 
     Raises:
-        TypeError: `ops` is no graph and holds something else than nodes.
+        TypeError: `ops` is not a graph and holds something else than nodes.
     """
     expression = make_regex(regex)
     return filter_ts(ops, lambda t: expression.search(t.name))
@@ -49,7 +49,7 @@ def filter_ops(ops: Any, positive_filter: Callable[[Node], Any] | bool) -> list[
     """The nodes of which the filter is true; all of them if it is `True`.
 
     Raises:
-        TypeError: `ops` is no graph and holds something else than nodes.
+        TypeError: `ops` is not a graph and holds something else than nodes.
     """
     nodes = make_list_of_op(ops)
     return nodes if positive_filter is True or not callable(positive_filter) else [op for op in nodes if positive_filter(op)]
@@ -59,7 +59,7 @@ def filter_ops_by_optype(ops: Any, op_types: str | Iterable[str]) -> list[Node]:
     """The nodes with one of the op types.
 
     Raises:
-        TypeError: `ops` is no graph and holds something else than nodes.
+        TypeError: `ops` is not a graph and holds something else than nodes.
     """
     types = {op_types} if isinstance(op_types, str) else set(op_types)
     return filter_ops(ops, lambda op: op.op_type in types)
@@ -69,7 +69,7 @@ def filter_ops_from_regex(ops: Any, regex: Any) -> list[Node]:
     """The nodes in whose name the expression is found.
 
     Raises:
-        TypeError: `ops` is no graph and holds something else than nodes.
+        TypeError: `ops` is not a graph and holds something else than nodes.
     """
     expression = make_regex(regex)
     return filter_ops(ops, lambda op: expression.search(op.name))
@@ -79,6 +79,6 @@ def get_name_scope_ops(ops: Any, scope: str) -> list[Node]:
     """The node with the name of the scope, and those below it. The scope is a regular expression, as it always was.
 
     Raises:
-        TypeError: `ops` is no graph and holds something else than nodes.
+        TypeError: `ops` is not a graph and holds something else than nodes.
     """
     return filter_ops_from_regex(ops, f"^{scope.removesuffix('/')}(/.*)?$")

@@ -46,7 +46,7 @@ def placeholder_name(t: Tensor | None = None, scope: str | None = None, prefix: 
         prefix: instead of `geph`.
 
     Raises:
-        TypeError: `t` is no tensor.
+        TypeError: `t` is not a tensor.
     """
     if t is None:
         return f"{scope_finalize(scope or '')}{prefix}"

@@ -48,7 +48,7 @@ class Node(View):
         return self._ir.op_type
 
     def change_op_type(self, new_op_type: str) -> None:
-        """Change the op type. Shapes and dtypes of the outputs stay; `infer_outputs` finds them anew.
+        """Change the op type. Shapes and dtypes of the outputs stay; `infer_outputs` finds them again.
 
         Raises:
             ValueError: there is no such op.
@@ -136,7 +136,7 @@ class Node(View):
             self.set_control_inputs(controls)
 
     def set_outputs_from_pairs(self, new_outputs: Sequence[tuple[Any, Any]]) -> None:
-        """Set dtype and shape of each output. What they are is not stored in a GraphDef; TensorFlow finds them anew.
+        """Set dtype and shape of each output. What they are is not stored in a GraphDef; TensorFlow finds them again.
 
         Raises:
             NotImplementedError: the node has another number of outputs already.

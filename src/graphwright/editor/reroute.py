@@ -193,8 +193,8 @@ def remove_control_inputs(op: Node, cops: Any) -> None:
     """Remove control inputs from a node.
 
     Raises:
-        TypeError: `op` is no node.
-        ValueError: one of them is no control input; nothing is changed then.
+        TypeError: `op` is not a node.
+        ValueError: one of them is not a control input; nothing is changed then.
     """
     _check_node(op)
     doomed = make_list_of_op(cops, allow_graph=False)
@@ -208,7 +208,7 @@ def add_control_inputs(op: Node, cops: Any) -> None:
     """Add control inputs to a node.
 
     Raises:
-        TypeError: `op` is no node.
+        TypeError: `op` is not a node.
         ValueError: one of them is a control input already; nothing is changed then.
     """
     _check_node(op)

@@ -15,7 +15,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def change_batch_size(g: Graph, new_size: int | None, inputs: Iterable[Node | Tensor]) -> None:
-    """Give placeholders another first dimension, and infer all shapes anew.
+    """Give placeholders another first dimension, and infer all shapes again.
 
     Args:
         g: the graph, which is changed.
@@ -23,7 +23,7 @@ def change_batch_size(g: Graph, new_size: int | None, inputs: Iterable[Node | Te
         inputs: the placeholders, as nodes or as tensors.
 
     Raises:
-        ValueError: an input is no placeholder of this graph or has no first dimension, or TensorFlow refuses the graph with the
+        ValueError: an input is not a placeholder of this graph or has no first dimension, or TensorFlow refuses the graph with the
             new shapes; nothing is changed then.
     """
     tf = import_tensorflow()

@@ -37,7 +37,7 @@ def check_cios(
         Whether control inputs are followed, and the object that knows the control outputs, or None.
 
     Raises:
-        TypeError: what is given is no `ControlOutputs`.
+        TypeError: what is given is not a `ControlOutputs`.
         ValueError: `control_outputs` and `control_ios` are given.
     """
     for given in (control_outputs, control_ios):
@@ -90,7 +90,7 @@ def compute_boundary_ts(ops: Any) -> tuple[list[Tensor], list[Tensor], list[Tens
         Tensors that are read and made outside; tensors that are made and not only read inside; tensors that are made and read inside.
 
     Raises:
-        TypeError: `ops` is no graph and holds something else than nodes.
+        TypeError: `ops` is not a graph and holds something else than nodes.
     """
     nodes = make_list_of_op(ops)
     if not nodes:

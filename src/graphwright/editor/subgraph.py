@@ -51,7 +51,7 @@ class SubGraphView:
         """Become a view of what the other is a view of.
 
         Raises:
-            TypeError: the other is no view.
+            TypeError: the other is not a view.
         """
         if not isinstance(other, SubGraphView):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"Expected SubGraphView, got: {type(other)}")
@@ -146,7 +146,7 @@ class SubGraphView:
         """The place of a tensor among the inputs.
 
         Raises:
-            ValueError: it is no input.
+            ValueError: it is not an input.
         """
         return _index(self._input_ts, t, "inputs")
 
@@ -154,7 +154,7 @@ class SubGraphView:
         """The place of a tensor among the outputs.
 
         Raises:
-            ValueError: it is no output.
+            ValueError: it is not an output.
         """
         return _index(self._output_ts, t, "outputs")
 
@@ -169,7 +169,7 @@ class SubGraphView:
         """A view with these inputs, in this order: places among the present ones, or the tensors themselves, each at most once.
 
         Raises:
-            ValueError: one is no input, or is named twice.
+            ValueError: one is not an input, or is named twice.
         """
         result = self.copy()
         result._input_ts = _picked(new_input_indices, self._input_ts, repetition=False)
@@ -179,7 +179,7 @@ class SubGraphView:
         """A view with these outputs, in this order: places among the present ones, or the tensors themselves.
 
         Raises:
-            ValueError: one is no output.
+            ValueError: one is not an output.
         """
         result = self.copy()
         result._output_ts = _picked(new_output_indices, self._output_ts, repetition=True)

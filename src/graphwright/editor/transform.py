@@ -130,7 +130,7 @@ class Transformer:
             A view of the copy, and what became of what.
 
         Raises:
-            TypeError: `dst_graph` is no graph.
+            TypeError: `dst_graph` is not a graph.
             ValueError: a name does not start with `src_scope`, or a handler returned the node that it was given.
         """
         view = make_view(sgv)
@@ -239,7 +239,7 @@ def copy(
         dst_graph: by default the graph itself.
 
     Raises:
-        TypeError: `dst_graph` is no graph.
+        TypeError: `dst_graph` is not a graph.
     """
     view = make_view(sgv)
     destination = view.graph if dst_graph is None else dst_graph
@@ -263,7 +263,7 @@ def copy_with_input_replacements(
         replacement_ts: what to read instead of an input.
 
     Raises:
-        TypeError: `dst_graph` is no graph.
+        TypeError: `dst_graph` is not a graph.
     """
     view = make_view(sgv)
     destination = view.graph if dst_graph is None else dst_graph

@@ -197,7 +197,7 @@ def get_tensors(graph: Graph) -> list[Tensor]:
     """All tensors of a graph.
 
     Raises:
-        TypeError: it is no graph.
+        TypeError: it is not a graph.
     """
     if not isinstance(graph, BaseGraph):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"Expected a graph, got: {type(graph)}")

@@ -82,7 +82,7 @@ class Views:
         """The node with this name, or else the tensor.
 
         Raises:
-            TypeError: the name is no string.
+            TypeError: the name is not a string.
             ValueError: there is neither.
         """
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -120,7 +120,7 @@ class Views:
         """Whether there is a node with this name.
 
         Raises:
-            ValueError: the name is no string.
+            ValueError: the name is not a string.
         """
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"Node name argument is not a string, but is of type {type(name)}")
@@ -130,7 +130,7 @@ class Views:
         """Whether there is a tensor `node:index`; `node` means `node:0`.
 
         Raises:
-            ValueError: what follows the colon is no number.
+            ValueError: what follows the colon is not a number.
         """
         node_name, index = _split(tensor_name, "Invalid tensor name '{}': {}")
         return node_name in self._ir and index < len(self._ir[node_name].outputs)

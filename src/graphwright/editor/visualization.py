@@ -135,7 +135,7 @@ def visualize(
     def frame(part: Part) -> Any:
         if part not in frames:
             above = frame(part.parent) if part.parent is not None else picture
-            # A group of neighbors in a large scope is no scope, and gets no frame.
+            # A group of neighbors in a large scope is not a scope, and gets no frame.
             frames[part] = above if _is_group(part) else digraph_of(name=f"cluster_{next(numbers)}", name_scope=part.label, style=style)
         return frames[part]
 

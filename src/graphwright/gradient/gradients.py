@@ -83,7 +83,7 @@ def gradients(
 ) -> list[Any]:
     """`tf.gradients`, for less memory: parts of the forward pass are computed again when the backward pass needs them.
 
-    The gradients are equal to those of `tf.gradients`. Nothing random is drawn anew and nothing stateful runs twice (dropout keeps its
+    The gradients are equal to those of `tf.gradients`. Nothing random is drawn again and nothing stateful runs twice (dropout keeps its
     mask, moving averages are updated once); both are kept instead. Gradients may be taken of the result again.
 
     Args:

@@ -92,7 +92,7 @@ class Attributes(dict[str, Attribute]):
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _closed  # pyright: ignore[reportAssignmentType]
 
     def record(self, name: str, attribute: Attribute | None) -> None:
-        """Write what only repeats what the graph knows already, such as shapes, so that nothing is asked anew; None removes it."""
+        """Write what only repeats what the graph knows already, such as shapes, so that nothing is asked again; None removes it."""
         if attribute is None:
             super().pop(name, None)
         else:

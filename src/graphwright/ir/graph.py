@@ -105,7 +105,7 @@ class Graph(Outputs):
         Raises:
             GraphError: the name is empty or taken, or an input belongs to another graph; where there is a rule for ops, no file can hold
                 such a node, and the message names the attribute or input, and what may have been meant.
-            ArgumentError: something is no dtype, shape or attribute.
+            ArgumentError: something is not a dtype, shape or attribute.
         """
         self._check_free(name)
         for value in inputs:
@@ -321,7 +321,7 @@ class Graph(Outputs):
         except BaseException:
             record.restore()
             for graph in graphs:
-                # What is computed from the rest is computed anew.
+                # What is computed from the rest is computed again.
                 graph._calls = graph._colocations = None
                 graph._suffixes, graph._free_suffixes = {}, {}
                 graph._others = -1

@@ -51,7 +51,7 @@ class Outputs(Wiring):
 
         Raises:
             GraphError: the node belongs to another graph.
-            ArgumentError: it is no dtype or shape.
+            ArgumentError: it is not a dtype or shape.
         """
         dtype, shape = as_dtype(dtype), as_shape(shape)
         self.check_owned(node, node.name)
@@ -97,7 +97,7 @@ class Outputs(Wiring):
         Raises:
             GraphError: an output that is read changes its dtype, one that is needed would go, or the node belongs to another
                 graph; nothing is changed then.
-            ArgumentError: something is no dtype or shape.
+            ArgumentError: something is not a dtype or shape.
         """
         types = [(as_dtype(dtype), as_shape(shape)) for dtype, shape in types]
         self.check_owned(node, node.name)
@@ -119,7 +119,7 @@ class Outputs(Wiring):
 
         Raises:
             GraphError: the dtype changes while something reads the value, or it belongs to another graph.
-            ArgumentError: it is no dtype or shape.
+            ArgumentError: it is not a dtype or shape.
         """
         dtype, shape = as_dtype(dtype), as_shape(shape)
         self.check_owned(value.producer, value.name)

@@ -100,7 +100,7 @@ def node_of(reference: Value | Node) -> Node:
 class Holdings:
     """Which nodes the signatures and collections of a graph hold, in O(1).
 
-    Counted anew after somebody changed one of them; what the graph itself changes is followed step by step.
+    Counted again after somebody changed one of them; what the graph itself changes is followed step by step.
     """
 
     __slots__ = ("_collections", "_in_collections", "_in_signatures", "_signatures", "_time")

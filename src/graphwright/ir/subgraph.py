@@ -67,7 +67,7 @@ def boundary(nodes: Iterable[Node]) -> Boundary:
 class Subgraph:
     """Nodes of a graph with the inputs and outputs of their boundary, or a selection and another order of them.
 
-    A view says how the graph was when it was made; make it anew after an edit.
+    A view says how the graph was when it was made; make it again after an edit.
 
     Args:
         graph: the graph that holds the nodes.
@@ -129,7 +129,7 @@ class Subgraph:
         """The view with these of its inputs, by index or value, in this order.
 
         Raises:
-            GraphError: one is no input of the view, or stands there twice.
+            GraphError: one is not an input of the view, or stands there twice.
         """
         return replace(self, inputs=_remapped(self.inputs, order, "input", repeated=False))
 
@@ -137,7 +137,7 @@ class Subgraph:
         """The view with these outputs: indices of its outputs, or any values of its nodes; one may stand there twice.
 
         Raises:
-            GraphError: one is no output of the view nor a value of its nodes.
+            GraphError: one is not an output of the view nor a value of its nodes.
         """
         own = {v for node in self.nodes for v in node.outputs}
         return replace(self, outputs=_remapped(self.outputs, order, "output", repeated=True, also=own))

@@ -55,7 +55,7 @@ def reverse_jacobian(function: LeafFunction, leaves: Sequence[Any]) -> tuple[Any
 def rows_of_jacobian(function: LeafFunction, leaves: Sequence[Any], first: Any, count: int) -> tuple[Any, Any]:
     """All residuals (m,), and rows `first` to `first + count - 1` of the Jacobian (count, n), by `count` cotangents at once.
 
-    The forward pass runs anew for each block of rows: memory is that of one evaluation and of a block.
+    The forward pass runs again for each block of rows: memory is that of one evaluation and of a block.
     """
     with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
         tape.watch(list(leaves))

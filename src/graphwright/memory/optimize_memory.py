@@ -98,7 +98,7 @@ class OptimizedStep:
         """All plans, one per input signature, in the order in which they were made."""
         return tuple(p.plan for p in list(self._planned.values()) if p is not None)  # other threads may plan meanwhile
 
-    @import_tensorflow().autograph.experimental.do_not_convert  # this package's own code is no part of the graph
+    @import_tensorflow().autograph.experimental.do_not_convert  # this package's own code is not part of the graph
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step; planned, and proved equal, when the signature is new."""
         args, kwargs = split_inputs(bind(self._step, args, kwargs))
@@ -238,7 +238,7 @@ def optimize_memory(
 
     The step's graph, forward and backward together, is reordered and rematerialized until its simulated peak keeps the
     budget, and its order is fixed by control edges, so that the measured peak is the simulated one. Nothing random is
-    drawn anew, nothing stateful runs twice.
+    drawn again, nothing stateful runs twice.
 
     Of a step that XLA compiles (`jit_compile=True`) the order is XLA's. It is rematerialized until the peak that XLA's own buffer
     assignment takes keeps the budget; to know it, a few plans are compiled.
@@ -261,7 +261,7 @@ def optimize_memory(
         cache_dir: folder that keeps plans between runs; "default" is `$GRAPHWRIGHT_CACHE_DIR` or the user's cache folder,
             None keeps none.
         progress: called with the share done and a few words; by default a progress bar shows when planning lasts. What it raises ends
-            the planning and reaches the caller; the next call plans anew.
+            the planning and reaches the caller; the next call plans again.
         curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the curve in the
             report; costs up to `time_limit_s` more. Under XLA the plans that were compiled on the way make the curve.
 

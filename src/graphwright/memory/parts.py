@@ -1,14 +1,14 @@
 """The planning model of a step on several devices, cut into one model per device, and schedules put together again.
 
 Each device has memory of its own and an executor of its own, so each gets a plan of its own. What keeps the plans from
-contradicting each other, or from waiting for each other in a circle, is one rule:
+contradicting each other, or from waiting for each other in a cycle, is one rule:
 
     The tasks that other devices wait for, or that wait for other devices, keep one order on all devices.
 
 These *meeting* tasks are the collectives, the makers and readers of a tensor that crosses, and whoever such a tensor
 reaches by small nodes. Their order is a topological order of the whole step in which the members of a collective count as
 one task. Everything on the way from one device to another goes forward in it, so the orders of all devices together have no
-circle. Whatever lies between two meeting tasks is free to move, and to be recomputed.
+cycle. Whatever lies between two meeting tasks is free to move, and to be recomputed.
 
 What crosses is counted carefully: on the device that made it until the step ends, on a device that receives it from the
 step's start to its last use there, since nothing says when TensorFlow's copy arrives. Collectives cross inside their kernels;
@@ -164,7 +164,7 @@ def _ranks(tasks: TaskMap, edges: Sequence[tuple[int, int]], partner: Mapping[in
     order = in_order(sorted(members, key=place.__getitem__), needs.__getitem__)
     if len(order) < len(members):
         raise UnsupportedError(
-            "the collectives of the devices wait for each other in a circle",
+            "the collectives of the devices wait for each other in a cycle",
             where=f"step {tasks.graph.name!r}",
             cause="the replicas do not run the same step",
         )

@@ -52,7 +52,7 @@ class PlanCache:
         return self.directory / f"{key}.json"
 
     def read(self, key: str, costs: CostGraph, budget_bytes: int) -> Solution | None:
-        """The plan, judged anew; None when there is none, or it does not fit the graph or the budget.
+        """The plan, judged again; None when there is none, or it does not fit the graph or the budget.
 
         Args:
             budget_bytes: what is asked for now, whatever the file says.

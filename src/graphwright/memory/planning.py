@@ -95,7 +95,7 @@ def plan_step(
     Args:
         budget: bytes, a share of the unmodified peak, or text. That peak is what the step takes in the order of TensorFlow's executor,
             simulated; where that is not known, in the order in which the step was traced.
-        earlier: a plan for the same step with other shapes; it is followed when it fits, without planning anew.
+        earlier: a plan for the same step with other shapes; it is followed when it fits, without planning again.
         curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the report.
         prove: whether to compare what the function computes with the original.
 

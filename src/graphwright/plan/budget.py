@@ -31,7 +31,7 @@ def parse_budget(value: object, total_bytes: int) -> int:
         The budget in bytes; shares are rounded down.
 
     Raises:
-        ArgumentError: for anything that is no positive amount, a float of 1 or more (bytes are
+        ArgumentError: for anything that is not a positive amount, a float of 1 or more (bytes are
             whole numbers), a share of an unknown total, or text that cannot be read.
 
     >>> parse_budget("2.5GiB", 0)

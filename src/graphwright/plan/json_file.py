@@ -19,7 +19,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """The object that a file holds.
 
     Raises:
-        FileFormatError: naming the file, and the line where it is no JSON.
+        FileFormatError: naming the file, and the line where it is not JSON.
     """
     try:
         data: Any = json.loads(read_given(path).decode("utf-8"))

@@ -164,7 +164,7 @@ def curve(
 
 
 def known_solution(graph: CostGraph, schedule: Schedule, budget_bytes: int, *, status: Status = "feasible") -> Solution | None:
-    """A schedule from elsewhere (a file, a graph of the same structure), judged anew; None when it breaks a rule or the budget."""
+    """A schedule from elsewhere (a file, a graph of the same structure), judged again; None when it breaks a rule or the budget."""
     try:
         trace = simulate(graph, schedule)
     except GraphwrightError:

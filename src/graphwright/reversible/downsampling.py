@@ -23,7 +23,7 @@ class InvertibleDownsampling(StreamLayer):
         **kwargs: what a Keras layer takes.
 
     Raises:
-        ArgumentError: a block size that is no whole number of at least 2, or images that it does not divide.
+        ArgumentError: a block size that is not a whole number of at least 2, or images that it does not divide.
 
     Input: images `[batch, height, width, channels]`, one tensor or a pair. One tensor is split into two streams, each is
     rearranged, and both are joined again.

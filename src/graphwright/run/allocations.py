@@ -5,7 +5,7 @@ the profiler of each allocation and release. The bytes asked for are added up as
 which malloc maps a block are exact here, where pages of the heap (`graphwright.run.meter`) tell of fragments and of what was free before.
 
 What kernels ask of malloc themselves (oneDNN's reordered filters, Eigen's panels) is not seen here, only as pages that the process gains,
-and each time anew only where malloc gives freed blocks back.
+and again each time only where malloc gives freed blocks back.
 """
 
 from __future__ import annotations

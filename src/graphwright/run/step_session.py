@@ -88,7 +88,7 @@ def check_recordable(step: Step) -> None:
     """Raise where a session cannot run the step, or has nothing to say of its operations.
 
     Raises:
-        UnsupportedError: XLA compiles it into one kernel, it calls Python, or it captures a resource that is no variable.
+        UnsupportedError: XLA compiles it into one kernel, it calls Python, or it captures a resource that is not a variable.
     """
     if is_jit_compiled(step.concrete):
         raise UnsupportedError(

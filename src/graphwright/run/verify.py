@@ -2,7 +2,7 @@
 
 Compared are the outputs of every step and, after the last one, every variable that either captures: weights, optimizer
 state, moving averages, metrics, counters and the state of `tf.random.Generator` and of Keras seed generators. So a
-dropout mask drawn anew, a moving mean updated twice or a missing update shows.
+dropout mask drawn again, a moving mean updated twice or a missing update shows.
 
 Random operations with a state of their own (`tf.random.uniform` and its kin) cannot be compared as they stand, since
 each keeps a hidden counter that nothing can read or restore. Where a step has any, both steps are rebuilt with the
@@ -125,7 +125,7 @@ def verify(
         how.append("stateful random nodes seeded by their names in both")
 
     def run(step: Step) -> Iterator[list[tuple[str, NDArray[Any]]]]:
-        # Rebuilt for each run, since the hidden counters of random nodes start anew in a new function only.
+        # Rebuilt for each run, since the hidden counters of random nodes start over in a new function only.
         fresh = step if pinned is None else _rebuilt(step, pinned[0] if step is left else pinned[1])
         return _outputs_of(fresh, steps, grappler=grappler)
 

@@ -1,6 +1,6 @@
 """Shapes that depend on data: where the number of rows is found in the data, as many as there can be are counted.
 
-TensorFlow's inference says what is the same in every run. What it leaves open is made anew here, one node at a time, on the largest
+TensorFlow's inference says what is the same in every run. What it leaves open is made again here, one node at a time, on the largest
 shapes that its inputs may have. Shape rules give no less for larger inputs, so that a bound goes on through them. What is computed from an
 open size is another matter (`n - tf.size(found)` is largest where nothing is found): such numbers are intervals, and a shape that is made
 of them is the largest at any end of theirs, for the ops of which it is known that no number between gives more.

@@ -39,7 +39,7 @@ def save_function(graph: Graph, package: Package, folder: Path) -> None:
     """Save each signature of the graph as a function of a `tf.Module`; where it calls functions, without their custom gradients.
 
     Raises:
-        ArgumentError: the graph has no signature, or TensorFlow cannot save it, because it captures something that is no variable,
+        ArgumentError: the graph has no signature, or TensorFlow cannot save it, because it captures something that is not a variable,
             constant or tracked resource.
         GraphError: an input of the graph is neither in the signature nor a capture.
     """

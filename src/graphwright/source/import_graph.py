@@ -100,7 +100,7 @@ def _note_bounds(graph: Graph, inferred: Bounded) -> None:
 
 
 def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: bool) -> Bounded:
-    """The tensors that TensorFlow makes for each node that is no input.
+    """The tensors that TensorFlow makes for each node that is not an input.
 
     Raises:
         ValueError: TensorFlow refuses the graph with these shapes.

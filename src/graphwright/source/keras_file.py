@@ -52,7 +52,7 @@ def check_keras_archive(path: Path) -> None:
     """Refuse an archive that would fill the disk or write outside of its folder.
 
     Raises:
-        FileFormatError: it is no archive, or does such a thing.
+        FileFormatError: it is not an archive, or does such a thing.
     """
     try:
         with zipfile.ZipFile(path) as archive:

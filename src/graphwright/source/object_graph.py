@@ -3,7 +3,7 @@
 `tf.saved_model.load` serves a signature from the function that the object graph names (the *wrapper*), a session from the
 main graph. When a graph is written, both must say the same:
 
-- A function whose arguments or results changed gets its `SavedConcreteFunction` anew (dtypes, shapes, captured objects).
+- A function whose arguments or results changed gets a new `SavedConcreteFunction` (dtypes, shapes, captured objects).
 - A signature whose nodes in the main graph are still one call of its wrapper keeps it. Any other gets a new wrapper, *outlined*
   from the main graph: what lies between its inputs and outputs, where variables, tables, assets and large constants are captured.
 """

@@ -40,7 +40,7 @@ def outline_signature(graph: Graph, key: str, name: str, object_ids: Mapping[Val
         object_ids: values that stand for objects of the SavedModel; these are captured.
 
     Raises:
-        GraphError: the outputs need a placeholder that is no input, or a variable or table that no object stands for.
+        GraphError: the outputs need a placeholder that is not an input, or a variable or table that no object stands for.
     """
     signature = graph.signatures[key]
     inputs = {signature.inputs[k]: k for k in sorted(signature.inputs)}

@@ -35,7 +35,7 @@ class Package:
         folder: where its variables and assets lie, or None.
         keep: what keeps the folder alive where it is a temporary one.
         object_ids: the object of the SavedModel that a value stands for: handles in the main graph, arguments of functions.
-        captures: for a function: the tensor from outside behind each input that is no argument.
+        captures: for a function: the tensor from outside behind each input that is not an argument.
         keep_function: what keeps the variables behind the captures alive.
     """
 

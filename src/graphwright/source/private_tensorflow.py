@@ -187,7 +187,7 @@ def copy_handle_data(source: Any, target: Any) -> None:
 
 
 def captures_of(function: Any) -> list[Any]:
-    """What a `ConcreteFunction` captures, in order: tensors, and closures that each call asks anew.
+    """What a `ConcreteFunction` captures, in order: tensors, and closures that each call asks again.
 
     The keys of collectives are such: their workers count the calls.
     """
@@ -337,7 +337,7 @@ def runtime_function(concrete_function: Any) -> Any:
     for function in functions:
         functions += function.children
         graph, function._cached_graph = function._cached_graph, None
-        if graph is not None:  # its tensors hold it, so that it would stay until Python looks for such circles
+        if graph is not None:  # its tensors hold it, so that it would stay until Python looks for reference cycles
             dismantle(graph)
             graph.inputs, graph.outputs, graph.structured_outputs = [], [], None
             list(graph.captures)  # makes it forget the last answer

@@ -15,7 +15,7 @@ def public_names(
     Args:
         package: its full name.
         home: public name -> module that defines it.
-        others: further names that `dir` shows; what is no attribute by itself is a module within the package.
+        others: further names that `dir` shows; what is not an attribute by itself is a module within the package.
 
     >>> load, names = public_names("graphwright", {"Graph": "graphwright.ir.graph"}, ["train"])
     >>> load("Graph"), names()

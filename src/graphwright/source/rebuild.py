@@ -255,7 +255,7 @@ def _user_specified_name(operation: Any) -> str:
 
 
 def variable_behind(handle: Any) -> tuple[Any, Any] | None:
-    """Shape (`tf.TensorShape`) and dtype of the variable that a handle points to; None when it is no variable's handle."""
+    """Shape (`tf.TensorShape`) and dtype of the variable that a handle points to; None when it is not a variable's handle."""
     if handle.dtype != tf.resource:
         return None
     data = private.handle_data_of(handle)

@@ -104,7 +104,7 @@ def _write_out_known_sizes(function: Any, graph: Graph) -> None:
     """Make constants of small integers that TensorFlow knows already, such as shapes.
 
     Handed from one function to the other they would be unknown when XLA compiles, which then takes whatever they are made next to for
-    constants, seeds among them, and compiles anew for each.
+    constants, seeds among them, and compiles again for each.
     """
     tf = import_tensorflow()
     known: dict[Value, Value] = {}

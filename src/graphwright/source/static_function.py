@@ -125,7 +125,7 @@ class _Variables:
         if value in self._keys:
             return self._variable(value).handle
         tf = import_tensorflow()
-        if value.dtype.name == "resource":  # a table or an iterator: any handle that is no variable's will do
+        if value.dtype.name == "resource":  # a table or an iterator: any handle that is not a variable's will do
             return tf.raw_ops.AnonymousMutableHashTable(key_dtype=tf.int64, value_dtype=tf.int64)
         return tf.constant(constant_array(value))
 

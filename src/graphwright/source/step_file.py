@@ -51,7 +51,7 @@ def write_steps(steps: Mapping[str, tuple[Any, Sequence[Any]]], directory: str |
         directory: is created when it is missing; files in it are replaced.
 
     Raises:
-        UnsupportedError: a step calls Python, or captures a resource that is no variable; the message names the node.
+        UnsupportedError: a step calls Python, or captures a resource that is not a variable; the message names the node.
     """
     for name, (concrete, arguments) in steps.items():
         _check_portable(name, concrete, arguments)
@@ -82,7 +82,7 @@ def write_steps(steps: Mapping[str, tuple[Any, Sequence[Any]]], directory: str |
 
 
 def read_steps(directory: str | Path) -> dict[str, StoredStep]:
-    """Read what `write_steps` wrote; variables are created anew, and shared as they were.
+    """Read what `write_steps` wrote; variables are created again, and shared as they were.
 
     Raises:
         FileFormatError: the directory is not what `write_steps` leaves.

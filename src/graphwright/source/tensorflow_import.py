@@ -34,7 +34,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def left_alone(function: _Function) -> _Function:
-    """Keep AutoGraph from rewriting this package's own code, which is no part of the graph."""
+    """Keep AutoGraph from rewriting this package's own code, which is not part of the graph."""
     return import_tensorflow().autograph.experimental.do_not_convert(function)
 
 

@@ -37,7 +37,7 @@ HOW_EXECUTOR = (
     "each thread, buffers freed when the last reader is done; tensors rounded as malloc does, whole pages from 32 KiB on; known kernel "
     "workspace; for the CPU"
 )
-_HOW_RANGE = "the order hangs on numbers that TensorFlow gives the nodes anew each time it prepares a function; {numberings} of them taken"
+_HOW_RANGE = "the order hangs on numbers that TensorFlow gives the nodes each time it prepares a function; {numberings} of them taken"
 
 
 def plain_peak(traced: Target, like: Graph, tasks: TaskMap, *, simulations: int, draws: int = 1) -> tuple[PeakPrediction | None, str]:

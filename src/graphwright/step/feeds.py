@@ -10,7 +10,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 Feed = Any
 """A shape as a tuple; a `tf.TensorSpec` where the dtype is not the one of the signature, or float32; a tensor; True, False, None, a float
-or a text for what is no tensor; or a list, a tuple or a mapping of feeds, where the argument is one."""
+or a text for what is not a tensor; or a list, a tuple or a mapping of feeds, where the argument is one."""
 
 
 def map_feeds(change: Callable[[str, Feed], Any], feeds: Mapping[str, Feed]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def as_shape(path: str, feed: Feed) -> tuple[int, ...]:
     """The shape of a feed, all of whose dimensions are known.
 
     Raises:
-        ArgumentError: it is no shape, or leaves a dimension open.
+        ArgumentError: it is not a shape, or leaves a dimension open.
     """
     try:
         dims = declared_shape(feed)
@@ -94,7 +94,7 @@ def declared_shape(feed: Feed) -> tuple[int | None, ...] | None:
     """The shape of a feed; None where not even the number of dimensions is given.
 
     Raises:
-        TypeError, ValueError: it is no shape.
+        TypeError, ValueError: it is not a shape.
     """
     shape: Any = getattr(feed, "shape", feed)
     if getattr(shape, "rank", 0) is None:

@@ -111,7 +111,7 @@ def take_over(model: Any, kind: Literal["train", "test"], make: Callable[[], Cal
     """Let a model run a function of an iterator in place of its own; `make` makes it now, and again after each `compile`.
 
     `compile` sets `train_function` to None and `fit` asks `make_train_function` for it, so both stay in charge. A model that is compiled
-    anew with `run_eagerly=True` runs plainly.
+    again with `run_eagerly=True` runs plainly.
     """
     name = f"{kind}_function"
     own = getattr(model, f"make_{name}")

@@ -49,7 +49,7 @@ def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensor_typ
 
 
 def same_constant(leaf: Any) -> Any:
-    """A key of an argument that is no tensor: its value where it is plain, else the object itself.
+    """A key of an argument that is not a tensor: its value where it is plain, else the object itself.
 
     >>> same_constant(1) == same_constant(True), same_constant([]) == same_constant([])
     (False, False)

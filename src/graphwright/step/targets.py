@@ -168,7 +168,7 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
             raise ArgumentError(
                 f"the step was called with {len(traced)} signatures: {listed}",
                 argument="target",
-                cause="a tf.function is traced anew for each set of shapes and dtypes",
+                cause="a tf.function is traced again for each set of shapes and dtypes",
                 remedy="say which one, with inputs=(...) or feeds={name: shape}",
                 code=ErrorCode.OPEN_INPUT,
             )

@@ -87,7 +87,7 @@ class Attachment:
         signatures: signature of `other` -> what it will be called, for those that are kept.
 
     Raises:
-        ArgumentError: the scope is no name, or a variable or table has such a name in a session; or the values of one's
+        ArgumentError: the scope is not a name, or a variable or table has such a name in a session; or the values of one's
             variables lie in files, and those of the other's nowhere.
         GraphwrightError: what their files hold cannot be joined; see `source.join.prepare_join`.
     """

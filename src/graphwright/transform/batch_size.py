@@ -25,7 +25,7 @@ def change_batch_size(graph: Graph, size: int | None, *, inputs: Iterable[str] |
     The placeholders get the new size, a constant shape that a `Reshape`, `BroadcastTo` or `Fill`
     gives with the old size in front gets it too, also where it is made of constants and in the bodies
     of branches and loops, and the shapes of what depends on them follow (those recorded as attributes
-    are forgotten, TensorFlow infers them anew). Functions that are called with the inputs are inlined
+    are forgotten, TensorFlow infers them again). Functions that are called with the inputs are inlined
     first, since their arguments have shapes of their own. So do constants of one number, such as the
     zeros that a recurrent layer starts from. What else was written down for one size is not seen.
 
@@ -36,7 +36,7 @@ def change_batch_size(graph: Graph, size: int | None, *, inputs: Iterable[str] |
         axis: which dimension the batch is.
 
     Raises:
-        ArgumentError: `size` is below 1, or a named input has no such dimension or is no placeholder.
+        ArgumentError: `size` is below 1, or a named input has no such dimension or is not a placeholder.
         GraphError: the graph has a rule for shapes, which refuses the new size somewhere; nothing is changed then.
 
     >>> from graphwright.ir.graph import DTYPES

@@ -34,7 +34,7 @@ def relaxed_dimensions(graph: Graph) -> frozenset[Dimension]:
 def bind_loop_shapes(graph: Graph, relaxed: AbstractSet[Dimension] = frozenset()) -> int:
     """Write the known dimensions of loop inputs into the loops' output shapes; returns how many shapes changed.
 
-    Shapes of what reads the outputs must be inferred anew.
+    Shapes of what reads the outputs must be inferred again.
 
     >>> from graphwright.ir.graph import DTYPES, Function
     >>> f32 = DTYPES["float32"]

@@ -43,7 +43,7 @@ class TrainingCheckpoints:
         keep: how many steps stay on disk, at least two: a process may die before it has written the newest one.
 
     Raises:
-        ArgumentError: `keep` is no whole number of at least 2.
+        ArgumentError: `keep` is not a whole number of at least 2.
 
     >>> import tempfile, tensorflow as tf
     >>> weight = tf.Variable(1.0)
@@ -73,7 +73,7 @@ class TrainingCheckpoints:
             notes: what else is to be known at the restart, as JSON can hold it.
 
         Raises:
-            ArgumentError: the step is no such number, the notes are not for JSON, a variable holds strings, or another training has
+            ArgumentError: the step is not such a number, the notes are not for JSON, a variable holds strings, or another training has
                 written to the folder meanwhile.
             OSError: the folder cannot be written to.
         """
@@ -115,7 +115,7 @@ class TrainingCheckpoints:
                 f"no step is on disk in all {self._processes} processes",
                 where=str(self.directory),
                 cause="; ".join(f"process {k} has {sorted(steps) or 'none'}" for k, steps in enumerate(of_all)),
-                remedy="bring back the files that are missing, or remove all of them to begin anew",
+                remedy="bring back the files that are missing, or remove all of them to start over",
             )
         damage = ""
         while common:
@@ -130,7 +130,7 @@ class TrainingCheckpoints:
             places = ", ".join(str(k) for k, fits in enumerate(whole) if not fits)
             damage = f"the checkpoint of step {step} is damaged in process {places} ({self.directory})"
             if not common:
-                raise error or FileFormatError(damage, remedy="bring the file back, or remove all of them to begin anew")
+                raise error or FileFormatError(damage, remedy="bring the file back, or remove all of them to start over")
         return None
 
     def restore(self, names: Iterable[str] | Callable[[str], bool] | None = None, *, step: int | None = None) -> dict[str, Any] | None:

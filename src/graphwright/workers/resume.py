@@ -1,6 +1,6 @@
 """`ResumeTraining`: `fit` goes on where a killed process stopped, within an epoch too.
 
-Keras' `BackupAndRestore`, saving within an epoch, starts that epoch anew with the weights that the epoch had already changed;
+Keras' `BackupAndRestore`, saving within an epoch, starts that epoch over with the weights that the epoch had already changed;
 it keeps one value of a variable that differs per replica, processes that share a folder write the same file, and one that
 is killed while it writes leaves half a file. Here the batches that were trained are skipped, everything is put back as it was, metrics
 and history too, and files are complete or not there.
@@ -39,14 +39,14 @@ class ResumeTraining(keras.callbacks.Callback):
         directory: of the checkpoints; the processes may share it or have one each.
         every: save after so many batches, and after each epoch; or "epoch", after each epoch alone.
         keep: how many checkpoints stay on disk.
-        remove: whether the checkpoints go when the training is complete, so that the next one starts anew.
+        remove: whether the checkpoints go when the training is complete, so that the next one starts over.
 
     Attributes:
         skipping: whether the batch at hand was trained before the interruption and is passed over. Keras calls the
             callbacks for it all the same, with the logs of the checkpoint.
 
     Raises:
-        ArgumentError: `every` is no positive number; in `fit`, the model is not built, a checkpoint does not fit it or the data, the
+        ArgumentError: `every` is not a positive number; in `fit`, the model is not built, a checkpoint does not fit it or the data, the
             folder cannot be written to, or another training writes to it.
 
     >>> import tempfile, keras, numpy as np

@@ -1,7 +1,7 @@
 """Arithmetic element by element, reductions and cumulative sums, segments, sorting, random numbers.
 
 A transcendental function counts as one, as in the TensorFlow profiler. Integers and truth values count nothing: an index or
-a loop counter is no floating-point operation. Comparisons of floats count.
+a loop counter is not a floating-point operation. Comparisons of floats count.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def _contract(operands: Sequence[Labels], kept: set[str], sizes: dict[str, int],
     flops = 0.0
     reduced: list[Labels] = []
     for k, labels in enumerate(operands):
-        once = tuple(dict.fromkeys(labels))  # a repeated label takes the diagonal, which is no arithmetic
+        once = tuple(dict.fromkeys(labels))  # a repeated label takes the diagonal, which is not an arithmetic
         others = kept.union(*(other for j, other in enumerate(operands) if j != k))
         left = tuple(label for label in once if label in others)
         flops += math.prod(sizes[label] for label in once) - math.prod(sizes[label] for label in left)

@@ -120,7 +120,7 @@ def is_complex(value: Value) -> bool:
 
 
 def touches_floats(node: Node) -> bool:
-    """Whether it reads or makes floating-point numbers; arithmetic on integers and truth values is no FLOP."""
+    """Whether it reads or makes floating-point numbers; arithmetic on integers and truth values is not a FLOP."""
     return any(is_floating(v) for v in (*node.inputs, *node.outputs))
 
 

@@ -160,7 +160,7 @@ def call_group(graph: Graph, name: str) -> CallGroup:
 
     Raises:
         GraphError: there is no such function, or a call does not fit it.
-        UnsupportedError: a node that is no call, If, Case or While names it, or the body of a loop is something else too.
+        UnsupportedError: a node that is not a call, If, Case or While names it, or the body of a loop is something else too.
     """
     if name not in graph.functions:
         raise GraphError(f"function {name!r} is not in the library", where=f"graph {graph.name!r}", remedy="look at list(graph.functions)")

@@ -32,7 +32,7 @@ def inline(call: Node, *, purity: Purity | None = None) -> CloneResult:
         The copies of the nodes of the body.
 
     Raises:
-        GraphError: the node is no plain call, or the function is not in the library; nothing is changed then.
+        GraphError: the node is not a plain call, or the function is not in the library; nothing is changed then.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''

@@ -73,7 +73,7 @@ class ModelRows(Rows):
             outputs, _ = function.outputs(leaves, state, x, streams)
             return losses.roots(targets, outputs, weights, factors, function.layout.dtype)
 
-        # No methods of this object: it would hold itself, and all tensors of the trace, until Python looks for such circles.
+        # No methods of this object: it would hold itself, and all tensors of the trace, until Python looks for reference cycles.
         def roots_of_all(leaves: Sequence[Any]) -> Any:
             return roots(leaves, *batch)
 

@@ -160,7 +160,7 @@ class LevenbergMarquardt(tf.Module):
         return (self.damping, self._growth, self._gain, self._before, self._scale)
 
     def reset(self) -> None:
-        """Start anew with the first damping, forgetting all scales."""
+        """Start over with the first damping, forgetting all scales."""
         self.damping.assign(self._first_damping)
         self._growth.assign(2.0)
         self._gain.assign(0.0)

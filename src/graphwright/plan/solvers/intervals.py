@@ -39,7 +39,7 @@ def reduce_overflow(
         deadline: value of `now()` at which to stop.
         noise: factor on the gain of dropping each buffer, for searches that want another answer.
         time_cap: give up when the schedule takes longer than this.
-        patience: how many times candidates are collected anew.
+        patience: how many times candidates are collected again.
     """
     for _ in range(patience):
         before = sequence.overflow()

@@ -57,7 +57,7 @@ class Sequence:
         self.load(steps)
 
     def load(self, steps: Steps[int]) -> None:
-        """Start anew from a schedule that is known to be allowed."""
+        """Start over from a schedule that is known to be allowed."""
         problem = self.problem
         self.run_task: list[int] = list(steps)
         self.order: list[int] = list(range(len(steps)))  # run at each position

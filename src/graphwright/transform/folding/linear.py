@@ -35,7 +35,7 @@ class Linear:
 
     @property
     def data(self) -> int:
-        """The index of the input that is no parameter."""
+        """The index of the input that is not a parameter."""
         return 2 if self.node.op_type in _TRANSPOSED else 0
 
     @property

@@ -40,7 +40,7 @@ def step_of(node: Node, index: int, layout: Layout, channels: int, constants: Co
 
 
 def data_index(node: Node, constants: Constants) -> int:
-    """The input of a node that is no parameter."""
+    """The input of a node that is not a parameter."""
     return 1 if len(node.inputs) == 2 and constants(node.inputs[1]) is None and constants(node.inputs[0]) is not None else 0
 
 
