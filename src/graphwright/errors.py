@@ -70,7 +70,7 @@ class GraphwrightError(Exception):
     budget 0 was given
       where: argument 'budget'
       remedy: give a positive number
-    >>> GraphwrightError("(8, -1) is no shape", argument="feeds", item="x").where
+    >>> GraphwrightError("(8, -1) is not a shape", argument="feeds", item="x").where
     "feeds['x']"
     """
 

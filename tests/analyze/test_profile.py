@@ -183,7 +183,7 @@ def test_only_what_is_asked_for_counts():
         ({"order_by": "weight"}, "order_by"),
         ({"columns": ("time", "weight")}, "weight"),
         ({"depth": -1}, "depth=-1"),
-        ({"show": ("(",)}, "no regular expression"),
+        ({"show": ("(",)}, "not a regular expression"),
         ({"hide": ".*"}, "give several"),
     ],
 )

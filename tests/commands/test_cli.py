@@ -122,7 +122,7 @@ class TestTarget:
 class TestParse:
     @pytest.mark.parametrize("text", ["x", "=1,2", "x=1,,2", "x=a", "x=-1", "x=1.5", "x=?", "x=1:", "x=:"])
     def test_feeds_that_are_refused(self, text):
-        with pytest.raises(ArgumentError, match=r"option --feed|is no"):
+        with pytest.raises(ArgumentError, match=r"option --feed|is not"):
             parse_feeds([text])
 
     @pytest.mark.tensorflow
@@ -133,7 +133,7 @@ class TestParse:
         feeds = parse_open_feeds(["y=batch:int64"])
         assert feeds is not None
         assert feeds(3) == {"y": tf.TensorSpec((3,), tf.int64)}
-        with pytest.raises(ArgumentError, match="'int33' is no dtype"):
+        with pytest.raises(ArgumentError, match="'int33' is not a dtype"):
             parse_feeds(["y=8:int33"])
 
     def test_a_feed_twice(self):

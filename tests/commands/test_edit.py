@@ -225,7 +225,7 @@ def test_show(old_model, keras_model, tmp_path):
     assert json.loads(run("show", old_model, "--nodes", "^b$", "--json")) == [
         {"name": "b", "op_type": "VarHandleOp", "outputs": ["b:0 resource[]"]}
     ]
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         run("show", old_model, "--nodes", "(")
     with pytest.raises(ValueError, match="have the tags \\['gpu', 'serve'\\]"):
         run("show", old_model, "--tag", "gpu", "--tag", "serve")
@@ -246,10 +246,10 @@ def test_a_frozen_file_holds_what_serving_needs(keras_model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["batch-size", "{model}", "{out}", "many"], "'many' is no batch size"),
-        (["rename-inputs", "{model}", "{out}", "image"], "'image' is no pair"),
+        (["batch-size", "{model}", "{out}", "many"], "'many' is not a batch size"),
+        (["rename-inputs", "{model}", "{out}", "image"], "'image' is not a pair"),
         (["rename-inputs", "{model}", "{out}", "nobody=x"], "there is no input 'nobody'"),
-        (["strip-training", "{model}", "{out}", "--constant", "image=oops("], "is no value"),
+        (["strip-training", "{model}", "{out}", "--constant", "image=oops("], "is not a value"),
         (["freeze", "{out}", "{out}"], "no file or folder"),
     ],
 )

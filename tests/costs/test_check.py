@@ -83,7 +83,7 @@ class TestLimits:
 
     @pytest.mark.parametrize("value", ["", "G", "20X", "20 GiB", "-3", -3, float("nan"), float("inf"), True, None, "1e3G", [1]])
     def test_counts_that_are_refused(self, value):
-        with pytest.raises(ArgumentError, match="is no limit"):
+        with pytest.raises(ArgumentError, match="is not a limit"):
             parse_count(value, "max_flops")
 
     @pytest.mark.parametrize("value", ["20", 0, "0.5", 0.5, "60%", "lots", "3 GiBs"])
@@ -91,7 +91,7 @@ class TestLimits:
         if value == "20":
             assert not gw.check(once, FEEDS, max_peak=value)
             return
-        with pytest.raises(ArgumentError, match="is no limit"):
+        with pytest.raises(ArgumentError, match="is not a limit"):
             gw.check(once, FEEDS, max_peak=value)
 
     def test_operations_without_a_rule_are_warned_of(self):

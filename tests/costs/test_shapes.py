@@ -139,8 +139,8 @@ class TestBadFeeds:
         ("feeds", "told"),
         [
             ({"z": (None, 3)}, "no argument 'z'"),
-            ({"x": 3}, "no shape"),
-            ({"x": (None, -3)}, "no shape"),
+            ({"x": 3}, "not a shape"),
+            ({"x": (None, -3)}, "not a shape"),
             ({"x": tf.TensorSpec(None)}, "number of dimensions"),
         ],
     )

@@ -33,7 +33,7 @@ def graph() -> Generator[Any]:
         ("", "unknown way"),
         ("collection", "the graph's collection 'checkpoints' is empty"),
         ([], "the list of checkpoints is empty"),
-        (["h1"], "'h1' is no tensor of a graph"),
+        (["h1"], "'h1' is not a tensor of a graph"),
         (None, "NoneType is no way to choose checkpoints"),
         (True, "bool is no way"),
         (1.5, "not below 1"),
@@ -117,18 +117,18 @@ def test_what_cannot_be_wrapped(bad: Any) -> None:
 
 @pytest.mark.parametrize("bad", [0, -1.0, None, "1", float("nan"), float("inf"), True])
 def test_a_time_that_is_none(graph: Any, bad: Any) -> None:
-    with pytest.raises(gw.ArgumentError, match="is no time"):
+    with pytest.raises(gw.ArgumentError, match="is not a time"):
         gw.gradients_memory(graph.get_tensor_by_name("y:0"), graph.get_tensor_by_name("x:0"), time_limit_s=bad)
-    with pytest.raises(gw.ArgumentError, match="is no time"):
+    with pytest.raises(gw.ArgumentError, match="is not a time"):
         gw.checkpointed(tf.tanh, time_limit_s=bad)
 
 
 @pytest.mark.parametrize(
     ("feeds", "said"),
     [
-        ({"z": (2, 3)}, "'z' is no placeholder of the graph"),
-        ({"h1": (64, 64)}, "'h1' is no placeholder of the graph"),
-        *(({"given": shape}, "is no shape of 'given'") for shape in ((2, None), (2, 4), (2, 3, 1), (-1, 3), 2, "ab", None)),
+        ({"z": (2, 3)}, "'z' is not a placeholder of the graph"),
+        ({"h1": (64, 64)}, "'h1' is not a placeholder of the graph"),
+        *(({"given": shape}, "is not a shape of 'given'") for shape in ((2, None), (2, 4), (2, 3, 1), (-1, 3), 2, "ab", None)),
     ],
 )
 def test_feeds_that_do_not_fit(graph: Any, feeds: Any, said: str) -> None:

@@ -295,7 +295,7 @@ def test_inputs_and_outputs_of_a_node_change_in_number():
         graph.remove_output(last)
     with pytest.raises(GraphError, match=r"b:0 is in graph.outputs"):
         graph.remove_output(b.outputs[0])
-    with pytest.raises(GraphError, match="is no output of 'a' any more"):
+    with pytest.raises(GraphError, match="is not an output of 'a' any more"):
         graph.remove_output(more)
 
 

@@ -73,7 +73,7 @@ def test_views_that_cannot_be_are_refused(graph):
         view.remap_inputs([2])
     with pytest.raises(GraphError, match="given twice"):
         view.remap_inputs([0, 0])
-    with pytest.raises(GraphError, match="x:0 is no output"):
+    with pytest.raises(GraphError, match="x:0 is not an output"):
         view.remap_outputs([graph.value("x")])
     with pytest.raises(GraphError, match="no nodes were given"):
         Subgraph.of()

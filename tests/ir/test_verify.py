@@ -111,7 +111,7 @@ def test_borders_from_elsewhere(graph):
 
 def test_a_variable_behind_no_resource(graph):
     graph.variables[graph["x"].outputs[0]] = Variable("w", *F32, trainable=True)
-    with pytest.raises(GraphError, match="variable 'w' stands behind x:0, which is no resource"):
+    with pytest.raises(GraphError, match="variable 'w' stands behind x:0, which is not a resource"):
         verify(graph)
 
 

@@ -99,7 +99,7 @@ def test_a_count_that_would_fill_memory(tmp_path):
     node = graph_def.node.add(name="many", op="Unpack", input=["x"])
     node.attr["T"].type, node.attr["num"].i = 1, 2**40
     (tmp_path / "a.pb").write_bytes(graph_def.SerializeToString())
-    with pytest.raises(GraphError, match="is no count"):
+    with pytest.raises(GraphError, match="is not a count"):
         load(tmp_path / "a.pb")
 
 

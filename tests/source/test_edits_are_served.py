@@ -189,7 +189,7 @@ def test_what_no_object_stands_for(model, tmp_path):
     with pytest.raises(GraphError, match="has no object in the SavedModel"):
         write(graph, tmp_path / "edited")
     signature.outputs["new"] = graph.add_node("Placeholder", "free", attrs={"dtype": FLOAT}, output_types=[(FLOAT, ())]).outputs[0]
-    with pytest.raises(GraphError, match="is no input of the signature"):
+    with pytest.raises(GraphError, match="is not an input of the signature"):
         write(graph, tmp_path / "edited")
     assert list(tmp_path.iterdir()) == []
 

@@ -184,7 +184,7 @@ def _graph_def(*nodes: tuple[str, str, list[str]]) -> Any:
         ([("Placeholder", "x", []), ("LogicalNot", "a", ["x"])], GraphError, "input 0 has dtype float32 .x:0., LogicalNot reads bool"),
         ([("Placeholder", "x", []), ("Relu", "a", ["^x", "x"])], GraphError, "comes after a control input"),
         ([("Placeholder", "x", []), ("Relu", "a", ["x:-1"])], GraphError, "does not exist"),
-        ([("Placeholder", "x", []), ("Unpack", "a", ["x"])], GraphError, "'num' of argument 'output' is no count"),
+        ([("Placeholder", "x", []), ("Unpack", "a", ["x"])], GraphError, "'num' of argument 'output' is not a count"),
     ],
 )
 def test_what_cannot_be_read_says_why(nodes, error, message):

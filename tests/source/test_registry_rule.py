@@ -48,8 +48,8 @@ REFUSED = {
     "renamed": (lambda g: g.rename(g["last"], "ünsafe"), "no node called"),
     "renamed scope": (lambda g: g.rename_many({n: f"my scope/{n.name}" for n in g}), "no node called"),
     "name of a placeholder": (lambda g: add_placeholder(g, "in put", "float32", [2]), "no node called"),
-    "no shape": (lambda g: add_placeholder(g, "p", "float32", "wide"), "is no shape"),
-    "dtype of a placeholder": (lambda g: add_placeholder(g, "p", "flot32", [2]), "is no dtype"),
+    "no shape": (lambda g: add_placeholder(g, "p", "float32", "wide"), "is not a shape"),
+    "dtype of a placeholder": (lambda g: add_placeholder(g, "p", "flot32", [2]), "is not a dtype"),
     "in a function": (lambda g: _body(g).add_node("Negg", "n"), "no op 'Negg'"),
 }
 

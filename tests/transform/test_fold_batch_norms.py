@@ -333,7 +333,7 @@ def test_weights_that_would_not_fit_stay():
         ("training", "in training mode"),
         ("quantized", "a FakeQuantWithMinMaxVars"),
         ("quantized weights", "made by .* a FakeQuantWithMinMaxVars"),
-        ("fed statistics", "is no constant, but made by 'mean', a Placeholder"),
+        ("fed statistics", "is not a constant, but made by 'mean', a Placeholder"),
         ("read twice", "is read by 2 nodes"),
         ("returned", "is returned"),
         ("waited for", "waits for"),

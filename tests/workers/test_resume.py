@@ -481,7 +481,7 @@ def test_arguments(tmp_path: Path) -> None:
             gw.train.TrainingCheckpoints(tmp_path, dict, keep=keep)  # type: ignore[arg-type]
     checkpoints = gw.train.TrainingCheckpoints(tmp_path, lambda: {"s": tf.Variable("text")})
     for step in (-1, 1.5, "1", None):
-        with pytest.raises(ArgumentError, match="is no step"):
+        with pytest.raises(ArgumentError, match="is not a step"):
             checkpoints.save(step)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="JSON cannot hold"):
         gw.train.TrainingCheckpoints(tmp_path, dict).save(1, {"a": object()})

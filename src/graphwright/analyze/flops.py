@@ -135,7 +135,7 @@ def register_flops(op_type: str, rule: Rule, *, formula: str = "given by the use
         raise ArgumentError("the op type is empty", argument="op_type", remedy='give a name such as "MyOp"')
     if not callable(rule):
         raise ArgumentError(
-            f"{type(rule).__name__} is no rule",
+            f"{type(rule).__name__} is not a rule",
             argument="rule",
             remedy="give a function from a node to its FLOPs, such as lambda node: 2.0 * node.outputs[0].nbytes",
         )

@@ -301,7 +301,7 @@ def _matcher(argument: str, patterns: Iterable[str]) -> Callable[[str], bool]:
         compiled = [re.compile(pattern) for pattern in given]
     except re.error as error:
         raise ArgumentError(
-            f"{error.pattern!r} is no regular expression: {error}", argument=argument, remedy="escape special characters"
+            f"{error.pattern!r} is not a regular expression: {error}", argument=argument, remedy="escape special characters"
         ) from error
     known: dict[str, bool] = {}
 

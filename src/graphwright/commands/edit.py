@@ -109,7 +109,7 @@ def batch_size(
     from graphwright.transform.batch_size import change_batch_size as job
 
     if size != "free" and not size.isdecimal():
-        raise ArgumentError(f"{size!r} is no batch size", where="argument SIZE", remedy="write a number, or free")
+        raise ArgumentError(f"{size!r} is not a batch size", where="argument SIZE", remedy="write a number, or free")
     graph = _load(model, out, overwrite)
     _write(graph, out, f"changed {_counted(job(graph, None if size == 'free' else int(size), inputs=inputs), 'node')}")
 
@@ -334,7 +334,7 @@ def _regex(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ArgumentError(f"{text!r} is no regular expression: {error}", where="option --nodes") from error
+        raise ArgumentError(f"{text!r} is not a regular expression: {error}", where="option --nodes") from error
 
 
 def _counted(count: int, what: str) -> str:
@@ -350,7 +350,7 @@ def _pairs(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         old, equals, new = text.partition("=")
         if not equals or not old or not new:
-            raise ArgumentError(f"{text!r} is no pair", remedy="write OLD=NEW")
+            raise ArgumentError(f"{text!r} is not a pair", remedy="write OLD=NEW")
         if old in pairs:
             raise ArgumentError(f"{old!r} is given twice")
         pairs[old] = new
@@ -369,4 +369,4 @@ def _literal(text: str) -> Any:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise ArgumentError(f"{text!r} is no value", remedy="write a number, true, false, or a list") from error
+            raise ArgumentError(f"{text!r} is not a value", remedy="write a number, true, false, or a list") from error

@@ -137,7 +137,7 @@ class OpenFeed:
             return tf.TensorSpec(shape, tf.as_dtype(self.dtype))
         except TypeError as error:
             raise ArgumentError(
-                f"{self.dtype!r} is no dtype", where="option --feed", remedy="write one such as int32 or bfloat16"
+                f"{self.dtype!r} is not a dtype", where="option --feed", remedy="write one such as int32 or bfloat16"
             ) from error
 
 
@@ -196,7 +196,7 @@ def _split_feeds(texts: list[str] | None) -> dict[str, tuple[list[str], str]] | 
         sizes, colon, dtype = (part.strip() for part in spec.partition(":"))
         if not name or not equals or (colon and not dtype):
             raise ArgumentError(
-                f"{text!r} is no input with its shape",
+                f"{text!r} is not an input with its shape",
                 where="option --feed",
                 remedy="write NAME=8,572,572,1 or, with a dtype, NAME=8:int32",
             )
@@ -209,7 +209,7 @@ def _split_feeds(texts: list[str] | None) -> dict[str, tuple[list[str], str]] | 
 def _dimension(text: str, name: str) -> int:
     if not re.fullmatch(r"[0-9]+", text):
         raise ArgumentError(
-            f"{text!r} is no size of a dimension", where=f"option --feed, input {name!r}", remedy="write whole numbers: NAME=8,572,572,1"
+            f"{text!r} is not a size of a dimension", where=f"option --feed, input {name!r}", remedy="write whole numbers: NAME=8,572,572,1"
         )
     return int(text)
 
@@ -230,7 +230,7 @@ def parse_batches(text: str) -> list[int]:
     elif re.fullmatch(r"\s*[0-9]+\s*(,\s*[0-9]+\s*)*", text):
         sizes = [int(size) for size in text.split(",")]
     else:
-        raise ArgumentError(f"{text!r} is no range of batch sizes", where="option --batch", remedy="write 1..32, or 1,2,4,8")
+        raise ArgumentError(f"{text!r} is not a range of batch sizes", where="option --batch", remedy="write 1..32, or 1,2,4,8")
     if not sizes or min(sizes) < 1:
         raise ArgumentError(f"{text!r} holds no batch size, or one below 1", where="option --batch", remedy="write 1..32, or 1,2,4,8")
     return sizes

@@ -104,7 +104,7 @@ def parse_count(value: object, argument: str) -> float:
     if not isinstance(value, str | bool) and isinstance(value, numbers.Real) and 0 <= float(value) < math.inf:
         return int(float(value)) if float(value).is_integer() else float(value)
     raise ArgumentError(
-        f"{value!r} is no limit",
+        f"{value!r} is not a limit",
         argument=argument,
         remedy='give a number, or text such as "20G" (20 thousand million) or "30M"',
     )
@@ -117,7 +117,7 @@ def _limits(max_peak: object, max_flops: object, max_parameters: object, max_nod
             limits["peak_bytes"] = parse_budget(max_peak, 0)
         except ArgumentError as error:
             raise ArgumentError(
-                f"{max_peak!r} is no limit: {error.what}", argument="max_peak", remedy='give bytes, or text such as "4GiB"'
+                f"{max_peak!r} is not a limit: {error.what}", argument="max_peak", remedy='give bytes, or text such as "4GiB"'
             ) from error
     counts = {"total_flops": ("max_flops", max_flops), "parameters": ("max_parameters", max_parameters), "nodes": ("max_nodes", max_nodes)}
     limits |= {name: parse_count(value, argument) for name, (argument, value) in counts.items() if value is not None}
@@ -143,7 +143,7 @@ def _share(value: float | str) -> float:
     except ValueError:
         share = math.nan
     if not 0 <= share < math.inf:
-        raise ArgumentError(f"{value!r} is no tolerance", argument="tolerance", remedy='give a share such as 0.02, or "2%"')
+        raise ArgumentError(f"{value!r} is not a tolerance", argument="tolerance", remedy='give a share such as 0.02, or "2%"')
     return share
 
 

@@ -70,7 +70,7 @@ def _fitted(name: str, results: Mapping[int, FlopCount], figure: Callable[[FlopC
     if found is None:
         listed = ", ".join(f"{value:g} at {size}" for size, value in figures.items())
         raise UnknownShapeError(
-            f"{name} is no polynomial of the batch size: {listed}",
+            f"{name} is not a polynomial of the batch size: {listed}",
             where=f"target {next(iter(results.values())).name!r}",
             cause="the step computes otherwise for some sizes",
             remedy="give the batch size: feeds={name: shape}, or batch=...",

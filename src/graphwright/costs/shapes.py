@@ -108,7 +108,10 @@ class _Bound:
                 )
             if any(d is not None and (isinstance(d, bool) or not isinstance(d, int) or d < 0) for d in shape):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ArgumentError(
-                    f"the feed {shape} is no shape", argument="feeds", item=name, remedy="give whole numbers, and None for free dimensions"
+                    f"the feed {shape} is not a shape",
+                    argument="feeds",
+                    item=name,
+                    remedy="give whole numbers, and None for free dimensions",
                 )
 
     def at(self, shapes: _Shapes) -> tuple[Graph, dict[str, Shape]]:
@@ -147,7 +150,7 @@ def _given(feeds: Mapping[str, Feed], known: _Shapes) -> dict[str, Shape]:
             given[name] = declared_shape(feed)
         except (TypeError, ValueError) as error:
             raise ArgumentError(
-                f"the feed {feed!r} is no shape", argument="feeds", item=key, remedy="give a tuple such as (None, 224, 224, 3)"
+                f"the feed {feed!r} is not a shape", argument="feeds", item=key, remedy="give a tuple such as (None, 224, 224, 3)"
             ) from error
         declared = known.get(name)
         if declared is not None and not _fits(given[name], declared):

@@ -270,7 +270,7 @@ def open_shape(name: str, feed: Feed) -> tuple[int | None, ...]:
         shape = None
     if shape is None:
         raise ArgumentError(
-            f"the feed {feed!r} is no shape",
+            f"the feed {feed!r} is not a shape",
             argument="feeds",
             item=name,
             remedy="give a tuple such as (None, 572, 572, 1), or a tf.TensorSpec",

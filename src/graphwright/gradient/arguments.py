@@ -84,7 +84,7 @@ def check_time_limit(given: Any) -> None:
         ArgumentError: it does not.
     """
     if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0 < float(given) < math.inf:
-        raise ArgumentError(f"{given!r} is no time", argument="time_limit_s", remedy="give a positive number of seconds")
+        raise ArgumentError(f"{given!r} is not a time", argument="time_limit_s", remedy="give a positive number of seconds")
 
 
 def check_feeds(live: Any, feeds: Mapping[Any, Any]) -> dict[str, tuple[int, ...]]:
@@ -99,7 +99,7 @@ def check_feeds(live: Any, feeds: Mapping[Any, Any]) -> dict[str, tuple[int, ...
         name = str(getattr(key, "name", key)).split(":")[0]
         if name not in places:
             known = ", ".join(name for name, operation in places.items() if operation.outputs[0].dtype != tf.resource) or "none"
-            raise ArgumentError(f"{name!r} is no placeholder of the graph", argument="feeds", remedy=f"the graph has {known}")
+            raise ArgumentError(f"{name!r} is not a placeholder of the graph", argument="feeds", remedy=f"the graph has {known}")
         declared = places[name].outputs[0].shape
         try:
             given = tf.TensorShape(shape)
@@ -107,7 +107,7 @@ def check_feeds(live: Any, feeds: Mapping[Any, Any]) -> dict[str, tuple[int, ...
         except (TypeError, ValueError):
             fits = False
         if not fits:
-            raise ArgumentError(f"{shape!r} is no shape of {name!r}", argument="feeds", remedy=f"give numbers that fit {declared}")
+            raise ArgumentError(f"{shape!r} is not a shape of {name!r}", argument="feeds", remedy=f"give numbers that fit {declared}")
         found[name] = tuple(tf.TensorShape(shape).as_list())
     return found
 
@@ -132,7 +132,7 @@ def named_checkpoints(live: Any, mode: Checkpoints) -> list[Any]:
             raise ArgumentError("the list of checkpoints is empty", argument="checkpoints", remedy='give tensors, or use "memory"')
     for tensor in named:
         if not isinstance(tensor, tf.Tensor) or not hasattr(tensor, "op"):
-            raise ArgumentError(f"{tensor!r} is no tensor of a graph", argument="checkpoints", remedy="give tensors of the graph")
+            raise ArgumentError(f"{tensor!r} is not a tensor of a graph", argument="checkpoints", remedy="give tensors of the graph")
         if tensor.graph is not live:
             raise ArgumentError(
                 f"the checkpoint {tensor.name!r} belongs to another graph",

@@ -98,7 +98,7 @@ def as_dtype(given: Any) -> DType:
     >>> as_dtype("flaot32")
     Traceback (most recent call last):
         ...
-    graphwright.errors.ArgumentError: 'flaot32' is no dtype
+    graphwright.errors.ArgumentError: 'flaot32' is not a dtype
       remedy: did you mean float32?
     """
     if isinstance(given, DType):
@@ -117,7 +117,7 @@ def as_dtype(given: Any) -> DType:
         if name in DTYPES and given is not None:
             return DTYPES[name]
     close = get_close_matches(str(given), DTYPES, 1)
-    raise ArgumentError(f"{given!r} is no dtype", remedy=f"did you mean {close[0]}?" if close else "give a tf.DType or its name")
+    raise ArgumentError(f"{given!r} is not a dtype", remedy=f"did you mean {close[0]}?" if close else "give a tf.DType or its name")
 
 
 def as_shape(given: Any) -> Shape:
@@ -139,7 +139,7 @@ def as_shape(given: Any) -> Shape:
     except (AttributeError, TypeError, ValueError):
         sizes = (-2,)
     if any(d is not None and d < 0 for d in sizes):
-        raise ArgumentError(f"{given!r} is no shape", remedy="give a tuple of sizes, None where one is unknown")
+        raise ArgumentError(f"{given!r} is not a shape", remedy="give a tuple of sizes, None where one is unknown")
     return sizes
 
 

@@ -77,7 +77,7 @@ class Outputs(Wiring):
         self.check_owned(node, node.name)
         links = self._links[node]
         if index >= len(links.outputs) or links.outputs[index] is not value:
-            raise GraphError(f"{value.name} is no output of {node.name!r} any more", where=f"node {node.name!r}")
+            raise GraphError(f"{value.name} is not an output of {node.name!r} any more", where=f"node {node.name!r}")
         self._check_unneeded(value)
         for later in links.outputs[index + 1 :]:
             later.index -= 1

@@ -174,7 +174,7 @@ def _remapped(
             raise GraphError(f"there is no {role} {item}: the subgraph has {len(known)}", where=f"remap_{role}s")
         value = known[item] if isinstance(item, int) else item
         if value not in allowed:
-            raise GraphError(f"{value.name} is no {role} of the subgraph", where=f"remap_{role}s")
+            raise GraphError(f"{value.name} is not an {role} of the subgraph", where=f"remap_{role}s")
         if not repeated and value in seen:
             raise GraphError(f"{value.name} is given twice", where=f"remap_{role}s")
         seen.add(value)

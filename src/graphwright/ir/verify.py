@@ -127,7 +127,7 @@ def _verify_borders(graph: Graph) -> None:
             raise GraphError(f"the control output {node.name!r} is not in the graph", where=where)
     for value, variable in graph.variables.items():
         if not _is_in(graph, value) or value.dtype.name != "resource":
-            raise GraphError(f"variable {variable.name!r} stands behind {value.name}, which is no resource of the graph", where=where)
+            raise GraphError(f"variable {variable.name!r} stands behind {value.name}, which is not a resource of the graph", where=where)
 
 
 def _verify_signatures(graph: Graph) -> None:

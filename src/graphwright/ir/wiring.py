@@ -168,7 +168,7 @@ class Wiring(Borders):
         """
         self.check_owned(node, node.name)
         if control not in self._links[node].control_inputs:
-            raise GraphError(f"{control.name!r} is no control input of {node.name!r}", where=f"node {node.name!r}")
+            raise GraphError(f"{control.name!r} is not a control input of {node.name!r}", where=f"node {node.name!r}")
         del self._links[node].control_inputs[control]
         del self._links[control].control_consumers[node]
         if self.touched is not None:

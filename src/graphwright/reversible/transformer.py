@@ -174,7 +174,7 @@ def reversible_transformer(
     (None, 16, 100)
     """
     if heads < 1 or width % heads:
-        raise ArgumentError(f"width={width} is no multiple of heads={heads}", argument="heads", remedy="give a divisor of the width")
+        raise ArgumentError(f"width={width} is not a multiple of heads={heads}", argument="heads", remedy="give a divisor of the width")
     ids = keras.Input((length,), dtype="int32")
     x = TokenEmbedding(vocabulary, length, width, mask_zero=mask_zero)(ids)
     blocks = [

@@ -107,7 +107,7 @@ def check_recordable(step: Step) -> None:
     for outer, inner in [*step.captures, *zip(step.arguments, step.concrete.inputs, strict=False)]:
         if outer.dtype in (tf.resource, tf.variant) and variable_behind(outer) is None:
             raise UnsupportedError(
-                f"the step uses a {outer.dtype.name} that is no variable, which cannot be taken to another session",
+                f"the step uses a {outer.dtype.name} that is not a variable, which cannot be taken to another session",
                 where=f"node {inner.op.name!r}",
                 cause="a table, an iterator or a queue is used inside the step",
                 remedy="hand its elements to the step as arguments",

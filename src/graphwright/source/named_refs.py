@@ -167,4 +167,4 @@ def parsed(kind: Any, data: bytes, where: str) -> Any:
     try:
         return kind.FromString(data)
     except importlib.import_module("google.protobuf.message").DecodeError as error:
-        raise FileFormatError(f"it is no {kind.__name__}: {error}", where=where, cause="the file is damaged") from error
+        raise FileFormatError(f"it is not a {kind.__name__}: {error}", where=where, cause="the file is damaged") from error

@@ -157,7 +157,7 @@ def _bound(function: Function, known: Sequence[int], package: Package) -> list[i
     bound = [k for k in ids[first:] if k is not None]
     if len(bound) != len(ids) - first:
         raise GraphError(
-            "an argument that is no captured object comes after one that is",
+            "an argument that is not a captured object comes after one that is",
             where=f"function {function.name!r}, argument {function.body.inputs[first + ids[first:].index(None)].name}",
             remedy="put new arguments before the captured ones in body.inputs",
         )

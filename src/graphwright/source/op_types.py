@@ -103,7 +103,7 @@ def _types(argument: Any, attrs: Mapping[str, Attribute], where: str) -> list[DT
     if argument.type_list_attr:
         types = _listed_types(attrs.get(argument.type_list_attr, ()))
         if types is None:
-            raise GraphError(f"attribute {argument.type_list_attr!r} is no list of dtypes", where=where, cause="the file is damaged")
+            raise GraphError(f"attribute {argument.type_list_attr!r} is not a list of dtypes", where=where, cause="the file is damaged")
         return types
     if argument.type:
         dtype = dtype_from_number(argument.type)
@@ -113,7 +113,7 @@ def _types(argument: Any, attrs: Mapping[str, Attribute], where: str) -> list[DT
             found = _reference_type(found)
         if found is None:
             raise GraphError(
-                f"attribute {argument.type_attr!r} of argument {argument.name!r} is no dtype, got {attrs.get(argument.type_attr)!r:.80}",
+                f"attribute {argument.type_attr!r} of argument {argument.name!r} is not a dtype, got {attrs.get(argument.type_attr)!r:.80}",
                 where=where,
                 cause="the file is damaged, or was written by hand",
             )
@@ -122,7 +122,7 @@ def _types(argument: Any, attrs: Mapping[str, Attribute], where: str) -> list[DT
         count = attrs.get(argument.number_attr)
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MOST_VALUES:
             raise GraphError(
-                f"attribute {argument.number_attr!r} of argument {argument.name!r} is no count, got {count!r:.80}",
+                f"attribute {argument.number_attr!r} of argument {argument.name!r} is not a count, got {count!r:.80}",
                 where=where,
                 cause="the file is damaged, or was written by hand",
             )

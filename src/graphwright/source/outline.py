@@ -89,7 +89,7 @@ def _check_possible(node: Node, key: str) -> None:
     where = f"signature {key!r}, node {node.name!r}"
     if node.op_type in PLACEHOLDERS:
         raise GraphError(
-            f"the outputs need {node.name!r}, which is no input of the signature",
+            f"the outputs need {node.name!r}, which is not an input of the signature",
             where=where,
             remedy=f"add it to graph.signatures[{key!r}].inputs, or replace what it feeds",
         )

@@ -67,7 +67,7 @@ def parse_message(data: bytes, message: Any, where: str, *, text: bool = False, 
         if isinstance(error, FileFormatError):
             raise
         raise FileFormatError(
-            f"it is no {kind or type(message).__name__}: {first_line(error)}",
+            f"it is not a {kind or type(message).__name__}: {first_line(error)}",
             where=where,
             cause="the file is damaged or cut off, or is something else",
             remedy="give a GraphDef (.pb, .pbtxt), a SavedModel folder or a .keras file",

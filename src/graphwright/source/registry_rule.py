@@ -199,7 +199,7 @@ def _converted(kind: str, given: Any) -> Attribute:
     if not kind.startswith("list("):
         return _CONVERT[kind](given)
     if isinstance(given, str | bytes):
-        raise ArgumentError(f"{given!r} is no list", remedy="give a list of one")
+        raise ArgumentError(f"{given!r} is not a list", remedy="give a list of one")
     return tuple(_CONVERT[kind[5:-1]](item) for item in cast("Iterable[Any]", given)) or SerializedAttribute(EMPTY_LIST)
 
 

@@ -68,7 +68,7 @@ def _check_no_writes(graph: Graph, outputs: list[Value]) -> None:
         raise UnsupportedError(
             f"{writes[0]!r} and {len(writes) - 1} more nodes write variables of TF1 by reference, and nothing says what is fetched",
             where=f"graph {graph.name!r}",
-            cause="TensorFlow runs such writes in a session only, so the graph as a whole is no function",
+            cause="TensorFlow runs such writes in a session only, so the graph as a whole is not a function",
             remedy=f"say what is fetched, outputs=[...], where that is an argument (nothing reads {reads or writes[-1]}), or cut out what "
             "you mean (graphwright.extract_submodel)",
         )

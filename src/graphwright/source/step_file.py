@@ -194,7 +194,7 @@ def _check_portable(name: str, concrete: Any, arguments: Sequence[Any]) -> None:
         if outer.dtype in (tf.resource, tf.variant) and variable_behind(outer) is None:
             users = sorted({consumer.type for consumer in inner.consumers()}) or ["nothing"]
             raise UnsupportedError(
-                f"the step {name!r} uses a {outer.dtype.name} that is no variable, which cannot be taken to another process",
+                f"the step {name!r} uses a {outer.dtype.name} that is not a variable, which cannot be taken to another process",
                 where=f"node {inner.op.name!r}, used by {', '.join(users)}",
                 cause="a table, an iterator or a queue is used inside the step",
                 remedy="hand its elements to the step as arguments",

@@ -76,7 +76,7 @@ def as_shape(path: str, feed: Feed) -> tuple[int, ...]:
         dims = declared_shape(feed)
     except (TypeError, ValueError) as error:
         raise ArgumentError(
-            f"the feed {feed!r} is no shape",
+            f"the feed {feed!r} is not a shape",
             argument="feeds",
             item=path,
             remedy="give a tuple such as (8, 572, 572, 1), or a tf.TensorSpec",
@@ -85,7 +85,7 @@ def as_shape(path: str, feed: Feed) -> tuple[int, ...]:
     for d in known:
         if not isinstance(d, int) or isinstance(d, bool) or d < 0:
             raise ArgumentError(
-                f"the feed {dims} holds {d!r}, which is no dimension", argument="feeds", item=path, remedy="give whole numbers"
+                f"the feed {dims} holds {d!r}, which is not a dimension", argument="feeds", item=path, remedy="give whole numbers"
             )
     return tuple(known)
 

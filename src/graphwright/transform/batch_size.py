@@ -102,7 +102,7 @@ def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> list[Value]
     chosen = list(dict.fromkeys(found))
     for value in chosen:
         if value.producer.op_type not in MAY_BE_FED:
-            raise ArgumentError(f"{value.name} is no placeholder", argument="inputs")
+            raise ArgumentError(f"{value.name} is not a placeholder", argument="inputs")
         if value.shape is None or len(value.shape) <= axis:
             raise ArgumentError(f"{described(value)} has no dimension {axis}", argument="inputs")
     return chosen

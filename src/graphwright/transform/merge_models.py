@@ -162,7 +162,7 @@ def _pairs(first: Graph, second: Graph, connect: Mapping[str, str], signature: s
         if value in pairs:
             raise ArgumentError(f"the input {input_name!r} is connected twice", argument="connect", item=input_name)
         if value.producer.op_type not in MAY_BE_FED or value.producer.inputs:
-            raise ArgumentError(f"the input {input_name!r} is no placeholder", argument="connect", item=input_name)
+            raise ArgumentError(f"the input {input_name!r} is not a placeholder", argument="connect", item=input_name)
         if value.dtype != source.dtype:
             raise ArgumentError(
                 f"{described(value)} cannot read {described(source)}: the dtypes differ",

@@ -242,7 +242,7 @@ def _pairs_of_signature(graft: Graph, suffix: str, where: str) -> dict[str, tupl
         )
     for key, value in chosen.inputs.items():
         if value.producer.op_type not in MAY_BE_FED or value.producer.inputs:
-            raise ArgumentError(f"the input {key!r} is no placeholder but {value.producer!r}", where=where)
+            raise ArgumentError(f"the input {key!r} is not a placeholder but {value.producer!r}", where=where)
     return {key: (value, made_of[key]) for key, value in chosen.inputs.items()}
 
 
@@ -286,7 +286,7 @@ def _check_complete(graft: Graph, results: Sequence[Node], placeholders: Abstrac
     """Refuse what would have to be fed or initialized besides."""
     for node in backward_reachable(results):
         if node.op_type in INPUTS and node not in placeholders:
-            raise ArgumentError(f"the placeholder {node.name!r} is no input of the graph to graft", where=where)
+            raise ArgumentError(f"the placeholder {node.name!r} is not an input of the graph to graft", where=where)
     check_values(graft)
 
 

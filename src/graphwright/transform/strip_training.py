@@ -124,11 +124,11 @@ def remove_unneeded(graph: Graph) -> int:
 
 def _array(value: Value, name: str, given: Any) -> np.ndarray[Any, Any]:
     if value.producer.op_type not in MAY_BE_FED:
-        raise ArgumentError(f"the input {name!r} is no placeholder", argument="constants")
+        raise ArgumentError(f"the input {name!r} is not a placeholder", argument="constants")
     try:
         array = np.asarray(given, dtype=value.dtype.name)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"{given!r} is no value of dtype {value.dtype}", argument="constants", where=f"input {name!r}") from error
+        raise ArgumentError(f"{given!r} is not a value of dtype {value.dtype}", argument="constants", where=f"input {name!r}") from error
     if not agree(value.shape, array.shape):
         raise ArgumentError(
             f"a value of shape {array.shape} does not fit {described(value)}", argument="constants", where=f"input {name!r}"

@@ -297,7 +297,7 @@ def _whole(step: Any) -> int:
     except (TypeError, ValueError):
         number, fits = 0, False
     if not fits:
-        raise ArgumentError(f"{step!r} is no step", argument="step", remedy="give a whole number, 0 or more")
+        raise ArgumentError(f"{step!r} is not a step", argument="step", remedy="give a whole number, 0 or more")
     return number
 
 

@@ -191,7 +191,7 @@ def test_inlining_keeps_order_and_effects(graph):
     assert set(graph["last"].control_inputs) == {printed}
     edit.inline(graph["direct"])
     assert [v.name for v in graph["last"].inputs] == ["direct/result:0"]
-    with pytest.raises(GraphError, match="is no call"):
+    with pytest.raises(GraphError, match="is not a call"):
         edit.inline(graph["last"])
     verify(graph)
 

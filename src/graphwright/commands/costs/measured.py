@@ -122,7 +122,7 @@ def _tree_words(
         if not key or not equals:
             known = ", ".join(key.removeprefix("min_").removesuffix("_s") for key in TreeWords.__annotations__ if key.startswith("min_"))
             raise ArgumentError(
-                f"{text!r} is no amount of a column", where="option --min", remedy=f"write COLUMN=NUMBER, with one of {known}"
+                f"{text!r} is not an amount of a column", where="option --min", remedy=f"write COLUMN=NUMBER, with one of {known}"
             )
     TreeOptions(**words)
     return words

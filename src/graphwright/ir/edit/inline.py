@@ -201,7 +201,7 @@ def _body_of(call: Node) -> Graph:
     function = graph.functions.get(name)
     if function is None:
         raise GraphError(
-            f"{call.name!r} = {call.op_type} is no call of a function in the library",
+            f"{call.name!r} = {call.op_type} is not a call of a function in the library",
             where=f"node {call.name!r}",
             cause="only PartitionedCall, StatefulPartitionedCall and functions used as op types can be inlined",
         )

@@ -162,7 +162,7 @@ def _fold_concatenated(graph: Graph, concat: Node, constants: Constants, notes: 
     known = [b for b in branches if isinstance(b, _Branch)]
     if axis is None or wrong is not None or not known:
         for reader in concat.outputs[0].consumers:
-            notes.refuse(reader, wrong or f"the axis of {concat.name!r} is no constant")
+            notes.refuse(reader, wrong or f"the axis of {concat.name!r} is not a constant")
         return 0
     layout = known[0].linear.layout
     along_channels = int(axis) % layout.rank == layout.axis
@@ -200,6 +200,6 @@ def _branch(graph: Graph, value: Value, constants: Constants) -> _Branch | str:
         value = bias.inputs[0]
         reason = blocked(graph, value)
         if reason or offset is None:
-            return reason or f"the offset of {bias.name!r} is no constant"
+            return reason or f"the offset of {bias.name!r} is not a constant"
     linear = linear_of(value.producer, constants)
     return linear if isinstance(linear, str) else _Branch(linear, bias, offset)

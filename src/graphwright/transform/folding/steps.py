@@ -63,7 +63,7 @@ def _normalization(node: Node, index: int, layout: Layout, channels: int, consta
         axis = 1 if node.attrs.get("data_format", b"NHWC") == b"NCHW" else layout.rank - 1
     if gamma is None or beta is None or mean is None or variance is None:
         open_one = next(v.producer for v in node.inputs[1:5] if constants(v) is None)
-        return f"a parameter of {node.name!r} is no constant, but made by {open_one.name!r}, a {open_one.op_type}"
+        return f"a parameter of {node.name!r} is not a constant, but made by {open_one.name!r}, a {open_one.op_type}"
     if layout.rank != 4 or axis != layout.axis or any(a.shape != (channels,) for a in (gamma, beta, mean, variance)):
         return f"{node.name!r} does not have the {channels} channels of its neighbor, or has them elsewhere"
     scale = gamma.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
