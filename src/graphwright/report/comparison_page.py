@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
-from graphwright.report.page import render_page, write_page
+from graphwright.report.page import render_page
 from graphwright.report.page_tables import ROW_LIMIT, Cell, Column, Table, bytes_cell, layer_cell, layer_href
 from graphwright.report.results import ROLES, Role, Timeline
 from graphwright.report.summary import NO_LAYER, Tone, live_groups
@@ -47,15 +46,6 @@ class StackedBar:
     label: str
     text: str
     parts: tuple[tuple[Role, float, str], ...]
-
-
-def write_comparison(compared: Comparison, path: Path) -> Path:
-    """Write the page; a file that is there is replaced.
-
-    Raises:
-        ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
-    """
-    return write_page(path, comparison_page(compared))
 
 
 def comparison_page(compared: Comparison) -> str:

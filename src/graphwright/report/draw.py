@@ -34,10 +34,10 @@ DRAWERS: dict[Form, dict[str, str]] = {
         "SweepResult": "notebook.sweep_html",
     },
     "page": {
-        "Comparison": "comparison_page.write_comparison",
-        "Inspection": "html.write_inspection",
-        "MemoryPlan": "html.write_plan",
-        "SweepResult": "sweep_page.write_sweep",
+        "Comparison": "comparison_page.comparison_page",
+        "Inspection": "html.inspection_page",
+        "MemoryPlan": "html.plan_page",
+        "SweepResult": "sweep_page.sweep_page",
     },
     "verdict": {"Inspection": "terminal.inspection_verdict", "MemoryPlan": "terminal.plan_verdict"},
     "annotations": {"CheckResult": "terminal_comparison.github_annotations"},
@@ -46,11 +46,11 @@ DRAWERS: dict[Form, dict[str, str]] = {
 """Form -> type of the value -> module of this package, and the function in it that takes the value; for text, and the page it goes to."""
 
 
-def drawn(value: object, form: Form, *arguments: object) -> Any:
+def drawn(value: object, form: Form) -> Any:
     """The value in a form."""
     drawers = DRAWERS[form]
     draw = _loaded(next(drawers[kind.__name__] for kind in type(value).__mro__ if kind.__name__ in drawers))
-    return _loaded("terminal_layout.rendered")(draw, value) if form == "text" else draw(value, *arguments)
+    return _loaded("terminal_layout.rendered")(draw, value) if form == "text" else draw(value)
 
 
 def _loaded(name: str) -> Any:
@@ -82,5 +82,12 @@ class OnPage(Printed):
     __slots__ = ()
 
     def write_html(self, path: str | Path) -> Path:
-        """Write the report as one offline HTML file; returns the path."""
-        return drawn(self, "page", Path(path))
+        """Write the report as one offline HTML file; a file that is there is replaced.
+
+        Raises:
+            ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
+
+        Returns:
+            The path.
+        """
+        return _loaded("page.write_page")(Path(path), drawn(self, "page"))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from graphwright.report.graph_data import inspected_view
-from graphwright.report.page import render_page, write_page
+from graphwright.report.page import render_page
 from graphwright.report.page_tables import decision_table, layer_href, layer_table, live_group_table, live_table, op_type_table
 from graphwright.report.profile_data import profile_data, profile_summary, run_table
 from graphwright.report.results import ROLES, Inspection, LayerCost, MemoryPlan
@@ -58,27 +57,6 @@ class Top:
 
     title: str
     rows: tuple[TopRow, ...]
-
-
-def write_inspection(inspection: Inspection, path: Path) -> Path:
-    """Write the inspection as one offline HTML file.
-
-    Args:
-        inspection: what to show.
-        path: the file to write; its folder must exist. A file that is there is replaced.
-
-    Returns:
-        `path`.
-
-    Raises:
-        ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
-    """
-    return write_page(path, inspection_page(inspection))
-
-
-def write_plan(plan: MemoryPlan, path: Path) -> Path:
-    """Write the plan as one offline HTML file; arguments and errors as for `write_inspection`."""
-    return write_page(path, plan_page(plan))
 
 
 def inspection_page(inspection: Inspection) -> str:

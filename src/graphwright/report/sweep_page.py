@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from graphwright.report.page import render_page, write_page
+from graphwright.report.page import render_page
 from graphwright.report.results import ROLES
 from graphwright.report.summary import NO_LAYER
 from graphwright.report.sweep import SweepResult
-
-
-def write_sweep(sweep: SweepResult, path: Path) -> Path:
-    """Write the page; a file that is there is replaced.
-
-    Raises:
-        ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
-    """
-    return write_page(path, sweep_page(sweep))
 
 
 def sweep_page(sweep: SweepResult) -> str:
