@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import REFERENCE_VARIABLES, is_constant, resource_of, written_resources
+from graphwright.ir.walk import reached
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _HAND_ON = frozenset({"Identity", "ReadVariableOp", "Cast"})
@@ -87,27 +88,20 @@ def updated_variables(node: Node) -> tuple[Value, ...]:
 
 def data_ancestors(seeds: list[Node]) -> set[Node]:
     """What the seeds depend on, through data and through variables: a read depends on the writes that it waits for."""
-    seen, stack = set(seeds), list(seeds)
-    while stack:
-        node = stack.pop()
-        for before in (*(v.producer for v in node.inputs), *(c for c in node.control_inputs if _writes_what_is_read(c, node))):
-            if before not in seen:
-                seen.add(before)
-                stack.append(before)
-    return seen
+
+    def before(node: Node) -> list[Node]:
+        return [*(v.producer for v in node.inputs), *(c for c in node.control_inputs if _writes_what_is_read(c, node))]
+
+    return set(reached(seeds, before))
 
 
 def _descendants(seeds: list[Node]) -> set[Node]:
     """What depends on the seeds, through data and through variables."""
-    seen, stack = set(seeds), list(seeds)
-    while stack:
-        node = stack.pop()
-        through_variables = (c for c in node.control_consumers if _writes_what_is_read(node, c))
-        for after in (*(c for v in node.outputs for c in v.consumers), *through_variables):
-            if after not in seen:
-                seen.add(after)
-                stack.append(after)
-    return seen
+
+    def after(node: Node) -> list[Node]:
+        return [*(c for v in node.outputs for c in v.consumers), *(c for c in node.control_consumers if _writes_what_is_read(node, c))]
+
+    return set(reached(seeds, after))
 
 
 def _writes_what_is_read(writer: Node, reader: Node) -> bool:

@@ -51,7 +51,7 @@ from graphwright.ir.traits import (
     resource_of,
     written_resources,
 )
-from graphwright.ir.walk import in_order, topological_order
+from graphwright.ir.walk import consumers_of, in_order, reached, topological_order
 from graphwright.plan.model import Buffer, CostGraph, Task
 
 SMALL_BYTES = 4096
@@ -493,30 +493,16 @@ def _readers(value: Value) -> list[Node]:
 def _reaches(first: Node, last: Node, position: Mapping[Node, int]) -> bool:
     """Whether there is a path from `first` to `last`; looks only at nodes between them in the order."""
     limit = position[last]
-    stack, seen = [first], {first}
-    while stack:
-        node = stack.pop()
-        for consumer in (*(c for v in node.outputs for c in v.consumers), *node.control_consumers):
-            if consumer is last:
-                return True
-            if consumer not in seen and position[consumer] < limit:
-                seen.add(consumer)
-                stack.append(consumer)
-    return False
+    between = reached([first], lambda node: (c for c in consumers_of(node) if position[c] < limit))
+    return any(last in consumers_of(node) for node in between)
 
 
 def _cause_of_unknown(value: Value) -> str:
     """The inputs with unknown dimensions that the value depends on."""
-    stack, seen = [value.producer], {value.producer}
     free: list[str] = []
-    while stack:
-        node = stack.pop()
+    for node in reached([value.producer], lambda node: [v.producer for v in node.inputs]):
         if node.op_type in INPUTS and any(v.shape is None or None in v.shape for v in node.outputs):
             free += [f"{v.producer.name}{format_shape(v.shape)}" for v in node.outputs if v.dtype.name not in ("resource", "variant")]
-        for v in node.inputs:
-            if v.producer not in seen:
-                seen.add(v.producer)
-                stack.append(v.producer)
     if free:
         return f"it depends on the input {', '.join(sorted(free))}, whose dimensions are not all given"
     node = blame_unknown_shapes(value.producer.graph).get(value, value.producer)

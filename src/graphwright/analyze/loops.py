@@ -31,7 +31,7 @@ that of a single iteration. An If or Case counts as its largest branch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphwright.analyze.loop_execution import Constant, Executor, InferBody, flops_of, found_in_data
@@ -40,7 +40,7 @@ from graphwright.analyze.storages import Dense, Frame, State, storages_of, total
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import LOOPS, is_control_flow, is_view, resource_of
-from graphwright.ir.walk import topological_order
+from graphwright.ir.walk import consumers_of, reached, topological_order
 
 
 @dataclass(frozen=True)
@@ -256,15 +256,8 @@ def _all_paths_end(first: Node, loop: Node) -> bool:
     """Whether `first` reaches `loop` by its own outputs only: grouping the two then makes no cycle."""
     position = {node: k for k, node in enumerate(topological_order(first.graph))}
     limit = position[loop]
-    stack = [c for v in first.outputs for c in v.consumers] + list(first.control_consumers)
-    seen: set[Node] = set()
-    while stack:
-        node = stack.pop()
-        if node is loop or node in seen or position[node] > limit:
-            continue
-        seen.add(node)
-        after = [c for v in node.outputs for c in v.consumers] + list(node.control_consumers)
-        if loop in after:
-            return False
-        stack += after
-    return True
+
+    def after(node: Node) -> Iterator[Node]:
+        return (c for c in consumers_of(node) if position[c] < limit)
+
+    return not any(loop in consumers_of(node) for node in reached(after(first), after))

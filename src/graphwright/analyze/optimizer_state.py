@@ -18,6 +18,7 @@ from graphwright.analyze.variable_access import Access
 from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE, describe_update
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits import updated_weight
+from graphwright.ir.walk import consumers_of, reached
 
 _ARITHMETIC = frozenset(
     "Identity IdentityN Cast Reshape Mul Sub Add AddV2 Neg RealDiv Div DivNoNan Sqrt Rsqrt Square Pow Maximum Minimum Sign Gather GatherV2 "
@@ -90,13 +91,5 @@ def _computes_forward(read: Access, found: Iterable[Access], ends: AbstractSet[N
     if read.node is not read.top:
         return True
     own = {access.top for access in found if access.writes}
-    stack, seen = [read.top], {read.top}
-    while stack:
-        for consumer in (c for v in stack.pop().outputs for c in v.consumers):
-            if consumer in ends or consumer in own or consumer in seen:
-                continue
-            if consumer.op_type not in _ARITHMETIC:
-                return True
-            seen.add(consumer)
-            stack.append(consumer)
-    return False
+    behind = reached([read.top], lambda node: (c for c in consumers_of(node, control=False) if c not in ends and c not in own))
+    return any(node.op_type not in _ARITHMETIC for node in behind if node is not read.top)

@@ -11,6 +11,7 @@ import numpy as np
 
 from graphwright.analyze.storages import Scalar
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.walk import reached
 
 _LONGEST = 1_000_000  # iterations that are counted; a loop that counts further is taken as unknown
 
@@ -137,30 +138,18 @@ def _needed_positions(loop: CountedLoop) -> set[int]:
     """Positions of the loop's values that the condition depends on, over any number of iterations."""
     asked = {v: k for k, v in enumerate(loop.condition_inputs)}
     argument = {v: k for k, v in enumerate(loop.body_inputs)}
-    needed: set[int] = set()
-    stack = [asked[v] for v in _scalar_sources(loop.condition, asked.keys())]
-    while stack:
-        k = stack.pop()
-        if k not in needed:
-            needed.add(k)
-            stack += [argument[v] for v in _scalar_sources(loop.body_outputs[k], argument.keys())]
-    return needed
+    seeds = [asked[v] for v in _scalar_sources(loop.condition, asked.keys())]
+    return set(reached(seeds, lambda k: [argument[v] for v in _scalar_sources(loop.body_outputs[k], argument.keys())]))
 
 
 def _scalar_sources(value: Value, arguments: AbstractSet[Value]) -> set[Value]:
     """The arguments that a value depends on through operations on scalars."""
-    found: set[Value] = set()
-    stack, seen = [value], {value}
-    while stack:
-        v = stack.pop()
-        if v in arguments:
-            found.add(v)
-        elif v.producer.op_type in _HANDED_ON or v.producer.op_type in _SCALAR_OPERATIONS:
-            for source in v.producer.inputs[: 1 if v.producer.op_type in _HANDED_ON else None]:
-                if source not in seen:
-                    seen.add(source)
-                    stack.append(source)
-    return found
+
+    def sources(v: Value) -> Sequence[Value]:
+        op_type = "" if v in arguments else v.producer.op_type
+        return v.producer.inputs[:1] if op_type in _HANDED_ON else v.producer.inputs if op_type in _SCALAR_OPERATIONS else ()
+
+    return {v for v in reached([value], sources) if v in arguments}
 
 
 _HANDED_ON = frozenset({"Identity", "Switch", "Enter", "Exit", "LoopCond", "EnsureShape"})

@@ -33,7 +33,7 @@ from graphwright.ir.traits import (
     variable_key,
     written_resources,
 )
-from graphwright.ir.walk import backward_reachable
+from graphwright.ir.walk import backward_reachable, reached
 
 _TOUCHES_NO_VALUE = frozenset("VariableShape VarIsInitializedOp IsVariableInitialized DestroyResourceOp DestroyTemporaryVariable".split())
 _OVERWRITES = frozenset({"Assign", "AssignVariableOp"})
@@ -229,15 +229,9 @@ def _does(node: Node, index: int, value: Value, results: AbstractSet[Value], nee
 
 def _is_used(value: Value, results: AbstractSet[Value], needed: AbstractSet[Node]) -> bool:
     """Whether something that runs computes with a value, or it is a result."""
-    stack = [value]
-    while stack:
-        value = stack.pop()
-        if value in results:
-            return True
-        for consumer in value.consumers:
-            if consumer not in needed:
-                continue
-            if consumer.op_type not in IDENTITIES:
-                return True
-            stack += consumer.outputs
-    return False
+
+    def handed_on(value: Value) -> Iterator[Value]:
+        return (v for c in value.consumers if c in needed and c.op_type in IDENTITIES for v in c.outputs)
+
+    copies = reached([value], handed_on)
+    return any(v in results or any(c in needed and c.op_type not in IDENTITIES for c in v.consumers) for v in copies)

@@ -12,7 +12,7 @@ from collections.abc import Container
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits import called_functions
-from graphwright.ir.walk import in_order
+from graphwright.ir.walk import cycle_among, in_order
 
 DEEPEST = 100
 """Functions that may call each other in a row; models nest about ten deep."""
@@ -60,15 +60,10 @@ def check_nesting(graph: Graph) -> None:
             )
         return deep, many
 
-    order = in_order(library, callees.__getitem__)
-    for name in order:
+    for name in in_order(library, callees.__getitem__):
         depth[name], nodes[name] = close(library[name].body, callees[name])
-    stuck = library.keys() - depth.keys()
-    if stuck:  # it is in a cycle, or calls what is
-        name, seen = min(stuck), set[str]()
-        while name not in seen:
-            seen.add(name)
-            name = min(callees[name].keys() & stuck)
+    if len(depth) < len(library):
+        name = cycle_among(library, callees.__getitem__)[0]
         raise UnsupportedError(f"function {name!r} calls itself", where=f"function {name!r}", remedy="use tf.while_loop")
     close(graph, own)
 

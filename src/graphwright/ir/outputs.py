@@ -13,7 +13,7 @@ from graphwright.ir.calls import Calls
 from graphwright.ir.dtypes import DType, as_dtype, as_shape
 from graphwright.ir.node import Function, Library, Node, Value, Variable
 from graphwright.ir.settle import settle
-from graphwright.ir.walk import forward_reachable
+from graphwright.ir.walk import forward_reachable, reached
 from graphwright.ir.watched import SHAPE_CLOCK
 from graphwright.ir.wiring import Wiring
 
@@ -238,14 +238,8 @@ class Outputs(Wiring):
 
     def _unasked_behind(self, nodes: Iterable[Node]) -> list[Node]:
         """Those of the nodes, and of what they depend on, that were never asked about."""
-        found = {node: None for node in nodes if node in self.unasked}
-        waiting = list(found)
-        while waiting:
-            for value in waiting.pop().inputs:
-                if value.producer in self.unasked and value.producer not in found:
-                    found[value.producer] = None
-                    waiting.append(value.producer)
-        return list(found)
+        seeds = (node for node in nodes if node in self.unasked)
+        return list(reached(seeds, lambda node: (v.producer for v in node.inputs if v.producer in self.unasked)))
 
     def _follow_bodies(self) -> None:
         """Calls are stale when the functions that they call give other shapes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.walk import reached
 
 Where = Collection[Node] | Callable[[Node], bool]
 
@@ -90,14 +91,8 @@ def walk_backward(
 def _walk(seeds: Iterable[Node], following: Callable[[Node], Iterable[Node]], inclusive: bool, within: Where | None) -> list[Node]:
     inside = _predicate(within)
     first = dict.fromkeys(seeds)
-    found = list(first)
-    seen = set(first)
-    for node in found:  # grows while it is walked
-        for other in following(node):
-            if other not in seen and inside(other):
-                seen.add(other)
-                found.append(other)
-    return found if inclusive else [node for node in found if node not in first]
+    found = reached(first, lambda node: filter(inside, following(node)))
+    return [node for node in found if inclusive or node not in first]
 
 
 def _predicate(within: Where | None) -> Callable[[Node], bool]:

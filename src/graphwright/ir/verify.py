@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 
 from graphwright.errors import GraphError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.text import neighborhood
-from graphwright.ir.traits import called_functions, is_back_edge
+from graphwright.ir.traits import called_functions
+from graphwright.ir.walk import cycle_among, producers_of
 
 
 def verify(graph: Graph) -> None:
@@ -68,7 +68,7 @@ def _verify_body(graph: Graph) -> None:
     _verify_control(graph)
     _verify_borders(graph)
     _verify_signatures(graph)
-    cycle = _find_cycle(graph)
+    cycle = cycle_among(graph, producers_of)
     if cycle:
         raise _broken(graph, f"these nodes wait for each other: {' -> '.join(n.name for n in cycle)}", *cycle)
 
@@ -146,31 +146,6 @@ def _verify_signatures(graph: Graph) -> None:
 def _is_in(graph: Graph, value: Value) -> bool:
     outputs = value.producer.outputs
     return graph.owns(value.producer) and value.index < len(outputs) and outputs[value.index] is value
-
-
-def _find_cycle(graph: Graph) -> list[Node]:
-    """The nodes of one cycle, each before the one that waits for it; empty when there is none."""
-    done: set[Node] = set()
-    for root in graph:
-        if root in done:
-            continue
-        path: dict[Node, Iterator[Node]] = {root: _before(root)}
-        while path:
-            node, befores = next(reversed(path.items()))
-            before = next(befores, None)
-            if before is None:
-                done.add(node)
-                path.popitem()
-            elif before in path:
-                way = list(path)
-                return way[way.index(before) :][::-1]
-            elif before not in done:
-                path[before] = _before(before)
-    return []
-
-
-def _before(node: Node) -> Iterator[Node]:
-    return iter((*(v.producer for v in node.inputs if not is_back_edge(v, node)), *node.control_inputs))
 
 
 def _broken(graph: Graph, what: str, *nodes: Node) -> GraphError:

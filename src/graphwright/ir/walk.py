@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,27 +19,28 @@ Item = TypeVar("Item", bound=Hashable)
 
 def backward_reachable(seeds: Iterable[Node]) -> set[Node]:
     """The seeds and everything they need, through data and control edges."""
-    seen = set(seeds)
-    stack = list(seen)
-    while stack:
-        node = stack.pop()
-        for before in (*(v.producer for v in node.inputs), *node.control_inputs):
-            if before not in seen:
-                seen.add(before)
-                stack.append(before)
-    return seen
+    return set(reached(seeds, lambda node: (*(v.producer for v in node.inputs), *node.control_inputs)))
 
 
 def forward_reachable(seeds: Iterable[Node], *, control: bool = True) -> set[Node]:
     """The seeds and everything that depends on them, through data and, where wanted, control edges."""
-    seen = set(seeds)
-    stack = list(seen)
-    while stack:
-        for after in consumers_of(stack.pop(), control=control):
-            if after not in seen:
-                seen.add(after)
-                stack.append(after)
-    return seen
+    return set(reached(seeds, lambda node: consumers_of(node, control=control)))
+
+
+def reached(seeds: Iterable[Item], following: Callable[[Item], Iterable[Item]]) -> Iterator[Item]:
+    """The seeds and all that follows from them, each once, in breadth; nothing is asked about what the caller does not come to.
+
+    >>> list(reached([7], lambda number: [number // 2, number - 1] if number else []))
+    [7, 3, 6, 1, 2, 5, 0, 4]
+    """
+    seen = dict.fromkeys(seeds)
+    found = list(seen)
+    for item in found:  # grows while it is walked
+        yield item
+        for other in following(item):
+            if other not in seen:
+                seen[other] = None
+                found.append(other)
 
 
 def made_of(graph: Graph, op_types: AbstractSet[str]) -> set[Node]:
@@ -142,3 +143,20 @@ def in_order(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) -> 
             if not missing[k]:
                 heapq.heappush(ready, k)
     return order
+
+
+def cycle_among(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) -> list[Item]:
+    """The items of one cycle, each before one that needs it; empty where there is none.
+
+    >>> cycle_among("abc", {"a": "b", "b": "c", "c": "b"}.__getitem__)
+    ['c', 'b']
+    """
+    given = dict.fromkeys(items)
+    stuck = given.keys() - set(in_order(given, needs))
+    item = next((item for item in given if item in stuck), None)
+    path: dict[Item, None] = {}
+    while item is not None and item not in path:  # what is stuck needs what is stuck
+        path[item] = None
+        item = next(other for other in needs(item) if other in stuck)
+    way = list(path)
+    return [] if item is None else way[way.index(item) :][::-1]

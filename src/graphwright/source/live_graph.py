@@ -14,6 +14,7 @@ from typing import Any
 
 from graphwright.ir.graph import Graph, Node, Value, Variable
 from graphwright.ir.traits import INPUTS, READS_OF_VARIABLES, VARIABLES
+from graphwright.ir.walk import reached
 from graphwright.source import private_tensorflow as private
 from graphwright.source.concrete_function import drop_shape_attributes, types_of
 from graphwright.source.graph_def import from_graph_def
@@ -28,15 +29,7 @@ _PLACES = frozenset({"_class", "_output_shapes"})  # of the original alone: its 
 
 def needed_operations(operations: Iterable[Any]) -> dict[Any, None]:
     """The operations and everything that they need, through data and control edges."""
-    seen: dict[Any, None] = dict.fromkeys(operations)
-    stack = list(seen)
-    while stack:
-        operation = stack.pop()
-        for before in (*(tensor.op for tensor in operation.inputs), *operation.control_inputs):
-            if before not in seen:
-                seen[before] = None
-                stack.append(before)
-    return seen
+    return dict.fromkeys(reached(operations, lambda operation: (*(t.op for t in operation.inputs), *operation.control_inputs)))
 
 
 def read_live_graph(live: Any, operations: Iterable[Any], outputs: Sequence[Any]) -> Graph:

@@ -13,7 +13,7 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import DTYPES, DType, Shape, dtype_from_number
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import VARIABLES, variable_key
-from graphwright.ir.walk import backward_reachable
+from graphwright.ir.walk import backward_reachable, reached
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.package import Package
 from graphwright.source.private_tensorflow import message_class
@@ -138,15 +138,12 @@ def _add_objects(graph: Graph, package: Package, found: dict[str, StoredVariable
 def _of_optimizer(objects: Any) -> set[int]:
     """The objects that an optimizer holds: its slots, and what lies below the child of the root that is called so."""
     found = {slot.slot_variable_node_id for held in objects for slot in held.slot_variables}
-    stack = [child.node_id for child in objects[0].children if child.local_name == _OPTIMIZER] if len(objects) else []
-    seen: set[int] = set(stack)
-    while stack:
-        held = objects[stack.pop()]
-        for child in held.children:
-            if child.local_name.startswith("_trainable_variables") or child.node_id in seen:
-                continue
-            seen.add(child.node_id)
-            stack.append(child.node_id)
+    seeds = [child.node_id for child in objects[0].children if child.local_name == _OPTIMIZER] if len(objects) else []
+
+    def below(k: int) -> list[int]:
+        return [child.node_id for child in objects[k].children if not child.local_name.startswith("_trainable_variables")]
+
+    seen = set(reached(seeds, below))
     return found | {k for k in seen if objects[k].WhichOneof("kind") == "variable" and not objects[k].variable.trainable}
 
 

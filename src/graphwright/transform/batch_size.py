@@ -13,6 +13,7 @@ from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, Shape
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.select import walk_forward
 from graphwright.ir.traits import MAY_BE_FED, is_call, is_constant, is_control_flow
 from graphwright.transform.constant_values import Array, Constants, remove_unread
 from graphwright.transform.inline_calls import inline_calls
@@ -62,7 +63,7 @@ def change_batch_size(graph: Graph, size: int | None, *, inputs: Iterable[str] |
                 graph.set_attr(value.producer, "_user_specified_shape", None)
                 value.shape = shape
                 changed += 1
-        behind = _behind(chosen)
+        behind = walk_forward(chosen)
         old = next(iter(old_sizes)) if axis == 0 and len(old_sizes) == 1 else None
         if old is not None and old != size:
             sizes = _Sizes(graph, old, size, chosen[0])
@@ -110,18 +111,6 @@ def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> list[Value]
 
 def _with_size(shape: Shape, axis: int, size: int | None) -> Shape:
     return None if shape is None else (*shape[:axis], size, *shape[axis + 1 :])
-
-
-def _behind(values: Iterable[Value]) -> list[Node]:
-    """The nodes that depend on the values."""
-    found: dict[Node, None] = {}
-    waiting = [node for value in values for node in value.consumers]
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found[node] = None
-            waiting += [c for v in node.outputs for c in v.consumers]
-    return list(found)
 
 
 def _forget_batch(node: Node, old_sizes: set[int | None], axis: int, size: int | None) -> None:
@@ -245,7 +234,7 @@ def _change_bodies(graph: Graph, behind: Iterable[Node], old_sizes: set[int | No
     for name in reached_functions(graph, control_flow):
         body = graph.functions[name].body
         sizes = None if old is None else _Sizes(body, old, size, None)
-        inside = _behind(v for v in body.inputs if v.shape is None or v.shape[axis : axis + 1] in [(s,) for s in old_sizes])
+        inside = walk_forward(v for v in body.inputs if v.shape is None or v.shape[axis : axis + 1] in [(s,) for s in old_sizes])
         changed += 0 if sizes is None else sum(sizes.change(node) + sizes.change_beside(node) for node in inside)
         for node in [*(v.producer for v in body.inputs), *inside]:
             _forget_batch(node, old_sizes, axis, size)

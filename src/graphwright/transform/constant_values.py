@@ -11,6 +11,7 @@ from graphwright.ir.constants import constant_array
 from graphwright.ir.dtypes import DType
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import VARIABLES, is_constant
+from graphwright.transform import dead_code
 
 Array = np.ndarray[Any, Any]
 
@@ -81,15 +82,7 @@ def _inputs_first(value: Value, known: dict[Value, Any]) -> Iterable[Value]:
 
 def remove_unread(graph: Graph, nodes: Iterable[Node]) -> None:
     """Remove what nothing reads any more of these parameters, and what only they needed."""
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if not graph.owns(node) or graph.is_border(node) or node.control_consumers or any(v.uses for v in node.outputs):
-            continue
-        if not is_constant(node) and node.op_type not in _EVALUATED:
-            continue
-        waiting += [v.producer for v in node.inputs]
-        graph.remove_node(node)
+    dead_code.remove_unread(graph, nodes, lambda node: is_constant(node) or node.op_type in _EVALUATED)
 
 
 def _same(_: Node, x: Array) -> Array:

@@ -9,9 +9,10 @@ from typing import cast
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute, ShapeAttribute
 from graphwright.ir.edit.clone import copy_graph
-from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.graph import Graph, Value
 from graphwright.ir.signature import Signature
 from graphwright.ir.traits import INPUTS, MAY_BE_FED
+from graphwright.ir.walk import reached
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import find_value, put_in_order
 from graphwright.transform.strip_training import drop_collections, remove_unneeded
@@ -107,13 +108,8 @@ def _cut(graph: Graph, starts: dict[str, Value], ends: dict[str, Value], signatu
 def _check_complete(graph: Graph, ends: Iterable[Value], starts: Iterable[Value]) -> None:
     """Refuse to leave an input of the old model in the way."""
     given = set(starts)
-    seen: set[Node] = set()
-    waiting = [v.producer for v in ends if v not in given]
-    while waiting:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
+    seeds = (v.producer for v in ends if v not in given)
+    for node in reached(seeds, lambda node: [*(v.producer for v in node.inputs if v not in given), *node.control_inputs]):
         if node.op_type in INPUTS and not _is_captured(node.outputs[0]):
             raise ArgumentError(
                 f"the outputs also depend on {node.name!r}",
@@ -121,7 +117,6 @@ def _check_complete(graph: Graph, ends: Iterable[Value], starts: Iterable[Value]
                 cause="the inputs given do not cut the model in two",
                 remedy=f"add {node.name!r} to the inputs",
             )
-        waiting += [v.producer for v in node.inputs if v not in given] + list(node.control_inputs)
 
 
 def _is_captured(value: Value) -> bool:

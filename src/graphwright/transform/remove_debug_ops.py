@@ -16,6 +16,7 @@ from graphwright.ir.traits import (
     Purity,
     called_functions,
 )
+from graphwright.transform.dead_code import remove_unread
 from graphwright.transform.interface import hand_on_control, put_in_order
 
 DEBUG_OPS = frozenset(
@@ -194,15 +195,7 @@ class _Cleaner:
 
     def _remove_dead(self, graph: Graph, nodes: Iterable[Node]) -> None:
         """Remove what made conditions and messages, as far as nothing else needs it."""
-        waiting = list(nodes)
-        while waiting:
-            node = waiting.pop()
-            if not graph.owns(node) or graph.is_border(node) or node.control_consumers or any(v.uses for v in node.outputs):
-                continue
-            if not self._is_pure(node) or node.op_type in MAY_BE_FED:
-                continue
-            waiting += [*(v.producer for v in node.inputs), *node.control_inputs]
-            graph.remove_node(node)
+        remove_unread(graph, nodes, lambda node: self._is_pure(node) and node.op_type not in MAY_BE_FED)
 
 
 def _is_returned(graph: Graph, node: Node) -> bool:

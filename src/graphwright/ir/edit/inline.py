@@ -10,7 +10,7 @@ from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.subgraph import graph_of
 from graphwright.ir.traits import ENTERS, EXITS, INPUTS, MERGES, SWITCHES, Purity, callee, is_control_flow_of_tf1, reads_resource
-from graphwright.ir.walk import consumers_of, order_of, producers_of
+from graphwright.ir.walk import consumers_of, order_of, producers_of, reached
 
 
 def inline(call: Node, *, purity: Purity | None = None) -> CloneResult:
@@ -154,14 +154,8 @@ def _inside_of_tf1(nodes: Sequence[Node]) -> set[Node]:
     """The nodes in loops and branches of TF1, with what enters them. A control edge that leaves a loop, or a dead branch, never fires."""
     inside: set[Node] = set()
     for starts, ends in ((ENTERS, EXITS), (SWITCHES, MERGES | EXITS)):
-        stack = [node for node in nodes if node.op_type in starts]
-        seen = set(stack)
-        while stack:
-            for after in consumers_of(stack.pop()):
-                if after not in seen and after.op_type not in ends:
-                    seen.add(after)
-                    stack.append(after)
-        inside |= seen
+        seeds = (node for node in nodes if node.op_type in starts)
+        inside.update(reached(seeds, lambda node, ends=ends: (after for after in consumers_of(node) if after.op_type not in ends)))
     return inside
 
 

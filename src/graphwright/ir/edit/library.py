@@ -10,6 +10,7 @@ from graphwright.ir.function_names import attributes_with_functions, definition_
 from graphwright.ir.graph import Function, Graph, Node
 from graphwright.ir.text import to_text
 from graphwright.ir.traits import called_functions
+from graphwright.ir.walk import reached
 
 
 def bodies(graph: Graph) -> tuple[Graph, ...]:
@@ -90,13 +91,9 @@ def remove_unused_functions(graph: Graph) -> list[str]:
 def reached_functions(graph: Graph, nodes: Iterable[Node]) -> list[str]:
     """The functions of the library that the nodes name, directly or through others, in the order of the library."""
     library = graph.functions
-    reached = {name for node in nodes for name in functions_of_node(node, library)}
-    waiting = list(reached)
-    while waiting:
-        fresh = functions_of(library[waiting.pop()], library).keys() - reached
-        reached |= fresh
-        waiting += fresh
-    return [name for name in library if name in reached] if reached else []
+    seeds = {name: None for node in nodes for name in functions_of_node(node, library)}
+    found = set(reached(seeds, lambda name: functions_of(library[name], library)))
+    return [name for name in library if name in found] if found else []
 
 
 def rename_functions(graph: Graph, new_of: Mapping[str, str]) -> None:
