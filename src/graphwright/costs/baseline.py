@@ -57,20 +57,13 @@ def read_costs(path: str | Path) -> StepCosts:
         raise FileFormatError("there is no such file", where=str(path), remedy=_WRITE.replace("FILE", path.name))
     data = read_json(path)
     read = FieldReader(path)
-    if data.get("format") != FORMAT:
-        raise FileFormatError(
-            f"field 'format' must be {FORMAT!r}, it is {data.get('format')!r:.60}",
-            where=str(path),
-            cause="the file holds something else",
-            remedy=_WRITE_AGAIN,
-        )
-    if data.get("version") != VERSION:
-        raise FileFormatError(
-            f"field 'version' must be {VERSION}, it is {data.get('version')!r:.60}",
-            where=str(path),
-            cause="it was written by another version of graphwright",
-            remedy=_WRITE_AGAIN,
-        )
+    for field, wanted, cause in (
+        ("format", FORMAT, "the file holds something else"),
+        ("version", VERSION, "it was written by another version of graphwright"),
+    ):
+        if data.get(field) != wanted:
+            what = f"field {field!r} must be {wanted!r}, it is {data.get(field)!r:.60}"
+            raise FileFormatError(what, where=str(path), cause=cause, remedy=_WRITE_AGAIN)
     given = read.record(read.get(data, "figures", "figures"), "figures")
     figures = {name: read.number(read.get(given, name, f"figures.{name}"), f"figures.{name}") for name in FIGURES}
     feeds = read.record(read.get(data, "feeds", "feeds"), "feeds")

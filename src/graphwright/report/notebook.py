@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from graphwright.report.page import environment
 from graphwright.report.page_tables import (
     Cell,
     Column,
+    Item,
     Table,
     bytes_cell,
     count_cell,
@@ -22,6 +23,7 @@ from graphwright.report.page_tables import (
     layer_table,
     op_type_table,
     ratio_cell,
+    tabulated,
     time_cell,
 )
 from graphwright.report.results import Inspection, MemoryPlan
@@ -180,54 +182,45 @@ def _shown(table: Table) -> Table:
     return replace(table, columns=tuple(table.columns[k] for k in keep), rows=rows)
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> Table:
-    heads = (Column(columns[0], "name"), *(Column(label) for label in columns[1:]))
-    return Table("", title, "", heads, tuple(rows), (), len(rows))
+def _table(title: str, rows: Iterable[Item], cells: Mapping[str, Callable[[Item], Cell]]) -> Table:
+    figures = ((Column(label, "number" if k else "name"), cell) for k, (label, cell) in enumerate(cells.items()))
+    return tabulated("", title, "", list(rows), figures)
 
 
 def _flop_table(title: str, rows: Iterable[FlopRow]) -> Table:
-    made = [
-        (
-            Cell(row.name or NO_LAYER),
-            Cell(f"{row.formula} FLOP") if row.formula is not None else flops_cell(row.total),
-            flops_cell(row.forward),
-            flops_cell(row.backward),
-            bytes_cell(row.bytes_moved),
-            ratio_cell(row.total, row.bytes_moved),
-            count_cell(row.ops),
-        )
-        for row in rows
-    ]
-    return _table(title, ("name", "FLOPs", "forward", "backward", "moved", "FLOP/B", "ops"), made)
+    cells: dict[str, Callable[[FlopRow], Cell]] = {
+        "name": lambda row: Cell(row.name or NO_LAYER),
+        "FLOPs": lambda row: Cell(f"{row.formula} FLOP") if row.formula is not None else flops_cell(row.total),
+        "forward": lambda row: flops_cell(row.forward),
+        "backward": lambda row: flops_cell(row.backward),
+        "moved": lambda row: bytes_cell(row.bytes_moved),
+        "FLOP/B": lambda row: ratio_cell(row.total, row.bytes_moved),
+        "ops": lambda row: count_cell(row.ops),
+    }
+    return _table(title, rows, cells)
 
 
 def _parameter_rows(title: str, groups: Mapping[str, ParameterSums]) -> Table:
-    made = [
-        (
-            Cell(name or NO_LAYER),
-            count_cell(sums.weights),
-            count_cell(sums.elements["trainable"]),
-            count_cell(sums.elements["non-trainable"]),
-            count_cell(sums.elements["optimizer state"]),
-            bytes_cell(sums.total_bytes),
-        )
-        for name, sums in groups.items()
-    ]
-    return _table(title, ("name", "weights", "trainable", "non-trainable", "optimizer state", "bytes"), made)
+    cells: dict[str, Callable[[tuple[str, ParameterSums]], Cell]] = {
+        "name": lambda row: Cell(row[0] or NO_LAYER),
+        "weights": lambda row: count_cell(row[1].weights),
+        "trainable": lambda row: count_cell(row[1].elements["trainable"]),
+        "non-trainable": lambda row: count_cell(row[1].elements["non-trainable"]),
+        "optimizer state": lambda row: count_cell(row[1].elements["optimizer state"]),
+        "bytes": lambda row: bytes_cell(row[1].total_bytes),
+    }
+    return _table(title, groups.items(), cells)
 
 
 def _profile_table(title: str, rows: Sequence[ProfileRow]) -> Table:
-    made = [
-        (
-            Cell(row.name or NO_LAYER),
-            time_cell(row.time_s),
-            Cell(format_percent(row.share)),
-            time_cell(row.forward_time_s),
-            time_cell(row.backward_time_s),
-            bytes_cell(row.allocated_bytes),
-            flops_cell(row.flops),
-            count_cell(row.occurrences),
-        )
-        for row in rows
-    ]
-    return _table(title, ("name", "time", "share", "forward", "backward", "allocated", "FLOPs", "runs"), made)
+    cells: dict[str, Callable[[ProfileRow], Cell]] = {
+        "name": lambda row: Cell(row.name or NO_LAYER),
+        "time": lambda row: time_cell(row.time_s),
+        "share": lambda row: Cell(format_percent(row.share)),
+        "forward": lambda row: time_cell(row.forward_time_s),
+        "backward": lambda row: time_cell(row.backward_time_s),
+        "allocated": lambda row: bytes_cell(row.allocated_bytes),
+        "FLOPs": lambda row: flops_cell(row.flops),
+        "runs": lambda row: count_cell(row.occurrences),
+    }
+    return _table(title, rows, cells)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 from urllib.parse import quote
 
 from graphwright.report.results import BufferDecision, LayerCost, LiveBuffer, OpTypeCost, Timeline
@@ -16,6 +16,7 @@ ROW_LIMIT = 500
 """More rows of a table are left out, and the table says so."""
 
 Kind = Literal["name", "text", "role", "decision", "number"]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,25 @@ class Table:
     row_count: int
 
 
+def tabulated(
+    identity: str,
+    title: str,
+    caption: str,
+    items: Sequence[Item],
+    figures: Iterable[tuple[Column, Callable[[Item], Cell]]],
+    key: Callable[[Item], str] | None = None,
+) -> Table:
+    """A row per item, as far as a table goes; each column says what stands in it.
+
+    >>> tabulated("t", "Squares", "", [2, 3], [(Column("n"), lambda n: Cell(str(n))), (Column("n²"), lambda n: Cell(str(n * n)))]).rows[1]
+    (Cell(text='3', value=None, href=''), Cell(text='9', value=None, href=''))
+    """
+    figures, shown = tuple(figures), items[:ROW_LIMIT]
+    rows = tuple(tuple(cell(item) for _, cell in figures) for item in shown)
+    keys = () if key is None else tuple(map(key, shown))
+    return Table(identity, title, caption, tuple(column for column, _ in figures), rows, keys, len(items))
+
+
 def layer_href(layer: str) -> str:
     """Where a layer is shown: its row, its tensors, the way to its box.
 
@@ -82,6 +102,7 @@ def layer_table(layers: Sequence[LayerCost], *, linked: bool) -> Table:
     measured = any(math.isfinite(row.measured_time_s) for row in layers)
     optimizer = any(row.optimizer_flops for row in layers)
     figures: list[tuple[Column, Callable[[LayerCost], Cell]]] = [
+        (Column("layer", "name"), lambda r: layer_cell(r.layer, linked=linked)),
         (Column("at the peak", bar=True, note="bytes live at the peak"), lambda r: bytes_cell(r.peak_share_bytes)),
         (Column("residuals", bar=True, note="forward values kept for the backward pass"), lambda r: bytes_cell(r.residual_bytes)),
         (Column("parameters", bar=True, note="trainable elements"), lambda r: count_cell(r.parameter_count)),
@@ -100,132 +121,79 @@ def layer_table(layers: Sequence[LayerCost], *, linked: bool) -> Table:
     if measured:
         figures.append((Column("measured", bar=True, note="time in the profile"), lambda r: time_cell(r.measured_time_s)))
     figures.append((Column("ops", optional=extra, note="operations"), lambda r: count_cell(r.op_count)))
-    rows = [(layer_cell(r.layer, linked=linked), *(cell(r) for _, cell in figures)) for r in layers[:ROW_LIMIT]]
-    columns = (Column("layer", "name"), *(column for column, _ in figures))
     caption = f"{format_count(len(layers))} layers. Residuals are forward values kept for the backward pass"
-    return Table("table-layers", "Per layer", caption, columns, tuple(rows), tuple(r.layer for r in layers[:ROW_LIMIT]), len(layers))
+    return tabulated("table-layers", "Per layer", caption, layers, figures, lambda r: r.layer)
 
 
 def op_type_table(op_types: Sequence[OpTypeCost]) -> Table:
     """Costs per op type."""
     measured = any(math.isfinite(row.measured_time_s) for row in op_types)
-    columns = [
-        Column("op type", "name"),
-        Column("ops", note="operations; those in loops once"),
-        Column("forward", bar=True, note="FLOPs of the forward pass"),
-        Column("backward", bar=True, note="FLOPs of the gradients"),
-        Column("optimizer", optional=True, note="FLOPs of the updates"),
-        Column("moved", bar=True, note="bytes read and written"),
-        Column("FLOP/B", note="arithmetic intensity"),
-        Column("estimated", bar=True, note="time by assumed rates"),
-        Column("not counted", optional=not any(row.unknown_count for row in op_types), note="operations whose FLOPs are not known"),
-    ]
-    columns += [Column("measured", bar=True, note="time in the profile")] if measured else []
-    rows = [
-        (
-            Cell(r.op_type),
-            count_cell(r.op_count),
-            flops_cell(r.forward_flops),
-            flops_cell(r.backward_flops),
-            flops_cell(r.optimizer_flops),
-            bytes_cell(r.bytes_moved),
-            ratio_cell(r.flops, r.bytes_moved),
-            time_cell(r.estimated_time_s),
-            count_cell(r.unknown_count),
-            *([time_cell(r.measured_time_s)] if measured else []),
-        )
-        for r in op_types[:ROW_LIMIT]
+    uncounted = any(row.unknown_count for row in op_types)
+    figures: list[tuple[Column, Callable[[OpTypeCost], Cell]]] = [
+        (Column("op type", "name"), lambda r: Cell(r.op_type)),
+        (Column("ops", note="operations; those in loops once"), lambda r: count_cell(r.op_count)),
+        (Column("forward", bar=True, note="FLOPs of the forward pass"), lambda r: flops_cell(r.forward_flops)),
+        (Column("backward", bar=True, note="FLOPs of the gradients"), lambda r: flops_cell(r.backward_flops)),
+        (Column("optimizer", optional=True, note="FLOPs of the updates"), lambda r: flops_cell(r.optimizer_flops)),
+        (Column("moved", bar=True, note="bytes read and written"), lambda r: bytes_cell(r.bytes_moved)),
+        (Column("FLOP/B", note="arithmetic intensity"), lambda r: ratio_cell(r.flops, r.bytes_moved)),
+        (Column("estimated", bar=True, note="time by assumed rates"), lambda r: time_cell(r.estimated_time_s)),
+        (Column("not counted", optional=not uncounted, note="operations whose FLOPs are not known"), lambda r: count_cell(r.unknown_count)),
     ]
     caption = f"{format_count(len(op_types))} op types of the graph"
-    caption += "; what TensorFlow fused ran under another name and has no time here" if measured else ""
-    return Table("table-op-types", "Per op type", caption, tuple(columns), tuple(rows), (), len(op_types))
+    if measured:
+        figures.append((Column("measured", bar=True, note="time in the profile"), lambda r: time_cell(r.measured_time_s)))
+        caption += "; what TensorFlow fused ran under another name and has no time here"
+    return tabulated("table-op-types", "Per op type", caption, op_types, figures)
 
 
 def live_table(identity: str, title: str, timeline: Timeline, *, linked: bool) -> Table:
     """The buffers that are live at the peak."""
     live = timeline.live_at_peak
-    columns = (
-        Column("value", "name"),
-        Column("op type", "text"),
-        Column("layer", "name"),
-        Column("role", "role"),
-        Column("bytes", bar=True),
-        Column("of the peak"),
-    )
-    rows = [
-        (
-            Cell(b.name),
-            Cell(b.op_type),
-            layer_cell(b.layer, linked=linked),
-            Cell(b.role),
-            bytes_cell(b.nbytes),
-            Cell(format_percent(b.nbytes / timeline.peak_bytes) if timeline.peak_bytes else "", b.nbytes),
-        )
-        for b in live[:ROW_LIMIT]
+    figures: list[tuple[Column, Callable[[LiveBuffer], Cell]]] = [
+        (Column("value", "name"), lambda b: Cell(b.name)),
+        (Column("op type", "text"), lambda b: Cell(b.op_type)),
+        (Column("layer", "name"), lambda b: layer_cell(b.layer, linked=linked)),
+        (Column("role", "role"), lambda b: Cell(b.role)),
+        (Column("bytes", bar=True), lambda b: bytes_cell(b.nbytes)),
+        (Column("of the peak"), lambda b: _share_cell(b.nbytes, timeline.peak_bytes)),
     ]
     listed = sum(b.nbytes for b in live)
     caption = (
         f"{format_count(len(live))} buffers, {format_bytes(listed)} of {format_bytes(timeline.peak_bytes)}, "
         f"at step {format_count(timeline.peak_step + 1)}"
     )
-    return Table(identity, title, caption, columns, tuple(rows), tuple(_layers_of(live)), len(live))
+    return tabulated(identity, title, caption, live, figures, lambda b: b.layer)
 
 
 def live_group_table(groups: Sequence[LiveGroup], peak_bytes: int, *, linked: bool) -> Table:
     """What is live at the peak, by layer and role."""
-    columns = (Column("layer", "name"), Column("role", "role"), Column("buffers"), Column("bytes", bar=True), Column("of the peak"))
-    rows = [
-        (
-            layer_cell(g.layer, linked=linked),
-            Cell(g.role),
-            count_cell(g.count),
-            bytes_cell(g.nbytes),
-            Cell(format_percent(g.nbytes / peak_bytes) if peak_bytes else "", g.nbytes),
-        )
-        for g in groups[:ROW_LIMIT]
+    figures: list[tuple[Column, Callable[[LiveGroup], Cell]]] = [
+        (Column("layer", "name"), lambda g: layer_cell(g.layer, linked=linked)),
+        (Column("role", "role"), lambda g: Cell(g.role)),
+        (Column("buffers"), lambda g: count_cell(g.count)),
+        (Column("bytes", bar=True), lambda g: bytes_cell(g.nbytes)),
+        (Column("of the peak"), lambda g: _share_cell(g.nbytes, peak_bytes)),
     ]
     caption = f"{format_count(len(groups))} groups of buffers that are there at the worst moment"
-    return Table(
-        "table-live-groups",
-        "Live at the peak, by layer and role",
-        caption,
-        columns,
-        tuple(rows),
-        tuple(g.layer for g in groups[:ROW_LIMIT]),
-        len(groups),
-    )
+    return tabulated("table-live-groups", "Live at the peak, by layer and role", caption, groups, figures, lambda g: g.layer)
 
 
 def decision_table(decisions: Sequence[BufferDecision], *, linked: bool) -> Table:
     """What a plan does with each residual."""
-    columns = (
-        Column("value", "name"),
-        Column("op type", "text"),
-        Column("layer", "name"),
-        Column("decision", "decision"),
-        Column("bytes", bar=True),
-        Column("FLOPs of the op"),
-    )
-    rows = [
+    figures: list[tuple[Column, Callable[[BufferDecision], Cell]]] = [
+        (Column("value", "name"), lambda d: Cell(d.name)),
+        (Column("op type", "text"), lambda d: Cell(d.op_type)),
+        (Column("layer", "name"), lambda d: layer_cell(d.layer, linked=linked)),
+        (Column("decision", "decision"), lambda d: Cell(d.decision)),
+        (Column("bytes", bar=True), lambda d: bytes_cell(d.nbytes)),
         (
-            Cell(d.name),
-            Cell(d.op_type),
-            layer_cell(d.layer, linked=linked),
-            Cell(d.decision),
-            bytes_cell(d.nbytes),
-            Cell(format_flops(d.recompute_flops) if d.decision == "recompute" else "", d.recompute_flops),
-        )
-        for d in decisions[:ROW_LIMIT]
+            Column("FLOPs of the op"),
+            lambda d: Cell(format_flops(d.recompute_flops) if d.decision == "recompute" else "", d.recompute_flops),
+        ),
     ]
-    return Table(
-        "table-decisions",
-        "What becomes of the residuals",
-        "Forward values that the backward pass reads",
-        columns,
-        tuple(rows),
-        tuple(d.layer for d in decisions[:ROW_LIMIT]),
-        len(decisions),
-    )
+    caption = "Forward values that the backward pass reads"
+    return tabulated("table-decisions", "What becomes of the residuals", caption, decisions, figures, lambda d: d.layer)
 
 
 def bytes_cell(nbytes: float) -> Cell:
@@ -252,6 +220,10 @@ def ratio_cell(above: float, below: float) -> Cell:
     return Cell(f"{above / below:.3g}", above / below)
 
 
+def _share_cell(nbytes: int, peak_bytes: int) -> Cell:
+    return Cell(format_percent(nbytes / peak_bytes) if peak_bytes else "", nbytes)
+
+
 def _cell(form: Callable[[float], str], figure: float) -> Cell:
     return Cell(form(figure), figure) if math.isfinite(figure) else Cell("", -1)
 
@@ -259,7 +231,3 @@ def _cell(form: Callable[[float], str], figure: float) -> Cell:
 def layer_cell(layer: str, *, linked: bool) -> Cell:
     """A layer, which leads to where it is shown."""
     return Cell(layer or NO_LAYER, href=layer_href(layer) if linked else "")
-
-
-def _layers_of(buffers: Iterable[LiveBuffer]) -> list[str]:
-    return [b.layer for b in buffers][:ROW_LIMIT]

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import Shape
+from graphwright.ir.edit.insert import add_placeholder
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import is_constant, resource_of
 from graphwright.ir.walk import backward_reachable, forward_reachable, made_of
@@ -155,12 +155,7 @@ def _cut(
     """Let the second part read placeholders, and wait for nothing in the first."""
     stands_for: dict[Value, Value] = {}
     for k, value in enumerate(crossing):
-        stands_for[value] = graph.add_node(
-            "Placeholder",
-            graph.unique_name(f"residual_{k}"),
-            attrs={"dtype": value.dtype, "shape": ShapeAttribute(value.shape)},
-            output_types=[(value.dtype, value.shape)],
-        ).outputs[0]
+        stands_for[value] = add_placeholder(graph, f"residual_{k}", value.dtype, value.shape)
     for node in second:
         if any(value in stands_for for value in node.inputs):
             graph.replace_inputs(node, [stands_for.get(value, value) for value in node.inputs])

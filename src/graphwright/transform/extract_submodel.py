@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from graphwright.errors import ArgumentError
-from graphwright.ir.attributes import Attribute, ShapeAttribute
 from graphwright.ir.edit.clone import copy_graph
+from graphwright.ir.edit.insert import add_placeholder
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.signature import Signature
 from graphwright.ir.traits import INPUTS, MAY_BE_FED
@@ -86,15 +86,13 @@ def _cut(graph: Graph, starts: dict[str, Value], ends: dict[str, Value], signatu
         node = value.producer
         if node.op_type in MAY_BE_FED and not node.inputs:
             continue
-        attrs: dict[str, Attribute] = {"dtype": value.dtype, "shape": ShapeAttribute(value.shape)}
         own_name = node.name if len(node.outputs) == 1 else f"{node.name}_{value.index}"
-        made = graph.add_node("Placeholder", graph.unique_name(f"{own_name}/fed"), attrs=attrs, output_types=[(value.dtype, value.shape)])
-        fed = made.outputs[0]
+        fed = add_placeholder(graph, f"{own_name}/fed", value.dtype, value.shape)
         graph.replace_uses(value, fed)
         starts[name] = fed
         if len(node.outputs) == 1:
             graph.rename(node, graph.unique_name(f"{own_name}/computed"))
-        graph.rename(made, graph.unique_name(own_name))
+        graph.rename(fed.producer, graph.unique_name(own_name))
     results = list(graph.outputs)
     graph.inputs = [*starts.values(), *graph.inputs]
     graph.signatures[signature] = Signature(

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.ir.attributes import Attribute
-from graphwright.ir.constants import constant_array, constant_types, tensor_attribute
+from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import INPUTS, Purity, called_functions, is_constant, is_control_flow_of_tf1
@@ -98,12 +97,8 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
     for node in replaced:
         values = arrays[node]
         for output, array in zip(node.outputs, values, strict=True):
-            dtype, shape = constant_types(array)
-            attrs: dict[str, Attribute] = {"dtype": dtype, "value": tensor_attribute(array)}
-            name = graph.unique_name(f"{node.name}/folded")
-            constant = graph.add_node("Const", name, attrs=attrs, output_types=[(dtype, shape)], device=node.device)
-            constants.append(constant)
-            constant_of[output] = constant.outputs[0]
+            constant_of[output] = add_constant(graph, f"{node.name}/folded", array, device=node.device)
+            constants.append(constant_of[output].producer)
     graph.replace_many_uses(constant_of)
     for node in replaced:
         before = [*node.control_inputs, *(v.producer for v in node.inputs if not is_constant(v.producer) and v.producer not in fed)]

@@ -6,6 +6,7 @@ A name is a key of a signature (`image`), the name of a node (`serving_default_i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.dtypes import Shape, format_shape
@@ -142,22 +143,21 @@ def find_value(graph: Graph, name: str | Value) -> Value:
 
 def replace_input_value(graph: Graph, old: Value, new: Value) -> None:
     """Let the graph and its signatures be fed `new` where they were fed `old`."""
-    if old in graph.inputs:
-        graph.inputs = [new if v is old else v for v in graph.inputs]
-    for signature in graph.signatures.values():
-        for key, value in signature.inputs.items():
-            if value is old:
-                signature.inputs[key] = new
+    _replace_value(graph, "inputs", old, new)
 
 
 def replace_output_value(graph: Graph, old: Value, new: Value) -> None:
     """Let the graph and its signatures return `new` where they returned `old`; readers inside stay."""
-    if old in graph.outputs:
-        graph.outputs = [new if v is old else v for v in graph.outputs]
+    _replace_value(graph, "outputs", old, new)
+
+
+def _replace_value(graph: Graph, role: Literal["inputs", "outputs"], old: Value, new: Value) -> None:
+    listed: tuple[Value, ...] = getattr(graph, role)
+    if old in listed:
+        setattr(graph, role, [new if v is old else v for v in listed])
     for signature in graph.signatures.values():
-        for key, value in signature.outputs.items():
-            if value is old:
-                signature.outputs[key] = new
+        named: dict[str, Value] = getattr(signature, role)
+        named.update((key, new) for key, value in list(named.items()) if value is old)
 
 
 def put_in_order(graph: Graph) -> None:

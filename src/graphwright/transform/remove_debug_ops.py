@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
+from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
     CONTROL_FLOW_OF_TF1,
@@ -210,16 +211,8 @@ def _is_returned(graph: Graph, node: Node) -> bool:
 
 def _become_identity(graph: Graph, node: Node) -> None:
     """A check that is returned, or that waits for something, stays as a name for what it checked."""
-    value = node.inputs[0]
-    made = graph.add_node(
-        "Identity",
-        graph.unique_name(f"{node.name}/unchecked"),
-        inputs=[value],
-        control_inputs=node.control_inputs,
-        attrs={"T": value.dtype},
-        output_types=[(v.dtype, v.shape) for v in node.outputs],
-        device=node.device,
-    )
+    made = add_identity(node.inputs[0], f"{node.name}/unchecked", control_inputs=node.control_inputs)
+    made.device = node.device
     graph.replace_uses(node.outputs[0], made.outputs[0])
     hand_on_control(graph, node, [made])
     if not graph.is_border(node):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphwright.errors import ArgumentError, GraphError
+from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.transform.interface import find_in_signatures, put_in_order, replace_output_value
 
@@ -79,9 +80,7 @@ def _rename(graph: Graph, names: Mapping[str, str], signature: str | None, *, is
         for node, new in nodes.items():
             graph.rename(node, new)
         for value, new in split.items():
-            attrs = {"T": value.dtype}
-            made = graph.add_node("Identity", new, inputs=[value], attrs=attrs, output_types=[(value.dtype, value.shape)])
-            replace_output_value(graph, value, made.outputs[0])
+            replace_output_value(graph, value, add_identity(value, new).outputs[0])
         if split:
             put_in_order(graph)
         return len(names)

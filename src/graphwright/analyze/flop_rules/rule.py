@@ -7,7 +7,7 @@ and the count of the node is unknown.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from graphwright.ir.graph import Node, Value
@@ -61,12 +61,7 @@ def dims(value: Value) -> tuple[int, ...]:
 
 def dims_of(node: Node, index: int, least_rank: int = 0) -> tuple[int, ...]:
     """The shape of an input, of at least this rank; a node without that input, or with another rank, is none that the rule knows."""
-    if index >= len(node.inputs):
-        raise UnknownSizeError
-    found = dims(node.inputs[index])
-    if len(found) < least_rank:
-        raise UnknownSizeError
-    return found
+    return _dims_at(node.inputs, index, least_rank)
 
 
 def ranked(node: Node, index: int, rank: int) -> tuple[int, ...]:
@@ -88,12 +83,13 @@ def size_of(node: Node, index: int = 0) -> int:
 
 
 def output_dims(node: Node, index: int = 0, least_rank: int = 0) -> tuple[int, ...]:
-    if index >= len(node.outputs):
+    return _dims_at(node.outputs, index, least_rank)
+
+
+def _dims_at(values: Sequence[Value], index: int, least_rank: int) -> tuple[int, ...]:
+    if index >= len(values) or len(dims(values[index])) < least_rank:
         raise UnknownSizeError
-    found = dims(node.outputs[index])
-    if len(found) < least_rank:
-        raise UnknownSizeError
-    return found
+    return dims(values[index])
 
 
 def output_size(node: Node, index: int = 0) -> int:

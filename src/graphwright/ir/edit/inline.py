@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from graphwright.errors import GraphError
 from graphwright.ir.edit.arguments import argument_of
 from graphwright.ir.edit.clone import CloneResult, clone
+from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.subgraph import graph_of
 from graphwright.ir.traits import ENTERS, EXITS, INPUTS, MERGES, SWITCHES, Purity, callee, is_control_flow_of_tf1, reads_resource
@@ -67,7 +68,7 @@ def inline(call: Node, *, purity: Purity | None = None) -> CloneResult:
     new_of: dict[Value, Value] = {}
     for k, (output, returned) in enumerate(zip(call.outputs, body.outputs, strict=True)):
         value = result.value_of[returned]
-        new_of[output] = _after(graph, value, held, f"{call.name}/result") if k in effects.late_results else value
+        new_of[output] = add_identity(value, f"{call.name}/result", control_inputs=held).outputs[0] if k in effects.late_results else value
     if call.control_consumers or (graph.is_border(call) and call in graph.control_outputs):
         ordered = [result.node_of[node] for node in effects.ordered]  # which wait for what the call waited for
         ends = held if held and len(changes) == len(ordered) else ordered or before
@@ -174,19 +175,6 @@ def _is_inert(node: Node) -> bool:
 def _is_given(node: Node) -> bool:
     """Whether nothing happens when the node runs, and nothing before it."""
     return node.op_type in (*INPUTS, "Const", "VarHandleOp") and not node.control_inputs
-
-
-def _after(graph: Graph, value: Value, controls: Sequence[Node], name: str) -> Value:
-    """The value, there only when these nodes have run: fetching the result of a call runs all its effects."""
-    node = graph.add_node(
-        "Identity",
-        graph.unique_name(name),
-        inputs=[value],
-        control_inputs=controls,
-        attrs={"T": value.dtype},
-        output_types=[(value.dtype, value.last_shape)],
-    )
-    return node.outputs[0]
 
 
 def _body_of(call: Node) -> Graph:

@@ -118,15 +118,17 @@ def add_identity(value: Value, name: str, *, control_inputs: Sequence[Node] = ()
     """
     node = value.producer
     graph = graph_of([node, *control_inputs])
-    return graph.add_node(
+    made = graph.add_node(
         "Identity",
         graph.unique_name(name),
         inputs=[value],
         control_inputs=control_inputs,
         attrs={"T": value.dtype},
-        output_types=[(value.dtype, value.shape)],
+        output_types=[(value.dtype, value.last_shape)],
         device=node.device,
     )
+    graph.refresh_shapes([made])
+    return made
 
 
 def _add_reader(
