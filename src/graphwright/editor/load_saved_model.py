@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from graphwright.editor.graph import Graph
 from graphwright.errors import ArgumentError
 from graphwright.source.load import load
 from graphwright.source.meta_graph import SAVER
-from graphwright.source.private_tensorflow import message_class
+from graphwright.source.saved_model import parse_saved_model
 
 
 def saved_model_to_graph(
@@ -50,15 +49,7 @@ def saved_model_to_graph(
 
 def _complete_tags(folder: Path, tags: Sequence[str], fallback: bool) -> Sequence[str]:
     """All tags of the MetaGraph that has these among its own."""
-    file = folder / "saved_model.pb"
-    if not file.is_file():
-        return tags
-    saved_model: Any = message_class("protobuf.saved_model", "SavedModel")()
-    try:
-        saved_model.ParseFromString(file.read_bytes())
-    except Exception:  # noqa: BLE001 - the loader says what is wrong with the file
-        return tags
-    listed = [sorted(m.meta_info_def.tags) for m in saved_model.meta_graphs]
+    listed = [sorted(m.meta_info_def.tags) for m in parse_saved_model(folder).meta_graphs]
     if sorted(tags) in listed:
         return tags
     wider = [have for have in listed if set(tags) <= set(have)]

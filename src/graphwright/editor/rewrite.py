@@ -36,11 +36,7 @@ def change_batch_size(g: Graph, new_size: int | None, inputs: Iterable[Node | Te
             raise ValueError(f"Input node {n} is not in graph {g}")
         if shape is None or not shape.rank:
             raise ValueError(f"Input node {n} has no first dimension, its shape is {shape}")
-    for n, shape in before.items():
-        n.replace_attr("shape", tf.TensorShape([new_size, *shape.as_list()[1:]]))
-    try:
-        g.infer_shapes_and_dtypes()
-    except ValueError:
+    with g.ir.restored_on_error():
         for n, shape in before.items():
-            n.replace_attr("shape", shape)
-        raise
+            n.replace_attr("shape", tf.TensorShape([new_size, *shape.as_list()[1:]]))
+        g.infer_shapes_and_dtypes()

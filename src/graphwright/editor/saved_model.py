@@ -16,6 +16,7 @@ from graphwright.source.meta_graph import SAVER
 from graphwright.source.named_refs import read_refs
 from graphwright.source.package import Package
 from graphwright.source.private_tensorflow import message_class
+from graphwright.source.saved_model import parse_saved_model
 from graphwright.source.write import check_target, write
 
 if TYPE_CHECKING:
@@ -89,9 +90,7 @@ def write_saved_model(graph: Graph, path: str, tags: Iterable[str] | None, varia
             (folder / "variables").mkdir(exist_ok=True)
     finally:
         graph.ir.package = package
-    written: Any = message_class("protobuf.saved_model", "SavedModel")()
-    written.ParseFromString((target / "saved_model.pb").read_bytes())
-    return written
+    return parse_saved_model(target)
 
 
 def _with_tags(package: Package, tags: Iterable[str] | None, name: str) -> Package:

@@ -23,6 +23,7 @@ from graphwright.editor.tree_expr import make_regex as make_regex
 from graphwright.editor.util import ControlOutputs, concatenate_unique, get_consuming_ops, is_iterable, make_list_of_op, make_list_of_t
 from graphwright.ir import graph as ir
 from graphwright.ir.select import walk_backward, walk_forward
+from graphwright.ir.subgraph import boundary
 
 _get_input_ts = get_input_ts
 _get_output_ts = get_output_ts
@@ -95,15 +96,8 @@ def compute_boundary_ts(ops: Any) -> tuple[list[Tensor], list[Tensor], list[Tens
     nodes = make_list_of_op(ops)
     if not nodes:
         return [], [], []
-    members = frozenset(op.ir for op in nodes)
-    view = nodes[0].home.view_of_value
-    read = dict.fromkeys(v for op in nodes for v in op.ir.inputs)
-    made = [v for op in nodes for v in op.ir.outputs]
-    return (
-        [view(v) for v in read if v.producer not in members],
-        [view(v) for v in made if not v.use_count or not members.issuperset(v.consumers)],
-        [view(v) for v in read if v.producer in members],
-    )
+    ends, view = boundary((op.ir for op in nodes), borders=False), nodes[0].home.view_of_value
+    return [*map(view, ends.inputs)], [*map(view, ends.outputs)], [*map(view, ends.inside)]
 
 
 def get_within_boundary_ops(

@@ -30,8 +30,11 @@ class Boundary:
     """Nodes inside that a node outside waits for."""
 
 
-def boundary(nodes: Iterable[Node]) -> Boundary:
+def boundary(nodes: Iterable[Node], *, borders: bool = True) -> Boundary:
     """Compute the boundary, in time linear in the nodes and their edges.
+
+    Args:
+        borders: whether outputs of the graph and of its signatures count as read outside.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -49,7 +52,7 @@ def boundary(nodes: Iterable[Node]) -> Boundary:
     fetched: frozenset[Value] | None = None  # known when the first node asks
     outputs: list[Value] = []
     for node in members:
-        if fetched is None and node.graph.is_border(node):
+        if borders and fetched is None and node.graph.is_border(node):
             graph = node.graph
             fetched = frozenset((*graph.outputs, *(v for signature in graph.signatures.values() for v in signature.outputs.values())))
         outputs += [v for v in node.outputs if (fetched and v in fetched) or not v.use_count or any(c not in members for c in v.consumers)]

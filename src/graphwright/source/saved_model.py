@@ -41,7 +41,7 @@ def read_saved_model(folder: Path, tags: Iterable[str] | None, *, keep: Any = No
         ArgumentError: no MetaGraph has these tags, or several do.
         GraphError: its graph breaks an invariant.
     """
-    saved_model = _parse(folder)
+    saved_model = parse_saved_model(folder)
     index = _choose(saved_model, tags, folder)
     meta_graph = saved_model.meta_graphs[index]
     check_object_graph(meta_graph, folder)
@@ -176,7 +176,13 @@ def fill_graph_def(graph: Graph, package: Package, graph_def: Any, *, every_func
     to_graph_def(graph, every_function=every_function, into=graph_def)
 
 
-def _parse(folder: Path) -> Any:
+def parse_saved_model(folder: Path) -> Any:
+    """The `SavedModel` message in a folder.
+
+    Raises:
+        FileFormatError: there is none, or it is damaged.
+        UnsupportedError: it is kept in chunks.
+    """
     message: Any = message_class("protobuf.saved_model", "SavedModel")()
     for name in ("saved_model.pb", "saved_model.pbtxt"):
         if (folder / name).is_file():

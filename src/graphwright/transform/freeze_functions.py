@@ -13,6 +13,7 @@ from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.edit.library import unique_function_name
+from graphwright.ir.edit.reroute import replace_node
 from graphwright.ir.function_names import with_functions
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.node import Library
@@ -74,11 +75,7 @@ def gather_from(graph: Graph, node: Node, params: Value) -> None:
         output_types=[(v.dtype, v.shape) for v in node.outputs],
         device=node.device,
     )
-    graph.replace_uses(node.outputs[0], made.outputs[0])
-    hand_on_control(graph, node, [made])
-    name = node.name
-    graph.remove_node(node)
-    graph.rename(made, name)
+    replace_node(node, made)
 
 
 def _positions(node: Node, dtypes: Mapping[int, DType]) -> dict[int, DType]:
