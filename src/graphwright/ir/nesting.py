@@ -63,7 +63,7 @@ def check_nesting(graph: Graph) -> None:
     for name in in_order(library, callees.__getitem__):
         depth[name], nodes[name] = close(library[name].body, callees[name])
     if len(depth) < len(library):
-        name = cycle_among(library, callees.__getitem__)[0]
+        name = cycle_among(library, callees.__getitem__)[-1]
         raise UnsupportedError(f"function {name!r} calls itself", where=f"function {name!r}", remedy="use tf.while_loop")
     close(graph, own)
 

@@ -33,13 +33,13 @@ def reached(seeds: Iterable[Item], following: Callable[[Item], Iterable[Item]]) 
     >>> list(reached([7], lambda number: [number // 2, number - 1] if number else []))
     [7, 3, 6, 1, 2, 5, 0, 4]
     """
-    seen = dict.fromkeys(seeds)
-    found = list(seen)
+    found = list(dict.fromkeys(seeds))
+    seen = set(found)
     for item in found:  # grows while it is walked
         yield item
         for other in following(item):
             if other not in seen:
-                seen[other] = None
+                seen.add(other)
                 found.append(other)
 
 
