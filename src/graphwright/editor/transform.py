@@ -134,7 +134,8 @@ class Transformer:
             ValueError: a name does not start with `src_scope`, or a handler returned the node that it was given.
         """
         view = make_view(sgv)
-        _check_destination(dst_graph)
+        if not isinstance(dst_graph, Graph):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"Expected a gde.Graph, got: {type(dst_graph)}")
         src_scope, dst_scope = scope_finalize(src_scope), scope_finalize(dst_scope)
         if dst_scope and not reuse_dst_scope:
             dst_scope = f"{_free_scope(dst_graph, dst_scope[:-1])}/"
@@ -210,11 +211,6 @@ class Transformer:
         return copy_view.remap(dict.fromkeys(t for t in inputs if t in known_inputs), [t for t in outputs if t in known_outputs])
 
 
-def _check_destination(graph: Any) -> None:
-    if not isinstance(graph, Graph):
-        raise TypeError(f"Expected a gde.Graph, got: {type(graph)}")
-
-
 def _free_scope(graph: Graph, scope: str) -> str:
     """The scope, or with the first suffix under which there is no node."""
     names = graph.node_names
@@ -229,7 +225,6 @@ def _free_scope(graph: Graph, scope: str) -> str:
 # Words
 
 
-@garbage_collection_paused()
 def copy(
     sgv: Any, dst_graph: Graph | None = None, dst_scope: str = "", src_scope: str = "", reuse_dst_scope: bool = False
 ) -> tuple[SubGraphView, TransformerInfo]:
@@ -243,11 +238,9 @@ def copy(
     """
     view = make_view(sgv)
     destination = view.graph if dst_graph is None else dst_graph
-    _check_destination(destination)
     return Transformer()(view, destination, dst_scope, src_scope, reuse_dst_scope=reuse_dst_scope)
 
 
-@garbage_collection_paused()
 def copy_with_input_replacements(
     sgv: Any,
     replacement_ts: Mapping[Tensor, Tensor],
@@ -267,7 +260,6 @@ def copy_with_input_replacements(
     """
     view = make_view(sgv)
     destination = view.graph if dst_graph is None else dst_graph
-    _check_destination(destination)
     copier = Transformer()
 
     def replace(info: TmpInfo, t: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from typing import Any
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
 from graphwright.ir.edit.call_groups import CallGroup, call_group, listed
+from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.traits import has_known_effects
 from graphwright.ir.walk import backward_reachable, forward_reachable
@@ -311,11 +312,9 @@ def _finish(body: Graph, old: Node, new: Node) -> None:
     attrs.pop("_output_shapes", None)
     for key, attribute in attrs.items():
         body.set_attr(new, key, attribute)
-    for control in old.control_consumers:
-        body.remove_control_input(control, old)
-        if control is not new:
-            body.add_control_input(control, new)
-    body.control_outputs = dict.fromkeys(new if node is old else node for node in body.control_outputs)
+    if old in new.control_inputs:
+        body.remove_control_input(new, old)
+    reroute_control(new, old)
     if old.outputs[0] in body.variables and new.outputs[0].dtype == old.outputs[0].dtype:
         body.variables[new.outputs[0]] = body.variables.pop(old.outputs[0])
     order = [new if node is old else node for node in body if node is not new]

@@ -9,6 +9,7 @@ from graphwright.ir.attributes import Attribute, FunctionReference
 from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.edit.library import unique_function_name
+from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.select import walk_forward
 from graphwright.ir.subgraph import Subgraph, graph_of
@@ -90,10 +91,7 @@ def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "",
     )
     graph.replace_many_uses(dict(zip(view.outputs, call.outputs, strict=True)), keep=view.members)
     for node in ends.control_outputs:
-        for after in node.control_consumers:
-            if after not in view.members:
-                graph.remove_control_input(after, node)
-                graph.add_control_input(after, call)
+        reroute_control(call, node, cannot_modify=view.members, outputs=False)
     graph.control_outputs = dict.fromkeys(call if node in view.members else node for node in graph.control_outputs)
     graph.remove_nodes(view.nodes)
     return call
