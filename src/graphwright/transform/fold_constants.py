@@ -40,8 +40,7 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: 
 
     >>> int32 = DTYPES["int32"]
     >>> g = Graph()
-    >>> two = {"dtype": int32, "value": tensor_attribute(np.array(2, np.int32))}
-    >>> a = g.add_node("Const", "a", attrs=two, output_types=[(int32, ())]).outputs[0]
+    >>> a = add_constant(g, "a", np.array(2, np.int32))
     >>> g.outputs = [g.add_node("Mul", "b", inputs=[a, a], output_types=[(int32, ())]).outputs[0]]
     >>> fold_constants(g, Purity(g, {"Mul": False}), lambda values: [np.array(4, np.int32) for _ in values])
     1
