@@ -131,11 +131,11 @@ class Accuracy:
         from graphwright.run.grappler_estimate import grappler_peak_bytes
         from graphwright.run.measure import measure
         from graphwright.step.executor_peak import executor_peak
-        from graphwright.step.flatten import flatten
+        from graphwright.step.flatten import flat_step
         from graphwright.step.targets import trace
 
         traced = trace(step, inputs=inputs)
-        flat = flatten(traced.function, traced.shapes_by_position)
+        flat = flat_step(traced)
         tasks = map_tasks(flat)
         grappler = grappler_peak_bytes(traced.function)
         steps = 1 if self.size == "full" else 3
@@ -232,9 +232,9 @@ def fixed_order(traced: Any) -> Any:
     """The step with the traced order held by control edges."""
     from graphwright.memory.planning import follow_schedule, map_tasks
     from graphwright.plan.model import Schedule
-    from graphwright.step.flatten import flatten
+    from graphwright.step.flatten import flat_step
 
-    flat = flatten(traced.function, traced.shapes_by_position)
+    flat = flat_step(traced)
     tasks = map_tasks(flat)
     return follow_schedule(flat, tasks, Schedule(tasks.costs.order))
 

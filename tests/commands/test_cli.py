@@ -180,6 +180,17 @@ keras.utils.set_random_seed(0)
 hidden = [keras.layers.Dense(64, activation="gelu") for _ in range(8)]
 model = keras.Sequential([keras.layers.Input((64,), name="x"), *hidden, keras.layers.Dense(1)])
 model.compile("adam", "mse")
+traces = []
+
+
+class Counted(keras.Sequential):
+    def train_step(self, data):
+        traces.append("train_step")
+        return super().train_step(data)
+
+
+counted = Counted([keras.layers.Input((4,), name="x"), keras.layers.Dense(1)])
+counted.compile("sgd", "mse")
 weights = [tf.Variable(tf.random.stateless_normal((64, 64), (0, k)) / 8, name=f"weight{k}") for k in range(8)]
 
 
@@ -252,6 +263,11 @@ class TestWithTensorFlow:
         answer = json.loads(done.stdout)
         assert answer["peak_bytes"] <= answer["budget_bytes"]
         assert answer["verification"].startswith("equal by structure")
+
+    def test_a_keras_model_is_traced_once(self, run, steps):
+        done = run("optimize", f"{steps}:counted", "--batch", "8", "--budget", "100%", "--json")
+        assert done.exit_code == 0, done.stderr
+        assert sys.modules[steps].traces == ["train_step"]
 
     @pytest.mark.slow
     def test_optimize_and_measure(self, run, steps):

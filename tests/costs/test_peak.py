@@ -14,7 +14,7 @@ from bench.accuracy import fixed_order, step_of
 from graphwright.memory.planning import map_tasks
 from graphwright.run.executed_graph import read_executed_graph
 from graphwright.step.executor_peak import executor_peak
-from graphwright.step.flatten import flatten
+from graphwright.step.flatten import flat_step
 from graphwright.step.targets import trace
 
 MIB = 2**20
@@ -102,7 +102,7 @@ def test_wrong_options_are_refused(step: Any, options: dict[str, Any]) -> None:
 def test_predictions_are_within_three_percent_of_measured_peaks(name: str) -> None:
     function, inputs = step_of(zoo.make(name, size="small"), "train")
     traced = trace(function, inputs=inputs)
-    flat = flatten(traced.function, traced.shapes_by_position)
+    flat = flat_step(traced)
     graphs: list[bytes] = []
     measured = gw.measure(function, inputs, time=False, inter_op_threads=1, graphs=graphs)
     ran = read_executed_graph(graphs, like=flat.graph)

@@ -6,7 +6,7 @@ import pytest
 from graphwright.errors import ArgumentError
 
 tf = pytest.importorskip("tensorflow")
-from graphwright.run.callables import resolve  # noqa: E402
+from graphwright.run.callables import TracedStep, resolve  # noqa: E402
 
 
 class Owner:
@@ -27,6 +27,17 @@ def test_forms():
             assert float(resolve(form, inputs).run()) == 2.0
     assert resolve(Owner(function), (x, y)).grappler_disabled
     assert not resolve(function, (x, y)).grappler_disabled
+
+
+def test_a_traced_step_runs_on_its_own_arguments_or_on_others():
+    step = resolve(Owner(tf.function(lambda x, y: x - y)), (tf.constant(5.0), tf.constant(3.0)))
+    assert step.is_runnable
+    assert step.feeds == {"x": (), "y": ()}
+    assert resolve(step, None) is step
+    other = resolve(step, (tf.constant(1.0), tf.constant(3.0)))
+    assert float(other.run()) == -2.0
+    assert (other.grappler_disabled, other.owner) == (True, step.owner)
+    assert not TracedStep("step", step.function, step.shapes).is_runnable
 
 
 def test_arguments_that_may_be_left_out():

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from graphwright.errors import UnsupportedError
 from graphwright.ir.graph import Graph
-from graphwright.run.callables import Step, resolve
+from graphwright.run.callables import TracedStep, resolve
 from graphwright.run.executed_graph import executed_graph, plain_op_type, read_executed_graph
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.private_tensorflow import collected_graphs
@@ -21,7 +21,7 @@ from graphwright.source.private_tensorflow import collected_graphs
 
 def graph_of(function: Any, inputs: Any, **options: Any) -> Graph:
     step = resolve(function, inputs)
-    return executed_graph(step, like=from_concrete_function(step.concrete)[0], **options)
+    return executed_graph(step, like=from_concrete_function(step.function)[0], **options)
 
 
 def op_types(graph: Graph) -> set[str]:
@@ -94,7 +94,7 @@ def test_open_dimensions_take_the_shape_of_the_arguments() -> None:
     concrete = step.get_concrete_function()
     like = from_concrete_function(concrete)[0]
     like.inputs[0].shape = (7, 3)
-    graph = executed_graph(Step("step", concrete, (tf.ones([7, 3]),), False), like=like)
+    graph = executed_graph(TracedStep.called("step", concrete, (tf.ones([7, 3]),)), like=like)
     assert {v.shape for n in graph.nodes if n.op_type == "Exp" for v in n.outputs} == {(7, 3)}
 
 

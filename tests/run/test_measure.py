@@ -238,7 +238,7 @@ def test_resident_bytes_count_each_buffer_once():
 
     inside = sum(
         operation.outputs[0].shape.num_elements() * operation.outputs[0].dtype.size
-        for operation in resolve(step, (x, x)).concrete.graph.get_operations()
+        for operation in resolve(step, (x, x)).function.graph.get_operations()
         if operation.type == "Const"
     )
     assert inside >= 28

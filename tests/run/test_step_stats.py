@@ -45,7 +45,7 @@ def recorded():
 
 def test_names_inside_calls_and_loops_are_those_of_the_flat_graph(recorded):
     step, records, _ = recorded
-    graph, _ = from_concrete_function(step.concrete)
+    graph, _ = from_concrete_function(step.function)
     flat, _ = flatten_graph(graph)
     known = {node.name for node in flat.nodes}
     for node in flat.nodes:
@@ -98,7 +98,7 @@ def test_memory_rises_above_what_was_there_and_the_weight_is_in_it(recorded):
     assert track.resident_bytes >= weight.shape.num_elements() * 4
     assert track.peak_bytes >= track.resident_bytes + 32 * SIZE * 4
     assert list(track.times_ns) == sorted(track.times_ns)
-    assert step.concrete is not None
+    assert step.function is not None
 
 
 def test_renamed_records_name_nodes_of_the_renamed_graph(recorded):

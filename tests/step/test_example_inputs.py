@@ -1,6 +1,6 @@
 import tensorflow as tf
 
-from graphwright.step.example_inputs import example_inputs
+from graphwright.step.example_inputs import example_inputs, runnable
 from graphwright.step.targets import trace
 
 
@@ -40,7 +40,6 @@ def test_python_arguments_stay_as_they_were_traced():
 def test_a_wrapped_graph_takes_its_inputs_one_by_one(tmp_path):
     import tensorflow as tf
 
-    from graphwright.run.callables import resolve
     from graphwright.source.files import load_callable
     from graphwright.step.targets import trace
 
@@ -51,7 +50,7 @@ def test_a_wrapped_graph_takes_its_inputs_one_by_one(tmp_path):
     tf.io.write_graph(graph.as_graph_def(), str(tmp_path), "scale.pb", as_text=False)
     target = trace(load_callable(tmp_path / "scale.pb"), feeds={"image": (2, 3)})
     assert target.name == "scale"
-    assert resolve(target.function, example_inputs(target)).run()[0].shape == (2, 3)
+    assert runnable(target).run()[0].shape == (2, 3)
 
 
 def test_arguments_by_position_and_by_name():

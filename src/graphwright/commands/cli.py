@@ -108,10 +108,11 @@ def inspect(
     feeds = parse_feeds(feed)
     loaded = load_target(target, runs=measure or profile)
     if measure:
-        step, inputs, name = _runnable(loaded, feeds, batch, mode)
-        report = dataclasses.replace(gw.inspect(step, inputs=inputs, measure=True, profile=profile), name=name)
-    else:
-        report = gw.inspect(loaded, feeds=feeds, mode=mode.value, batch=batch, profile=profile)
+        from graphwright.step.example_inputs import runnable
+        from graphwright.step.targets import trace
+
+        loaded, feeds, batch = runnable(trace(loaded, feeds=feeds, mode=mode.value, batch=batch)), None, None
+    report = gw.inspect(loaded, feeds=feeds, mode=mode.value, batch=batch, measure=measure, profile=profile)
     print_result(report, as_json=as_json)
     write_html(report, html, quiet=as_json)
 
@@ -136,9 +137,13 @@ def optimize(
     feeds = parse_feeds(feed)
     amount = parse_amount(budget)
     loaded = load_target(target, runs=measure or verify is Verify.RUN)
-    step, inputs, name = _runnable(loaded, feeds, batch, Mode.TRAIN)
+    from graphwright.step.example_inputs import example_inputs
+    from graphwright.step.targets import trace
+
+    traced = trace(loaded, feeds=feeds, batch=batch)
+    step, inputs = traced.function, example_inputs(traced)
     fast = gw.optimize_memory(step, budget=amount, inputs=inputs, verify=verify.value, curve_points=6 if html else 0)
-    result = dataclasses.replace(fast.plan, name=name)
+    result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:
         result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))
     print_result(result, as_json=as_json)
@@ -230,17 +235,6 @@ app.add_typer(edit.edit, name="edit", rich_help_panel=_EDITING)
 for _registered in (*app.registered_commands, *edit.edit.registered_commands):
     if _registered.callback not in (None, demo, plan):  # which read no model
         _registered.callback = takes_trust(_registered.callback)
-
-
-def _runnable(loaded: Any, feeds: dict[str, Any] | None, batch: int | None, mode: Mode) -> tuple[Any, Any, str]:
-    """The step of a target, made-up inputs to run it on, and its name."""
-    from graphwright.step.example_inputs import example_inputs
-    from graphwright.step.keras_step import is_keras_model, keras_step
-    from graphwright.step.targets import trace
-
-    traced = trace(loaded, feeds=feeds, mode=mode.value, batch=batch)
-    step = keras_step(loaded, mode.value) if is_keras_model(loaded) else loaded
-    return step, example_inputs(traced), traced.name
 
 
 @contextmanager

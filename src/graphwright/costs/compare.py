@@ -14,9 +14,8 @@ from graphwright.analyze.loops import loop_costs
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.costs.baseline import is_costs_file, read_costs
 from graphwright.costs.counted_graph import countable, is_graph
-from graphwright.costs.flat_step import by_operation, flat_step
 from graphwright.costs.parameters import count_parameters as count_parameters_of
-from graphwright.costs.xla_peak import xla_peak
+from graphwright.costs.xla_peak import by_operation, xla_peak
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Variable
@@ -25,14 +24,15 @@ from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts, model_scope
 from graphwright.report.parameter_table import ParameterTable
+from graphwright.run.callables import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.stored_variables import of_node
 from graphwright.step.executor_peak import inter_op_threads
-from graphwright.step.flatten import stateful_op_types
+from graphwright.step.flatten import flat_step, stateful_op_types
 from graphwright.step.summary import count_executed, count_parameters, find_roles, layer_of, make_layers, make_timeline
-from graphwright.step.targets import Feed, Mode, Target, trace
+from graphwright.step.targets import Feed, Mode, trace
 
 _NUMBER = re.compile(r"(?:_\d+)+(?=/|$)")
 _ALIGNED = 3000  # layers: up to here the longest common sequence is looked for, which takes the square of their number
@@ -143,7 +143,7 @@ def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, task
     return StepCosts(name, feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), _HOW, timeline)
 
 
-def _by_xla(found: StepCosts, traced: Target) -> StepCosts:
+def _by_xla(found: StepCosts, traced: TracedStep) -> StepCosts:
     """With the peak that XLA's own buffer assignment has; what layers hold is left as it is in the graph."""
     compiled = xla_peak(traced, threads=inter_op_threads())
     figures = {**found.figures, "peak_bytes": compiled.peak_bytes, "resident_bytes": compiled.resident_bytes}

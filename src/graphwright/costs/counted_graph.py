@@ -15,12 +15,12 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value, Variable
 from graphwright.ir.traits import INPUTS, is_constant, is_read
 from graphwright.ir.walk import backward_reachable
-from graphwright.source.concrete_function import Binding, from_concrete_function
+from graphwright.source.concrete_function import Binding
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.feeds import is_value, leaves_of
-from graphwright.step.flatten import flatten_graph
+from graphwright.step.flatten import counted_graph, flatten_graph
 from graphwright.step.targets import Feed, Mode, trace
 
 
@@ -74,9 +74,8 @@ class Countable:
         if self.outputs is not None or is_graph(self.target):
             return _from_graph(self.target, self.given or {}, self.outputs, batch)
         traced = trace(self.target, feeds=self.given, inputs=self.inputs, mode=self.mode, batch=self.batch, open_batch=batch)
-        graph, binding = from_concrete_function(traced.function, planned=False)
-        flat, _ = flatten_graph(graph, traced.shapes_by_position, infer=True, fold_floats=False)
-        return CountedGraph(traced.name, flat, traced.feeds, binding, traced.arguments)
+        flat, binding = counted_graph(traced)
+        return CountedGraph(traced.name, flat, traced.feeds, binding, traced.arguments if traced.is_runnable else None)
 
 
 def countable(

@@ -8,13 +8,12 @@ from typing import Any
 from graphwright.analyze.directions import Direction
 from graphwright.analyze.formula import Formula
 from graphwright.analyze.formula_search import find_formula, formula_through
-from graphwright.costs.flat_step import by_operation
 from graphwright.costs.sized_step import TRACED_FIRST, Feeds, SizedStep
+from graphwright.costs.xla_peak import by_operation
 from graphwright.errors import GraphwrightError
 from graphwright.memory.planning import HOW_PEAK_TRACED
 from graphwright.report.batch_results import BatchFormulas
-from graphwright.source.concrete_function import from_concrete_function
-from graphwright.step.flatten import flatten_graph
+from graphwright.step.flatten import counted_graph
 from graphwright.step.summary import count_executed
 from graphwright.step.targets import Mode
 
@@ -126,8 +125,5 @@ def _flops(sized: SizedStep) -> tuple[dict[Direction, Formula | None], tuple[str
 
 
 def _flops_at(sized: SizedStep, size: int) -> tuple[dict[Direction, float], tuple[str, ...]]:
-    traced = sized.traced(size)
-    graph, _ = from_concrete_function(traced.function, planned=False)
-    flat, _ = flatten_graph(graph, traced.shapes_by_position, infer=True, fold_floats=False)
-    _, tally = count_executed(flat)
+    _, tally = count_executed(counted_graph(sized.traced(size))[0])
     return dict(tally.whole.flops), tuple(tally.unknown_reason)

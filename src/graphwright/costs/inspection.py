@@ -8,9 +8,8 @@ from typing import Any
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
-from graphwright.costs.flat_step import by_operation, flat_step
 from graphwright.costs.profile import profile_traced
-from graphwright.costs.xla_peak import xla_peak
+from graphwright.costs.xla_peak import by_operation, xla_peak
 from graphwright.errors import ArgumentError, UnsupportedError, first_line
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
@@ -22,13 +21,14 @@ from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import Inspection
 from graphwright.report.sweep import SweepPoint as SweepPoint
 from graphwright.report.sweep import SweepResult as SweepResult
+from graphwright.run.callables import TracedStep
 from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
 from graphwright.source.rebuild import is_jit_compiled
-from graphwright.step.example_inputs import given_inputs
 from graphwright.step.executor_peak import inter_op_threads, plain_peak
+from graphwright.step.flatten import flat_step
 from graphwright.step.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
-from graphwright.step.targets import Feed, Mode, Target, trace
+from graphwright.step.targets import Feed, Mode, trace
 
 _EXECUTOR_SIMULATIONS = 3
 _RANGE_NODES = 4_000  # above, one simulation has to do: TensorFlow prepares the graph again for each
@@ -91,16 +91,16 @@ def inspect(
     return found.with_profile(profile_traced(traced).step, measure_roofs())
 
 
-def _measured(traced: Target) -> Any:
-    if traced.arguments is None:
+def _measured(traced: TracedStep) -> Any:
+    if not traced.is_runnable:
         raise ArgumentError(
             "measuring needs the values of the inputs", argument="measure", remedy="give inputs=(...) instead of feeds or batch"
         )
-    return measure_step(traced.function, given_inputs(traced), grappler=not getattr(traced.owner, "grappler_disabled", False))
+    return measure_step(traced, None)
 
 
 @garbage_collection_paused()
-def _inspect(traced: Target, measured: Any) -> Inspection:
+def _inspect(traced: TracedStep, measured: Any) -> Inspection:
     flat = flat_step(traced)
     tasks = map_tasks(flat)
     roles = find_roles(tasks)
@@ -141,7 +141,7 @@ def _inspect(traced: Target, measured: Any) -> Inspection:
     )
 
 
-def _own_peak(traced: Target, graph: Graph, tasks: TaskMap) -> tuple[PeakPrediction | None, str]:
+def _own_peak(traced: TracedStep, graph: Graph, tasks: TaskMap) -> tuple[PeakPrediction | None, str]:
     """The peak in the executor's order, or in XLA's, and how it was obtained, or why there is none."""
     if is_jit_compiled(traced.function):
         try:

@@ -14,7 +14,7 @@ from graphwright.plan.budget import parse_budget
 from graphwright.report.batch_results import MaxBatch, MeasuredBatch
 from graphwright.report.peak_prediction import Order
 from graphwright.run.measure import measure as measure_step
-from graphwright.step.example_inputs import example_inputs
+from graphwright.step.example_inputs import runnable
 from graphwright.step.executor_peak import executor_peak, inter_op_threads
 from graphwright.step.targets import Mode
 
@@ -163,7 +163,7 @@ def _measure(sized: SizedStep, size: int, budget_bytes: int, how: dict[str, str]
     traced = sized.traced(size)
     try:
         with at_size(size):
-            found = measure_step(traced.function, example_inputs(traced), time=False)
+            found = measure_step(runnable(traced), None, time=False)
     except MeasurementError as error:
         if error.code is not ErrorCode.OUT_OF_MEMORY:
             raise

@@ -16,20 +16,19 @@ from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits import called_functions
 from graphwright.ir.walk import topological_order
+from graphwright.run.callables import TracedStep
 from graphwright.run.executed_graph import plain_op_type
 from graphwright.run.profile import RecordedStep
 from graphwright.run.step_session import executed_graph_def
 from graphwright.run.step_stats import NodeRun, read_memory, read_runs, written_name
-from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.graph_def import from_graph_def
 from graphwright.source.tracebacks import creation_lines
-from graphwright.step.flatten import flatten_graph
-from graphwright.step.targets import Target
+from graphwright.step.flatten import counted_graph
 
 _MADE_BY_GRAPPLER = ("ConstantFolding/", "ArithmeticOptimizer/", "LayoutOptimizer/")
 
 
-def join_records(traced: Target, recorded: RecordedStep) -> StepProfile:
+def join_records(traced: TracedStep, recorded: RecordedStep) -> StepProfile:
     """The profile of a step.
 
     Args:
@@ -106,11 +105,10 @@ def _executed(recorded: RecordedStep, runs: list[NodeRun]) -> Graph:
     return graph
 
 
-def _parts(traced: Target, executed: Graph, names: Mapping[str, str]) -> tuple[dict[str, Direction], dict[str, int]]:
+def _parts(traced: TracedStep, executed: Graph, names: Mapping[str, str]) -> tuple[dict[str, Direction], dict[str, int]]:
     """Direction by name of each node that ran, and elements of trainable variables by the node that reads them first."""
     try:
-        graph, _ = from_concrete_function(traced.function, planned=False)
-        flat, _ = flatten_graph(graph, traced.shapes_by_position, fold_floats=False)
+        flat, _ = counted_graph(traced)
     except GraphwrightError:  # what cannot be flattened can be measured: its parts are told from the graph that ran
         return {names[node.name]: direction for node, direction in find_directions(executed).items()}, {}
     of_node = find_directions(flat)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -14,12 +14,13 @@ from graphwright.memory.planning import HOW_PEAK_TRACED, follow_schedule, map_ta
 from graphwright.plan.model import Schedule
 from graphwright.report.peak_prediction import Order, PeakPrediction
 from graphwright.report.results import ROLES
+from graphwright.run.callables import TracedStep
 from graphwright.run.executed_graph import read_executed_graph
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.executor_peak import HOW_EXECUTOR, executor_peak, inter_op_threads
-from graphwright.step.flatten import flatten
+from graphwright.step.flatten import flat_step
 from graphwright.step.summary import find_roles, make_timeline
-from graphwright.step.targets import Feed, Mode, Target, trace
+from graphwright.step.targets import Feed, Mode, trace
 
 _NUMBERINGS = 5
 _HOW_TRACED_LOOPS = "the order in which the step was traced, held by control edges; inside loops the executor's"
@@ -74,7 +75,7 @@ def predict_peak(
     traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
     if is_jit_compiled(traced.function):
         return xla_peak(traced, threads=inter_op_threads(threads))
-    flat = flatten(traced.function, traced.shapes_by_position)
+    flat = flat_step(traced)
     tasks = map_tasks(flat)
     if order == "traced" and flat.loops.trip_counts:
         return traced_loops_peak(traced, threads=inter_op_threads(threads), simulations=simulations)
@@ -83,7 +84,7 @@ def predict_peak(
     return executor_peak(traced, flat.graph, tasks, threads=inter_op_threads(threads), simulations=simulations)
 
 
-def traced_loops_peak(traced: Target, *, threads: int, simulations: int, records: Sequence[bytes] = ()) -> PeakPrediction:
+def traced_loops_peak(traced: TracedStep, *, threads: int, simulations: int, records: Sequence[bytes] = ()) -> PeakPrediction:
     """The prediction for the traced order of a step with loops: the step is rewritten to hold it, and the executor simulated on that.
 
     Control edges order whole loops. What runs when inside a loop stays the executor's choice, and how long a loop holds on to its
@@ -95,16 +96,16 @@ def traced_loops_peak(traced: Target, *, threads: int, simulations: int, records
         simulations: how many graphs TensorFlow is to prepare; with records, how often the graph that ran is simulated.
         records: what `collected_graphs` gave when the rewritten step ran.
     """
-    flat = flatten(traced.function, traced.shapes_by_position)
+    flat = flat_step(traced)
     tasks = map_tasks(flat)
     function = follow_schedule(flat, tasks, Schedule(tasks.costs.order))
-    held = replace(traced, function=function, owner=_WithoutGrappler(traced.owner))
+    held = replace(traced, function=function, grappler_disabled=True)
     ran = [read_executed_graph(records, like=flat.graph)] * simulations if records else None
     found = executor_peak(held, flat.graph, tasks, threads=threads, simulations=simulations, graphs=ran)
     return replace(found, order="traced", how={**found.how, "peak": f"{_HOW_TRACED_LOOPS}; {HOW_EXECUTOR}"})
 
 
-def _traced(traced: Target, tasks: TaskMap, threads: int) -> PeakPrediction:
+def _traced(traced: TracedStep, tasks: TaskMap, threads: int) -> PeakPrediction:
     roles = find_roles(tasks)
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
     at = timeline.peak_step
@@ -123,11 +124,3 @@ def _traced(traced: Target, tasks: TaskMap, threads: int) -> PeakPrediction:
         by_role={role: timeline.bytes_by_role[role][at] if timeline.labels else 0 for role in ROLES},
         how={"peak": HOW_PEAK_TRACED},
     )
-
-
-@dataclass(frozen=True)
-class _WithoutGrappler:
-    """Says that the step of this owner runs as it was rewritten."""
-
-    owner: Any
-    grappler_disabled: bool = True

@@ -21,7 +21,7 @@ from graphwright.report.chrome_trace import write_chrome_trace
 from graphwright.report.profile_tree import ProfileTree
 from graphwright.report.terminal_layout import rendered
 from graphwright.report.terminal_profile import print_profile, profile_verdict
-from graphwright.run.callables import Step, resolve
+from graphwright.run.callables import TracedStep
 from graphwright.run.profile import RecordedStep, record_step
 from graphwright.run.step_session import executed_graph_def
 from graphwright.run.step_stats import rename_as_written
@@ -31,8 +31,8 @@ from graphwright.source.load import load
 from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import check_trusted
-from graphwright.step.example_inputs import example_inputs
-from graphwright.step.targets import Feed, Mode, Target, trace
+from graphwright.step.example_inputs import runnable
+from graphwright.step.targets import Feed, Mode, trace
 
 _HOW = {
     "op runs": "TensorFlow's StepStats of one step: kernel times without the executor's waiting, a kernel of an accelerator beside the "
@@ -213,17 +213,11 @@ def profile(
     )
 
 
-def profile_traced(traced: Target, **options: Any) -> Profile:
+def profile_traced(traced: TracedStep, **options: Any) -> Profile:
     """The profile of a step that is traced already; the options are those of `record_step`."""
-    recorded = record_step(_step(traced), **options)
-    made_up = {} if traced.arguments is not None else {"inputs": "made up: numbers between 0 and 1, zeros where they are whole"}
+    recorded = record_step(runnable(traced), **options)
+    made_up = {} if traced.is_runnable else {"inputs": "made up: numbers between 0 and 1, zeros where they are whole"}
     return Profile(traced.name, traced.feeds, join_records(traced, recorded), {"run": recorded.how} | _HOW | made_up, recorded)
-
-
-def _step(traced: Target) -> Step:
-    if traced.arguments is not None:
-        return Step(traced.name, traced.function, traced.arguments, bool(getattr(traced.owner, "grappler_disabled", False)))
-    return resolve(traced.function, example_inputs(traced))
 
 
 def _is_tensorflow_graph(target: Any) -> bool:

@@ -15,13 +15,12 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import MAY_BE_FED
 from graphwright.ir.walk import backward_reachable
 from graphwright.report.shape_report import ShapeReport, UnknownCause, ValueShape
-from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.files import load_callable
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load
 from graphwright.source.trust import as_path
 from graphwright.step.feeds import declared_shape, is_nested, is_value, leaves_of, map_feeds
-from graphwright.step.flatten import flatten_graph
+from graphwright.step.flatten import counted_graph, flatten_graph
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.targets import Feed, Mode, declared_shapes, trace
 
@@ -128,9 +127,7 @@ class _Bound:
         feeds |= map_feeds(lambda path, feed: _like(feed, shapes[path]) if path in shapes else feed, structures)
         traced = trace(self.target, feeds=feeds or None, mode=self.mode)
         self.name = traced.name
-        graph, _ = from_concrete_function(traced.function, planned=False)
-        flat, _ = flatten_graph(graph, traced.shapes_by_position, infer=True, fold_floats=False)
-        return flat, dict(traced.feeds)
+        return counted_graph(traced)[0], dict(traced.feeds)
 
 
 def _like(feed: Feed, shape: Shape) -> Feed:

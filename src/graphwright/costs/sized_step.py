@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
-from graphwright.costs.flat_step import flat_step
 from graphwright.costs.shape_binding import BoundGraph, bind_shapes
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, ErrorCode, UnknownShapeError, located
@@ -22,15 +21,16 @@ from graphwright.memory.planning import map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.run.callables import TracedStep
 from graphwright.source.files import load_callable
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.trust import as_path
 from graphwright.step.executor_peak import inter_op_threads
 from graphwright.step.feeds import declared_shape, is_value, leaves_of, map_feeds
-from graphwright.step.flatten import FlatStep
+from graphwright.step.flatten import FlatStep, flat_step
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.summary import find_roles
-from graphwright.step.targets import Feed, Mode, Target, trace
+from graphwright.step.targets import Feed, Mode, trace
 
 Feeds = Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None
 TRACED_FIRST = (3, 5, 8)  # odd and even ones, since steps may halve a batch
@@ -65,7 +65,7 @@ class SizedStep:
         self.target = load_callable(as_path(target), runs=runs) if isinstance(target, str | Path) else target
         self.given = feeds
         self.mode: Mode = mode
-        self._traced: dict[int, Target] = {}
+        self._traced: dict[int, TracedStep] = {}
         self._flat: dict[int, FlatStep] = {}
         self._ranges: list[_Range] = [_Range(1, 1, None, "")]
         self._tasks: tuple[int, TaskMap] | None = None
@@ -114,7 +114,7 @@ class SizedStep:
         """Whether there are sizes that take no tracing."""
         return any(r.bound is not None for r in self._ranges)
 
-    def traced(self, size: int) -> Target:
+    def traced(self, size: int) -> TracedStep:
         """The step traced for a batch size.
 
         Raises:

@@ -1,21 +1,25 @@
-"""The predicted peak of a step that XLA compiles: what XLA's own buffer assignment takes."""
+"""Steps that XLA compiles: the predicted peak, which is what XLA's own buffer assignment takes, and what other figures mean."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
+from graphwright.run.callables import TracedStep
 from graphwright.run.xla_memory import XlaMemory, xla_memory
+from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.summary import layer_of
-from graphwright.step.targets import Target
 
 _HOW = (
     "XLA's own buffer assignment: arguments, results, temporaries and constants of the program that XLA compiled for this process's first "
     "device (nothing was run); workspace that libraries take by themselves is not in it"
 )
 _HOW_ROLES = "all but arguments and variables counts as temporaries: XLA does not tell residuals and gradients apart"
+_BY_OPERATION = "of the graph, operation by operation; XLA, which compiles the step, fuses operations and has an order of its own"
 
 
-def xla_peak(traced: Target, *, threads: int) -> PeakPrediction:
+def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
     """The prediction for a step compiled by XLA, whose order is part of the program.
 
     Raises:
@@ -45,7 +49,7 @@ def xla_peak(traced: Target, *, threads: int) -> PeakPrediction:
     )
 
 
-def _live(traced: Target, memory: XlaMemory) -> tuple[LiveBuffer, ...]:
+def _live(traced: TracedStep, memory: XlaMemory) -> tuple[LiveBuffer, ...]:
     """Arguments, variables, and what XLA holds besides them at the peak."""
     function = traced.function
     live = [LiveBuffer(buffer.name, buffer.opcode, layer_of(buffer.name), "temporaries", buffer.nbytes) for buffer in memory.live]
@@ -59,3 +63,14 @@ def _live(traced: Target, memory: XlaMemory) -> tuple[LiveBuffer, ...]:
         size = int(variable.shape.num_elements() or 0) * int(variable.dtype.size or 0)
         live.append(LiveBuffer(name, "VarHandleOp", layer_of(name), "weights", size))
     return tuple(sorted(live, key=lambda buffer: (-buffer.nbytes, buffer.name)))
+
+
+def by_operation(how: Mapping[str, str], traced: TracedStep, *keys: str) -> dict[str, str]:
+    """How figures were obtained, with what that means where XLA compiles the step.
+
+    Args:
+        keys: the figures that XLA's fusions change.
+    """
+    if not is_jit_compiled(traced.function):
+        return dict(how)
+    return {**how, **{key: f"{_BY_OPERATION}: {how[key]}" for key in keys}}

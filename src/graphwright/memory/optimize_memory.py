@@ -16,12 +16,12 @@ from graphwright.errors import ArgumentError, GraphError, GraphwrightError, Unsu
 from graphwright.memory.plan_cache import PlanCache, default_directory
 from graphwright.memory.planning import Planned, plan_step
 from graphwright.memory.xla.planning import plan_xla_step
-from graphwright.memory.xla.verification import Fixed, verify_compiled
+from graphwright.memory.xla.verification import verify_compiled
 from graphwright.plan.budget import parse_budget
 from graphwright.report.results import MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.call_options import grappler_disabled
-from graphwright.run.callables import bind, split_inputs
+from graphwright.run.callables import TracedStep, bind, split_inputs
 from graphwright.run.free_memory import free_bytes
 from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
@@ -29,7 +29,7 @@ from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.keras_step import is_keras_model, keras_data, keras_step, train_with
 from graphwright.step.signatures import as_inputs, signature_of, signature_of_shapes
-from graphwright.step.targets import Feed, Target, trace
+from graphwright.step.targets import Feed, trace
 
 Progress = Callable[[float, str], None]
 Verify = Literal["structure", "run"] | bool
@@ -128,7 +128,7 @@ class OptimizedStep:
             return trace(self._step, inputs=as_inputs(args, kwargs)).function
         return planned.function
 
-    def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Target:
+    def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TracedStep:
         try:
             return trace(self._step, inputs=as_inputs(args, kwargs))
         except RuntimeError as error:
@@ -142,7 +142,7 @@ class OptimizedStep:
                 remedy="optimize the step around it: optimize_memory(tf.function(lambda x: strategy.run(step, args=(x,))), budget)",
             ) from error
 
-    def prepare(self, target: Target, key: Any = None, *, example: Example | None) -> None:
+    def prepare(self, target: TracedStep, key: Any = None, *, example: Example | None) -> None:
         """Plan for one signature, prove the plan by structure, and with example arguments by running too, where that is asked for.
 
         Where other processes take part, only the first plan is proved by running: a later signature may be new to this one alone, and the
@@ -169,7 +169,7 @@ class OptimizedStep:
             if key in self._to_run and example is not None:
                 self._prove_by_running(key, example)
 
-    def _plan(self, target: Target) -> Planned | None:
+    def _plan(self, target: TracedStep) -> Planned | None:
         """A plan that is proved by structure; None, with a warning, where the original has to run."""
         options: dict[str, Any] = {
             "time_limit_s": self._time_limit_s,
@@ -207,7 +207,7 @@ class OptimizedStep:
             if is_jit_compiled(planned.function):
                 proved, difference = verify_compiled(original, planned.function, inputs)
             else:
-                found = verify_steps(original, Fixed(planned.function), inputs)
+                found = verify_steps(original, planned.function, inputs)
                 proved, difference = str(found), found.first_difference
             trouble = f"the rewritten step differs from the original: {difference}" if difference else ""
         except Exception as error:  # noqa: BLE001 - whatever it was, nothing is proved, and the user's training must go on
@@ -319,7 +319,7 @@ def optimize_memory(
     if inputs is not None:
         target = trace(step, inputs=inputs)
         args, kwargs = split_inputs(bind(step, *split_inputs(inputs)))
-        optimized.prepare(target, signature_of(args, kwargs), example=(args, kwargs) if target.arguments is not None else None)
+        optimized.prepare(target, signature_of(args, kwargs), example=(args, kwargs) if target.is_runnable else None)
     elif feeds is not None:
         optimized.prepare(trace(step, feeds=feeds), example=None)
     return optimized

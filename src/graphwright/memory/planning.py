@@ -22,11 +22,12 @@ from graphwright.plan.solve import curve, known_solution, solve
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
+from graphwright.run.callables import TracedStep
 from graphwright.source.concrete_function import Binding, from_concrete_function, process_among_others, to_concrete_function
 from graphwright.source.registry_rule import default_attributes
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.executor_peak import plain_peak
-from graphwright.step.flatten import FlatStep, flatten, stateful_op_types
+from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
 from graphwright.step.summary import (
     find_roles,
     flops_rule,
@@ -35,7 +36,6 @@ from graphwright.step.summary import (
     make_timeline,
     recomputed_flops_share,
 )
-from graphwright.step.targets import Target
 from graphwright.transform.branch_order import order_branches
 from graphwright.transform.loop_ends import wait_for_loop_ends
 from graphwright.transform.proof import Original, Proof
@@ -80,7 +80,7 @@ def map_tasks(flat: FlatStep) -> TaskMap:
 
 
 def plan_step(
-    target: Target,
+    target: TracedStep,
     budget: int | float | str,
     *,
     time_limit_s: float,
@@ -103,7 +103,7 @@ def plan_step(
         InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
         UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
     """
-    flat = flatten(target.function, target.shapes_by_position)
+    flat = flat_step(target)
     tasks = map_tasks(flat)
     placement = find_placement(flat.graph, flat.located(target.arguments))
     if placement is not None:
@@ -152,7 +152,7 @@ def plan_step(
 
 
 def _as_it_is(
-    target: Target, tasks: TaskMap, loops: LoopCosts, executor: PeakPrediction, solution: Solution, how: dict[str, str], prove: bool
+    target: TracedStep, tasks: TaskMap, loops: LoopCosts, executor: PeakPrediction, solution: Solution, how: dict[str, str], prove: bool
 ) -> Planned:
     """The plan that changes nothing: TensorFlow's executor, which starts what is ready, keeps a budget that no fixed order found keeps."""
     how["peak"] = how["original peak"]
@@ -175,7 +175,7 @@ def prove_function(original: Original, function: Any, binding: Binding) -> Proof
 
 
 def _plain_peak(
-    target: Target,
+    target: TracedStep,
     flat: FlatStep,
     tasks: TaskMap,
     parts: Sequence[Part],
@@ -276,7 +276,7 @@ def infeasible(tasks: TaskMap, solution: Solution, budget_bytes: int, original_b
 
 
 def make_memory_plan(
-    target: Target, tasks: TaskMap, solution: Solution, original_bytes: int, how: dict[str, str], loops: LoopCosts
+    target: TracedStep, tasks: TaskMap, solution: Solution, original_bytes: int, how: dict[str, str], loops: LoopCosts
 ) -> MemoryPlan:
     """What users see of a solution; call it before the schedule is applied."""
     costs = tasks.costs

@@ -9,55 +9,77 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from graphwright.errors import ArgumentError
-from graphwright.source.private_tensorflow import bind_arguments, call_flat, captures_of
+from graphwright.source.concrete_function import argument_names, arguments_of
+from graphwright.source.private_tensorflow import bind_arguments, call_flat
 from graphwright.source.rebuild import variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A concrete function with its arguments.
+class TracedStep:
+    """A step, traced for one set of shapes: what is analyzed and planned, and, where it has tensors to be called with, run.
+
+    It stands in this room, the lowest that needs it: what runs and measures a step takes the same object as what plans it.
 
     Attributes:
         name: what to call it in messages.
-        concrete: the `tf.types.experimental.ConcreteFunction`.
-        arguments: flat tensors, in the order of its inputs, captures left out.
-        grappler_disabled: whether its owner runs it without Grappler.
+        function: the `tf.types.experimental.ConcreteFunction`.
+        shapes: per flat argument, captures left out, its shape with the feeds bound.
+        arguments: tensors for the flat arguments; empty where only shapes are known.
+        owner: what holds the variables, which a `ConcreteFunction` does not keep alive.
+        grappler_disabled: whether it runs without Grappler's rewrites.
     """
 
     name: str
-    concrete: Any
-    arguments: tuple[Any, ...]
-    grappler_disabled: bool
+    function: Any
+    shapes: tuple[tuple[int, ...], ...] = ()
+    arguments: tuple[Any, ...] = ()
+    owner: Any = None
+    grappler_disabled: bool = False
+
+    @classmethod
+    def called(cls, name: str, function: Any, arguments: Sequence[Any], **options: Any) -> TracedStep:
+        """The step as it is called with these tensors, whose shapes are its own."""
+        return cls(name, function, tuple(tuple(int(d) for d in tensor.shape) for tensor in arguments), tuple(arguments), **options)
+
+    @property
+    def is_runnable(self) -> bool:
+        """Whether there is a tensor for each argument; those of a function that is being traced hold no values."""
+        return len(self.arguments) == len(self.shapes) and not any(map(tf.is_symbolic_tensor, self.arguments))
 
     def run(self) -> Any:
         """Execute once; returns the structured outputs."""
-        return call_flat(self.concrete, self.arguments)
+        return call_flat(self.function, self.arguments)
 
     @property
-    def argument_names(self) -> list[str]:
-        """Names of the argument tensors in the function's graph."""
-        return [tensor.name for tensor in self.concrete.inputs[: len(self.arguments)]]
+    def names(self) -> tuple[str, ...]:
+        """Per flat argument, its name."""
+        return argument_names(self.function)[: len(self.shapes)]
+
+    @property
+    def feeds(self) -> dict[str, tuple[int, ...]]:
+        """Shape by argument name."""
+        return dict(zip(self.names, self.shapes, strict=True))
 
     @property
     def captures(self) -> list[tuple[Any, Any]]:
         """Pairs of a captured tensor from outside and the tensor that stands for it in the graph."""
-        return list(self.concrete.graph.captures)
+        return list(self.function.graph.captures)
 
     @property
     def call_time_captures(self) -> list[tuple[Any, Any]]:
         """Pairs of a closure that each call asks for a tensor (the keys of collectives) and the tensor that stands for it."""
-        graph = self.concrete.graph
+        graph = self.function.graph
         return list(zip(graph.deferred_external_captures, graph.deferred_internal_captures, strict=True))
 
     def variable_handles(self) -> dict[str, Any]:
         """Handles of the variables that the step captures or is given, each once, by a readable name that is unique."""
-        named = {id(variable.handle): str(variable.name) for variable in self.concrete.graph.variables}
+        named = {id(variable.handle): str(variable.name) for variable in self.function.graph.variables}
         ambiguous = {name for name, count in Counter(named.values()).items() if count > 1}
         handles: dict[str, Any] = {}
         seen: set[int] = set()
-        pairs = [*self.captures, *zip(self.arguments, self.concrete.inputs, strict=False)]
+        pairs = [*self.captures, *zip(self.arguments, self.function.inputs, strict=False)]
         for external, internal in pairs:
             if id(external) in seen or variable_behind(external) is None:
                 continue
@@ -101,26 +123,31 @@ def bind(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cal
     return Call(args, dict(kwargs)) if original is None else bind(original, args, kwargs)
 
 
-def resolve(function: Any, inputs: Any) -> Step:
+def resolve(function: Any, inputs: Any) -> TracedStep:
     """Bring a step to one form.
 
     Args:
         function: a `tf.function`, a `ConcreteFunction`, or an object whose method `concrete_function(*inputs)` gives one
-            (and whose attribute `grappler_disabled`, when it has one, says how it runs it).
-        inputs: the arguments: a tuple or list of positional ones, a mapping of keyword ones, a `Call`, or one tensor.
+            (and whose attribute `grappler_disabled`, when it has one, says how it runs it); or a `TracedStep`.
+        inputs: the arguments: a tuple or list of positional ones, a mapping of keyword ones, a `Call`, or one tensor; None for those that
+            a `TracedStep` has.
 
     Raises:
         ArgumentError: it is none of these, or the inputs do not fit its signature.
 
     >>> import tensorflow as tf
     >>> step = resolve(tf.function(lambda x: x + 1.0), tf.constant([1.0]))
-    >>> step.run().numpy().tolist(), step.argument_names
-    ([2.0], ['x:0'])
+    >>> step.run().numpy().tolist(), step.feeds
+    ([2.0], {'x': (1,)})
     """
+    if isinstance(function, TracedStep) and inputs is None:
+        return function
     call = bind(function, *split_inputs(inputs))
     positional, keyword = call.args, call.kwargs
     name = str(getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__)
-    if isinstance(function, tf.types.experimental.ConcreteFunction):
+    if isinstance(function, TracedStep):
+        concrete = function.function
+    elif isinstance(function, tf.types.experimental.ConcreteFunction):
         concrete = function
     elif hasattr(function, "concrete_function"):
         concrete = function.concrete_function(*positional, **keyword)
@@ -138,7 +165,9 @@ def resolve(function: Any, inputs: Any) -> Step:
         raise ArgumentError(
             f"the inputs do not fit the step: {error}", where=f"inputs of {name!r}", remedy="give the arguments of one call, as a tuple"
         ) from error
-    return Step(name, concrete, tuple(arguments), bool(getattr(function, "grappler_disabled", False)))
+    owner = function.owner if isinstance(function, TracedStep) else function
+    off = bool(getattr(function, "grappler_disabled", False))
+    return TracedStep.called(name, concrete, arguments, owner=owner, grappler_disabled=off)
 
 
 def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -160,7 +189,7 @@ def _flat_arguments(concrete: Any, positional: Sequence[Any], keyword: Mapping[s
     """The tensors of the call. Arguments that were Python values when traced may be left out."""
     function_type = concrete.function_type
     if not function_type.parameters and not keyword:  # a graph that was wrapped: its inputs are all there is
-        placeholders = concrete.inputs[: len(concrete.inputs) - len(captures_of(concrete))]
+        placeholders = arguments_of(concrete)
         if len(positional) != len(placeholders):
             raise TypeError(f"{len(positional)} given, {len(placeholders)} needed")
         return [tf.convert_to_tensor(value, placeholder.dtype) for value, placeholder in zip(positional, placeholders, strict=True)]

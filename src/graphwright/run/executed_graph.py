@@ -17,7 +17,7 @@ from graphwright.errors import GraphError, UnsupportedError, first_line
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph
 from graphwright.run.call_options import optimized_anew
-from graphwright.run.callables import Step
+from graphwright.run.callables import TracedStep
 from graphwright.source.bounded_shapes import import_bounded
 from graphwright.source.graph_def import from_graph_def
 from graphwright.source.private_tensorflow import call_cancelled, collected_graphs, op_definition
@@ -30,7 +30,7 @@ _PASSES_ON = frozenset({"Enter", "Merge", "Exit", "NextIteration"})
 _ATTEMPTS = 3
 
 
-def executed_graph(step: Step, *, like: Graph, grappler: bool = True, shapes: dict[str, Shape] | None = None) -> Graph:
+def executed_graph(step: TracedStep, *, like: Graph, grappler: bool = True, shapes: dict[str, Shape] | None = None) -> Graph:
     """The graph that a step executes, its nodes in TensorFlow's own order. The step does not run.
 
     TensorFlow's passes walk tables of pointers, so that the order differs a little each time it makes the graph.
@@ -54,7 +54,7 @@ def executed_graph(step: Step, *, like: Graph, grappler: bool = True, shapes: di
     >>> from graphwright.run.callables import resolve
     >>> from graphwright.source.concrete_function import from_concrete_function
     >>> step = resolve(tf.function(lambda x, b: tf.nn.relu(tf.nn.bias_add(x @ x, b))), (tf.zeros([4, 4]), tf.zeros([4])))
-    >>> graph = executed_graph(step, like=from_concrete_function(step.concrete)[0])
+    >>> graph = executed_graph(step, like=from_concrete_function(step.function)[0])
     >>> [node.op_type for node in graph.nodes if node.op_type.startswith("_Fused")]
     ['_FusedMatMul']
     """
@@ -236,7 +236,7 @@ def _split_bias_gradients(graph_def: Any, names: set[str]) -> None:
                 del node.attr[key]
 
 
-def _prepare(step: Step, *, grappler: bool) -> None:
+def _prepare(step: TracedStep, *, grappler: bool) -> None:
     """Call the step such that TensorFlow prepares it, and gives up before the first kernel."""
     try:
         with optimized_anew(grappler=grappler):

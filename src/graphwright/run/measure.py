@@ -36,7 +36,7 @@ from graphwright.analyze.workspace import onednn_enabled
 from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
 from graphwright.run.allocations import COUNTING_ENVIRONMENT
-from graphwright.run.callables import Step, resolve
+from graphwright.run.callables import TracedStep, resolve
 from graphwright.run.meter import MEMORY_ENVIRONMENT
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
 from graphwright.source.step_file import write_steps
@@ -107,7 +107,7 @@ def measure(
     options = step_options(step, grappler=grappler, executor=executor)
     request = request_of([step.name], [options], steps, warmup, inter_op_threads)
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
-        write_steps({step.name: (step.concrete, step.arguments)}, directory)
+        write_steps({step.name: (step.function, step.arguments)}, directory)
         memory = run_worker(Path(directory), request | {"kind": "memory", "graphs": graphs is not None}, MEMORY_ENVIRONMENT, timeout_s)
         if graphs is not None:
             graphs += [path.read_bytes() for path in sorted(Path(directory).glob("graph*.pb"))]
@@ -172,7 +172,7 @@ def measure_many(
     options = {name: step_options(step, grappler=grappler, executor="") for name, step in resolved.items()}
     request = request_of(list(resolved), list(options.values()), steps, warmup, inter_op_threads)
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
-        write_steps({name: (step.concrete, step.arguments) for name, step in resolved.items()}, directory)
+        write_steps({name: (step.function, step.arguments) for name, step in resolved.items()}, directory)
         result = run_worker(Path(directory), request | {"kind": "time"}, {}, timeout_s)
     first = result["times"][next(iter(resolved))]
     timings: dict[str, Timing] = {}
@@ -184,7 +184,7 @@ def measure_many(
     return timings
 
 
-def resident_bytes(step: Step) -> int:
+def resident_bytes(step: TracedStep) -> int:
     """Bytes that the step holds from its start to its end: variables, captured constants, constants in the graph, arguments.
 
     Each buffer counts once, also where several placeholders stand for it.
@@ -209,9 +209,9 @@ def resident_bytes(step: Step) -> int:
     return total + _constants_bytes(step)
 
 
-def _constants_bytes(step: Step) -> int:
+def _constants_bytes(step: TracedStep) -> int:
     captured = {internal.op.name for _, internal in step.captures}
-    graph_def = step.concrete.graph.as_graph_def()
+    graph_def = step.function.graph.as_graph_def()
     total = sum(_constant_bytes(node) for node in graph_def.node if node.name not in captured)
     return total + sum(_constant_bytes(node) for function in graph_def.library.function for node in function.node_def)
 
@@ -231,12 +231,12 @@ def check_counts(steps: int, warmup: int) -> None:
             raise ArgumentError(f"{name}={value} was given", argument=name, remedy=f"give {least} or more")
 
 
-def step_options(step: Step, *, grappler: bool, executor: str) -> dict[str, Any]:
+def step_options(step: TracedStep, *, grappler: bool, executor: str) -> dict[str, Any]:
     """How the worker is to run the step."""
     enabled = grappler and not step.grappler_disabled
     if executor and enabled:
         raise ArgumentError(f"executor={executor!r} was given with Grappler on", argument="executor", remedy="give grappler=False too")
-    return {"grappler": enabled, "executor": executor, "jit_compile": is_jit_compiled(step.concrete)}
+    return {"grappler": enabled, "executor": executor, "jit_compile": is_jit_compiled(step.function)}
 
 
 def request_of(
@@ -298,9 +298,9 @@ def _death(returncode: int, stderr: str, kind: str) -> MeasurementError:
     return MeasurementError(f"{what}; it said:\n{told}" if told else what, where=f"measuring {kind}", cause=cause, remedy=remedy, code=code)
 
 
-def _check_plausible(step: Step, growths: Sequence[int]) -> None:
+def _check_plausible(step: TracedStep, growths: Sequence[int]) -> None:
     """Outputs that are new tensors must lie in the growth; a figure below them was not measured."""
-    outputs = {tensor.name: tensor for tensor in step.concrete.outputs}.values()
+    outputs = {tensor.name: tensor for tensor in step.function.outputs}.values()
     sizes = [(tensor.shape.num_elements() or 0) * int(tensor.dtype.size or 0) for tensor in outputs if _is_computed(tensor)]
     least = max(sizes, default=0)
     if least > (1 << 20) and min(growths) < least // 2:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.errors import MeasurementError
-from graphwright.run.callables import Step
+from graphwright.run.callables import TracedStep
 from graphwright.run.measure import check_counts, conditions, request_of, run_worker, step_options, surroundings
 from graphwright.run.step_session import StepSession, check_recordable, trace_options
 from graphwright.source.step_file import write_steps
@@ -47,7 +47,7 @@ class RecordedStep:
 
 
 def record_step(
-    step: Step,
+    step: TracedStep,
     *,
     steps: int = 3,
     warmup: int = 1,
@@ -85,7 +85,7 @@ def record_step(
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
         folder = Path(directory)
         if isolated:
-            write_steps({step.name: (step.concrete, step.arguments)}, folder)
+            write_steps({step.name: (step.function, step.arguments)}, folder)
             result = run_worker(folder, request | {"kind": "profile"}, {}, timeout_s)
         else:
             result = record_here(open_session(step, options, request), request, folder) | surroundings()
@@ -101,7 +101,7 @@ def record_step(
     return RecordedStep(metadata, xspace, tuple(result["times"]), tuple(result["plain_times"]), how)
 
 
-def open_session(step: Step, options: Mapping[str, Any], request: Mapping[str, Any]) -> StepSession:
+def open_session(step: TracedStep, options: Mapping[str, Any], request: Mapping[str, Any]) -> StepSession:
     """A session for the step, with the threads that the request asks for."""
     return StepSession(
         step,

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from graphwright.errors import UnsupportedError
-from graphwright.run.callables import Step
+from graphwright.run.callables import TracedStep
 from graphwright.source.concrete_function import HOST_CALLBACKS
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
 
@@ -35,10 +35,10 @@ class StepSession:
     (3.0, 5.0, 1.0)
     """
 
-    def __init__(self, step: Step, *, grappler: bool = True, inter_op_threads: int = 0, intra_op_threads: int = 0) -> None:
+    def __init__(self, step: TracedStep, *, grappler: bool = True, inter_op_threads: int = 0, intra_op_threads: int = 0) -> None:
         check_recordable(step)
-        graph_def = step.concrete.graph.as_graph_def()
-        pairs = [*zip(step.arguments, step.concrete.inputs, strict=False), *step.captures]
+        graph_def = step.function.graph.as_graph_def()
+        pairs = [*zip(step.arguments, step.function.inputs, strict=False), *step.captures]
         variables: dict[str, Any] = {}
         self._feeds: dict[str, Any] = {}
         for outer, inner in pairs:
@@ -52,8 +52,8 @@ class StepSession:
         with self.graph.as_default():
             tf.graph_util.import_graph_def(graph_def, name="")
             assignments = [_assignment(self.graph, name, value) for name, value in values.items()]
-        self._outputs = [tensor.name for tensor in step.concrete.outputs]
-        self._effects = [self.graph.get_operation_by_name(operation.name) for operation in step.concrete.graph.control_outputs]
+        self._outputs = [tensor.name for tensor in step.function.outputs]
+        self._effects = [self.graph.get_operation_by_name(operation.name) for operation in step.function.graph.control_outputs]
         config = tf.compat.v1.ConfigProto(
             allow_soft_placement=True,
             inter_op_parallelism_threads=inter_op_threads,
@@ -84,19 +84,19 @@ class StepSession:
         self._session.close()
 
 
-def check_recordable(step: Step) -> None:
+def check_recordable(step: TracedStep) -> None:
     """Raise where a session cannot run the step, or has nothing to say of its operations.
 
     Raises:
         UnsupportedError: XLA compiles it into one kernel, it calls Python, or it captures a resource that is not a variable.
     """
-    if is_jit_compiled(step.concrete):
+    if is_jit_compiled(step.function):
         raise UnsupportedError(
             "the step is compiled by XLA, which runs it as one kernel: its operations have no times of their own",
             where=f"step {step.name!r}",
             remedy="profile it without jit_compile",
         )
-    graph_def = step.concrete.graph.as_graph_def()
+    graph_def = step.function.graph.as_graph_def()
     for node in (*graph_def.node, *(n for f in graph_def.library.function for n in f.node_def)):
         if node.op in HOST_CALLBACKS:
             raise UnsupportedError(
@@ -104,7 +104,7 @@ def check_recordable(step: Step) -> None:
                 where=f"node {node.name!r} ({node.op})",
                 remedy="compute this part outside the step and hand it in as an argument",
             )
-    for outer, inner in [*step.captures, *zip(step.arguments, step.concrete.inputs, strict=False)]:
+    for outer, inner in [*step.captures, *zip(step.arguments, step.function.inputs, strict=False)]:
         if outer.dtype in (tf.resource, tf.variant) and variable_behind(outer) is None:
             raise UnsupportedError(
                 f"the step uses a {outer.dtype.name} that is not a variable, which cannot be taken to another session",

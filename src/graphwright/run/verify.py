@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.traits import RECOMPUTED_FROM
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
-from graphwright.run.callables import Step, resolve
+from graphwright.run.callables import TracedStep, resolve
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
 
@@ -124,7 +124,7 @@ def verify(
     if pinned is not None:
         how.append("stateful random nodes seeded by their names in both")
 
-    def run(step: Step) -> Iterator[list[tuple[str, NDArray[Any]]]]:
+    def run(step: TracedStep) -> Iterator[list[tuple[str, NDArray[Any]]]]:
         # Rebuilt for each run, since the hidden counters of random nodes start over in a new function only.
         fresh = step if pinned is None else _rebuilt(step, pinned[0] if step is left else pinned[1])
         return _outputs_of(fresh, steps, grappler=grappler)
@@ -137,12 +137,12 @@ def verify(
 
     how.append(f"{len(handles)} variables and all outputs compared")
     exact = rtol is None and atol is None and not grappler and not _on_accelerator(handles, left)
-    exact = exact and not (is_jit_compiled(left.concrete) or is_jit_compiled(right.concrete))  # XLA fuses each in its own way
+    exact = exact and not (is_jit_compiled(left.function) or is_jit_compiled(right.function))  # XLA fuses each in its own way
     # All processes must run the same steps, so none may run one more because of what it alone has found.
-    exact = exact and not meets_other_processes(left.concrete)
+    exact = exact and not meets_other_processes(left.function)
     start = {name: _read(name, handle) for name, handle in handles.items()}
 
-    def compare(rerun: Step, *, bitwise: bool) -> _Difference:
+    def compare(rerun: TracedStep, *, bitwise: bool) -> _Difference:
         difference = _Difference(rtol, atol, bitwise=bitwise)
         _restore(handles, start)
         for number, (ours, theirs) in enumerate(zip(outputs, run(rerun), strict=True), start=1):
@@ -240,7 +240,7 @@ class _Difference:
         self.first = self.first or what
 
 
-def _outputs_of(step: Step, count: int, *, grappler: bool) -> Iterator[list[tuple[str, NDArray[Any]]]]:
+def _outputs_of(step: TracedStep, count: int, *, grappler: bool) -> Iterator[list[tuple[str, NDArray[Any]]]]:
     """The outputs of each of `count` steps in a row, as paths and arrays on the host."""
     for _ in range(count):
         # Not around the `yield`: the caller must not run under our options.
@@ -295,19 +295,19 @@ def _dtype(handle: Any) -> Any:
     return variable[1]
 
 
-def _on_accelerator(handles: Mapping[str, Any], step: Step) -> bool:
+def _on_accelerator(handles: Mapping[str, Any], step: TracedStep) -> bool:
     devices = [str(tensor.device) for tensor in [*handles.values(), *step.arguments]]
     return any(device and "CPU" not in device for device in devices) or bool(tf.config.list_logical_devices("GPU"))
 
 
-def _has_long_sums(step: Step) -> bool:
-    graph_def = step.concrete.graph.as_graph_def()
+def _has_long_sums(step: TracedStep) -> bool:
+    graph_def = step.function.graph.as_graph_def()
     nodes = itertools.chain(graph_def.node, *(function.node_def for function in graph_def.library.function))
     return any(node.op == "AddN" and node.attr["N"].i > 2 for node in nodes)
 
 
-def _check_restorable(step: Step) -> None:
-    for external, internal in (*step.captures, *zip(step.arguments, step.concrete.inputs, strict=False)):
+def _check_restorable(step: TracedStep) -> None:
+    for external, internal in (*step.captures, *zip(step.arguments, step.function.inputs, strict=False)):
         if external.dtype not in (tf.resource, tf.variant) or variable_behind(external) is not None:
             continue
         consumers = [consumer.type for consumer in internal.consumers()]
@@ -321,9 +321,9 @@ def _check_restorable(step: Step) -> None:
         )
 
 
-def _pin_random_nodes(left: Step, right: Step) -> tuple[Any, Any] | None:
+def _pin_random_nodes(left: TracedStep, right: TracedStep) -> tuple[Any, Any] | None:
     """The graphs of both steps with their stateful random nodes seeded by name; None when there are no such nodes."""
-    graphs = [step.concrete.graph.as_graph_def() for step in (left, right)]
+    graphs = [step.function.graph.as_graph_def() for step in (left, right)]
     random_nodes = [list(_stateful_random_nodes(graph)) for graph in graphs]
     if not any(random_nodes):
         return None
@@ -369,11 +369,11 @@ def _seed(node: Any, text: str) -> None:
     node.attr["seed2"].i = digest
 
 
-def _rebuilt(step: Step, graph_def: Any) -> Step:
-    concrete = step.concrete
+def _rebuilt(step: TracedStep, graph_def: Any) -> TracedStep:
+    concrete = step.function
     rebuilt = rebuild_concrete_function(
         graph_def,
-        inputs=step.argument_names,
+        inputs=[tensor.name for tensor in concrete.inputs[: len(step.arguments)]],
         captures=[(external, internal.name) for external, internal in (*step.captures, *step.call_time_captures)],
         outputs=[tensor.name for tensor in concrete.outputs],
         control_outputs=[operation.name for operation in concrete.graph.control_outputs],
@@ -381,4 +381,4 @@ def _rebuilt(step: Step, graph_def: Any) -> Step:
         like=concrete,
         jit_compile=is_jit_compiled(concrete),
     )
-    return replace(step, concrete=rebuilt)
+    return replace(step, function=rebuilt)

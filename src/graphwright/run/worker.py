@@ -19,7 +19,7 @@ from typing import Any
 from graphwright.run import meter
 from graphwright.run.allocations import check_counting, count_allocations, kept_bytes
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
-from graphwright.run.callables import Step
+from graphwright.run.callables import TracedStep
 from graphwright.run.measure import surroundings
 from graphwright.run.profile import open_session, record_here
 from graphwright.source.private_tensorflow import collected_graphs
@@ -95,7 +95,7 @@ def _time(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[s
 def _profile(steps: dict[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
     """TensorFlow's records of one of the steps."""
     name, stored = steps.popitem()
-    session = open_session(Step(name, stored.concrete, stored.arguments, False), request["options"][name], request)
+    session = open_session(TracedStep.called(name, stored.concrete, stored.arguments), request["options"][name], request)
     del stored  # with its variables, of which the session has copies
     gc.collect()
     return record_here(session, request, request["directory"])

@@ -193,12 +193,21 @@ def traced_arguments(function: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What a `ConcreteFunction` was traced with, by position and by name: specs of tensors, other values as they are."""
     if function.structured_input_signature is None:  # of a graph that was wrapped, which takes its inputs one by one
         tf = import_tensorflow()
-        return tuple(tf.TensorSpec(t.shape, t.dtype) for t in function.inputs[: len(function.inputs) - len(captures_of(function))]), {}
+        return tuple(tf.TensorSpec(t.shape, t.dtype) for t in arguments_of(function)), {}
     args, kwargs = function.structured_input_signature
     return tuple(args), dict(sorted(kwargs.items()))
 
 
 def argument_shapes(function: Any) -> list[Shape]:
     """Shapes of the flat arguments of a `ConcreteFunction`, captures left out."""
-    count = len(function.inputs) - len(captures_of(function))
-    return [None if t.shape.rank is None else tuple(t.shape.as_list()) for t in function.inputs[:count]]
+    return [None if t.shape.rank is None else tuple(t.shape.as_list()) for t in arguments_of(function)]
+
+
+def argument_names(function: Any) -> tuple[str, ...]:
+    """Names of the flat arguments of a `ConcreteFunction`, captures left out."""
+    return tuple(t.name.split(":")[0] for t in arguments_of(function))
+
+
+def arguments_of(function: Any) -> list[Any]:
+    """The tensors that stand for the flat arguments of a `ConcreteFunction` in its graph, captures left out."""
+    return function.inputs[: len(function.inputs) - len(captures_of(function))]

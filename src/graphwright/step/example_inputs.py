@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from graphwright.run.callables import Call
+from graphwright.run.callables import Call, TracedStep, resolve
 from graphwright.source.concrete_function import traced_arguments
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.step.targets import Target
 
 
-def example_inputs(target: Target) -> Any:
+def runnable(traced: TracedStep) -> TracedStep:
+    """The step with tensors to be called with: its own, or made-up ones.
+
+    >>> import tensorflow as tf
+    >>> from graphwright.step.targets import trace
+    >>> made_up = runnable(trace(tf.function(lambda x: x), feeds={"x": (2, 3)}))
+    >>> made_up.shapes, made_up.run().shape
+    (((2, 3),), TensorShape([2, 3]))
+    """
+    return traced if traced.is_runnable else resolve(traced, example_inputs(traced))
+
+
+def example_inputs(target: TracedStep) -> Any:
     """Made-up arguments for one call: numbers between 0 and 1 for floating point, zeros for all else.
 
     Zeros are valid class labels and valid rows of an embedding whatever their number is. The same target always gives
@@ -37,27 +47,6 @@ def example_inputs(target: Target) -> Any:
         if spec.dtype.is_floating:
             return tf.cast(tf.random.stateless_uniform(shape, (0, next(seeds))), spec.dtype)
         return tf.zeros(shape, spec.dtype)
-
-    return _filled(target, value)
-
-
-def given_inputs(target: Target) -> Any:
-    """The arguments that the target was traced with, in the form of `example_inputs`.
-
-    >>> import tensorflow as tf
-    >>> from graphwright.step.targets import trace
-    >>> step = tf.function(lambda pair: pair[0] + pair[1])
-    >>> ((one, two),) = given_inputs(trace(step, inputs=((tf.constant(1), tf.constant(2)),)))
-    >>> int(one), int(two)
-    (1, 2)
-    """
-    values = iter(target.arguments or ())
-    return _filled(target, lambda _: next(values))
-
-
-def _filled(target: Target, value: Callable[[Any], Any]) -> Any:
-    """The arguments of one call, with a value for the spec of each tensor; Python values are those that the function was traced with."""
-    tf = import_tensorflow()
 
     def filled(leaf: Any) -> Any:
         return value(leaf) if isinstance(leaf, tf.TensorSpec) else leaf

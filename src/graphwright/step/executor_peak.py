@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.executor import simulate_executor
@@ -20,15 +19,14 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import Purity
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
-from graphwright.run.callables import Step, resolve
+from graphwright.run.callables import TracedStep
 from graphwright.run.executed_graph import executed_graph
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.step.example_inputs import example_inputs
+from graphwright.step.example_inputs import runnable
 from graphwright.step.flatten import stateful_op_types
 from graphwright.step.summary import Roles, find_roles, layer_of
-from graphwright.step.targets import Target
 
 _MOST_NODES = 20_000
 _TRANSPOSED_BYTES_PER_S = 1.5e9  # read off profiles, as the rates of `analyze.time_model`
@@ -40,7 +38,7 @@ HOW_EXECUTOR = (
 _HOW_RANGE = "the order hangs on numbers that TensorFlow gives the nodes each time it prepares a function; {numberings} of them taken"
 
 
-def plain_peak(traced: Target, like: Graph, tasks: TaskMap, *, simulations: int, draws: int = 1) -> tuple[PeakPrediction | None, str]:
+def plain_peak(traced: TracedStep, like: Graph, tasks: TaskMap, *, simulations: int, draws: int = 1) -> tuple[PeakPrediction | None, str]:
     """The peak of a step as it is, and how it was obtained; or None, and why it is not known. The step does not run.
 
     Most of the time goes into TensorFlow's preparing the graph, which takes time about linear in its nodes.
@@ -66,7 +64,14 @@ def plain_peak(traced: Target, like: Graph, tasks: TaskMap, *, simulations: int,
 
 
 def executor_peak(
-    traced: Target, like: Graph, tasks: TaskMap, *, threads: int, simulations: int, draws: int = 1, graphs: Sequence[Graph] | None = None
+    traced: TracedStep,
+    like: Graph,
+    tasks: TaskMap,
+    *,
+    threads: int,
+    simulations: int,
+    draws: int = 1,
+    graphs: Sequence[Graph] | None = None,
 ) -> PeakPrediction:
     """The prediction for the executor's order.
 
@@ -80,7 +85,7 @@ def executor_peak(
         graphs: graphs that it has prepared, to be taken instead.
     """
     if graphs is None:
-        step, shapes = _step(traced), dict[str, Shape]()
+        step, shapes = runnable(traced), dict[str, Shape]()
         graphs = [executed_graph(step, like=like, shapes=shapes) for _ in range(simulations)]
     states = [state for k, graph in enumerate(graphs) for state in _simulate(graph, tasks, threads, range(k * draws, (k + 1) * draws))]
     peaks = [state.peak_bytes for state in states]
@@ -116,13 +121,6 @@ def inter_op_threads(threads: int | None = None) -> int:
     if threads is not None:
         return threads
     return int(import_tensorflow().config.threading.get_inter_op_parallelism_threads()) or os.cpu_count() or 1
-
-
-def _step(traced: Target) -> Step:
-    off = bool(getattr(traced.owner, "grappler_disabled", False))
-    if traced.arguments is not None and not any(map(import_tensorflow().is_symbolic_tensor, traced.arguments)):
-        return Step(traced.name, traced.function, traced.arguments, off)
-    return replace(resolve(traced.function, example_inputs(traced)), grappler_disabled=off)
 
 
 def _simulate(graph: Graph, tasks: TaskMap, threads: int, seeds: Iterable[int]) -> list[PeakState]:

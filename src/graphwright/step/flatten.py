@@ -9,11 +9,13 @@ from typing import Any
 from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits import Purity, is_control_flow
+from graphwright.run.callables import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.never_run import only_computes
 from graphwright.source.op_registry import is_stateful
+from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.infer_shapes import infer_flat_shapes
 from graphwright.transform.dead_code import remove_dead_code
 from graphwright.transform.fold_constants import fold_constants
@@ -44,6 +46,25 @@ class FlatStep:
         tensors = (*(arguments or ()), *([None] * (self.binding.argument_count - len(arguments or ()))), *self.binding.captures)
         devices = {value: str(getattr(tensor, "device", "")) for value, tensor in zip(self.graph.inputs, tensors, strict=True)}
         return {value: device for value, device in devices.items() if device}
+
+
+def flat_step(traced: TracedStep) -> FlatStep:
+    """The flat graph of a traced step. One that XLA compiles is the graph that XLA is given.
+
+    Raises:
+        UnsupportedError, UnknownShapeError: see `flatten`.
+    """
+    return flatten(traced.function, dict(enumerate(traced.shapes)), compiled=is_jit_compiled(traced.function))
+
+
+def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
+    """The flat graph of a traced step with all that is counted: arithmetic on float constants stays, and so does what cannot be planned.
+
+    Raises:
+        UnknownShapeError: see `flatten_graph`.
+    """
+    graph, binding = from_concrete_function(traced.function, planned=False)
+    return flatten_graph(graph, dict(enumerate(traced.shapes)), infer=True, fold_floats=False)[0], binding
 
 
 def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, compiled: bool = False) -> FlatStep:

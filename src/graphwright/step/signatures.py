@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.run.callables import Call
+from graphwright.run.callables import Call, TracedStep
 from graphwright.source.concrete_function import traced_arguments
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.step.targets import Target
 
 
 def as_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -91,7 +90,7 @@ def _parts(leaf: Any) -> Any:
     return list(leaf.values) if isinstance(leaf, import_tensorflow().distribute.DistributedValues) else leaf
 
 
-def signature_of_shapes(target: Target) -> Any:
+def signature_of_shapes(target: TracedStep) -> Any:
     """The key of a later call with tensors of the target's shapes, and the Python values that it was traced with."""
     tf = import_tensorflow()
     structure = traced_arguments(target.function)

@@ -4,54 +4,23 @@ from __future__ import annotations
 
 import inspect as python_inspect
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
-from graphwright.run.callables import resolve, split_inputs
-from graphwright.source.concrete_function import argument_shapes, traced_arguments
+from graphwright.run.callables import TracedStep, resolve, split_inputs
+from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, traced_arguments
 from graphwright.source.files import load_callable
-from graphwright.source.private_tensorflow import captures_of, traces_of
+from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import as_path
 from graphwright.step.feeds import Feed, as_shape, closed, declared_shape, is_nested, is_value, leaves_of, map_feeds
 from graphwright.step.keras_step import is_keras_model, keras_data, keras_specs, keras_step
 
 Mode = Literal["train", "infer"]
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A step, traced.
-
-    Attributes:
-        name: what to call it.
-        function: the `ConcreteFunction`.
-        shapes: per flat argument, its shape with the feeds bound.
-        names: per flat argument, its name.
-        arguments: example values of the flat arguments, or None.
-        owner: what holds the variables, which a `ConcreteFunction` does not keep alive.
-    """
-
-    name: str
-    function: Any
-    shapes: tuple[tuple[int, ...], ...]
-    names: tuple[str, ...]
-    arguments: tuple[Any, ...] | None
-    owner: Any = None
-
-    @property
-    def feeds(self) -> dict[str, tuple[int, ...]]:
-        """Shape by argument name."""
-        return dict(zip(self.names, self.shapes, strict=True))
-
-    @property
-    def shapes_by_position(self) -> dict[int, tuple[int | None, ...]]:
-        """Shapes as `flatten` takes them."""
-        return dict(enumerate(self.shapes))
 
 
 def trace(
@@ -63,12 +32,12 @@ def trace(
     batch: int | None = None,
     open_batch: int | None = None,
     runs: bool = False,
-) -> Target:
+) -> TracedStep:
     """Trace a target for one set of input shapes.
 
     Args:
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, a path of a `.keras` file, of a SavedModel or of a
-            frozen graph, or an object with a method `concrete_function(*inputs)`.
+            frozen graph, or an object with a method `concrete_function(*inputs)`; a step that is traced already stays as it is.
         feeds: by argument name, what `graphwright.step.feeds` describes: a shape, a `tf.TensorSpec`, a tensor, or a structure of such.
         inputs: example arguments of one call, instead of feeds; for a Keras model its data, such as `(x, y)`, or `x` for inference.
         mode: for a Keras model, its training step or its inference.
@@ -81,6 +50,8 @@ def trace(
         UnknownShapeError: a dimension stays unknown; the message names the argument to bind.
     """
     tf = import_tensorflow()
+    if isinstance(target, TracedStep):
+        return target
     owner = target
     if feeds is not None and inputs is not None:
         raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
@@ -103,9 +74,7 @@ def trace(
             remedy="a step takes its shapes from feeds or inputs",
         )
     if inputs is not None and not _holds_specs(inputs):
-        found = resolve(target, inputs)
-        shapes = tuple(tuple(int(d) for d in tensor.shape) for tensor in found.arguments)
-        return Target(name, found.concrete, shapes, _names(found.concrete, len(shapes)), found.arguments, owner)
+        return replace(resolve(target, inputs), name=name, owner=owner)
     if inputs is not None:
         positional, keyword = split_inputs(inputs)
         function = target.get_concrete_function(*positional, **keyword)
@@ -117,7 +86,7 @@ def trace(
     return _bound(name, _trace_with_feeds(target, feeds or {}), feeds or {} if _has_signature(target) else {}, owner, open_batch)
 
 
-def _trace_with_data(model: Any, step: Any, mode: Mode, inputs: Any) -> Target:
+def _trace_with_data(model: Any, step: Any, mode: Mode, inputs: Any) -> TracedStep:
     """The step of a Keras model, traced with its data."""
     tf = import_tensorflow()
     wanted = "(x, y)" if mode == "train" else "x"
@@ -164,7 +133,7 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
         if len(traced) == 1:
             return traced[0]
         if traced:
-            listed = "; ".join(", ".join(f"{t.name.split(':')[0]}{format_shape(tuple(t.shape))}" for t in _arguments(f)) for f in traced)
+            listed = "; ".join(", ".join(f"{t.name.split(':')[0]}{format_shape(tuple(t.shape))}" for t in arguments_of(f)) for f in traced)
             raise ArgumentError(
                 f"the step was called with {len(traced)} signatures: {listed}",
                 argument="target",
@@ -199,7 +168,7 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
             remedy=f"add it to feeds: {{{missing[0]!r}: (...)}}",
             code=ErrorCode.OPEN_INPUT,
         )
-    dtypes = {t.name.split(":")[0]: t.dtype for f in traced for t in _arguments(f)}
+    dtypes = {t.name.split(":")[0]: t.dtype for f in traced for t in arguments_of(f)}
 
     def spec(path: str, feed: Feed) -> Any:
         if isinstance(feed, tf.TensorSpec) or is_value(feed):
@@ -245,21 +214,13 @@ def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[i
         return given
     function = _trace_with_feeds(target, {})
     shapes = argument_shapes(function)
-    declared = dict(zip(_names(function, len(shapes)), shapes, strict=True))
+    declared = dict(zip(argument_names(function), shapes, strict=True))
     strange = [key for key in given if key not in declared]
     if strange:
         raise ArgumentError(
             f"the step has no argument {strange[0]!r}", argument="feeds", item=strange[0], remedy=f"it has {', '.join(declared)}"
         )
     return declared | given
-
-
-def _arguments(function: Any) -> Sequence[Any]:
-    return function.inputs[: len(function.inputs) - len(captures_of(function))]
-
-
-def _names(function: Any, count: int) -> tuple[str, ...]:
-    return tuple(t.name.split(":")[0] for t in function.inputs[:count])
 
 
 def _positions(function: Any) -> dict[str, list[int]]:
@@ -276,9 +237,9 @@ def _positions(function: Any) -> dict[str, list[int]]:
     return found
 
 
-def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open_batch: int | None) -> Target:
+def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open_batch: int | None) -> TracedStep:
     shapes = argument_shapes(function)
-    names = _names(function, len(shapes))
+    names = argument_names(function)
     positions = _positions(function)
     fed: dict[int, tuple[int, ...]] = {}
     for key, feed in feeds.items():
@@ -313,7 +274,7 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
                 code=ErrorCode.OPEN_INPUT,
             )
         bound.append(tuple(d for d in shape if d is not None))
-    return Target(name, function, tuple(bound), names, None, owner)
+    return TracedStep(name, function, tuple(bound), owner=owner)
 
 
 def _fits(given: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:

@@ -27,11 +27,11 @@ from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import known_solution, solve
 from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
+from graphwright.run.callables import TracedStep
 from graphwright.run.xla_memory import XlaMemory, xla_memory
 from graphwright.source.concrete_function import to_concrete_function
 from graphwright.source.registry_rule import default_attributes
-from graphwright.step.flatten import FlatStep, flatten, stateful_op_types
-from graphwright.step.targets import Target
+from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
 from graphwright.transform.proof import Original, Proof
 
 HOW_PEAK = (
@@ -64,7 +64,7 @@ class _Candidate:
 class _Search:
     """Schedules of one step, compiled as they are asked for."""
 
-    def __init__(self, target: Target, flat: FlatStep, time_limit_s: float, progress: Progress | None) -> None:
+    def __init__(self, target: TracedStep, flat: FlatStep, time_limit_s: float, progress: Progress | None) -> None:
         self.target, self.flat = target, flat
         self.tasks = map_tasks(flat)
         self.found: list[_Candidate] = []
@@ -116,7 +116,7 @@ class _Search:
 
 
 def plan_xla_step(
-    target: Target,
+    target: TracedStep,
     budget: int | float | str,
     *,
     time_limit_s: float,
@@ -142,7 +142,7 @@ def plan_xla_step(
         UnknownShapeError: see `flatten`.
     """
     started = clock.perf_counter()
-    flat = flatten(target.function, target.shapes_by_position, compiled=True)
+    flat = flat_step(target)
     original = xla_memory(target.function, target.shapes)
     budget_bytes = parse_budget(budget, original.peak_bytes)
     if earlier is not None and not isinstance(budget, int):

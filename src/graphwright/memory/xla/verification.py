@@ -22,19 +22,6 @@ tf: Any = importlib.import_module("tensorflow")
 _YARDSTICK = 2.0  # how much farther than the original's own rounding the rewritten program's may be
 
 
-class Fixed:
-    """A concrete function, as `verify` takes a step that runs without Grappler."""
-
-    grappler_disabled = True
-
-    def __init__(self, function: Any) -> None:
-        self._function = function
-
-    def concrete_function(self, *_args: Any, **_kwargs: Any) -> Any:
-        """The function, whatever the arguments."""
-        return self._function
-
-
 def verify_compiled(original: Any, rewritten: Any, inputs: Any) -> tuple[str, str]:
     """Run both, with TensorFlow's kernels and as XLA compiles them, and put the variables back.
 
@@ -51,7 +38,7 @@ def verify_compiled(original: Any, rewritten: Any, inputs: Any) -> tuple[str, st
     """
     plain, ours = _without_xla(original), _without_xla(rewritten)
     try:
-        by_kernels = verify(Fixed(plain), Fixed(ours), inputs)
+        by_kernels = verify(plain, ours, inputs)
     except tf.errors.OpError as error:  # an operation that only XLA has, or no memory for it
         by_kernels = None
         said = f"not run by TensorFlow's kernels ({in_words(error)[:100]})"
@@ -63,9 +50,9 @@ def verify_compiled(original: Any, rewritten: Any, inputs: Any) -> tuple[str, st
         if by_kernels is None:
             return "", "XLA draws random numbers from a state of its own, so its programs cannot be compared"
         return f"{said}; XLA's programs not compared, since XLA draws random numbers from a state of its own", ""
-    compiled = verify(Fixed(original), Fixed(rewritten), inputs)
+    compiled = verify(original, rewritten, inputs)
     if not compiled.equal and by_kernels is not None:
-        rounding = verify(Fixed(original), Fixed(plain), inputs)
+        rounding = verify(original, plain, inputs)
         if compiled.max_abs <= _YARDSTICK * rounding.max_abs:
             own = f"XLA's program of the original differs from TensorFlow's kernels by up to {rounding.max_abs:.3g}"
             return f"{said}; compiled by XLA, equal up to rounding: largest difference {compiled.max_abs:.3g}, where {own}", ""
