@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphwright.errors import ArgumentError
-from graphwright.plan.budget import parse_budget
+from graphwright.plan.budget import Budget
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,9 @@ from graphwright.plan.budget import parse_budget
 def test_reads(value, expected):
     if expected is None:  # a number with an exponent is no whole number of bytes, and no share
         with pytest.raises(ArgumentError, match="not below 1"):
-            parse_budget(value, 1000)
+            Budget.read(value).of(1000)
     else:
-        assert parse_budget(value, 1000) == expected
+        assert Budget.read(value).of(1000) == expected
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,26 @@ def test_reads(value, expected):
 )
 def test_refuses(value, message):
     with pytest.raises(ArgumentError, match=message) as caught:
-        parse_budget(value, 1000)
+        Budget.read(value).of(1000)
     assert caught.value.remedy
 
 
 def test_a_share_needs_a_total():
-    with pytest.raises(ArgumentError, match="total it refers to is 0 bytes"):
-        parse_budget(0.5, 0)
-    assert parse_budget("1KiB", 0) == 1024
+    with pytest.raises(ArgumentError, match="no one peak that it could be a share of"):
+        _ = Budget.read(0.5).nbytes
+    assert Budget.read("1KiB").nbytes == 1024
+
+
+@pytest.mark.parametrize("value", [1e-30, 0.5, "100%", "1e-30%"])
+def test_a_share_is_one_whatever_it_is_a_share_of(value):
+    assert Budget.read(value).is_share
+
+
+@pytest.mark.parametrize("value", [1, 2**80, "2.5GiB", "1e30TiB"])
+def test_bytes_are_bytes_however_many(value):
+    budget = Budget.read(value)
+    assert not budget.is_share
+    assert budget.of(1000) == budget.nbytes
 
 
 @given(st.integers(1, 999), st.integers(1, 2**50))
@@ -86,6 +98,6 @@ def test_a_decimal_share_is_exact(thousandths, total):
     expected = thousandths * total // 1000
     if expected == 0:
         with pytest.raises(ArgumentError):
-            parse_budget(share, total)
+            Budget.read(share).of(total)
     else:
-        assert parse_budget(share, total) == parse_budget(f"{thousandths / 10}%", total) == expected
+        assert Budget.read(share).of(total) == Budget.read(f"{thousandths / 10}%").of(total) == expected

@@ -197,7 +197,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Schedule a planner graph within a budget, without TensorFlow."""
-    from graphwright.plan.budget import parse_budget
+    from graphwright.plan.budget import Budget
     from graphwright.plan.files import read_cost_graph, solution_to_json
     from graphwright.plan.model import Schedule
     from graphwright.plan.simulate import simulate
@@ -205,7 +205,7 @@ def plan(
 
     costs = read_cost_graph(graph)
     unmodified = simulate(costs, Schedule(costs.order))
-    solution = solve(costs, parse_budget(budget, unmodified.peak_bytes), time_limit_s=time_limit)
+    solution = solve(costs, Budget.read(budget).of(unmodified.peak_bytes), time_limit_s=time_limit)
     if as_json:
         echo_json(solution_to_json(solution))
     else:

@@ -13,7 +13,7 @@ from typing import Any
 from graphwright.costs.baseline import read_costs, write_costs
 from graphwright.costs.compare import compare_costs, step_costs
 from graphwright.errors import ArgumentError
-from graphwright.plan.budget import parse_budget
+from graphwright.plan.budget import Budget
 from graphwright.report.comparison import CheckResult, Finding, StepCosts
 from graphwright.step.targets import Feed, Mode
 
@@ -114,7 +114,7 @@ def _limits(max_peak: object, max_flops: object, max_parameters: object, max_nod
     limits: dict[str, float] = {}
     if max_peak is not None:
         try:
-            limits["peak_bytes"] = parse_budget(max_peak, 0)
+            limits["peak_bytes"] = Budget.read(max_peak).nbytes
         except ArgumentError as error:
             raise ArgumentError(
                 f"{max_peak!r} is not a limit: {error.what}", argument="max_peak", remedy='give bytes, or text such as "4GiB"'

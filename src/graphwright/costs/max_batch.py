@@ -10,7 +10,7 @@ from graphwright.costs.formulas import peak_formula
 from graphwright.costs.sized_step import Feeds, SizedStep, at_size
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
 from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
-from graphwright.plan.budget import parse_budget
+from graphwright.plan.budget import Budget
 from graphwright.report.batch_results import MaxBatch, MeasuredBatch
 from graphwright.report.peak_prediction import Order
 from graphwright.run.measure import measure as measure_step
@@ -60,7 +60,7 @@ def max_batch(
     """
     if order not in ("traced", "executor"):
         raise ArgumentError(f"order={order!r} was given", argument="order", remedy="give 'traced' or 'executor'")
-    budget_bytes = parse_budget(budget, 0)
+    budget_bytes = Budget.read(budget).nbytes
     sized = SizedStep(target, feeds, mode, runs=measure)
     shapes = sized.open_feeds()
     formula = peak_formula(sized)

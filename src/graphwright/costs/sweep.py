@@ -8,7 +8,7 @@ from typing import Any
 from graphwright.costs.sized_step import Feeds, SizedStep
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks, solve_with_room
-from graphwright.plan.budget import is_share, parse_budget
+from graphwright.plan.budget import Budget
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import lower_bound
@@ -59,19 +59,18 @@ def sweep(
     sizes = sorted(set(batches))
     if not sizes or sizes[0] < 1:
         raise ArgumentError(f"batch sizes {sizes} were given", argument="batches", remedy="give whole numbers from 1 on")
-    budget_bytes = 0 if budget is None else parse_budget(budget, 0)
-    if optimized is not None:
-        parse_budget(optimized, 2**62)  # before the work, not after
+    budget_bytes = 0 if budget is None else Budget.read(budget).nbytes
+    goal = None if optimized is None else Budget.read(optimized)
     sized = SizedStep(target, feeds, mode)
     if sized.is_compiled:
-        if optimized is not None:
+        if goal is not None:
             raise UnsupportedError(
                 "the step is compiled by XLA, which would have to compile several plans for each size",
                 argument="optimized",
                 remedy="leave it out, and call optimize_memory for the size that matters",
             )
         return _sweep_compiled(sized, sizes, budget_bytes)
-    by_share = optimized is not None and is_share(optimized)
+    by_share = goal is not None and goal.is_share
     is_bound = len(sizes) > _TRACED_EACH and not by_share
     if is_bound:
         sized.open_feeds()
@@ -89,8 +88,8 @@ def sweep(
             if executor is None:
                 unknown[size] = reason
         points.append(_point(size, costs, peak, budget_bytes))
-        if optimized is not None:
-            solution = solve_with_room(costs, len(tasks.graph), parse_budget(optimized, peak), time_limit_s, None)
+        if goal is not None:
+            solution = solve_with_room(costs, len(tasks.graph), goal.of(peak), time_limit_s, None)
             planned.append(_point(size, costs, solution.peak_bytes, budget_bytes))
     how = f"{HOW_PEAK_TRACED}; {sized.how}" if is_bound else HOW_EXECUTOR if by_share else HOW_PEAK_TRACED
     if unknown:
@@ -100,9 +99,9 @@ def sweep(
     result = _result(points, budget_bytes, how, sized.name)
     if optimized is None:
         return result
-    goal = format_percent(optimized) if isinstance(optimized, float) else str(optimized)
-    how = f"{HOW_PEAK_TRACED}; with a plan for {goal} each, or as little as was found"
-    return result.beside(**{f"planned for {goal}": _result(planned, budget_bytes, how, sized.name)})
+    words = format_percent(optimized) if isinstance(optimized, float) else str(optimized)
+    how = f"{HOW_PEAK_TRACED}; with a plan for {words} each, or as little as was found"
+    return result.beside(**{f"planned for {words}": _result(planned, budget_bytes, how, sized.name)})
 
 
 def _sweep_compiled(sized: SizedStep, sizes: list[int], budget_bytes: int) -> SweepResult:

@@ -12,14 +12,13 @@ from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.traits import PLACEHOLDERS
-from graphwright.plan.budget import parse_budget
+from graphwright.plan.budget import Budget
 
 tf: Any = importlib.import_module("tensorflow")
 
 Checkpoints = str | int | float | Sequence[Any]
 MODES = ("collection", "memory", "speed")
 COLLECTION = "checkpoints"
-_ANY_PEAK = 1 << 60  # only to see whether a budget can be read
 
 
 def check_mode(given: Any) -> Checkpoints:
@@ -35,10 +34,10 @@ def check_mode(given: Any) -> Checkpoints:
             return checkpoints
         if not re.match(r"\s*[\d.]", checkpoints):
             raise ArgumentError(f"unknown way to choose checkpoints: {checkpoints!r}", argument="checkpoints", remedy=remedy)
-        parse_budget(checkpoints, _ANY_PEAK)
+        Budget.read(checkpoints)
         return checkpoints
     if not isinstance(checkpoints, bool) and isinstance(checkpoints, numbers.Real):  # NumPy's numbers too
-        parse_budget(checkpoints, _ANY_PEAK)
+        Budget.read(checkpoints)
         return int(checkpoints) if isinstance(checkpoints, numbers.Integral) else float(checkpoints)
     if isinstance(checkpoints, list | tuple | set | frozenset) or inspect.isgenerator(checkpoints):
         tensors: list[Any] = list(given)

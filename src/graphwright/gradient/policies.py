@@ -15,7 +15,7 @@ from graphwright.analyze.flops import flop_rule
 from graphwright.ir.graph import Node
 from graphwright.ir.traits import called_functions, is_control_flow
 from graphwright.memory.planning import infeasible
-from graphwright.plan.budget import parse_budget
+from graphwright.plan.budget import Budget
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import drop_useless_repeats, minimum_within, solve
@@ -169,7 +169,7 @@ def within_budget(tasks: TaskMap, forward: int, budget: int | float | str, time_
     costs = tasks.costs
     plain = Schedule(costs.order)
     peak = simulate(costs, plain).peak_bytes
-    budget_bytes = parse_budget(budget, peak)
+    budget_bytes = Budget.read(budget).of(peak)
     if peak <= budget_bytes:
         return plain
     solution = solve(costs, budget_bytes, time_limit_s=time_limit_s)

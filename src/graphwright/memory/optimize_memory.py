@@ -17,7 +17,7 @@ from graphwright.memory.plan_cache import PlanCache, default_directory
 from graphwright.memory.planning import Planned, plan_step
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.memory.xla.verification import verify_compiled
-from graphwright.plan.budget import parse_budget
+from graphwright.plan.budget import Budget
 from graphwright.report.results import MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.call_options import grappler_disabled
@@ -63,7 +63,7 @@ class OptimizedStep:
         curve_points: int = 0,
     ) -> None:
         self._step = step
-        self._budget = budget
+        self._budget = Budget.read(budget)
         self._by_structure = verify is not False
         self._by_running = verify == "run"
         self._lock = threading.RLock()  # around planning, and around all of a call where steps are put back
@@ -297,7 +297,7 @@ def optimize_memory(
         raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
     if verify not in ("structure", "run", True, False):
         raise ArgumentError(f"verify={verify!r} was given", argument="verify", remedy='give "structure", "run" or False')
-    parse_budget(budget, 1 << 60)  # a budget that cannot be read is an error now, not at the first call
+    Budget.read(budget)  # one that cannot be read is an error now, not at the first call
     cache = None if cache_dir is None else PlanCache(default_directory() if cache_dir == "default" else Path(cache_dir))
     options: dict[str, Any] = {
         "verify": verify,

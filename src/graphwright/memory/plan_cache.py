@@ -51,11 +51,11 @@ class PlanCache:
     def path(self, key: str) -> Path:
         return self.directory / f"{key}.json"
 
-    def read(self, key: str, costs: CostGraph, budget_bytes: int) -> Solution | None:
+    def read(self, key: str, costs: CostGraph, budget_bytes: int | None) -> Solution | None:
         """The plan, judged again; None when there is none, or it does not fit the graph or the budget.
 
         Args:
-            budget_bytes: what is asked for now, whatever the file says.
+            budget_bytes: what is asked for now, whatever the file says; None for any.
         """
         path = self.path(key)
         try:

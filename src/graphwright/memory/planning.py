@@ -15,7 +15,7 @@ from graphwright.ir.traits import Purity
 from graphwright.memory.devices import find_placement, pin
 from graphwright.memory.parts import Part, join, lanes, same_work, split
 from graphwright.memory.plan_cache import PlanCache, fingerprint
-from graphwright.plan.budget import is_share, parse_budget
+from graphwright.plan.budget import Budget
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import curve, known_solution, solve
@@ -81,7 +81,7 @@ def map_tasks(flat: FlatStep) -> TaskMap:
 
 def plan_step(
     target: TracedStep,
-    budget: int | float | str,
+    budget: Budget,
     *,
     time_limit_s: float,
     progress: Progress | None = None,
@@ -93,7 +93,7 @@ def plan_step(
     """Plan a traced step and build the function.
 
     Args:
-        budget: bytes, a share of the unmodified peak, or text. That peak is what the step takes in the order of TensorFlow's executor,
+        budget: bytes, or a share of the unmodified peak. That peak is what the step takes in the order of TensorFlow's executor,
             simulated; where that is not known, in the order in which the step was traced.
         earlier: a plan for the same step with other shapes; it is followed when it fits, without planning again.
         curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the report.
@@ -114,9 +114,9 @@ def plan_step(
     executor = _plain_peak(target, flat, tasks, parts, earlier, progress, how)
     if executor is not None:
         originals = [executor.peak_bytes]
-    budget_bytes = parse_budget(budget, max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted))
-    asked = budget if is_share(budget) else budget_bytes
-    if earlier is not None and is_share(budget):  # a share is one of the largest batch, not of the last, smaller one
+    budget_bytes = budget.of(max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted))
+    asked = budget.given if budget.is_share else budget_bytes
+    if earlier is not None and budget.is_share:  # a share is one of the largest batch, not of the last, smaller one
         asked = budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)
     if flat.loops.notes:
         how["loops"] = "; ".join(flat.loops.notes)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import numbers
 import re
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from graphwright.errors import ArgumentError
 
@@ -18,56 +20,80 @@ _TEXT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)\s*([a-z%]*)
 _REMEDY = 'give bytes (an int), a share of the unmodified peak (a float between 0 and 1), or text such as "2.5GiB" or "60%"'
 
 
-def parse_budget(value: object, total_bytes: int) -> int:
-    """Turn a budget as a user writes it into bytes.
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A budget as it was given: bytes, or a share of the unmodified peak, resident bytes included.
 
-    Args:
-        value: an int is bytes; a float between 0 and 1 is a share of `total_bytes`; text is a
-            number with a unit (B, KB, MB, GB, TB in powers of 1000; KiB, MiB, GiB, TiB in powers
-            of 1024), a percentage (`"60%"`), or a bare number that is read like the number itself.
-        total_bytes: the unmodified peak that shares refer to, resident bytes included.
-
-    Returns:
-        The budget in bytes; shares are rounded down.
-
-    Raises:
-        ArgumentError: for anything that is not a positive amount, a float of 1 or more (bytes are
-            whole numbers), a share of an unknown total, or text that cannot be read.
-
-    >>> parse_budget("2.5GiB", 0)
-    2684354560
-    >>> parse_budget(0.5, 1000), parse_budget("60%", 1000), parse_budget(512, 1000)
-    (500, 600, 512)
+    Attributes:
+        given: what the user wrote.
+        amount: bytes, or the share.
+        is_share: which of the two.
     """
-    if isinstance(value, str):
-        return _from_text(value, total_bytes)
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ArgumentError(f"a budget of type {type(value).__name__} was given: {value!r}", argument="budget", remedy=_REMEDY)
-    if isinstance(value, numbers.Integral):
-        return _positive(int(value), value)
-    if not math.isfinite(value):
-        raise ArgumentError(f"the budget {value!r} is not a finite amount", argument="budget", remedy=_REMEDY)
-    # `repr` gives the decimal that the user wrote: 0.29 of 100 bytes are 29, not 28.
-    return _from_share(Fraction(repr(float(value))), value, total_bytes)
+
+    given: Any
+    amount: Fraction
+    is_share: bool
+
+    @classmethod
+    def read(cls, given: object) -> Budget:
+        """Read a budget.
+
+        Args:
+            given: an int is bytes; a float between 0 and 1 is a share; text is a number with a unit (B, KB, MB, GB, TB in powers of 1000;
+                KiB, MiB, GiB, TiB in powers of 1024), a percentage (`"60%"`), or a bare number that is read like the number itself.
+
+        Raises:
+            ArgumentError: for anything that is no positive amount, a float of 1 or more (bytes are whole numbers), or text that cannot be
+                read.
+
+        >>> Budget.read("2.5GiB").nbytes, Budget.read(512).of(1000)
+        (2684354560, 512)
+        >>> Budget.read(0.5).of(1000), Budget.read("60%").of(1000)
+        (500, 600)
+        """
+        if isinstance(given, str):
+            return _from_text(given)
+        if isinstance(given, bool) or not isinstance(given, numbers.Real):
+            raise ArgumentError(f"a budget of type {type(given).__name__} was given: {given!r}", argument="budget", remedy=_REMEDY)
+        if isinstance(given, numbers.Integral):
+            return cls(given, Fraction(_positive(int(given), given)), is_share=False)
+        if not math.isfinite(given):
+            raise ArgumentError(f"the budget {given!r} is not a finite amount", argument="budget", remedy=_REMEDY)
+        # `repr` gives the decimal that the user wrote: 0.29 of 100 bytes are 29, not 28.
+        return _share(Fraction(repr(float(given))), given)
+
+    def of(self, peak_bytes: int) -> int:
+        """The budget in bytes; a share is one of this peak, rounded down.
+
+        Raises:
+            ArgumentError: the share is less than one byte.
+        """
+        return _positive(self.amount * peak_bytes, self.given) if self.is_share else int(self.amount)
+
+    @property
+    def nbytes(self) -> int:
+        """The budget in bytes, where there is no one peak that it could be a share of.
+
+        Raises:
+            ArgumentError: it is a share.
+        """
+        if self.is_share:
+            raise ArgumentError(
+                f"the budget {self.given!r} is a share, and there is no one peak that it could be a share of",
+                argument="budget",
+                remedy='give bytes, or text such as "2.5GiB"',
+            )
+        return int(self.amount)
 
 
-def is_share(value: object) -> bool:
-    """Whether a budget, as `parse_budget` takes it, is a share of the unmodified peak.
-
-    >>> is_share(0.5), is_share("50%"), is_share("2.5GiB"), is_share(512)
-    (True, True, False, False)
-    """
-    return parse_budget(value, 1 << 60) != parse_budget(value, 1 << 61)
-
-
-def _from_text(text: str, total_bytes: int) -> int:
+def _from_text(text: str) -> Budget:
     match = _TEXT.fullmatch(text)
     if match is None:
         raise ArgumentError(f"the budget {text!r} cannot be read", argument="budget", remedy=_REMEDY)
     digits, unit = match.groups()
     amount = Fraction(digits)
     if unit == "%":
-        return _from_share(amount / 100, text, total_bytes, largest="100%")
+        return _share(amount / 100, text, largest="100%")
     if unit.upper() not in _UNITS:
         raise ArgumentError(
             f"the budget {text!r} has the unknown unit {unit!r}",
@@ -75,11 +101,11 @@ def _from_text(text: str, total_bytes: int) -> int:
             remedy="use B, KB, MB, GB, TB, KiB, MiB, GiB, TiB or %",
         )
     if unit == "" and not re.fullmatch(r"[+-]?\d+", digits):
-        return _from_share(amount, text, total_bytes)
-    return _positive(amount * _UNITS[unit.upper()], text)
+        return _share(amount, text)
+    return Budget(text, Fraction(_positive(amount * _UNITS[unit.upper()], text)), is_share=False)
 
 
-def _from_share(share: Fraction, given: object, total_bytes: int, *, largest: str = "") -> int:
+def _share(share: Fraction, given: object, *, largest: str = "") -> Budget:
     if share > 1 or (share == 1 and not largest):
         raise ArgumentError(
             f"the budget {given!r} is read as a share of the unmodified peak, and is not below 1",
@@ -87,13 +113,9 @@ def _from_share(share: Fraction, given: object, total_bytes: int, *, largest: st
             cause="" if largest else "bytes were meant, which are whole numbers",
             remedy=f"give at most {largest}" if largest else 'give bytes as an int, or text such as "2.5GiB"; "100%" is the whole peak',
         )
-    if share > 0 and total_bytes <= 0:
-        raise ArgumentError(
-            f"the budget {given!r} is a share, and the total it refers to is {total_bytes} bytes",
-            argument="budget",
-            remedy='give bytes, or text such as "2.5GiB"',
-        )
-    return _positive(share * total_bytes, given)
+    if share <= 0:
+        _positive(share, given)
+    return Budget(given, share, is_share=True)
 
 
 def _positive(amount: Fraction | int, given: object) -> int:

@@ -163,12 +163,17 @@ def curve(
     return tuple(reversed(front))
 
 
-def known_solution(graph: CostGraph, schedule: Schedule, budget_bytes: int, *, status: Status = "feasible") -> Solution | None:
-    """A schedule from elsewhere (a file, a graph of the same structure), judged again; None when it breaks a rule or the budget."""
+def known_solution(graph: CostGraph, schedule: Schedule, budget_bytes: int | None, *, status: Status = "feasible") -> Solution | None:
+    """A schedule from elsewhere (a file, a graph of the same structure), judged again; None when it breaks a rule or the budget.
+
+    Args:
+        budget_bytes: None for what the schedule takes.
+    """
     try:
         trace = simulate(graph, schedule)
     except GraphwrightError:
         return None
+    budget_bytes = trace.peak_bytes if budget_bytes is None else budget_bytes
     if trace.peak_bytes > budget_bytes:
         return None
     once = sum(task.time for task in graph.tasks)

@@ -21,7 +21,7 @@ from graphwright.memory.plan_cache import PlanCache, fingerprint
 from graphwright.memory.planning import HOW_TIME, Planned, Progress, make_memory_plan, map_tasks, prove_function, reused_schedule
 from graphwright.memory.xla.max_pools import rewrite_max_pool_gradients
 from graphwright.memory.xla.schedule import apply_for_xla
-from graphwright.plan.budget import parse_budget
+from graphwright.plan.budget import Budget
 from graphwright.plan.model import Schedule, Solution
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import known_solution, solve
@@ -43,7 +43,6 @@ HOW_ORDER = (
     "the peak and the layers are the planner's model of it, operation by operation, without XLA's fusions"
 )
 _ROUNDS = 5
-_ANY = 1 << 62  # a budget for the model that every schedule keeps
 _CLOSE = 0.06  # share of the budget that may stay unused
 _ROOM = 0.97  # share of what seems to fit that is asked for
 
@@ -81,7 +80,7 @@ class _Search:
 
     def known(self, schedule: Schedule) -> _Candidate | None:
         """A schedule that is at hand; None where it does not fit the step."""
-        solution = known_solution(self.tasks.costs, schedule, _ANY)
+        solution = known_solution(self.tasks.costs, schedule, None)
         return None if solution is None else self.compiled(solution)
 
     def compiled(self, solution: Solution) -> _Candidate:
@@ -117,7 +116,7 @@ class _Search:
 
 def plan_xla_step(
     target: TracedStep,
-    budget: int | float | str,
+    budget: Budget,
     *,
     time_limit_s: float,
     progress: Progress | None = None,
@@ -128,7 +127,7 @@ def plan_xla_step(
     """Plan a traced step that XLA compiles, and build the function.
 
     Args:
-        budget: bytes, a share of the unmodified step's peak by XLA's buffer assignment, or text.
+        budget: bytes, or a share of the unmodified step's peak by XLA's buffer assignment.
         time_limit_s: for the planner, all rounds together; compiling comes on top.
         earlier: a plan for the same step with other shapes; it is followed when it fits.
         prove: whether to compare what the function computes with the original.
@@ -144,8 +143,8 @@ def plan_xla_step(
     started = clock.perf_counter()
     flat = flat_step(target)
     original = xla_memory(target.function, target.shapes)
-    budget_bytes = parse_budget(budget, original.peak_bytes)
-    if earlier is not None and not isinstance(budget, int):
+    budget_bytes = budget.of(original.peak_bytes)
+    if earlier is not None and budget.is_share:
         budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)  # a share is one of the largest batch
     search = _Search(target, flat, time_limit_s / _ROUNDS, progress)
     costs = search.tasks.costs
@@ -182,7 +181,7 @@ def _at_hand(
         if found is not None and found.nbytes <= budget_bytes:
             how["plan"] = "taken over from the step's plan for other shapes"
             return found
-    solution = cache.read(key, search.tasks.costs, _ANY) if cache is not None else None  # XLA judges it
+    solution = cache.read(key, search.tasks.costs, None) if cache is not None else None  # XLA judges it
     if solution is not None and cache is not None:
         found = search.compiled(solution)
         if found.nbytes <= budget_bytes:
