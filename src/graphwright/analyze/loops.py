@@ -73,6 +73,11 @@ class LoopCosts:
     writes: Mapping[Node, tuple[Value, ...]] = field(default_factory=dict[Node, tuple[Value, ...]])
     notes: tuple[str, ...] = ()
 
+    @property
+    def how(self) -> dict[str, str]:
+        """The notes, as results say how they were obtained."""
+        return {"loops": "; ".join(self.notes)} if self.notes else {}
+
 
 def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None = None, found: Sequence[str] = ()) -> LoopCosts:
     """What the control-flow nodes and lists of a flat graph cost.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from graphwright.analyze.collections import GLOBAL, LOCAL, METRICS, TRAINABLE, variables_in
 from graphwright.analyze.constant_weights import find_constant_weights, weight_use
@@ -17,6 +18,7 @@ from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of
 from graphwright.ir.traits import VARIABLES, is_constant, updated_weight, variable_key
+from graphwright.report.obtained import Obtained
 from graphwright.report.units import format_count
 from graphwright.source.meta_graph import SAVER
 from graphwright.source.stored_variables import StoredVariable
@@ -27,7 +29,7 @@ _READS = frozenset({"ReadVariableOp", "Identity", *VARIABLES})
 _SAVES = frozenset({"Save", "SaveSlices", "SaveV2"})
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class GraphParameters:
     """Parameters of a graph.
 
@@ -38,10 +40,10 @@ class GraphParameters:
         how: by figure, how it was obtained.
     """
 
-    parameters: dict[str, Parameter] = field(default_factory=dict[str, Parameter])
-    read: set[str] = field(default_factory=set[str])
-    constants: list[Parameter] = field(default_factory=list[Parameter])
-    how: dict[str, str] = field(default_factory=dict[str, str])
+    parameters: Mapping[str, Parameter]
+    read: AbstractSet[str]
+    constants: Sequence[Parameter]
+    how: Mapping[str, str]
 
 
 def graph_parameters(
@@ -60,13 +62,11 @@ def graph_parameters(
         step: what was found about the step, where there is one.
         captured: inputs that stand for tensors which a function captured.
     """
-    found = GraphParameters()
     accesses = find_accesses(graph, keys, _without_savers(graph))
-    found.read = {access.key for access in accesses if access.reads}
     uses = _uses(accesses, graph, {v.key: element_count(v.shape) for v in stored})
     effects = {} if step is None else effects_outside(step.accesses, step.backward)
     read = set[str]() if step is None else {access.key for access in step.accesses if access.reads}
-    trainable = _trainable(graph, stored, keys, accesses, step, uses, found.how)
+    trainable, trainable_how = _trainable(graph, stored, keys, accesses, step, uses)
     state = {v.key for v in stored if v.of_optimizer} | find_optimizer_state(graph, accesses, trainable, frozenset())
     if step is not None:
         state |= find_optimizer_state(step.graph, step.accesses, trainable, step.backward)
@@ -74,6 +74,7 @@ def graph_parameters(
     parts = {keys.get(e.value, ""): e.part_of for e in variables_in(graph.collections.get(GLOBAL)) if e.value is not None}
     names = _aliases(stored, keys)
     weights = {v.name for v in stored}
+    parameters: dict[str, Parameter] = {}
     for variable in stored:
         key, use = variable.key, uses.get(variable.key, "")
         effect = effects.get(key, "")
@@ -90,19 +91,20 @@ def graph_parameters(
         part_of = parts.get(key, "")
         owner = scope_of(variable.name)
         scope = scope_of(owner) if owner in weights else None  # a slot of the optimizer lies where its weight does
-        found.parameters[key] = make_parameter(
+        parameters[key] = make_parameter(
             variable.name, kind, variable.dtype, variable.shape, scope=scope, use=use, part_of=part_of, aliases=names.get(key, ())
         )
     constants = find_constant_weights(graph)
-    found.constants = [*constants.weights, *_captured_weights(captured, graph)]
-    found.how["variables"] = _how_variables(stored, keys)
-    if found.constants or not stored:
-        found.how["constant"] = (
+    found = [*constants.weights, *_captured_weights(captured, graph)]
+    how = {"trainable": trainable_how} if trainable_how else {}
+    how["variables"] = _how_variables(stored, keys)
+    if found or not stored:
+        how["constant"] = (
             "constants that get to a place where an operation takes a weight, as they are or cast, transposed, dequantized; "
             f"{format_count(constants.others)} other constants with {format_count(constants.other_elements)} elements are axes, shapes "
             "and factors, and are not counted"
         )
-    return found
+    return GraphParameters(parameters, {access.key for access in accesses if access.reads}, found, how)
 
 
 def _without_savers(graph: Graph) -> set[Node]:
@@ -139,33 +141,29 @@ def _trainable(
     accesses: Sequence[Access],
     step: StepVariables | None,
     uses: Mapping[str, str],
-    how: dict[str, str],
-) -> frozenset[str]:
-    """The keys of what is trained; says in `how` what tells it."""
+) -> Obtained[frozenset[str]]:
+    """The keys of what is trained."""
     stated = frozenset(v.key for v in stored if v.trainable)
     if TRAINABLE in graph.collections:
-        how["trainable"] = "the collection TRAINABLE_VARIABLES"
-        return stated | frozenset(_keys_of(graph, TRAINABLE, keys))
+        return Obtained(stated | frozenset(_keys_of(graph, TRAINABLE, keys)), "the collection TRAINABLE_VARIABLES")
     if any(v.trainable is not None for v in stored):
-        how["trainable"] = "what the variables themselves say"
-        return stated
+        return Obtained(stated, "what the variables themselves say")
     if not stored:
-        return frozenset()
+        return Obtained(stated, "")
     updated = {keys[weight] for weight in map(updated_weight, graph.nodes) if weight is not None and weight in keys}
     slots = find_optimizer_state(graph, accesses, updated, frozenset())
     if step is not None and step.backward:
         written = {a.key for a in step.accesses if a.writes and a.top in step.backward}
         state = slots | find_optimizer_state(step.graph, step.accesses, updated, step.backward)
-        how["trainable"] = "by dataflow: what the step updates with gradients and the forward pass reads"
-        return frozenset(updated | written - state)
+        how = "by dataflow: what the step updates with gradients and the forward pass reads"
+        return Obtained(frozenset(updated | written - state), how)
     if updated:
-        how["trainable"] = "by dataflow: what operations of an optimizer update (their first input)"
-        return frozenset(updated)
-    how["trainable"] = (
+        return Obtained(frozenset(updated), "by dataflow: what operations of an optimizer update (their first input)")
+    how = (
         "nothing says what is trained (no collection, no object graph, no training step): variables of floats that are read count as "
         "trainable, moving statistics of batch norms do not"
     )
-    return frozenset(v.key for v in stored if v.dtype.name not in INTEGERS and "moving average" not in uses.get(v.key, ""))
+    return Obtained(frozenset(v.key for v in stored if v.dtype.name not in INTEGERS and "moving average" not in uses.get(v.key, "")), how)
 
 
 def _keys_of(graph: Graph, name: str, keys: Mapping[Value, str]) -> set[str]:

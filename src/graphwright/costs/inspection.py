@@ -16,6 +16,7 @@ from graphwright.ir.graph import Graph
 from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.plan.solve import lower_bound
+from graphwright.report.obtained import Obtained
 from graphwright.report.parameter_table import short_count
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import Inspection
@@ -111,10 +112,7 @@ def _inspect(traced: TracedStep, measured: Any) -> Inspection:
     layers = make_layers(tasks, roles, timeline, None)
     executor, reason = _own_peak(traced, flat.graph, tasks)
     how = by_operation(_HOW, traced, "peak", "lower bound", "bytes moved")
-    if reason:
-        how["compiled by XLA" if is_jit_compiled(traced.function) else "executor's order"] = reason
-    if flat.loops.notes:
-        how["loops"] = "; ".join(flat.loops.notes)
+    how |= {"compiled by XLA" if is_jit_compiled(traced.function) else "executor's order": reason, **flat.loops.how}
     return Inspection(
         name=traced.name,
         feeds=traced.feeds,
@@ -141,13 +139,13 @@ def _inspect(traced: TracedStep, measured: Any) -> Inspection:
     )
 
 
-def _own_peak(traced: TracedStep, graph: Graph, tasks: TaskMap) -> tuple[PeakPrediction | None, str]:
+def _own_peak(traced: TracedStep, graph: Graph, tasks: TaskMap) -> Obtained[PeakPrediction | None]:
     """The peak in the executor's order, or in XLA's, and how it was obtained, or why there is none."""
     if is_jit_compiled(traced.function):
         try:
             compiled = xla_peak(traced, threads=inter_op_threads())
         except UnsupportedError as error:
-            return None, f"not known: {first_line(error)}"
-        return compiled, compiled.how["peak"]
+            return Obtained(None, f"not known: {first_line(error)}")
+        return Obtained(compiled, compiled.how["peak"])
     simulations = _EXECUTOR_SIMULATIONS if len(graph) <= _RANGE_NODES else 1
     return plain_peak(traced, graph, tasks, simulations=simulations)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphwright.analyze.parameters import Parameter, ParameterKind, make_parameter, scope_of
@@ -28,7 +28,7 @@ class KerasParameters:
 
     parameters: list[Parameter] = field(default_factory=list[Parameter])
     handles: dict[int, int] = field(default_factory=dict[int, int])
-    how: dict[str, str] = field(default_factory=dict[str, str])
+    how: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def keras_parameters(model: Any) -> KerasParameters:
@@ -49,7 +49,7 @@ def keras_parameters(model: Any) -> KerasParameters:
             cause="the variables of a layer are made when it first knows the shape of its input",
             remedy="call the model once, or model.build(input_shape)",
         )
-    found = KerasParameters(how={"trainable": "the model's trainable_variables"})
+    found, how = KerasParameters(), {"trainable": "the model's trainable_variables"}
     uses = _uses(model)
     trainable = {id(v) for v in model.trainable_variables}
     weights = {id(v) for v in model.weights}
@@ -66,18 +66,14 @@ def keras_parameters(model: Any) -> KerasParameters:
     for variable in model.metrics_variables:
         _add(found, variable, "other state", "metric")
     if getattr(model, "compiled", False) and not metrics_are_built(model):
-        found.how["other state"] = "metrics that Keras makes when training begins are not counted yet"
+        how["other state"] = "metrics that Keras makes when training begins are not counted yet"
     optimizer: Any = getattr(model, "optimizer", None)
     if optimizer is None:
-        found.how["optimizer state"] = "the model is not compiled: it has no optimizer"
-        return found
+        return replace(found, how={**how, "optimizer state": "the model is not compiled: it has no optimizer"})
     for variable in optimizer.variables:
         _add(found, variable, "optimizer state", "")
-    if optimizer.built:
-        found.how["optimizer state"] = "the optimizer's variables"
-    else:
-        _predict(found, optimizer, model.trainable_variables)
-    return found
+    state_how = "the optimizer's variables" if optimizer.built else _predict(found, optimizer, model.trainable_variables)
+    return replace(found, how={**how, "optimizer state": state_how})
 
 
 def _uses(model: Any) -> Mapping[int, str]:
@@ -108,8 +104,8 @@ def _add(found: KerasParameters, variable: Any, kind: ParameterKind, use: str) -
     found.parameters.append(make_parameter(variable.path, kind, DTYPES[str(variable.dtype)], shape, scope=scope_of(variable.path), use=use))
 
 
-def _predict(found: KerasParameters, optimizer: Any, variables: Iterable[Any]) -> None:
-    """Add the state that the optimizer will have once it is built."""
+def _predict(found: KerasParameters, optimizer: Any, variables: Iterable[Any]) -> str:
+    """Add the state that the optimizer will have once it is built; says how it was found."""
     keras: Any = import_keras()
     slots: dict[tuple[Any, ...], list[Any]] = {}
     try:
@@ -123,9 +119,8 @@ def _predict(found: KerasParameters, optimizer: Any, variables: Iterable[Any]) -
                 found.parameters.append(make_parameter(name, "optimizer state", DTYPES[dtype], shape))
     except (TypeError, ValueError, AttributeError, KeyError, NotImplementedError, RuntimeError) as error:  # an optimizer of the user's
         first = first_line(error)
-        found.how["optimizer state"] = f"not complete: the optimizer is not built, and a copy of it cannot be ({first})"
-        return
-    found.how["optimizer state"] = "the optimizer is not built yet: found by building a copy of it, one variable of each shape at a time"
+        return f"not complete: the optimizer is not built, and a copy of it cannot be ({first})"
+    return "the optimizer is not built yet: found by building a copy of it, one variable of each shape at a time"
 
 
 def _slots(keras: Any, optimizer: Any, variable: Any) -> list[tuple[str, str, tuple[int, ...]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from graphwright.costs.formulas import peak_formula
@@ -12,7 +12,8 @@ from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
 from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.plan.budget import Budget
 from graphwright.report.batch_results import MaxBatch, MeasuredBatch
-from graphwright.report.peak_prediction import Order
+from graphwright.report.obtained import Obtained
+from graphwright.report.peak_prediction import Order, PeakPrediction
 from graphwright.run.measure import measure as measure_step
 from graphwright.step.example_inputs import runnable
 from graphwright.step.executor_peak import executor_peak, inter_op_threads
@@ -72,36 +73,30 @@ def max_batch(
     if found and sized.is_bound:
         sized.is_confirmed(found + 1)
     predicted = largest(lambda size: sized.peak_bytes(size) <= budget_bytes, found)
-    peak_at: Callable[[int], int] = sized.peak_bytes
+    predict: Callable[[int], PeakPrediction] = cache(sized.xla_peak if sized.is_compiled else partial(_executor_peak, sized))
+
+    def peak_at(size: int) -> int:
+        return sized.peak_bytes(size) if order == "traced" else predict(size).peak_bytes
+
     if sized.is_compiled:
         order = "xla"
-
-        @cache
-        def compiled(size: int) -> int:
-            prediction = sized.xla_peak(size)
-            how["predicted peak"] = f"{prediction.how['peak']}; the formula is for the graph, operation by operation"
-            return prediction.peak_bytes
-
-        peak_at = compiled
-        predicted = largest(lambda size: peak_at(size) <= budget_bytes, _extrapolated(peak_at, max(predicted, 2), budget_bytes))
-    elif order == "executor":
-
-        @cache
-        def executed(size: int) -> int:
-            return _executor_peak(sized, size, how)
-
-        peak_at = executed
+        predicted = _extrapolated(peak_at, max(predicted, 2), budget_bytes)
+    if order != "traced":
         predicted = largest(lambda size: peak_at(size) <= budget_bytes, predicted)
-    measured: dict[int, MeasuredBatch] = {}
+        other = "graph, operation by operation" if sized.is_compiled else "order in which the step was traced"
+        how["predicted peak"] = f"{predict(predicted + 1).how['peak']}; the formula is for the {other}"
+    measured: dict[int, Obtained[MeasuredBatch]] = {}
     batch = predicted
     if measure:
 
         def fits(size: int) -> bool:
-            measured[size] = _measure(sized, size, budget_bytes, how)
-            return measured[size].fits
+            measured[size] = _measure(sized, size, budget_bytes)
+            return measured[size].found.fits
 
         batch = largest(fits, predicted)
     how["shapes"] = sized.how
+    if measured_how := [found.how for found in measured.values() if found.how]:
+        how["measured peak"] = measured_how[-1]
     return MaxBatch(
         name=sized.name,
         feeds=shapes,
@@ -112,7 +107,7 @@ def max_batch(
         next_peak_bytes=peak_at(batch + 1),
         order=order,
         formula=formula,
-        measured=tuple(measured[size] for size in sorted(measured)),
+        measured=tuple(measured[size].found for size in sorted(measured)),
         how=how,
     )
 
@@ -150,15 +145,13 @@ def _extrapolated(peak_at: Callable[[int], int], size: int, budget_bytes: int) -
     return max(int(half + (budget_bytes - peak_at(half)) / growth), 1) if growth > 0 else size
 
 
-def _executor_peak(sized: SizedStep, size: int, how: dict[str, str]) -> int:
+def _executor_peak(sized: SizedStep, size: int) -> PeakPrediction:
     flat = sized.flattened(size)
     with at_size(size):
-        found = executor_peak(sized.traced(size), flat.graph, map_tasks(flat), threads=inter_op_threads(), simulations=_SIMULATIONS)
-    how["predicted peak"] = f"{found.how['peak']}; the formula is for the order in which the step was traced"
-    return found.peak_bytes
+        return executor_peak(sized.traced(size), flat.graph, map_tasks(flat), threads=inter_op_threads(), simulations=_SIMULATIONS)
 
 
-def _measure(sized: SizedStep, size: int, budget_bytes: int, how: dict[str, str]) -> MeasuredBatch:
+def _measure(sized: SizedStep, size: int, budget_bytes: int) -> Obtained[MeasuredBatch]:
     """The peak of one batch size; a process that is killed for memory does not fit."""
     traced = sized.traced(size)
     try:
@@ -167,6 +160,6 @@ def _measure(sized: SizedStep, size: int, budget_bytes: int, how: dict[str, str]
     except MeasurementError as error:
         if error.code is not ErrorCode.OUT_OF_MEMORY:
             raise
-        return MeasuredBatch(size, None, False)
-    how["measured peak"] = found.how if sized.is_compiled else f"{found.how}; the order of operations is the executor's own"
-    return MeasuredBatch(size, found.peak_bytes, found.peak_bytes <= budget_bytes)
+        return Obtained(MeasuredBatch(size, None, False), "")
+    how = found.how if sized.is_compiled else f"{found.how}; the order of operations is the executor's own"
+    return Obtained(MeasuredBatch(size, found.peak_bytes, found.peak_bytes <= budget_bytes), how)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from graphwright.plan.budget import Budget
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import curve, known_solution, solve
+from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
@@ -110,23 +111,23 @@ def plan_step(
         pin(placement, (node for nodes in tasks.nodes for node in nodes))
     parts = split(tasks, placement)
     originals = [simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes for part in parts]
-    how = {"peak": HOW_PEAK, "overhead": HOW_TIME}
-    executor = _plain_peak(target, flat, tasks, parts, earlier, progress, how)
+    executor, plain_how = _plain_peak(target, flat, tasks, parts, earlier, progress)
+    how = {"peak": HOW_PEAK, "overhead": HOW_TIME, "original peak": plain_how, **flat.loops.how}
     if executor is not None:
         originals = [executor.peak_bytes]
     budget_bytes = budget.of(max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted))
     asked = budget.given if budget.is_share else budget_bytes
     if earlier is not None and budget.is_share:  # a share is one of the largest batch, not of the last, smaller one
         asked = budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)
-    if flat.loops.notes:
-        how["loops"] = "; ".join(flat.loops.notes)
     key = fingerprint(flat.graph, asked, time_limit_s) if cache is not None else ""
     solutions: list[Solution] = []
     for k, part in enumerate(parts):
         solution = _known(part, originals[k], parts[:k], solutions, budget_bytes)
         if solution is None:
             part_key = key if not part.device else f"{key}-{k}"
-            solution = _solve_part(part, len(flat.graph), budget_bytes, time_limit_s / len(parts), progress, cache, part_key, earlier, how)
+            solution, how["plan"] = _solve_part(
+                part, len(flat.graph), budget_bytes, time_limit_s / len(parts), progress, cache, part_key, earlier
+            )
         if solution.status == "infeasible" and executor is not None and executor.peak_bytes <= budget_bytes:
             return _as_it_is(target, tasks, flat.loops, executor, solution, how, prove)
         if solution.status == "infeasible":
@@ -152,15 +153,15 @@ def plan_step(
 
 
 def _as_it_is(
-    target: TracedStep, tasks: TaskMap, loops: LoopCosts, executor: PeakPrediction, solution: Solution, how: dict[str, str], prove: bool
+    target: TracedStep, tasks: TaskMap, loops: LoopCosts, executor: PeakPrediction, solution: Solution, how: Mapping[str, str], prove: bool
 ) -> Planned:
     """The plan that changes nothing: TensorFlow's executor, which starts what is ready, keeps a budget that no fixed order found keeps."""
-    how["peak"] = how["original peak"]
-    how["plan"] = (
+    plan_how = (
         "none: the step runs as it is, which keeps the budget, simulated, where no fixed order that was found does. TensorFlow fixes no "
         f"order (simulated: {format_bytes(executor.low_bytes)} to {format_bytes(executor.high_bytes)}); shown over time is the traced one"
     )
     traced = replace(solution, schedule=Schedule(tasks.costs.order), peak_bytes=executor.peak_bytes, overhead=0.0)
+    how = {**how, "peak": how["original peak"], "plan": plan_how}
     plan = make_memory_plan(target, tasks, traced, executor.peak_bytes, how, loops)
     plan = replace(plan, executor=executor, device_peaks={"one device": executor.peak_bytes})
     return Planned(None, plan, (), Proof("") if prove else None)
@@ -181,9 +182,8 @@ def _plain_peak(
     parts: Sequence[Part],
     earlier: Planned | None,
     progress: Progress | None,
-    how: dict[str, str],
-) -> PeakPrediction | None:
-    """The peak of the step as TensorFlow runs it by itself; None where it is not known, and `how` says why."""
+) -> Obtained[PeakPrediction | None]:
+    """The peak of the step as TensorFlow runs it by itself; None where it is not known."""
     if len(parts) > 1:
         found, reason = None, "not simulated, since the step runs on several devices"
     elif earlier is not None and _reuse(tasks, earlier, earlier.plan.budget_bytes) is not None:
@@ -194,8 +194,7 @@ def _plain_peak(
         found, reason = plain_peak(target, flat.graph, tasks, simulations=1, draws=_DRAWS)
         if found is not None and "not counted" in found.how.get("not exact", ""):
             found, reason = None, f"not known: {found.how['not exact']}"
-    how["original peak"] = reason if found is not None else f"that of the order in which the step was traced; TensorFlow's own is {reason}"
-    return found
+    return Obtained(found, reason if found else f"that of the order in which the step was traced; TensorFlow's own is {reason}")
 
 
 def _known(part: Part, original_bytes: int, before: Sequence[Part], solutions: Sequence[Solution], budget_bytes: int) -> Solution | None:
@@ -218,24 +217,20 @@ def _solve_part(
     cache: PlanCache | None,
     key: str,
     earlier: Planned | None,
-    how: dict[str, str],
-) -> Solution:
+) -> Obtained[Solution]:
     """A plan for one device: an earlier one, one that is kept on disk, or a new one."""
     costs = part.tasks.costs
     solution = _reuse(part.tasks, earlier, budget_bytes) if earlier is not None else None
     if solution is not None:
-        how["plan"] = "taken over from the step's plan for other shapes"
-        return solution
+        return Obtained(solution, "taken over from the step's plan for other shapes")
     if cache is not None:
         solution = cache.read(key, costs, budget_bytes)
         if solution is not None:
-            how["plan"] = f"read from the plan cache ({cache.path(key)})"
-            return solution
+            return Obtained(solution, f"read from the plan cache ({cache.path(key)})")
     solution = solve_with_room(costs, node_count, budget_bytes, time_limit_s, progress)
-    how["plan"] = ", ".join(f"{k} {v}" for k, v in solution.notes.items())
     if cache is not None and solution.status != "infeasible":
         cache.write(key, solution)
-    return solution
+    return Obtained(solution, ", ".join(f"{k} {v}" for k, v in solution.notes.items()))
 
 
 def follow_schedule(flat: FlatStep, tasks: TaskMap, schedule: Schedule, lanes: Sequence[int] | None = None) -> Any:
@@ -276,7 +271,7 @@ def infeasible(tasks: TaskMap, solution: Solution, budget_bytes: int, original_b
 
 
 def make_memory_plan(
-    target: TracedStep, tasks: TaskMap, solution: Solution, original_bytes: int, how: dict[str, str], loops: LoopCosts
+    target: TracedStep, tasks: TaskMap, solution: Solution, original_bytes: int, how: Mapping[str, str], loops: LoopCosts
 ) -> MemoryPlan:
     """What users see of a solution; call it before the schedule is applied."""
     costs = tasks.costs

@@ -17,6 +17,7 @@ from graphwright.errors import GraphwrightError, first_line, in_words
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import Purity
+from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
 from graphwright.run.callables import TracedStep
@@ -38,7 +39,7 @@ HOW_EXECUTOR = (
 _HOW_RANGE = "the order hangs on numbers that TensorFlow gives the nodes each time it prepares a function; {numberings} of them taken"
 
 
-def plain_peak(traced: TracedStep, like: Graph, tasks: TaskMap, *, simulations: int, draws: int = 1) -> tuple[PeakPrediction | None, str]:
+def plain_peak(traced: TracedStep, like: Graph, tasks: TaskMap, *, simulations: int, draws: int = 1) -> Obtained[PeakPrediction | None]:
     """The peak of a step as it is, and how it was obtained; or None, and why it is not known. The step does not run.
 
     Most of the time goes into TensorFlow's preparing the graph, which takes time about linear in its nodes.
@@ -47,20 +48,22 @@ def plain_peak(traced: TracedStep, like: Graph, tasks: TaskMap, *, simulations: 
         traced, like, tasks, simulations, draws: see `executor_peak`.
     """
     if len(like) > _MOST_NODES:
-        return None, f"not simulated, since TensorFlow takes long to prepare a graph of more than {_MOST_NODES:,} nodes; see predict_peak"
+        return Obtained(
+            None, f"not simulated, since TensorFlow takes long to prepare a graph of more than {_MOST_NODES:,} nodes; see predict_peak"
+        )
     if meets_other_processes(traced.function):
-        return None, "not simulated, since other processes take part in the step"
+        return Obtained(None, "not simulated, since other processes take part in the step")
     tf = import_tensorflow()
     with tf.init_scope():  # the call may come from a function that is being traced
         if not tf.executing_eagerly():
-            return None, "not simulated, since TensorFlow does not execute eagerly"
+            return Obtained(None, "not simulated, since TensorFlow does not execute eagerly")
         try:
             found = executor_peak(traced, like, tasks, threads=inter_op_threads(), simulations=simulations, draws=draws)
         except GraphwrightError as error:
-            return None, f"not simulated: {first_line(error)}"
+            return Obtained(None, f"not simulated: {first_line(error)}")
         except Exception as error:  # noqa: BLE001 - TensorFlow may refuse to prepare the graph in any way: the figure is then unknown, no more
-            return None, f"not simulated: {in_words(error)}"
-    return found, "; ".join(found.how.values())
+            return Obtained(None, f"not simulated: {in_words(error)}")
+    return Obtained(found, "; ".join(found.how.values()))
 
 
 def executor_peak(

@@ -8,7 +8,7 @@ the budget by XLA's figure, the one with the least work is taken.
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from graphwright.plan.budget import Budget
 from graphwright.plan.model import Schedule, Solution
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import known_solution, solve
+from graphwright.report.obtained import Obtained
 from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.callables import TracedStep
@@ -148,9 +149,7 @@ def plan_xla_step(
         budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)  # a share is one of the largest batch
     search = _Search(target, flat, time_limit_s / _ROUNDS, progress)
     costs = search.tasks.costs
-    how: dict[str, str] = {"peak": HOW_PEAK, "order": HOW_ORDER, "overhead": f"{HOW_TIME}; XLA's fusions are not in it"}
-    if flat.loops.notes:
-        how["loops"] = "; ".join(flat.loops.notes)
+    how = {"peak": HOW_PEAK, "order": HOW_ORDER, "overhead": f"{HOW_TIME}; XLA's fusions are not in it", **flat.loops.how}
     if original.peak_bytes <= budget_bytes:
         same = known_solution(costs, Schedule(costs.order), search.model_bytes)
         assert same is not None
@@ -158,39 +157,31 @@ def plan_xla_step(
         plan = _memory_plan(search, _Candidate(same, original, target.function), original, budget_bytes, how, started)
         return Planned(target.function, plan, tuple(costs.tasks[t].name for t in costs.order), Proof("") if prove else None)
     key = f"xla-{fingerprint(flat.graph, budget_bytes, time_limit_s)}" if cache is not None else ""
-    chosen = _at_hand(search, budget_bytes, cache, key, earlier, how)
-    if chosen is None:
-        chosen = _search(search, original, budget_bytes)
-        how["plan"] = f"the least work of {len(search.found)} compiled plans; " + ", ".join(
-            f"{k} {v}" for k, v in chosen.solution.notes.items()
-        )
-        if cache is not None:
-            cache.write(key, chosen.solution)
+    at_hand = _at_hand(search, budget_bytes, cache, key, earlier)
+    chosen, how["plan"] = at_hand or _search(search, original, budget_bytes)
+    if cache is not None and at_hand is None:
+        cache.write(key, chosen.solution)
     plan = _memory_plan(search, chosen, original, budget_bytes, how, started)
     proof = search.prove(chosen) if prove else None
     return Planned(chosen.function, plan, tuple(costs.tasks[t].name for t in chosen.solution.schedule.steps), proof)
 
 
-def _at_hand(
-    search: _Search, budget_bytes: int, cache: PlanCache | None, key: str, earlier: Planned | None, how: dict[str, str]
-) -> _Candidate | None:
+def _at_hand(search: _Search, budget_bytes: int, cache: PlanCache | None, key: str, earlier: Planned | None) -> Obtained[_Candidate] | None:
     """An earlier plan, or one that is kept on disk, where XLA finds that it keeps the budget."""
     schedule = reused_schedule(search.tasks, earlier) if earlier is not None else None
     if schedule is not None:
         found = search.known(schedule)
         if found is not None and found.nbytes <= budget_bytes:
-            how["plan"] = "taken over from the step's plan for other shapes"
-            return found
+            return Obtained(found, "taken over from the step's plan for other shapes")
     solution = cache.read(key, search.tasks.costs, None) if cache is not None else None  # XLA judges it
     if solution is not None and cache is not None:
         found = search.compiled(solution)
         if found.nbytes <= budget_bytes:
-            how["plan"] = f"read from the plan cache ({cache.path(key)})"
-            return found
+            return Obtained(found, f"read from the plan cache ({cache.path(key)})")
     return None
 
 
-def _search(search: _Search, original: XlaMemory, budget_bytes: int) -> _Candidate:
+def _search(search: _Search, original: XlaMemory, budget_bytes: int) -> Obtained[_Candidate]:
     """The plan with the least work that keeps the budget, of a few that are compiled.
 
     Raises:
@@ -224,7 +215,9 @@ def _search(search: _Search, original: XlaMemory, budget_bytes: int) -> _Candida
         fitting = [last] if last.nbytes <= budget_bytes else []
     if not fitting:
         raise _infeasible(search, original, budget_bytes, min(search.found, key=lambda found: found.nbytes))
-    return min(fitting, key=lambda found: (found.solution.overhead, found.nbytes))
+    chosen = min(fitting, key=lambda found: (found.solution.overhead, found.nbytes))
+    notes = ", ".join(f"{k} {v}" for k, v in chosen.solution.notes.items())
+    return Obtained(chosen, f"the least work of {len(search.found)} compiled plans; {notes}")
 
 
 def _infeasible(search: _Search, original: XlaMemory, budget_bytes: int, smallest: _Candidate) -> InfeasibleError:
@@ -258,7 +251,7 @@ def _copy(tasks: TaskMap) -> TaskMap:
 
 
 def _memory_plan(
-    search: _Search, chosen: _Candidate, original: XlaMemory, budget_bytes: int, how: dict[str, str], started: float
+    search: _Search, chosen: _Candidate, original: XlaMemory, budget_bytes: int, how: Mapping[str, str], started: float
 ) -> MemoryPlan:
     """What users see: the planner's model of the step, with XLA's figures in the place of the simulated ones."""
     plan = make_memory_plan(search.target, search.tasks, chosen.solution, search.model_bytes, how, search.flat.loops)
