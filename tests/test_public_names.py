@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+import graphwright as gw
 
 PACKAGES = ("graphwright", "graphwright.train")
 WITHOUT_TENSORFLOW = """
@@ -47,3 +51,11 @@ def test_without_tensorflow_the_error_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_TENSORFLOW], capture_output=True, text=True, check=False)
     assert "MissingDependencyError: TensorFlow is not installed" in done.stderr
     assert 'pip install "graphwright[cpu]"' in done.stderr
+
+
+@pytest.mark.parametrize("argument", ["target", "feeds", "inputs", "outputs", "mode", "batch"])
+def test_questions_about_a_step_describe_its_arguments_each_on_a_line(argument: str) -> None:
+    asked = [getattr(gw, name) for name in dir(gw) if inspect.isfunction(getattr(gw, name))]
+    asked = [question for question in asked if {"target", argument} <= set(inspect.signature(question).parameters)]
+    assert asked
+    assert [q.__name__ for q in asked if not re.search(rf"^    {argument}: \w", inspect.getdoc(q) or "", re.MULTILINE)] == []

@@ -15,7 +15,7 @@ from graphwright.costs.compare import compare_costs, step_costs
 from graphwright.errors import ArgumentError
 from graphwright.plan.budget import Budget
 from graphwright.report.comparison import CheckResult, Finding, StepCosts
-from graphwright.step.targets import Feed, Mode
+from graphwright.step.targets import Feed, Mode, about_a_step
 
 Tolerance = float | str | Mapping[str, float | str]
 GUARDED: tuple[str, ...] = ("peak_bytes", "resident_bytes", "parameters", "total_flops", "bytes_moved", "nodes")
@@ -25,6 +25,7 @@ _COUNT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([kmgtp]?)(?:flops?)?\s*", re.IGNOR
 _SHORT = {"peak": "peak_bytes", "resident": "resident_bytes", "flops": "total_flops", "bytes": "bytes_moved"}
 
 
+@about_a_step
 def check(
     target: Any,
     feeds: Mapping[str, Feed] | None = None,
@@ -47,7 +48,6 @@ def check(
 
     Args:
         target: as for `step_costs`.
-        feeds, inputs, outputs, mode, batch: as for `step_costs`.
         max_peak: the most bytes, as an int or as text such as "4GiB".
         max_flops: the most FLOPs of a step, all directions together, as a number or as text such as "20G".
         max_parameters: the most elements of weights, as `count_parameters` counts them in `total`, as a number or as text such as "30M".

@@ -13,7 +13,7 @@ from graphwright.analyze.flop_tally import Tally
 from graphwright.analyze.loops import loop_costs
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.costs.baseline import is_costs_file, read_costs
-from graphwright.costs.counted_graph import countable, is_graph
+from graphwright.costs.counted_graph import Countable, countable, is_graph
 from graphwright.costs.parameters import count_parameters as count_parameters_of
 from graphwright.costs.xla_peak import by_operation, xla_peak
 from graphwright.errors import ErrorCode, UnknownShapeError
@@ -32,7 +32,7 @@ from graphwright.source.stored_variables import of_node
 from graphwright.step.executor_peak import inter_op_threads
 from graphwright.step.flatten import flat_step, stateful_op_types
 from graphwright.step.summary import count_executed, count_parameters, find_roles, layer_of, make_layers, make_timeline
-from graphwright.step.targets import Feed, Mode, trace
+from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _NUMBER = re.compile(r"(?:_\d+)+(?=/|$)")
 _ALIGNED = 3000  # layers: up to here the longest common sequence is looked for, which takes the square of their number
@@ -47,6 +47,7 @@ _HOW = {
 
 
 @garbage_collection_paused()
+@about_a_step
 def step_costs(
     target: Any,
     feeds: Mapping[str, Feed] | None = None,
@@ -61,11 +62,6 @@ def step_costs(
     Args:
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; a
             `tf.Graph`, a `GraphDef`, a `Graph`; the path of a file that `write_costs` wrote; or a `StepCosts`, which is given back.
-        feeds: shape, or `tf.TensorSpec`, by argument name (by placeholder for a graph).
-        inputs: example arguments of one call, instead of feeds.
-        outputs: of a graph, what is fetched.
-        mode: for a Keras model, its training step or its inference.
-        batch: batch size of a Keras model, instead of feeds.
 
     Raises:
         UnknownShapeError: a dimension is not known; the message names the argument to bind.
@@ -86,7 +82,7 @@ def step_costs(
         flat = flat_step(traced)
         found = _figures(traced.name, traced.feeds, flat.graph, map_tasks(flat))
         return _by_xla(found, traced) if is_jit_compiled(traced.function) else found
-    read, counted = countable(target, feeds, inputs, outputs, mode, batch)
+    read, counted = countable(Countable(target, feeds, inputs, outputs, mode, batch))
     if read.is_open:
         free = next(name for name, shape in (read.feeds or {}).items() if None in shape)
         raise UnknownShapeError(
@@ -185,6 +181,7 @@ def _with_variables(layers: Sequence[LayerFigures]) -> list[LayerFigures]:
     return kept
 
 
+@about_a_step
 def compare(
     a: Any,
     b: Any,
@@ -202,8 +199,7 @@ def compare(
 
     Args:
         a: a target as for `step_costs`, or what that gave, for example with other feeds or another mode.
-        b: the one to hold against it.
-        feeds, inputs, outputs, mode, batch: as for `step_costs`, for both.
+        b: the one to hold against it. The other arguments are for both.
 
     Returns:
         A `Comparison`, which prints itself.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class Countable:
     """A target that can be flattened, for one batch size after the other where it is open.
 
     Attributes:
+        target, given, inputs, outputs, mode, batch: the arguments of the question; outputs are names, tensors or operations.
         is_open: whether a dimension of some input is the batch size, which is open.
         feeds: shape by input; None is the open dimension.
         read: what was read already, by batch size.
@@ -56,7 +57,7 @@ class Countable:
     target: Any
     given: Mapping[str, Feed] | None
     inputs: Any
-    outputs: tuple[str, ...] | None
+    outputs: Any
     mode: Mode
     batch: int | None
     is_open: bool = False
@@ -78,38 +79,28 @@ class Countable:
         return CountedGraph(traced.name, flat, traced.feeds, binding, traced.arguments if traced.is_runnable else None)
 
 
-def countable(
-    target: Any,
-    feeds: Mapping[str, Feed] | None = None,
-    inputs: Any = None,
-    outputs: Iterable[Any] | Any = None,
-    mode: Mode = "train",
-    batch: int | None = None,
-) -> tuple[Countable, CountedGraph]:
+def countable(asked: Countable) -> tuple[Countable, CountedGraph]:
     """Read a target, and flatten it once: with an open batch at size 1.
-
-    Args:
-        target: as for `graphwright.inspect`, or a `tf.Graph`, a `GraphDef`, a `Graph`.
-        outputs: of a graph, what is fetched: names or tensors, or operations that are run.
 
     Raises:
         UnknownShapeError: a dimension other than the first is not known.
         ArgumentError: the target is nothing that can be read, or the outputs are missing.
     """
-    fetched = None if outputs is None else tuple(_name_of(o) for o in _as_list(outputs))
-    if fetched is not None and inputs is not None:
+    target = asked.target
+    fetched = None if asked.outputs is None else tuple(_name_of(o) for o in _as_list(asked.outputs))
+    if fetched is not None and asked.inputs is not None:
         raise ArgumentError("both inputs and outputs were given", argument="outputs", remedy="for a graph, give feeds and outputs")
     if fetched is not None and not is_graph(target) and not isinstance(target, str | Path):
         raise ArgumentError(f"{type(target).__name__} has outputs of its own", argument="outputs", remedy="leave it out: it is for graphs")
-    if is_graph(target) and batch is not None:
+    if is_graph(target) and asked.batch is not None:
         raise ArgumentError(
-            f"batch={batch} was given for a graph", argument="batch", remedy="give feeds={name: shape}", code=ErrorCode.OPEN_INPUT
+            f"batch={asked.batch} was given for a graph", argument="batch", remedy="give feeds={name: shape}", code=ErrorCode.OPEN_INPUT
         )
-    closed = Countable(target, feeds, inputs, fetched, mode, batch)
+    closed = replace(asked, outputs=fetched)
     try:
         return closed, closed.at()
     except (UnknownShapeError, ArgumentError) as error:
-        for path, feed in leaves_of(feeds or {}).items():
+        for path, feed in leaves_of(asked.given or {}).items():
             if not is_value(feed):
                 open_shape(path, feed)
         other = TRACED_FIRST[0]
@@ -119,7 +110,7 @@ def countable(
             raise error from None
         pairs = {name: zip(shape, second.feeds[name], strict=True) for name, shape in one.feeds.items()}
         opened = {name: tuple(None if a != b else a for a, b in pair) for name, pair in pairs.items()}
-        return Countable(target, feeds, inputs, fetched, mode, batch, True, opened, {1: one, other: second}), one
+        return replace(closed, is_open=True, feeds=opened, read={1: one, other: second}), one
 
 
 def is_graph(target: Any) -> bool:

@@ -10,7 +10,7 @@ from graphwright.analyze.flop_execution import Execution
 from graphwright.analyze.flop_tally import Sums, Tally
 from graphwright.analyze.flops import register_flops as register_flops
 from graphwright.analyze.trip_counts import TripCount
-from graphwright.costs.counted_graph import CountedGraph, countable
+from graphwright.costs.counted_graph import Countable, CountedGraph, countable
 from graphwright.costs.flop_formulas import count_open
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
@@ -18,7 +18,7 @@ from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 from graphwright.run.measure_loops import measure_trip_counts
 from graphwright.source.attributes import constant_array
 from graphwright.step.summary import count_executed
-from graphwright.step.targets import Feed, Mode
+from graphwright.step.targets import Feed, Mode, about_a_step
 
 _HOW = {
     "FLOPs": "counted per operation from static shapes, a multiply-add as two, windows at borders in full; what no fetch and no effect "
@@ -30,6 +30,7 @@ _HOW = {
 
 
 @garbage_collection_paused()
+@about_a_step
 def count_flops(
     target: Any,
     feeds: Mapping[str, Feed] | None = None,
@@ -46,14 +47,8 @@ def count_flops(
     named. Of branches the costliest is counted. What has no rule is listed in `unknown`, never taken for zero.
 
     Args:
-        target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; or a
-            `tf.Graph`, a `GraphDef`, a `Graph`.
         feeds: shape, or `tf.TensorSpec`, by argument name (by placeholder for a graph). None for one dimension leaves the batch size
             open.
-        inputs: example arguments of one call, instead of feeds.
-        outputs: of a graph, what is fetched: names, tensors or operations.
-        mode: for a Keras model, its training step or its inference.
-        batch: batch size of a Keras model, instead of feeds.
 
     Returns:
         A `FlopCount`, which prints itself. Where the batch size is open, its figures are nan, and its `formula` is a polynomial.
@@ -69,7 +64,7 @@ def count_flops(
     >>> print(count_flops(product, feeds={"a": (None, 256), "b": (256, 256)}).formula)
     131,072 * batch
     """
-    read, first = countable(target, feeds, inputs, outputs, mode, batch)
+    read, first = countable(Countable(target, feeds, inputs, outputs, mode, batch))
     if not read.is_open:
         return _result(*_count(first))
     return count_open(read, lambda graph: _result(*_count(graph)))

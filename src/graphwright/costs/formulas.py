@@ -15,7 +15,7 @@ from graphwright.memory.planning import HOW_PEAK_TRACED
 from graphwright.report.batch_results import BatchFormulas
 from graphwright.step.flatten import counted_graph
 from graphwright.step.summary import count_executed
-from graphwright.step.targets import Mode
+from graphwright.step.targets import Mode, about_a_step
 
 _LAST, _EVALUATIONS = 512, 64
 _LAST_TRACED, _EVALUATIONS_TRACED = 64, 16  # where each evaluation traces the step
@@ -29,6 +29,7 @@ _HOW = {
 }
 
 
+@about_a_step
 def batch_formulas(target: Any, feeds: Feeds = None, *, mode: Mode = "train") -> BatchFormulas:
     """What a step costs as functions of its batch size: peak, resident and activation bytes, FLOPs.
 
@@ -36,11 +37,9 @@ def batch_formulas(target: Any, feeds: Feeds = None, *, mode: Mode = "train") ->
     formula says which). The step is traced for a few sizes only.
 
     Args:
-        target: a `tf.function`, a `ConcreteFunction`, a Keras model, or the path of a `.keras` file, a SavedModel or a graph.
         feeds: shape (or `tf.TensorSpec`) by argument name, None where the batch size goes; if it goes nowhere, it takes
             the place of all first dimensions. Or a function from the batch size to feeds. Not needed where the target
             says what is open.
-        mode: for a Keras model, "train" or "infer".
 
     Returns:
         `BatchFormulas`, which print themselves; each formula is called with a batch size.

@@ -29,7 +29,7 @@ from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.executor_peak import inter_op_threads, plain_peak
 from graphwright.step.flatten import flat_step
 from graphwright.step.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
-from graphwright.step.targets import Feed, Mode, trace
+from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _EXECUTOR_SIMULATIONS = 3
 _RANGE_NODES = 4_000  # above, one simulation has to do: TensorFlow prepares the graph again for each
@@ -46,6 +46,7 @@ _HOW = {
 }
 
 
+@about_a_step
 def inspect(
     target: Any,
     feeds: Mapping[str, Feed] | None = None,
@@ -63,11 +64,6 @@ def inspect(
     assignment, and all else is for the graph that XLA is given, operation by operation.
 
     Args:
-        target: a `tf.function`, a `ConcreteFunction`, a Keras model, or the path of a `.keras` file, a SavedModel or a graph.
-        feeds: shape (or `tf.TensorSpec`) by argument name.
-        inputs: example arguments instead of feeds.
-        mode: for a Keras model, "train" or "infer".
-        batch: batch size of a Keras model, instead of feeds.
         measure: whether to run the step in a fresh process and measure its peak; needs inputs.
         profile: whether to run it there and measure the time of each operation too, as `graphwright.profile` does, and the roofs
             of this machine. Both run what is in the file, where the target is one, and ask for `trust(path)`.

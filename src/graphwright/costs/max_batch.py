@@ -17,11 +17,12 @@ from graphwright.report.peak_prediction import Order, PeakPrediction
 from graphwright.run.measure import measure as measure_step
 from graphwright.step.example_inputs import runnable
 from graphwright.step.executor_peak import executor_peak, inter_op_threads
-from graphwright.step.targets import Mode
+from graphwright.step.targets import Mode, about_a_step
 
 _SIMULATIONS = 3
 
 
+@about_a_step
 def max_batch(
     target: Any,
     budget: int | str,
@@ -36,10 +37,8 @@ def max_batch(
     The answer comes from the formula of the peak (see `batch_formulas`), and is checked at that batch and the next one.
 
     Args:
-        target: as for `inspect`.
         budget: bytes, or text such as "8GiB".
         feeds: see `batch_formulas`.
-        mode: for a Keras model, "train" or "infer".
         measure: whether to run the step on made-up inputs, each batch size in a fresh process, to confirm that this batch fits
             and that one more does not. Where it is otherwise, further sizes are measured and the answer is corrected.
         order: the order of execution that the prediction is for: "traced", the one in which the step was traced; or "executor",

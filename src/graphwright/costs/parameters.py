@@ -29,7 +29,7 @@ from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.stored_variables import stored_variables
 from graphwright.source.trust import as_path
 from graphwright.step.keras_step import is_keras_model
-from graphwright.step.targets import Feed, Mode, trace
+from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _NO_STEP = "nothing was traced, so no step was looked at: give feeds, inputs or batch for that"
 _HOW_STEP = {
@@ -39,6 +39,7 @@ _HOW_STEP = {
 }
 
 
+@about_a_step
 def count_parameters(
     target: Any,
     feeds: Mapping[str, Feed] | None = None,
@@ -64,11 +65,8 @@ def count_parameters(
         target: a Keras model (compiled or not), a `tf.function` with one trace, a `ConcreteFunction`, a `tf.Graph`, a `GraphDef`, a
             `MetaGraphDef`, a `Graph`; or the path of a `.keras` file, a SavedModel of TF1 or TF2, or a graph.
         feeds: shape, or `tf.TensorSpec`, by argument name, for a function that has no trace and for the step of a Keras model.
-        inputs: example arguments of one call, instead of feeds.
         outputs: of a graph, what one step fetches: names, tensors or operations, such as the train op. By default its own outputs, the
             collection "train_op", the optimizer's updates, or its signatures.
-        mode: for a Keras model, whether its step is training or inference.
-        batch: batch size of a Keras model's step, instead of feeds.
         depth: how many parts of a name `by_layer` and the printed tree tell apart; None for all.
 
     Returns:

@@ -20,13 +20,14 @@ from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.executor_peak import HOW_EXECUTOR, executor_peak, inter_op_threads
 from graphwright.step.flatten import flat_step
 from graphwright.step.summary import find_roles, make_timeline
-from graphwright.step.targets import Feed, Mode, trace
+from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _NUMBERINGS = 5
 _HOW_TRACED_LOOPS = "the order in which the step was traced, held by control edges; inside loops the executor's"
 
 
 @garbage_collection_paused()
+@about_a_step
 def predict_peak(
     target: Any,
     feeds: Mapping[str, Feed] | None = None,
@@ -45,13 +46,8 @@ def predict_peak(
     executor's order, a range, for the step as it is.
 
     Args:
-        target: a `tf.function`, a `ConcreteFunction`, a Keras model, or the path of a `.keras` file, a SavedModel or a graph.
-        feeds: shape (or `tf.TensorSpec`) by argument name.
-        inputs: example arguments instead of feeds; their values do not matter.
         order: "traced" or "executor"; a step that XLA compiles (`jit_compile=True`) has an order of its own, whatever is given.
         threads: inter-op threads of the executor; None for the setting of this process.
-        mode: for a Keras model, "train" or "infer".
-        batch: batch size of a Keras model, instead of feeds.
         simulations: of the executor, each on a graph that TensorFlow prepares again.
 
     Returns:

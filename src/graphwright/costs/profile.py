@@ -32,7 +32,7 @@ from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import check_trusted
 from graphwright.step.example_inputs import runnable
-from graphwright.step.targets import Feed, Mode, trace
+from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _HOW = {
     "op runs": "TensorFlow's StepStats of one step: kernel times without the executor's waiting, a kernel of an accelerator beside the "
@@ -148,6 +148,7 @@ class Profile:
         }
 
 
+@about_a_step
 def profile(
     target: Any,
     feeds: Mapping[str, Feed] | None = None,
@@ -171,11 +172,6 @@ def profile(
     Args:
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; or a
             `tf.Graph`, a `GraphDef`, a `Graph` without variables.
-        feeds: shape, `tf.TensorSpec` or tensor by argument name (by placeholder for a graph).
-        inputs: example arguments of one call, instead of feeds.
-        outputs: of a graph, what is fetched: names, tensors or operations.
-        mode: for a Keras model, its training step or its inference.
-        batch: batch size of a Keras model, instead of feeds.
         steps: how many steps are recorded; the one of median time is kept.
         warmup: how many steps run before.
         isolated: whether to run in a fresh process.

@@ -22,7 +22,7 @@ from graphwright.source.trust import as_path
 from graphwright.step.feeds import declared_shape, is_nested, is_value, leaves_of, map_feeds
 from graphwright.step.flatten import counted_graph, flatten_graph
 from graphwright.step.keras_step import is_keras_model
-from graphwright.step.targets import Feed, Mode, declared_shapes, trace
+from graphwright.step.targets import Feed, Mode, about_a_step, declared_shapes, trace
 
 BATCH = "batch"
 _BATCH_SIZES = (3, 5, 8, 7)
@@ -31,6 +31,7 @@ _OTHER_SIZES = ((64, 75, 97, 130), (64, 96, 160, 224), (128, 256, 512, 384))
 _Shapes = Mapping[str, Shape]
 
 
+@about_a_step
 def infer_shapes(
     target: Any, feeds: Mapping[str, Feed] | None = None, *, outputs: Iterable[Any] | Any = None, mode: Mode = "train"
 ) -> ShapeReport:
@@ -40,11 +41,8 @@ def infer_shapes(
     at sizes that differ in all free dimensions.
 
     Args:
-        target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; or a
-            `tf.Graph`, a `GraphDef`, a `Graph`.
         feeds: shape, or `tf.TensorSpec`, by argument name; None is a free dimension. Without feeds it is what the target leaves open.
         outputs: of a graph, what is of interest: names, tensors or operations; everything, without any.
-        mode: for a Keras model, its training step or its inference.
 
     Returns:
         A `ShapeReport`, which prints itself. First dimensions are taken for one and the same batch size, others for one

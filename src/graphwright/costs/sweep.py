@@ -15,11 +15,12 @@ from graphwright.plan.solve import lower_bound
 from graphwright.report.sweep import SweepPoint, SweepResult
 from graphwright.report.units import format_percent
 from graphwright.step.executor_peak import HOW_EXECUTOR, plain_peak
-from graphwright.step.targets import Mode
+from graphwright.step.targets import Mode, about_a_step
 
 _TRACED_EACH = 4  # so few sizes are traced: formulas of the shapes take as many traces
 
 
+@about_a_step
 def sweep(
     target: Any,
     feeds: Feeds = None,
@@ -36,12 +37,10 @@ def sweep(
     checked. `max_batch` gives the largest batch of all without listing sizes.
 
     Args:
-        target: as for `inspect`.
         feeds: a function from the batch size to feeds; or feeds in which None stands for the batch size; or feeds whose first
             dimensions are replaced by it. Not needed for a Keras model.
         batches: batch sizes to look at.
         budget: bytes or text such as "8GiB".
-        mode: for a Keras model, "train" or "infer".
         optimized: a budget of memory-saving plans, one for each size: bytes, text, or a share of that size's own peak. That is the one of
             TensorFlow's executor, as for `optimize_memory`; each size is traced for it, and it stands beside the plans.
             The peaks with these plans are in `others`.

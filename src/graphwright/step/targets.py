@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect as python_inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
@@ -21,6 +21,44 @@ from graphwright.step.feeds import Feed, as_shape, closed, declared_shape, is_ne
 from graphwright.step.keras_step import is_keras_model, keras_data, keras_specs, keras_step
 
 Mode = Literal["train", "infer"]
+Question = TypeVar("Question", bound=Callable[..., Any])
+_CALL = {
+    "target": "a `tf.function`, a `ConcreteFunction`, a Keras model, or the path of a `.keras` file, a SavedModel or a graph",
+    "feeds": "shape, `tf.TensorSpec` or tensor by argument name",
+    "inputs": "example arguments of one call, instead of feeds",
+    "outputs": "of a graph, what is fetched: names, tensors or operations",
+    "mode": 'for a Keras model, its training step ("train") or its inference ("infer")',
+    "batch": "batch size of a Keras model, instead of feeds",
+}
+_OF_GRAPHS = {"target": "; or a `tf.Graph`, a `GraphDef`, a `Graph`", "feeds": " (by placeholder for a graph)"}
+
+
+def about_a_step(question: Question) -> Question:
+    """Complete the docstring of a function with the arguments that all questions about a step share, but for those that it describes.
+
+    >>> @about_a_step
+    ... def count(target, *, batch=None, depth=1):
+    ...     '''Count.
+    ...
+    ...     Args:
+    ...         depth: how deep.
+    ...     '''
+    >>> print(python_inspect.getdoc(count))
+    Count.
+    <BLANKLINE>
+    Args:
+        target: a `tf.function`, a `ConcreteFunction`, a Keras model, or the path of a `.keras` file, a SavedModel or a graph.
+        batch: batch size of a Keras model, instead of feeds.
+        depth: how deep.
+    """
+    parameters = list(python_inspect.signature(question).parameters)
+    head, args, rest = python_inspect.cleandoc(question.__doc__ or "").partition("Args:\n")
+    own, gap, tail = rest.partition("\n\n")
+    extra = _OF_GRAPHS if "outputs" in parameters else {}
+    entries = {name: f"    {name}: {text}{extra.get(name, '')}." for name, text in _CALL.items() if name in parameters}
+    entries |= {entry.split(":")[0].split(",")[0].strip(): entry for entry in re.split(r"\n(?=    \w)", own)}
+    question.__doc__ = head + args + "\n".join(entries[name] for name in sorted(entries, key=parameters.index)) + gap + tail
+    return question
 
 
 def trace(
