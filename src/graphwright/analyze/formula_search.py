@@ -230,7 +230,7 @@ class _Search:
         return len(self.found) > 1 and all((p.last or p.first) - p.first <= 1 for p in self.found[-2:]) and self.found[-1].last == low - 1
 
 
-def breakpoints(coefficients: Sequence[tuple[int, int]], threshold: int, last: int) -> set[int]:
+def breakpoints(coefficients: Sequence[tuple[int, int]], threshold: int, last: float) -> set[int]:
     """The sizes up to `last` at which affine figures (constant, slope) reach a threshold.
 
     >>> sorted(breakpoints([(0, 40), (8, 4), (5000, 8), (0, 0)], 4096, 4096))

@@ -6,6 +6,7 @@ the graph of another size is known without tracing: up to the size at which a co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,7 +64,7 @@ class BoundGraph:
         """The first size for which a constant is not folded any more, so that the graph is another one."""
         constants = (value for value in self.open if is_constant(value.producer))
         lines = [pair for value in constants if (pair := self._bytes_of(value)) is not None]
-        return min(breakpoints(lines, LARGEST_FOLDED_BYTES + 1, 2**62), default=None)
+        return min(breakpoints(lines, LARGEST_FOLDED_BYTES + 1, math.inf), default=None)
 
     def _bytes_of(self, value: Value) -> Affine | None:
         """Bytes as a line; None where it is none."""
