@@ -15,8 +15,8 @@ from weakref import finalize
 from graphwright.errors import ArgumentError, FileFormatError, in_words
 from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
 from graphwright.source.load import load
-from graphwright.source.private_tensorflow import message_class
-from graphwright.source.protobuf_files import read_message, serialize
+from graphwright.source.protobuf_files import serialize
+from graphwright.source.saved_model import parse_saved_model
 from graphwright.source.static_function import default_signature, static_function
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import check_trusted
@@ -77,7 +77,7 @@ def _loaded_model(path: Path) -> Any:
     except AttributeError as error:
         if "add_slot" not in str(error):
             raise
-    model = read_message(path / "saved_model.pb", message_class("protobuf.saved_model", "SavedModel")())
+    model = parse_saved_model(path)
     for node in (node for meta_graph in model.meta_graphs for node in meta_graph.object_graph_def.nodes):
         del node.slot_variables[:]
     folder = Path(mkdtemp(prefix="graphwright-"))
