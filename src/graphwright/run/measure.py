@@ -92,7 +92,8 @@ def measure(
             the step runs it without.
         executor: name of TensorFlow's executor; only without Grappler.
         timeout_s: give up after this many seconds.
-        graphs: is filled with TensorFlow's records of the graphs that ran (see `graphwright.run.executed_graph`).
+        graphs: is filled with TensorFlow's records of the graphs that ran in the process that the peak comes from (see
+            `graphwright.run.executed_graph`): their order differs a little from process to process, and the peak with it.
 
     Returns:
         The measurement; `how` says under which conditions.
@@ -105,15 +106,14 @@ def measure(
     check_counts(steps, warmup)
     step = resolve(function, inputs)
     options = step_options(step, grappler=grappler, executor=executor)
-    request = request_of([step.name], [options], steps, warmup, inter_op_threads)
+    request = request_of([step.name], [options], steps, warmup, inter_op_threads) | {"graphs": graphs is not None}
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
         write_steps({step.name: (step.function, step.arguments)}, directory)
-        memory = run_worker(Path(directory), request | {"kind": "memory", "graphs": graphs is not None}, MEMORY_ENVIRONMENT, timeout_s)
-        if graphs is not None:
-            graphs += [path.read_bytes() for path in sorted(Path(directory).glob("graph*.pb"))]
+        memory = run_worker(Path(directory), request | {"kind": "memory"}, MEMORY_ENVIRONMENT, timeout_s)
         on_cpu = memory["device"] != "GPU:0"
         counted = run_worker(Path(directory), request | {"kind": "count"}, COUNTING_ENVIRONMENT, timeout_s) if on_cpu else None
         timing = run_worker(Path(directory), request | {"kind": "time"}, {}, timeout_s) if time else None
+        records = {kind: [path.read_bytes() for path in sorted(Path(directory).glob(f"{kind}*.pb"))] for kind in ("memory", "count")}
     growths = [int(growth) for growth in memory["growths"]]
     resident = resident_bytes(step)
     if counted is not None:  # TensorFlow's runtime computes what hangs on constants alone, once, and keeps it
@@ -122,6 +122,7 @@ def measure(
     growth = round(statistics.median(growths))
     allocator = "high-water mark of the process, oneDNN through malloc" if on_cpu else "TensorFlow's allocator"
     spread = f"{min(growths) / 1e6:.1f} to {max(growths) / 1e6:.1f} MB above resident"
+    counts = False
     how = f"{conditions(memory, options)}; peak by {allocator}, median of {steps} steps after {warmup} ({spread})"
     if counted is not None:
         least, most = (round(statistics.median(counted[key])) for key in ("tensors", "all"))
@@ -129,7 +130,10 @@ def measure(
         how += (
             f"; counted by TensorFlow's allocator: tensors {least / 1e6:.1f} MB, with all that kernels ask for at most {most / 1e6:.1f} MB"
         )
+        counts = not least <= growth <= most
         growth = min(max(growth, least), most)
+    if graphs is not None:
+        graphs += records["count" if counts else "memory"]
     time_s = math.nan
     if timing is not None:
         times = timing["times"][step.name]

@@ -11,8 +11,8 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,9 @@ def _memory(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict
     growth_of = _gpu_growth_of if _device() == "GPU:0" else meter.growth_of
     if _device() != "GPU:0":
         meter.check()
-    for k in range(request["warmup"]):
-        with collected_graphs() if request["graphs"] and k == 0 else nullcontext([]) as graphs:
+    with _kept_graphs(request):
+        for _ in range(request["warmup"]):
             run()
-        for number, graph in enumerate(graphs):
-            Path(request["directory"], f"graph{number}.pb").write_bytes(graph)
     growths = [growth_of(run) for _ in range(request["steps"])]
     if _device() != "GPU:0":
         meter.check()
@@ -67,7 +65,9 @@ def _count(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[
     ((name, step),) = steps.items()
     run = _runner(step, request["options"][name])
     check_counting()
-    kept = kept_bytes(count_allocations(run), count_allocations(run))
+    with _kept_graphs(request):
+        first = count_allocations(run)
+    kept = kept_bytes(first, count_allocations(run))
     for _ in range(request["warmup"]):
         run()
     counted = [count_allocations(run) for _ in range(request["steps"])]
@@ -99,6 +99,15 @@ def _profile(steps: dict[str, StoredStep], request: Mapping[str, Any]) -> dict[s
     del stored  # with its variables, of which the session has copies
     gc.collect()
     return record_here(session, request, request["directory"])
+
+
+@contextmanager
+def _kept_graphs(request: Mapping[str, Any]) -> Iterator[None]:
+    """TensorFlow's records of the graphs that it makes meanwhile, in files beside the result, where they are asked for."""
+    with collected_graphs() if request["graphs"] else nullcontext([]) as graphs:
+        yield
+    for number, graph in enumerate(graphs):
+        Path(request["directory"], f"{request['kind']}{number}.pb").write_bytes(graph)
 
 
 def _runner(step: StoredStep, options: Mapping[str, Any]) -> Callable[[], None]:
