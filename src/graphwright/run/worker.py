@@ -11,7 +11,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ def _profile(steps: dict[str, StoredStep], request: Mapping[str, Any]) -> dict[s
 
 
 @contextmanager
-def _kept_graphs(request: Mapping[str, Any]) -> Iterator[None]:
+def _kept_graphs(request: Mapping[str, Any]) -> Generator[None]:
     """TensorFlow's records of the graphs that it makes meanwhile, in files beside the result, where they are asked for."""
     with collected_graphs() if request["graphs"] else nullcontext([]) as graphs:
         yield
