@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from graphwright.analyze.profile import Figures, OpRun, SourceLine, StepProfile, by_layer, by_op_type, whole
+from graphwright.analyze.profile_groupings import NO_LINE
 from graphwright.analyze.profile_tree import TreeOptions, grow_tree
-from graphwright.analyze.profile_views import NO_LINE
+from graphwright.analyze.step_profile import Figures, OpRun, SourceLine, StepProfile, by_layer, by_op_type, whole
 from graphwright.errors import ArgumentError
-from graphwright.report.profile_tree import ProfileTree
+from graphwright.report.terminal_profile_tree import ProfileTree
 from tests.report import profiles
 
 

@@ -1,6 +1,6 @@
 """Measured steps, made by hand."""
 
-from graphwright.analyze.profile import MemoryTrack, OpRun, SourceLine, StepProfile
+from graphwright.analyze.step_profile import MemoryTrack, OpRun, SourceLine, StepProfile
 
 MIB = 1 << 20
 

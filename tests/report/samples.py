@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from graphwright.analyze.measurement import Measurement
-from graphwright.analyze.profile import OpRun, StepProfile
+from graphwright.analyze.step_profile import OpRun, StepProfile
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.ir.graph import DTYPES, Graph, Node
 from graphwright.report.results import (

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from graphwright.analyze.profile import StepProfile
+from graphwright.analyze.step_profile import StepProfile
 from graphwright.errors import ArgumentError
 from graphwright.report.chrome_trace import trace_events, write_chrome_trace
 from tests.report import profiles

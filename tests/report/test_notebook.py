@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from graphwright.analyze.parameters import KINDS, Parameter
-from graphwright.analyze.profile import OpRun, StepProfile
+from graphwright.analyze.step_profile import OpRun, StepProfile
 from graphwright.analyze.update_checks import Finding
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 from graphwright.report.notebook import flop_count_html, profile_html

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from graphwright.analyze.profile import OpRun, StepProfile
+from graphwright.analyze.step_profile import OpRun, StepProfile
 from graphwright.analyze.time_model import Roofs
 from graphwright.ir.graph import DTYPES, Graph
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
@@ -17,7 +17,7 @@ from graphwright.report.comparison_page import comparison_page
 from graphwright.report.graph_data import inspected_view
 from graphwright.report.html import inspection_page
 from graphwright.report.page_tables import layer_table
-from graphwright.report.profile_data import RUN_LIMIT, profile_data, profile_summary
+from graphwright.report.profile_chart import RUN_LIMIT, profile_data, profile_summary
 from graphwright.report.results import Inspection, LayerCost, NodeCost
 from graphwright.report.roofline import make_roofline
 from tests.report.samples import full_inspection, sample_inspection

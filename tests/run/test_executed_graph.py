@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from graphwright.errors import UnsupportedError
 from graphwright.ir.graph import Graph
-from graphwright.run.callables import TracedStep, resolve
 from graphwright.run.executed_graph import executed_graph, plain_op_type, read_executed_graph
+from graphwright.run.traced_step import TracedStep, resolve
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.private_tensorflow import collected_graphs
 

@@ -19,8 +19,8 @@ tf = pytest.importorskip("tensorflow")
 from graphwright.costs.peak import predict_peak  # noqa: E402
 from graphwright.run import measure as measuring  # noqa: E402
 from graphwright.run import meter  # noqa: E402
-from graphwright.run.callables import resolve  # noqa: E402
 from graphwright.run.measure import measure, measure_many, resident_bytes  # noqa: E402
+from graphwright.run.traced_step import resolve  # noqa: E402
 from graphwright.source.step_file import write_steps  # noqa: E402
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the meter needs Linux")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict, get_args
 
-from graphwright.analyze.profile import READ, Figures, ProfileRow, StepProfile
-from graphwright.analyze.profile_views import ROOT, Draft, by_code, by_graph, by_op, by_scope
+from graphwright.analyze.profile_groupings import ROOT, Draft, by_code, by_graph, by_op, by_scope
+from graphwright.analyze.step_profile import READ, Figures, ProfileRow, StepProfile
 from graphwright.errors import ArgumentError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 
@@ -154,7 +154,7 @@ class TreeNode:
 def grow_tree(profile: StepProfile, options: TreeOptions) -> TreeNode:
     """The tree of a measured step. Takes time linear in runs and nodes, but for sorting.
 
-    >>> from graphwright.analyze.profile import OpRun
+    >>> from graphwright.analyze.step_profile import OpRun
     >>> runs = (OpRun("net/a/MatMul", "MatMul", "CPU:0", "", 0, 30), OpRun("net/b/Relu", "Relu", "CPU:0", "", 30, 40))
     >>> tree = grow_tree(StepProfile("step", runs, (), 40e-9), TreeOptions())
     >>> [(node.name, node.total.share) for node in tree.children[0].children]

@@ -22,9 +22,9 @@ from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import Inspection
 from graphwright.report.sweep import SweepPoint as SweepPoint
 from graphwright.report.sweep import SweepResult as SweepResult
-from graphwright.run.callables import TracedStep
 from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.executor_peak import inter_op_threads, plain_peak
 from graphwright.step.flatten import flat_step

@@ -9,18 +9,18 @@ from typing import Any
 from graphwright.analyze.backward import updated_variables
 from graphwright.analyze.directions import Direction, find_directions
 from graphwright.analyze.flops import node_flops
-from graphwright.analyze.profile import OpRun, SourceLine, StepProfile
+from graphwright.analyze.step_profile import OpRun, SourceLine, StepProfile
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits import called_functions
 from graphwright.ir.walk import topological_order
-from graphwright.run.callables import TracedStep
 from graphwright.run.executed_graph import plain_op_type
-from graphwright.run.profile import RecordedStep
+from graphwright.run.record_step import RecordedStep
 from graphwright.run.step_session import executed_graph_def
 from graphwright.run.step_stats import NodeRun, read_memory, read_runs, written_name
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.graph_def import from_graph_def
 from graphwright.source.tracebacks import creation_lines
 from graphwright.step.flatten import counted_graph

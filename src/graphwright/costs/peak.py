@@ -14,8 +14,8 @@ from graphwright.memory.planning import HOW_PEAK_TRACED, follow_schedule, map_ta
 from graphwright.plan.model import Schedule
 from graphwright.report.peak_prediction import Order, PeakPrediction
 from graphwright.report.results import ROLES
-from graphwright.run.callables import TracedStep
 from graphwright.run.executed_graph import read_executed_graph
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.executor_peak import HOW_EXECUTOR, executor_peak, inter_op_threads
 from graphwright.step.flatten import flat_step

@@ -10,21 +10,21 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from graphwright.analyze.profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
 from graphwright.analyze.profile_tree import TreeOptions, TreeWords, grow_tree
+from graphwright.analyze.step_profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
 from graphwright.costs.measured_step import join_records
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits import INPUTS, VARIABLES
 from graphwright.ir.walk import backward_reachable
 from graphwright.report.chrome_trace import write_chrome_trace
-from graphwright.report.profile_tree import ProfileTree
 from graphwright.report.terminal_layout import rendered
 from graphwright.report.terminal_profile import print_profile, profile_verdict
-from graphwright.run.callables import TracedStep
-from graphwright.run.profile import RecordedStep, record_step
+from graphwright.report.terminal_profile_tree import ProfileTree
+from graphwright.run.record_step import RecordedStep, record_step
 from graphwright.run.step_session import executed_graph_def
 from graphwright.run.step_stats import rename_as_written
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.event_file import write_event_file
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.load import load

@@ -21,7 +21,7 @@ from graphwright.memory.planning import map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.report.peak_prediction import PeakPrediction
-from graphwright.run.callables import TracedStep
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.files import load_callable
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.trust import as_path

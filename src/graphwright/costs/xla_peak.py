@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
-from graphwright.run.callables import TracedStep
+from graphwright.run.traced_step import TracedStep
 from graphwright.run.xla_memory import XlaMemory, xla_memory
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.summary import layer_of

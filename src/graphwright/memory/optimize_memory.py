@@ -21,8 +21,8 @@ from graphwright.plan.budget import Budget
 from graphwright.report.results import MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.call_options import grappler_disabled
-from graphwright.run.callables import TracedStep, bind, split_inputs
 from graphwright.run.free_memory import free_bytes
+from graphwright.run.traced_step import TracedStep, bind, split_inputs
 from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.rebuild import is_jit_compiled

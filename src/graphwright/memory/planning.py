@@ -23,7 +23,7 @@ from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
-from graphwright.run.callables import TracedStep
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import Binding, from_concrete_function, process_among_others, to_concrete_function
 from graphwright.source.registry_rule import default_attributes
 from graphwright.source.tensorflow_import import import_tensorflow

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from graphwright.analyze.directions import Direction
-from graphwright.analyze.profile import OpRun, StepProfile
+from graphwright.analyze.step_profile import OpRun, StepProfile
 from graphwright.errors import ArgumentError
 from graphwright.files import replaced_file
 

@@ -13,7 +13,7 @@ from graphwright.report.page_tables import ROW_LIMIT, Cell, Column, Table, bytes
 from graphwright.report.results import ROLES, Role, Timeline
 from graphwright.report.summary import NO_LAYER, Tone, live_groups
 from graphwright.report.terminal_comparison import comparison_verdict
-from graphwright.report.timeline_data import chart_words, timeline_data
+from graphwright.report.timeline_chart import chart_words, timeline_data
 from graphwright.report.units import format_bytes, format_count, format_flops
 
 _LAYER_FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (

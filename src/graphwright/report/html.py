@@ -9,7 +9,7 @@ from typing import Any
 from graphwright.report.graph_data import inspected_view
 from graphwright.report.page import render_page
 from graphwright.report.page_tables import decision_table, layer_href, layer_table, live_group_table, live_table, op_type_table
-from graphwright.report.profile_data import profile_data, profile_summary, run_table
+from graphwright.report.profile_chart import profile_data, profile_summary, run_table
 from graphwright.report.results import ROLES, Inspection, LayerCost, MemoryPlan
 from graphwright.report.roofline import Roofline, RooflinePoint, make_roofline
 from graphwright.report.summary import (
@@ -26,7 +26,7 @@ from graphwright.report.summary import (
     plan_tone,
     plan_verdict,
 )
-from graphwright.report.timeline_data import chart_words, timeline_data
+from graphwright.report.timeline_chart import chart_words, timeline_data
 from graphwright.report.units import format_bytes, format_count, format_flops, format_time
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from graphwright.analyze.profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
+from graphwright.analyze.step_profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
 from graphwright.report.flop_count import FlopCount, FlopRow
 from graphwright.report.page import environment
 from graphwright.report.page_tables import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from graphwright.analyze.measurement import Measurement
-from graphwright.analyze.profile import StepProfile, by_layer, by_op_type
+from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type
 from graphwright.analyze.time_model import Roofs
 from graphwright.ir.graph import Graph
 from graphwright.report.draw import InNotebook, OnPage, drawn

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from graphwright.analyze.profile import by_layer, by_op_type
+from graphwright.analyze.step_profile import by_layer, by_op_type
 from graphwright.analyze.time_model import Roofs
 from graphwright.report.results import Inspection
 from graphwright.report.units import format_percent

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from rich.console import RenderableType
 from rich.text import Text
 
-from graphwright.analyze.profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
-from graphwright.report.profile_tree import format_column
+from graphwright.analyze.step_profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
 from graphwright.report.summary import NO_LAYER, Fact
 from graphwright.report.terminal_layout import Page, figures_table
+from graphwright.report.terminal_profile_tree import format_column
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, printable
 
 _ROWS = 12

@@ -17,7 +17,7 @@ from graphwright.errors import GraphError, UnsupportedError, first_line
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph
 from graphwright.run.call_options import optimized_anew
-from graphwright.run.callables import TracedStep
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.bounded_shapes import import_bounded
 from graphwright.source.graph_def import from_graph_def
 from graphwright.source.private_tensorflow import call_cancelled, collected_graphs, op_definition
@@ -51,7 +51,7 @@ def executed_graph(step: TracedStep, *, like: Graph, grappler: bool = True, shap
         GraphError: TensorFlow refuses a part of its own graph when shapes are inferred.
 
     >>> import tensorflow as tf
-    >>> from graphwright.run.callables import resolve
+    >>> from graphwright.run.traced_step import resolve
     >>> from graphwright.source.concrete_function import from_concrete_function
     >>> step = resolve(tf.function(lambda x, b: tf.nn.relu(tf.nn.bias_add(x @ x, b))), (tf.zeros([4, 4]), tf.zeros([4])))
     >>> graph = executed_graph(step, like=from_concrete_function(step.function)[0])

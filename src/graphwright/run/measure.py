@@ -36,8 +36,8 @@ from graphwright.analyze.workspace import onednn_enabled
 from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
 from graphwright.run.allocations import COUNTING_ENVIRONMENT
-from graphwright.run.callables import TracedStep, resolve
 from graphwright.run.meter import MEMORY_ENVIRONMENT
+from graphwright.run.traced_step import TracedStep, resolve
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
 from graphwright.source.step_file import write_steps
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from graphwright.errors import UnsupportedError
-from graphwright.run.callables import TracedStep
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import HOST_CALLBACKS
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
 
@@ -27,7 +27,7 @@ class StepSession:
     """Runs a step in a session of its own, with copies of its variables. A context manager.
 
     >>> import tensorflow as tf
-    >>> from graphwright.run.callables import resolve
+    >>> from graphwright.run.traced_step import resolve
     >>> count = tf.Variable(1.0)
     >>> with StepSession(resolve(tf.function(lambda x: count.assign_add(x)), tf.constant(2.0))) as session:
     ...     first, second = session.run(), session.run()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import Any
 
-from graphwright.analyze.profile import MemoryTrack
+from graphwright.analyze.step_profile import MemoryTrack
 from graphwright.ir.dtypes import Shape
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.private_tensorflow import read_xspace

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.traits import RECOMPUTED_FROM
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
-from graphwright.run.callables import TracedStep, resolve
+from graphwright.run.traced_step import TracedStep, resolve
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
 

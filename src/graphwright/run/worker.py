@@ -19,9 +19,9 @@ from typing import Any
 from graphwright.run import meter
 from graphwright.run.allocations import check_counting, count_allocations, kept_bytes
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
-from graphwright.run.callables import TracedStep
 from graphwright.run.measure import surroundings
-from graphwright.run.profile import open_session, record_here
+from graphwright.run.record_step import open_session, record_here
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.private_tensorflow import collected_graphs
 from graphwright.source.step_file import StoredStep, read_steps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphwright.run.callables import Call, TracedStep, resolve
+from graphwright.run.traced_step import Call, TracedStep, resolve
 from graphwright.source.concrete_function import traced_arguments
 from graphwright.source.tensorflow_import import import_tensorflow
 

@@ -20,8 +20,8 @@ from graphwright.ir.traits import Purity
 from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
-from graphwright.run.callables import TracedStep
 from graphwright.run.executed_graph import executed_graph
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.tensorflow_import import import_tensorflow

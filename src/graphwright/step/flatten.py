@@ -9,7 +9,7 @@ from typing import Any
 from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits import Purity, is_control_flow
-from graphwright.run.callables import TracedStep
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function
 from graphwright.source.import_graph import infer_body_shapes

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.run.callables import Call, TracedStep
+from graphwright.run.traced_step import Call, TracedStep
 from graphwright.source.concrete_function import traced_arguments
 from graphwright.source.tensorflow_import import import_tensorflow
 

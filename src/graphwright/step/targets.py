@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
-from graphwright.run.callables import TracedStep, resolve, split_inputs
+from graphwright.run.traced_step import TracedStep, resolve, split_inputs
 from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, traced_arguments
 from graphwright.source.files import load_callable
 from graphwright.source.private_tensorflow import traces_of

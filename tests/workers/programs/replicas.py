@@ -13,9 +13,9 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright.run.call_options import grappler_disabled
-from graphwright.run.callables import resolve
 from graphwright.run.measure import resident_bytes
 from graphwright.run.step_session import StepSession
+from graphwright.run.traced_step import resolve
 
 _RANDOM = np.random.default_rng(0)
 _X = _RANDOM.random((700, 32), np.float32)

@@ -28,7 +28,7 @@ from graphwright.plan.solve import known_solution, solve
 from graphwright.report.obtained import Obtained
 from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
-from graphwright.run.callables import TracedStep
+from graphwright.run.traced_step import TracedStep
 from graphwright.run.xla_memory import XlaMemory, xla_memory
 from graphwright.source.concrete_function import to_concrete_function
 from graphwright.source.registry_rule import default_attributes

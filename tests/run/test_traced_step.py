@@ -6,7 +6,7 @@ import pytest
 from graphwright.errors import ArgumentError
 
 tf = pytest.importorskip("tensorflow")
-from graphwright.run.callables import TracedStep, resolve  # noqa: E402
+from graphwright.run.traced_step import TracedStep, resolve  # noqa: E402
 
 
 class Owner:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.errors import MeasurementError
-from graphwright.run.callables import TracedStep
 from graphwright.run.measure import check_counts, conditions, request_of, run_worker, step_options, surroundings
 from graphwright.run.step_session import StepSession, check_recordable, trace_options
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.step_file import write_steps
 
 tf: Any = importlib.import_module("tensorflow")
@@ -73,7 +73,7 @@ def record_step(
         ArgumentError: counts that make no sense.
 
     >>> import tensorflow as tf
-    >>> from graphwright.run.callables import resolve
+    >>> from graphwright.run.traced_step import resolve
     >>> recorded = record_step(resolve(tf.function(lambda x: tf.exp(x)), tf.zeros([8])), isolated=False)
     >>> [node.node_name for stats in recorded.metadata.step_stats.dev_stats for node in stats.node_stats if node.node_name == "Exp"]
     ['Exp']

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from graphwright.analyze.layers import layer_of
-from graphwright.analyze.profile import OpRun, StepProfile
+from graphwright.analyze.step_profile import OpRun, StepProfile
 from graphwright.report.page_tables import ROW_LIMIT, Cell, Column, Table, bytes_cell, layer_href, time_cell
 from graphwright.report.summary import NO_LAYER
 from graphwright.report.units import format_count, format_percent, format_time

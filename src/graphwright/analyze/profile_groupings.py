@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from graphwright.analyze.profile import Figures, SourceLine, StepProfile
+from graphwright.analyze.step_profile import Figures, SourceLine, StepProfile
 
 ROOT = "(step)"
 NO_LINE = "(no line known)"
