@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import graphwright as gw
-from tests.report.browser import CHROMIUM, needs_chromium
+from tests.programs import CHROMIUM, needs_chromium
 
 tf = pytest.importorskip("tensorflow")
 sync_api = pytest.importorskip("playwright.sync_api")

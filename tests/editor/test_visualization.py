@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import pytest
 import tensorflow.compat.v1 as tf
 
 import graphwright.editor as gde
 from graphwright.editor.visualization import Digraph
+from tests.programs import needs_dot
 
 pytestmark = pytest.mark.tensorflow
-needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 
 
 def arrows(picture):

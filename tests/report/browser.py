@@ -5,14 +5,10 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium to open the page in")
+from tests.programs import CHROMIUM
 
 
 def open_in_browser(page: str, tmp_path: Path, probe: str) -> tuple[str, dict[str, object]]:

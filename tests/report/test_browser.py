@@ -15,7 +15,7 @@ from graphwright.report.html import inspection_page, plan_page
 from graphwright.report.page import plotly_script
 from graphwright.report.sweep import SweepPoint, SweepResult
 from graphwright.report.sweep_page import sweep_page
-from tests.report.browser import CHROMIUM, needs_chromium
+from tests.programs import CHROMIUM, needs_chromium
 from tests.report.samples import full_inspection, sample_inspection, sample_plan
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright, which drives the browser, is not installed")

@@ -14,7 +14,8 @@ from graphwright.ir.graph import DTYPES, Function, Graph
 from graphwright.report import drawing, graph_data
 from graphwright.report.drawing import dot_source, draw, page, svg
 from graphwright.report.drawing_tree import LARGEST_LEVEL, opened, scope_tree, visible
-from tests.report.browser import needs_chromium, open_in_browser
+from tests.programs import needs_chromium, needs_dot
+from tests.report.browser import open_in_browser
 
 F32 = [(DTYPES["float32"], (None, 3))]
 
@@ -112,7 +113,7 @@ def test_only_a_scope(tmp_path):
         page(graph, scope="stage_9")
 
 
-@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+@needs_dot
 def test_svg_by_graphviz(tmp_path):
     path = draw(network(3), tmp_path / "g.svg")
     text = "".join(ET.parse(path).getroot().itertext())

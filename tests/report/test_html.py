@@ -13,7 +13,8 @@ from graphwright.errors import ArgumentError
 from graphwright.report.html import inspection_page, plan_page
 from graphwright.report.results import ROLES, BufferLifetime, LiveBuffer, MemoryPlan, Timeline
 from graphwright.report.units import format_bytes, format_percent
-from tests.report.browser import needs_chromium, open_in_browser
+from tests.programs import needs_chromium
+from tests.report.browser import open_in_browser
 from tests.report.samples import long_timeline, sample_inspection, sample_plan
 
 EVIL = "</script><script>window.pwned = true</script><img src=x onerror='window.pwned = true'>\"&amp;\u2028"
