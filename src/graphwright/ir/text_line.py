@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -41,16 +41,6 @@ class NodeLine:
     types: list[tuple[DType, Shape]] = field(default_factory=list[tuple[DType, Shape]])
 
 
-@dataclass(slots=True)
-class HeldItem:
-    """What an item of a collection names: a node where the index is None, and messages with several."""
-
-    name: str = ""
-    index: int | None = None
-    serialized: bytes = b""
-    refs: list[tuple[str, HeldItem]] | None = None
-
-
 def read_node(reader: LineReader) -> NodeLine:
     """The line of a node.
 
@@ -60,15 +50,11 @@ def read_node(reader: LineReader) -> NodeLine:
     name = reader.reference()
     reader.expect("=")
     op_type = reader.name()
-    reader.expect("(")
-    line = NodeLine(reader.number, name, op_type, [] if reader.peek(")") else reader.separated(reader.edge), [])
-    reader.expect(")")
+    line = NodeLine(reader.number, name, op_type, reader.bracketed(reader.edge, "()"), [])
     while reader.take("^"):
         line.controls.append(reader.name())
-    if reader.take("{"):
-        pairs = [] if reader.peek("}") else reader.separated(reader.pair)
-        line.attrs = dict(pairs)
-        reader.expect("}")
+    if reader.peek("{"):
+        line.attrs = reader.named(reader.attribute, "{}")
     if reader.take("on"):
         line.device = reader.string()
     if reader.take("extra"):
@@ -94,6 +80,11 @@ class LineReader:
         """Whether nothing is left but a comment."""
         self._skip()
         return self._at == len(self._line) or self._line[self._at] == "#"
+
+    def check_end(self) -> None:
+        """Raise where something is left."""
+        if not self.at_end():
+            raise self.error("the line goes on after its end")
 
     def peek(self, text: str) -> bool:
         """Whether this comes next."""
@@ -121,6 +112,22 @@ class LineReader:
         while self.take(","):
             found.append(item())
         return found
+
+    def bracketed(self, item: Callable[[], _T], brackets: str) -> list[_T]:
+        """Items with commas between them, in brackets such as `[]`."""
+        self.expect(brackets[0])
+        found = [] if self.peek(brackets[1]) else self.separated(item)
+        self.expect(brackets[1])
+        return found
+
+    def named(self, item: Callable[[], _T], brackets: str) -> dict[str, _T]:
+        """Items with names in brackets: `("x" = %x:0)`."""
+        return dict(self.bracketed(lambda: self._pair(item), brackets))
+
+    def _pair(self, item: Callable[[], _T]) -> tuple[str, _T]:
+        name = self.name()
+        self.expect("=")
+        return name, item()
 
     def name(self) -> str:
         """A name, in quotes where it needs them."""
@@ -156,50 +163,14 @@ class LineReader:
         self.expect(":")
         return name, self.integer()
 
-    def named(self, item: Callable[[], _T], opening: str, closing: str) -> list[tuple[str, _T]]:
-        """Items with names in brackets: `("x" = %x:0)`."""
-        self.expect(opening)
-        found = [] if self.peek(closing) else self.separated(lambda: self._named_item(item))
-        self.expect(closing)
-        return found
-
-    def _named_item(self, item: Callable[[], _T]) -> tuple[str, _T]:
-        name = self.string()
-        self.expect("=")
-        return name, item()
-
-    def held(self) -> HeldItem:
-        """What a collection holds: a node or a value."""
-        name = self.reference()
-        return HeldItem(name, self.integer() if self.take(":") else None)
-
-    def item(self) -> Any:
-        """An item of a collection."""
-        if self.peek("%"):
-            return self.held()
-        if self.take("text"):
-            return self.string()
-        if not self.peek("0x"):
-            return self.attribute()
-        data = self.hexadecimal()
-        return HeldItem(serialized=data, refs=self.named(self.held, "{", "}")) if self.peek("{") else SerializedAttribute(data)
-
     def type(self) -> tuple[DType, Shape]:
         """The type of a value: `float32[2,?]`."""
         return self._dtype(), self._shape()
 
-    def pair(self) -> tuple[str, Attribute]:
-        """An attribute with its name: `T = float32`."""
-        key = self.name()
-        self.expect("=")
-        return key, self.attribute()
-
     def attribute(self) -> Attribute:
         """An attribute."""
-        if self.take("["):
-            items = () if self.peek("]") else tuple(self.separated(self.attribute))
-            self.expect("]")
-            return items
+        if self.peek("["):
+            return tuple(self.bracketed(self.attribute, "[]"))
         if self.peek('"'):
             return self.bytes()
         if self.peek("0x"):
@@ -229,9 +200,7 @@ class LineReader:
 
     def _tensor(self) -> SerializedAttribute:
         dtype, shape = self.type()
-        self.expect("[")
-        elements = [] if self.peek("]") else self.separated(self.attribute)
-        self.expect("]")
+        elements = self.bracketed(self.attribute, "[]")
         if shape is None or None in shape:
             raise self.error("the shape of a constant must be known")
         try:
@@ -249,13 +218,7 @@ class LineReader:
         raise self.error(f"there is no data type {name!r}")
 
     def _shape(self) -> Shape:
-        self.expect("[")
-        if self.take("*"):
-            self.expect("]")
-            return None
-        dims = [] if self.peek("]") else self.separated(self._dimension)
-        self.expect("]")
-        return tuple(dims)
+        return None if self.take("[*]") else tuple(self.bracketed(self._dimension, "[]"))
 
     def _dimension(self) -> int | None:
         return None if self.take("?") else self.integer()
