@@ -10,12 +10,12 @@ from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.errors import UnknownShapeError
+from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits import Purity
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import solve
-from graphwright.transform.dead_code import remove_dead_code
 from graphwright.transform.fold_constants import fold_constants
 from graphwright.transform.fold_shapes import fold_shapes
 from graphwright.transform.inline_functions import inline_functions
@@ -50,15 +50,15 @@ class Flat:
         graph, self.binding = from_concrete_function(function)
         self.graph: Graph = inline_functions(graph)
         split_identities(self.graph)
-        remove_dead_code(self.graph)
+        prune(self.graph)
         self.purity = Purity(self.graph, stateful_op_types(self.graph))
         relaxed = relaxed_dimensions(self.graph)
         forward_loop_invariants(self.graph, self.purity)
         run_iterations_in_order(self.graph)
-        remove_dead_code(self.graph)
+        prune(self.graph)
         infer_shapes(self.graph, feeds)
         while bind_loop_shapes(self.graph, relaxed) + fold_shapes(self.graph) + self._fold_constants():
-            remove_dead_code(self.graph)
+            prune(self.graph)
             infer_shapes(self.graph, feeds)
         self.costs: LoopCosts = loop_costs(self.graph, constant_array, infer_body=infer_body_shapes)
 

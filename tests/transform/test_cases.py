@@ -17,6 +17,7 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 
+from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text, to_text
 from graphwright.ir.traits import Purity
@@ -24,7 +25,6 @@ from graphwright.ir.verify import verify
 from graphwright.source.concrete_function import evaluate_constants
 from graphwright.source.graph_def import to_graph_def
 from graphwright.step.flatten import stateful_op_types
-from graphwright.transform.dead_code import remove_dead_code
 from graphwright.transform.fold_constants import fold_constants
 from graphwright.transform.fold_shapes import fold_shapes
 from graphwright.transform.split_identities import split_identities
@@ -32,7 +32,7 @@ from graphwright.transform.split_identities import split_identities
 pytestmark = pytest.mark.tensorflow
 
 TRANSFORMS: dict[str, Callable[[Graph], int]] = {
-    "dead_code": remove_dead_code,
+    "dead_code": prune,
     "fold_constants": lambda graph: fold_constants(graph, Purity(graph, stateful_op_types(graph)), evaluate_constants(graph)),
     "fold_shapes": fold_shapes,
     "split_identities": split_identities,

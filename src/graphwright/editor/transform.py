@@ -16,6 +16,7 @@ from graphwright.editor.tensor import Tensor
 from graphwright.editor.transform_info import TmpInfo, TransformerInfo
 from graphwright.editor.util import ControlOutputs, flatten_tree, get_unique_graph
 from graphwright.ir.garbage_collection import garbage_collection_paused
+from graphwright.ir.select import unique_scope
 from graphwright.ir.walk import forward_reachable, order_of
 from graphwright.source.attributes import write_attr_value
 
@@ -138,7 +139,7 @@ class Transformer:
             raise TypeError(f"Expected a gde.Graph, got: {type(dst_graph)}")
         src_scope, dst_scope = scope_finalize(src_scope), scope_finalize(dst_scope)
         if dst_scope and not reuse_dst_scope:
-            dst_scope = f"{_free_scope(dst_graph, dst_scope[:-1])}/"
+            dst_scope = f"{unique_scope(dst_graph.ir, dst_scope[:-1])}/"
         info = TmpInfo(view, dst_graph, dst_scope, src_scope)
         info.check_names()
         view.graph.ir.settle_edits()
@@ -209,17 +210,6 @@ class Transformer:
         outputs = [info.transformed_ts[t] for t in view.outputs if t in info.transformed_ts]
         known_inputs, known_outputs = set(copy_view.inputs), set(copy_view.outputs)
         return copy_view.remap(dict.fromkeys(t for t in inputs if t in known_inputs), [t for t in outputs if t in known_outputs])
-
-
-def _free_scope(graph: Graph, scope: str) -> str:
-    """The scope, or with the first suffix under which there is no node."""
-    names = graph.node_names
-    scopes = {name[:k] for name in names for k, letter in enumerate(name) if letter == "/"}
-    candidate, k = scope, 0
-    while candidate in names or candidate in scopes:
-        k += 1
-        candidate = f"{scope}_{k}"
-    return candidate
 
 
 # Words

@@ -1,11 +1,11 @@
-"""Find nodes by walking along the edges, and the name scopes that they are in.
+"""Find nodes by walking along the edges, and the names and scopes that they have.
 
 Walks go from node to node in breadth, and answer with a list in the order of the walk, each node once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import reached
@@ -32,6 +32,27 @@ def parents(name: str) -> list[str]:
     return ["/".join(parts[:k]) for k in range(1, len(parts) + 1)]
 
 
+def free_name(name: str, taken: Container[str]) -> str:
+    """The name itself when it is not taken, else with the first free suffix `_1`, `_2`, ..."""
+    candidate, k = name, 0
+    while candidate in taken:
+        k += 1
+        candidate = f"{name}_{k}"
+    return candidate
+
+
+def unique_scope(graph: Graph, scope: str) -> str:
+    """A scope that neither is a node nor has any below it: `scope` itself or with a suffix.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> g = Graph()
+    >>> _ = g.add_node("NoOp", "a/b"), g.add_node("NoOp", "a_1")
+    >>> unique_scope(g, "a")
+    'a_2'
+    """
+    return free_name(scope, {*scopes(graph), *(node.name for node in graph)})
+
+
 def walk_forward(
     seeds: Iterable[Node | Value],
     *,
@@ -49,19 +70,13 @@ def walk_forward(
         stop_at: values that are not followed, and nodes that are reached but not left.
         control: whether to follow control edges.
     """
-    start = dict.fromkeys(node for seed in seeds for node in ((seed,) if isinstance(seed, Node) else seed.consumers))
-    stop = set(stop_at)
+    start = [node for seed in seeds for node in ((seed,) if isinstance(seed, Node) else seed.consumers)]
 
-    def after(node: Node) -> Iterator[Node]:
-        if node in stop:
-            return
-        for value in node.outputs:
-            if value not in stop:
-                yield from value.consumers
-        if control:
-            yield from node.control_consumers
+    def after(node: Node) -> Iterator[tuple[Value | None, Iterable[Node]]]:
+        yield from ((value, value.consumers) for value in node.outputs)
+        yield None, node.control_consumers if control else ()
 
-    return _walk(start, after, inclusive, within)
+    return _walk(start, after, inclusive, within, stop_at)
 
 
 def walk_backward(
@@ -73,32 +88,28 @@ def walk_backward(
     control: bool = False,
 ) -> list[Node]:
     """What the seeds depend on; the arguments are those of `walk_forward`, and a value stands for the node that makes it."""
-    start = dict.fromkeys(seed if isinstance(seed, Node) else seed.producer for seed in seeds)
-    stop = set(stop_at)
+    start = [seed if isinstance(seed, Node) else seed.producer for seed in seeds]
 
-    def before(node: Node) -> Iterator[Node]:
-        if node in stop:
-            return
-        for value in node.inputs:
-            if value not in stop:
-                yield value.producer
-        if control:
-            yield from node.control_inputs
+    def before(node: Node) -> Iterator[tuple[Value | None, Iterable[Node]]]:
+        yield from ((value, (value.producer,)) for value in node.inputs)
+        yield None, node.control_inputs if control else ()
 
-    return _walk(start, before, inclusive, within)
+    return _walk(start, before, inclusive, within, stop_at)
 
 
-def _walk(seeds: Iterable[Node], following: Callable[[Node], Iterable[Node]], inclusive: bool, within: Where | None) -> list[Node]:
-    inside = _predicate(within)
-    first = dict.fromkeys(seeds)
-    found = reached(first, lambda node: filter(inside, following(node)))
-    return [node for node in found if inclusive or node not in first]
+def _walk(
+    start: Iterable[Node],
+    edges: Callable[[Node], Iterable[tuple[Value | None, Iterable[Node]]]],
+    inclusive: bool,
+    within: Where | None,
+    stop_at: Iterable[Node | Value],
+) -> list[Node]:
+    inside = within if within is None or callable(within) else frozenset(within).__contains__
+    stop: set[object] = set(stop_at)
 
+    def following(node: Node) -> Iterable[Node]:
+        over = edges(node) if node not in stop else ()
+        return filter(inside, (other for value, others in over if value not in stop for other in others))
 
-def _predicate(within: Where | None) -> Callable[[Node], bool]:
-    if within is None:
-        return lambda _: True
-    if callable(within):
-        return within
-    members = frozenset(within)
-    return lambda node: node in members
+    first = dict.fromkeys(start)
+    return [node for node in reached(first, following) if inclusive or node not in first]

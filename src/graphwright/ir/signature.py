@@ -14,7 +14,7 @@ Both hold values and nodes, never names, so that renames follow by themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from graphwright.ir.node import Node, Value
@@ -50,6 +50,11 @@ class Signature(_Watched):
     outputs: dict[str, Value]
     method_name: str = ""
     extra: bytes = b""
+
+    def of_copies(self, value_of: Mapping[Value, Value]) -> Signature:
+        """The same signature of a copy of the graph."""
+        inputs = {key: value_of[value] for key, value in self.inputs.items()}
+        return replace(self, inputs=inputs, outputs={key: value_of[value] for key, value in self.outputs.items()})
 
 
 @dataclass(eq=False)

@@ -78,12 +78,19 @@ def order_of(nodes: Iterable[Node]) -> list[Node]:
     return _sorted(nodes)
 
 
-def needed_nodes(graph: Graph) -> set[Node]:
-    """The nodes that inputs, outputs and control outputs of the graph, its signatures and collections need."""
-    seeds = [*(v.producer for v in (*graph.inputs, *graph.outputs)), *graph.control_outputs]
-    for signature in graph.signatures.values():
-        seeds += [v.producer for v in (*signature.inputs.values(), *signature.outputs.values())]
-    for collection in graph.collections.values():
+def needed_nodes(graph: Graph, *, inputs: bool = True, signatures: bool = True, collections: bool = True) -> set[Node]:
+    """The nodes that inputs, outputs and control outputs of the graph, its signatures and collections need.
+
+    Args:
+        inputs: whether variables and other resources among the inputs are needed as such; what else is fed is.
+        signatures: whether what the signatures feed and fetch is.
+        collections: whether what the collections hold is.
+    """
+    fed = [value for value in graph.inputs if inputs or value.dtype.name != "resource"]
+    seeds = [*(value.producer for value in (*fed, *graph.outputs)), *graph.control_outputs]
+    for signature in graph.signatures.values() if signatures else ():
+        seeds += [value.producer for value in (*signature.inputs.values(), *signature.outputs.values())]
+    for collection in graph.collections.values() if collections else ():
         seeds += [held if isinstance(held, Node) else held.producer for held in collection.references()]
     return backward_reachable(seeds)
 

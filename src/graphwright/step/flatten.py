@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphwright.analyze.loops import LoopCosts, loop_costs
+from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits import Purity, is_control_flow
 from graphwright.run.traced_step import TracedStep
@@ -17,7 +18,6 @@ from graphwright.source.never_run import only_computes
 from graphwright.source.op_registry import is_stateful
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.infer_shapes import infer_flat_shapes
-from graphwright.transform.dead_code import remove_dead_code
 from graphwright.transform.fold_constants import fold_constants
 from graphwright.transform.fold_shapes import fold_shapes
 from graphwright.transform.inline_functions import inline_functions
@@ -100,7 +100,7 @@ def flatten_graph(
     """
     graph = inline_functions(graph, Purity(graph, stateful_op_types(graph)))
     split_identities(graph)
-    remove_dead_code(graph)
+    prune(graph)
     purity = Purity(graph, stateful_op_types(graph))
     foldable = Purity(graph, {op_type: not only_computes(op_type) for op_type in stateful_op_types(graph)})
     has_loops = any(is_control_flow(node) for node in graph.nodes)
@@ -108,7 +108,7 @@ def flatten_graph(
     if has_loops:
         forward_loop_invariants(graph, purity)
         run_iterations_in_order(graph)
-        remove_dead_code(graph)
+        prune(graph)
     # Inference imports the graph, which is the slow part: tracing with static shapes has inferred nearly all already.
     has_rounds = any(node.op_type == "NextIteration" for node in graph.nodes)
     open_sizes = infer and _has_unknown_sizes(graph)
@@ -117,7 +117,7 @@ def flatten_graph(
     for _ in range(_ROUNDS):  # folding makes shapes known, which makes more foldable
         folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
         folded += fold_shapes(graph) + fold_constants(graph, foldable, evaluate_constants(graph), floats=fold_floats)
-        remove_dead_code(graph)
+        prune(graph)
         if not folded or not (has_loops or _has_unknown_sizes(graph)):
             break
         infer_flat_shapes(graph, feeds)

@@ -14,6 +14,7 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import CloneResult, clone, copy_collections, copy_graph
 from graphwright.ir.edit.library import bodies, rename_functions
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.select import free_name
 from graphwright.ir.traits import VARIABLES
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.interface import output_values
@@ -112,7 +113,7 @@ class Attachment:
         taken = {*graph.functions, *twin.functions}
         functions: dict[str, str] = {}
         for name in twin.functions:
-            functions[name] = _free(name, taken) if name in graph.functions else name
+            functions[name] = free_name(name, taken) if name in graph.functions else name
             taken.add(functions[name])
         if changed := {old: new for old, new in functions.items() if old != new}:
             rename_functions(twin, changed)
@@ -163,13 +164,6 @@ class Attachment:
             {old: result.node_of[node] for old, node in first.node_of.items() if node in result.node_of},
             {old: result.value_of[value] for old, value in first.value_of.items() if value in result.value_of},
         )
-
-
-def _free(name: str, taken: Collection[str]) -> str:
-    number = 1
-    while f"{name}_{number}" in taken:
-        number += 1
-    return f"{name}_{number}"
 
 
 def _rename_shared(graph: Graph, scope: str) -> None:

@@ -10,6 +10,7 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import DTYPES
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits import is_constant
 from graphwright.transform.interface import hand_on_control, put_in_order
@@ -49,8 +50,7 @@ def convert_weights(
     if dtype not in _SMALL:
         raise ArgumentError(f"weights cannot be stored as {dtype!r}", argument="dtype", remedy=f"one of {', '.join(_SMALL)}")
     with graph.restored_on_error():
-        bodies = [graph, *((f.body for f in graph.functions.values()) if functions else ())]
-        return sum(_convert(body, dtype, smallest, where) for body in bodies)
+        return sum(_convert(body, dtype, smallest, where) for body in (bodies(graph) if functions else (graph,)))
 
 
 def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bool] | None) -> int:

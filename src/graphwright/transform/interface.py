@@ -5,7 +5,7 @@ A name is a key of a signature (`image`), the name of a node (`serving_default_i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 from graphwright.errors import ArgumentError, GraphError
@@ -200,22 +200,3 @@ def says_less(first: Shape, second: Shape) -> bool:
 def _listed(names: Iterable[str]) -> str:
     names = list(names)
     return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "") or "none"
-
-
-def unique_scope(graph: Graph, scope: str, names: Sequence[str] = ()) -> str:
-    """A scope below which each of `names`, or any node at all, has no namesake: `scope` itself or with a number.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> _ = g.add_node("NoOp", "a/b"), g.add_node("NoOp", "a_1")
-    >>> unique_scope(g, "a"), unique_scope(g, "a", ["c"])
-    ('a_2', 'a')
-    """
-    scopes: set[str] = set()
-    if not names:
-        scopes = {name[:k] for name in (node.name for node in graph.nodes) for k in range(len(name) + 1) if name[k : k + 1] in ("/", "")}
-    number, candidate = 0, scope
-    while candidate in scopes or any(f"{candidate}/{name}" in graph for name in names):
-        number += 1
-        candidate = f"{scope}_{number}"
-    return candidate

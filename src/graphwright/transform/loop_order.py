@@ -7,6 +7,7 @@ much memory a loop takes depends on threads. One at a time, it takes what the pl
 
 from __future__ import annotations
 
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits import LOOPS
 
@@ -20,7 +21,7 @@ def run_iterations_in_order(graph: Graph) -> int:
     (1, 1)
     """
     changed = 0
-    for body in (graph, *(f.body for f in graph.functions.values())):
+    for body in bodies(graph):
         for node in body.nodes:
             if node.op_type in LOOPS and node.attrs.get("parallel_iterations") != 1:
                 body.set_attr(node, "parallel_iterations", 1)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import CloneResult, copy_graph
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.select import parents, scopes
+from graphwright.ir.select import parents, scopes, unique_scope
 from graphwright.ir.signature import Signature
 from graphwright.ir.traits import MAY_BE_FED
 from graphwright.transform.attach import Attachment, holds_values, in_files
@@ -19,7 +19,6 @@ from graphwright.transform.interface import (
     input_values,
     output_values,
     put_in_order,
-    unique_scope,
 )
 
 _PREDICT = "tensorflow/serving/predict"
@@ -98,7 +97,7 @@ def merge_models(
         joint = merged.signatures[signature]
         merged.signatures = signatures
         for old, new in kept.items():
-            merged.signatures[new] = _translated(second.signatures[old], copied_second)
+            merged.signatures[new] = second.signatures[old].of_copies(copied_second.value_of)
         if pairs:
             merged.signatures[signature] = joint
     put_in_order(merged)
@@ -112,15 +111,6 @@ def _kept_signatures(first: Graph, second: Graph, pairs: Mapping[Value, Value], 
         if not any(value in pairs for value in known.inputs.values()):
             names[key] = _free(key, {**first.signatures, **dict.fromkeys(names.values())}, scope)
     return names
-
-
-def _translated(signature: Signature, copied: CloneResult) -> Signature:
-    return Signature(
-        {key: copied.value_of[v] for key, v in signature.inputs.items()},
-        {key: copied.value_of[v] for key, v in signature.outputs.items()},
-        signature.method_name,
-        signature.extra,
-    )
 
 
 def _join(

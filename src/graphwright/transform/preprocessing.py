@@ -9,6 +9,7 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.select import unique_scope
 from graphwright.ir.traits import INPUTS, MAY_BE_FED
 from graphwright.ir.walk import backward_reachable, forward_reachable
 from graphwright.transform.attach import Attachment, check_values, in_files
@@ -21,7 +22,6 @@ from graphwright.transform.interface import (
     replace_input_value,
     replace_output_value,
     says_less,
-    unique_scope,
 )
 
 

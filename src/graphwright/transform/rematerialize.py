@@ -14,11 +14,11 @@ from collections.abc import Set as AbstractSet
 from graphwright.analyze.cost import TaskMap
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.edit.insert import insert_before
+from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import RECOMPUTED_FROM
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
-from graphwright.transform.dead_code import remove_dead_code
 
 
 def apply_schedule(
@@ -69,7 +69,7 @@ def apply_schedule(
                 chains.setdefault(lanes[t] if lanes is not None else 0, [tuple(behind)] if behind else []).append(steps[k])
         for chain in chains.values():
             _chain(graph, chain)
-    remove_dead_code(graph)  # views that everybody left for a clone's; they would hold the buffer
+    prune(graph)  # views that everybody left for a clone's; they would hold the buffer
     graph.sort_nodes(topological_order(graph))
     return steps
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from itertools import chain
 
 from graphwright.ir.edit.insert import add_identity
+from graphwright.ir.edit.library import bodies
+from graphwright.ir.edit.reroute import replace_node
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
     CONTROL_FLOW_OF_TF1,
@@ -69,11 +71,11 @@ def remove_debug_ops(
     """
     wanted = frozenset(op_types)
     cleaner = _Cleaner(graph, wanted, purity)
-    bodies = [*((f.body for f in graph.functions.values()) if functions else ()), graph]
+    cleaned = bodies(graph)[::-1] if functions else (graph,)
     removed = 0
     with graph.restored_on_error():
         while True:  # a guard is empty once the branch that held its assertion is
-            in_this_round = sum(cleaner.clean(body, identities=identities) for body in bodies)
+            in_this_round = sum(cleaner.clean(body, identities=identities) for body in cleaned)
             removed += in_this_round
             if not in_this_round or not functions:
                 return removed
@@ -111,7 +113,7 @@ class _Cleaner:
             if not passes:
                 return []  # something reads what it makes, such as a summary that is fetched
             if _is_returned(graph, node) or node.control_inputs:
-                _become_identity(graph, node)
+                _become_identity(node)
                 return []
             graph.replace_uses(node.outputs[0], node.inputs[0])
         before = [*(v.producer for v in node.inputs), *node.control_inputs]
@@ -209,16 +211,11 @@ def _is_returned(graph: Graph, node: Node) -> bool:
     return any(v.producer is node for v in values)
 
 
-def _become_identity(graph: Graph, node: Node) -> None:
+def _become_identity(node: Node) -> None:
     """A check that is returned, or that waits for something, stays as a name for what it checked."""
     made = add_identity(node.inputs[0], f"{node.name}/unchecked", control_inputs=node.control_inputs)
     made.device = node.device
-    graph.replace_uses(node.outputs[0], made.outputs[0])
-    hand_on_control(graph, node, [made])
-    if not graph.is_border(node):
-        name = node.name
-        graph.remove_node(node)
-        graph.rename(made, name)
+    replace_node(node, made)
 
 
 def _skip_identity(graph: Graph, node: Node) -> None:

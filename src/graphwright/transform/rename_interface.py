@@ -75,10 +75,7 @@ def _rename(graph: Graph, names: Mapping[str, str], signature: str | None, *, is
         for table, renamed in zip(tables, renamed_tables, strict=True):
             table.clear()
             table.update(renamed)
-        for node in nodes:  # aside first, so that names can be exchanged
-            graph.rename(node, graph.unique_name(f"{node.name}/renamed"))
-        for node, new in nodes.items():
-            graph.rename(node, new)
+        graph.rename_many(nodes)
         for value, new in split.items():
             replace_output_value(graph, value, add_identity(value, new).outputs[0])
         if split:
@@ -107,11 +104,10 @@ def _renamed_keys(table: Mapping[str, Value], names: Mapping[str, str], kind: st
 def _check_free(graph: Graph, nodes: Mapping[Node, str], split: Mapping[Value, str], kind: str) -> None:
     wanted = [*nodes.values(), *split.values()]
     leaving = {node.name for node in nodes}
-    probe = Graph()
     for new in wanted:
         if new in graph and new not in leaving:
             raise ArgumentError(f"a node named {new!r} exists already", argument="names", where=f"{kind}s")
         try:
-            probe.add_node("NoOp", new)
+            graph.check_new_name(new)
         except GraphError as error:
             raise ArgumentError(error.what, argument="names", where=f"{kind}s", cause=error.cause) from error

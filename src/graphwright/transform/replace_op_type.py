@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node
 
 
@@ -42,8 +43,8 @@ def replace_op_type(
     """
     if not old or not new:
         raise ArgumentError("an op type cannot be empty", where="arguments 'old' and 'new'")
-    bodies = [graph, *((f.body for f in graph.functions.values()) if functions else ())]
-    found = [(body, node) for body in bodies for node in body.nodes if node.op_type == old and (where is None or where(node))]
+    places = bodies(graph) if functions else (graph,)
+    found = [(body, node) for body in places for node in body.nodes if node.op_type == old and (where is None or where(node))]
     function = graph.functions.get(new)
     for _, node in found if function is not None else ():
         taken = [v.dtype for v in function.body.inputs] if function is not None else []

@@ -10,10 +10,11 @@ import numpy as np
 from graphwright.errors import ArgumentError
 from graphwright.ir.constants import add_constant
 from graphwright.ir.edit.library import bodies
+from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of, references_of
 from graphwright.ir.traits import MAY_BE_FED
-from graphwright.ir.walk import backward_reachable, served_variables
+from graphwright.ir.walk import needed_nodes, served_variables
 from graphwright.transform.interface import agree, described, find_in_signatures, find_value, hand_on_control, put_in_order
 
 _TRAINING_COLLECTIONS = frozenset(
@@ -109,17 +110,9 @@ def forget_items(graph: Graph, nodes: Iterable[Node]) -> None:
 def remove_unneeded(graph: Graph) -> int:
     """Remove what outputs, control outputs, inputs, signatures and collections do not need, and variables that
     nothing reads; returns how many nodes."""
-    seeds: list[Node] = [v.producer for v in graph.outputs] + list(graph.control_outputs)
-    for signature in graph.signatures.values():
-        seeds += [v.producer for v in (*signature.inputs.values(), *signature.outputs.values())]
-    for collection in graph.collections.values():
-        seeds += [item if isinstance(item, Node) else item.producer for item in collection.references()]
-    seeds += [v.producer for v in graph.inputs if v.dtype.name != "resource"]
-    needed = backward_reachable(seeds)
+    needed = needed_nodes(graph, inputs=False)
     graph.inputs = [v for v in graph.inputs if v.producer in needed]
-    doomed = [node for node in graph.nodes if node not in needed]
-    graph.remove_nodes(doomed)
-    return len(doomed)
+    return prune(graph)
 
 
 def _array(value: Value, name: str, given: Any) -> np.ndarray[Any, Any]:

@@ -13,7 +13,7 @@ from graphwright.ir.edit.copying import CloneResult as CloneResult
 from graphwright.ir.edit.copying import copy_nodes, copy_whole
 from graphwright.ir.edit.library import copy_functions, import_functions
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.signature import Collection, NamedRefs, Signature
+from graphwright.ir.signature import Collection, NamedRefs
 from graphwright.ir.subgraph import graph_of
 from graphwright.ir.walk import order_of
 
@@ -110,15 +110,7 @@ def copy_graph(graph: Graph) -> CloneResult:
     copy = Graph(graph.name, versions=graph.versions)
     inside = copy_functions(graph, copy, graph.functions)[1]
     result = copy_whole(graph, copy, {})
-    copy.signatures = {
-        name: Signature(
-            {key: result.value_of[v] for key, v in signature.inputs.items()},
-            {key: result.value_of[v] for key, v in signature.outputs.items()},
-            signature.method_name,
-            signature.extra,
-        )
-        for name, signature in graph.signatures.items()
-    }
+    copy.signatures = {name: signature.of_copies(result.value_of) for name, signature in graph.signatures.items()}
     copy_collections(graph, result, plain=True)
     values = dict(result.value_of)
     for body in inside:

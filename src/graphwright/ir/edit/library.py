@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from graphwright.errors import GraphError
 from graphwright.ir.edit.copying import CloneResult, copy_body
 from graphwright.ir.function_names import attributes_with_functions, definition_with_functions, functions_of, functions_of_node
 from graphwright.ir.graph import Function, Graph, Node
+from graphwright.ir.select import free_name
 from graphwright.ir.text import to_text
 from graphwright.ir.traits import called_functions
 from graphwright.ir.walk import reached
@@ -51,15 +52,7 @@ def add_function(graph: Graph, function: Function) -> None:
 
 def unique_function_name(graph: Graph, name: str) -> str:
     """The name itself when the library has no such function, else with the first free suffix."""
-    return _free_name(name, graph.functions)
-
-
-def _free_name(name: str, taken: Container[str]) -> str:
-    candidate, k = name, 0
-    while candidate in taken:
-        k += 1
-        candidate = f"{name}_{k}"
-    return candidate
+    return free_name(name, graph.functions)
 
 
 def remove_function(graph: Graph, name: str) -> None:
@@ -160,7 +153,7 @@ def copy_functions(source: Graph, target: Graph, names: Iterable[str]) -> tuple[
     for name in names:
         if name in same:
             continue
-        new = _free_name(name, taken)
+        new = free_name(name, taken)
         taken.add(new)
         if new != name:
             new_of[name] = new

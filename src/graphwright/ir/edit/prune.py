@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.signature import node_of
-from graphwright.ir.subgraph import graph_of
-from graphwright.ir.walk import backward_reachable
+from graphwright.ir.walk import needed_nodes
 
 
 def prune(
@@ -41,20 +39,14 @@ def prune(
     """
     wanted = graph.outputs if outputs is None else tuple(outputs)
     waited = graph.control_outputs if control_outputs is None else tuple(control_outputs)
-    seeds: dict[Node, None] = dict.fromkeys((*(v.producer for v in (*wanted, *graph.inputs)), *waited))
-    if seeds:
-        graph_of((*graph.nodes[:1], *seeds))
-    if signatures:
-        seeds.update((v.producer, None) for s in graph.signatures.values() for v in (*s.inputs.values(), *s.outputs.values()))
-    if collections:
-        seeds.update((node_of(held), None) for c in graph.collections.values() for held in c.references())
-    needed = backward_reachable(seeds)
-    doomed = [node for node in graph if node not in needed]
-    gone = set(doomed)
+    for node in (*(value.producer for value in wanted), *waited):
+        graph.check_owned(node, node.name)
     graph.outputs = wanted
     graph.control_outputs = waited
+    needed = needed_nodes(graph, signatures=signatures, collections=collections)
+    doomed = [node for node in graph if node not in needed]
     for name, signature in list(graph.signatures.items()):
-        if any(v.producer in gone for v in (*signature.inputs.values(), *signature.outputs.values())):
+        if any(v.producer not in needed for v in (*signature.inputs.values(), *signature.outputs.values())):
             del graph.signatures[name]
     graph.remove_nodes(doomed)
     return len(doomed)
