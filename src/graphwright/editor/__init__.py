@@ -8,7 +8,6 @@ an `ir.Graph` (`g.ir`), on which the rest of graphwright works too.
 import sys
 
 from graphwright.editor import edit as edit
-from graphwright.editor import filters, making
 from graphwright.editor import graph as graph
 from graphwright.editor import match as match
 from graphwright.editor import node as node
@@ -32,7 +31,7 @@ from graphwright.editor.edit import detach_inputs as detach_inputs
 from graphwright.editor.edit import detach_outputs as detach_outputs
 from graphwright.editor.function_graph import FunctionGraph as FunctionGraph
 from graphwright.editor.graph import Graph as Graph
-from graphwright.editor.load_saved_model import saved_model_to_graph as saved_model_to_graph
+from graphwright.editor.graph import saved_model_to_graph as saved_model_to_graph
 from graphwright.editor.match import OpMatcher as OpMatcher
 from graphwright.editor.match import op_type as op_type
 from graphwright.editor.node import Node as Node
@@ -101,7 +100,7 @@ from graphwright.editor.visitors import GraphVisitor as GraphVisitor
 
 matcher = OpMatcher
 
-open_doors(edit, filters, making, reroute, select, subgraph, transform, util, sys.modules[__name__])
+open_doors(edit, reroute, select, subgraph, transform, util, sys.modules[__name__])
 
 ph = make_placeholder_from_dtype_and_shape
 sgv = make_view

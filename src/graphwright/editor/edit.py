@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphwright.editor.making import make_placeholder_from_tensor
 from graphwright.editor.reroute import check_ts_compatibility, remove_control_inputs, reroute_inputs, reroute_ts, swap_inputs, swap_outputs
 from graphwright.editor.select import check_cios
 from graphwright.editor.subgraph import SubGraphView, make_view
 from graphwright.editor.tensor import Tensor
-from graphwright.editor.util import ControlOutputs, check_graphs
+from graphwright.editor.util import ControlOutputs, check_graphs, make_placeholder_from_tensor
 
 
 def detach_control_inputs(sgv: Any) -> None:

@@ -1,17 +1,24 @@
-"""Rewrites of whole graphs: another batch size, and batch normalization folded into the weights before or behind it."""
+"""Rewrites of whole graphs: another batch size, and batch normalization folded into the weights before or behind it.
+
+The three words for the latter stand for one engine, `graphwright.transform.folding`. `graphwright.fold_batch_norms` does all of it at once
+and says why something was left.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from graphwright.editor.fold_batch_norms import fold_batch_norms as fold_batch_norms
-from graphwright.editor.fold_batch_norms import fold_batch_norms_up as fold_batch_norms_up
-from graphwright.editor.fold_batch_norms import fold_old_batch_norms as fold_old_batch_norms
 from graphwright.editor.graph import Graph
 from graphwright.editor.node import Node
 from graphwright.editor.tensor import Tensor
+from graphwright.ir import graph as ir
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.transform.constant_values import Constants
+from graphwright.transform.folding.before import fold_factors_before
+from graphwright.transform.folding.behind import Notes, fold_behind
+from graphwright.transform.folding.steps import NORMS
+from graphwright.transform.interface import put_in_order
 
 
 def change_batch_size(g: Graph, new_size: int | None, inputs: Iterable[Node | Tensor]) -> None:
@@ -40,3 +47,37 @@ def change_batch_size(g: Graph, new_size: int | None, inputs: Iterable[Node | Te
         for n, shape in before.items():
             n.replace_attr("shape", tf.TensorShape([new_size, *shape.as_list()[1:]]))
         g.infer_shapes_and_dtypes()
+
+
+def fold_batch_norms(g: Graph) -> None:
+    """Fold `Conv2D => Mul`, also with another convolution or a `MatMul`, where weights and factors are constants.
+
+    What others read, or signatures name, of the convolution is left alone; weights that others read are copied first. The
+    convolution gets the name and the collections of the `Mul`, or a `BiasAdd` does where offsets follow.
+    """
+    _fold(g, lambda graph: fold_behind(graph, Constants(), Notes(), where=lambda node: node.op_type not in NORMS))
+
+
+def fold_old_batch_norms(g: Graph) -> None:
+    """Fold a fused batch normalization into the convolution before it; what remains is a `BiasAdd` under its name.
+
+    Between the two there may be a `BatchToSpaceND`, or a concatenation of convolutions. Normalizations in training are left alone.
+    """
+    _fold(g, lambda graph: fold_behind(graph, Constants(), Notes(), where=lambda node: node.op_type in NORMS))
+
+
+def fold_batch_norms_up(g: Graph) -> None:
+    """Fold a normalization into the weights of what reads it: `Mul => Add`, or a fused batch normalization, then perhaps a ReLU.
+
+    The offset stays, as a `BiasAdd` of what it is before the factor. A `Relu6` becomes `Relu => Minimum`. Factors that are not
+    positive are left alone where a ReLU stands between, since it would then cut at the other side.
+    """
+    _fold(g, lambda graph: fold_factors_before(graph, Constants(), Notes()))
+
+
+def _fold(g: Graph, fold: Callable[[ir.Graph], int]) -> None:
+    if g.frozen:
+        raise RuntimeError("Detected a change to a frozen graph")
+    if fold(g.ir):
+        put_in_order(g.ir)
+        g.increment_version_counter()

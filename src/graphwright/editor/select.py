@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from graphwright.editor.base_graph import BaseGraph
-from graphwright.editor.filters import filter_ops as filter_ops
-from graphwright.editor.filters import filter_ops_by_optype as filter_ops_by_optype
-from graphwright.editor.filters import filter_ops_from_regex as filter_ops_from_regex
-from graphwright.editor.filters import filter_ts as filter_ts
-from graphwright.editor.filters import filter_ts_from_regex as filter_ts_from_regex
-from graphwright.editor.filters import get_input_ts as get_input_ts
-from graphwright.editor.filters import get_name_scope_ops as get_name_scope_ops
-from graphwright.editor.filters import get_output_ts as get_output_ts
 from graphwright.editor.node import Node
 from graphwright.editor.tensor import Tensor
 from graphwright.editor.tree_expr import TreeExpr as TreeExpr
@@ -24,6 +16,80 @@ from graphwright.editor.util import ControlOutputs, concatenate_unique, get_cons
 from graphwright.ir import graph as ir
 from graphwright.ir.select import walk_backward, walk_forward
 from graphwright.ir.subgraph import boundary
+
+
+def get_input_ts(ops: Any) -> list[Tensor]:
+    """The tensors that the nodes read, each once."""
+    return list(dict.fromkeys(t for op in make_list_of_op(ops) for t in op.inputs))
+
+
+def get_output_ts(ops: Any) -> list[Tensor]:
+    """The tensors that the nodes make."""
+    return [t for op in make_list_of_op(ops) for t in op.outputs]
+
+
+def filter_ts(ops: Any, positive_filter: Callable[[Tensor], Any] | bool) -> list[Tensor]:
+    """The tensors that the nodes read or make and of which the filter is true.
+
+    Args:
+        ops: a graph, nodes, or a node.
+        positive_filter: a predicate, or True for all tensors.
+
+    Raises:
+        TypeError: `ops` is something else.
+    """
+    ts = concatenate_unique(get_input_ts(ops), get_output_ts(ops))
+    return ts if positive_filter is True or not callable(positive_filter) else [t for t in ts if positive_filter(t)]
+
+
+def filter_ts_from_regex(ops: Any, regex: Any) -> list[Tensor]:
+    """The tensors that the nodes read or make and in whose name, such as `a/b:0`, the expression is found.
+
+    Raises:
+        TypeError: `ops` is not a graph and holds something else than nodes.
+    """
+    expression = make_regex(regex)
+    return filter_ts(ops, lambda t: expression.search(t.name))
+
+
+def filter_ops(ops: Any, positive_filter: Callable[[Node], Any] | bool) -> list[Node]:
+    """The nodes of which the filter is true; all of them if it is `True`.
+
+    Raises:
+        TypeError: `ops` is not a graph and holds something else than nodes.
+    """
+    nodes = make_list_of_op(ops)
+    return nodes if positive_filter is True or not callable(positive_filter) else [op for op in nodes if positive_filter(op)]
+
+
+def filter_ops_by_optype(ops: Any, op_types: str | Iterable[str]) -> list[Node]:
+    """The nodes with one of the op types.
+
+    Raises:
+        TypeError: `ops` is not a graph and holds something else than nodes.
+    """
+    types = {op_types} if isinstance(op_types, str) else set(op_types)
+    return filter_ops(ops, lambda op: op.op_type in types)
+
+
+def filter_ops_from_regex(ops: Any, regex: Any) -> list[Node]:
+    """The nodes in whose name the expression is found.
+
+    Raises:
+        TypeError: `ops` is not a graph and holds something else than nodes.
+    """
+    expression = make_regex(regex)
+    return filter_ops(ops, lambda op: expression.search(op.name))
+
+
+def get_name_scope_ops(ops: Any, scope: str) -> list[Node]:
+    """The node with the name of the scope, and those below it. The scope is a regular expression, as it always was.
+
+    Raises:
+        TypeError: `ops` is not a graph and holds something else than nodes.
+    """
+    return filter_ops_from_regex(ops, f"^{scope.removesuffix('/')}(/.*)?$")
+
 
 _get_input_ts = get_input_ts
 _get_output_ts = get_output_ts

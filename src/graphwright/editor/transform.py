@@ -8,13 +8,12 @@ from typing import Any
 from graphwright.editor import node_protocol
 from graphwright.editor.graph import Graph
 from graphwright.editor.inference import infer_graph, shapes_at_rest
-from graphwright.editor.making import make_placeholder_from_tensor, scope_finalize
 from graphwright.editor.node import Node
 from graphwright.editor.select import get_walks_intersection_ops
 from graphwright.editor.subgraph import SubGraphView, make_view
 from graphwright.editor.tensor import Tensor
 from graphwright.editor.transform_info import TmpInfo, TransformerInfo
-from graphwright.editor.util import ControlOutputs, flatten_tree, get_unique_graph
+from graphwright.editor.util import ControlOutputs, flatten_tree, get_unique_graph, make_placeholder_from_tensor, scope_finalize
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.select import unique_scope
 from graphwright.ir.walk import forward_reachable, order_of
