@@ -16,6 +16,7 @@ from graphwright.editor.util import ControlOutputs, concatenate_unique, get_cons
 from graphwright.ir import graph as ir
 from graphwright.ir.select import walk_backward, walk_forward
 from graphwright.ir.subgraph import boundary
+from graphwright.ir.walk import reached
 
 
 def get_input_ts(ops: Any) -> list[Tensor]:
@@ -192,16 +193,12 @@ def get_within_boundary_ops(
     """
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
     candidates = make_list_of_op(ops)
-    wave = make_list_of_op(seed_ops, allow_graph=False)
+    seeds = make_list_of_op(seed_ops, allow_graph=False)
     fence = set(make_list_of_op(boundary_ops))
-    found = set(wave)
-    if fence & found:
+    if not fence.isdisjoint(seeds):
         raise ValueError("Boundary is intersecting with the seeds.")
-    while wave:
-        reached = {n for op in wave for n in _neighbors(op, control_inputs, control_outputs)} - found
-        wave = [n for n in reached if n not in fence]
-        found.update(reached if inclusive else wave)
-    return [op for op in candidates if op in found]
+    found = set(reached(seeds, lambda op: () if op in fence else _neighbors(op, control_inputs, control_outputs)))
+    return [op for op in candidates if op in found and (inclusive or op not in fence)]
 
 
 def get_forward_walk_ops(

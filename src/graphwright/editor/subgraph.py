@@ -171,9 +171,7 @@ class SubGraphView:
         Raises:
             ValueError: one is not an input, or is named twice.
         """
-        result = self.copy()
-        result._input_ts = _picked(new_input_indices, self._input_ts, repetition=False)
-        return result
+        return self._with(inputs=_picked(new_input_indices, self._input_ts, repetition=False))
 
     def remap_outputs(self, new_output_indices: Iterable[int | Tensor]) -> Self:
         """A view with these outputs, in this order: places among the present ones, or the tensors themselves.
@@ -181,9 +179,7 @@ class SubGraphView:
         Raises:
             ValueError: one is not an output.
         """
-        result = self.copy()
-        result._output_ts = _picked(new_output_indices, self._output_ts, repetition=True)
-        return result
+        return self._with(outputs=_picked(new_output_indices, self._output_ts, repetition=True))
 
     def remap(
         self, new_input_indices: Iterable[int | Tensor] | None = None, new_output_indices: Iterable[int | Tensor] | None = None
@@ -198,31 +194,29 @@ class SubGraphView:
 
     def remap_default(self, remove_input_map: bool = True, remove_output_map: bool = True) -> Self:
         """A view with all inputs, or all outputs, that the nodes have now."""
-        result = self.copy()
         inputs, outputs, _ = compute_boundary_ts(self._ops)
-        if remove_input_map:
-            result._input_ts = inputs + self._passthrough_ts
-        if remove_output_map:
-            result._output_ts = outputs + self._passthrough_ts
-        return result
+        through = self._passthrough_ts
+        return self._with(inputs=inputs + through if remove_input_map else None, outputs=outputs + through if remove_output_map else None)
 
     def remap_outputs_make_unique(self) -> Self:
         """A view with each output once."""
-        result = self.copy()
-        result._output_ts = concatenate_unique([], self._output_ts)
-        return result
+        return self._with(outputs=concatenate_unique([], self._output_ts))
 
     def remap_outputs_to_consumers(self) -> Self:
         """A view with each output as often as nodes read it."""
-        result = self.copy()
-        result._output_ts = [t for t in dict.fromkeys(self._output_ts) for _ in t.consumers()]
-        return result
+        return self._with(outputs=[t for t in dict.fromkeys(self._output_ts) for _ in t.consumers()])
 
     def remove_unused_ops(self, control_inputs: bool = True) -> Self:
         """A view without the nodes that no input reaches and no output needs."""
         used = set(get_walks_union_ops(self.connected_inputs, self.connected_outputs, within_ops=self._ops, control_inputs=control_inputs))
+        return self._with(ops=[op for op in self._ops if op in used])
+
+    def _with(self, ops: list[Node] | None = None, inputs: list[Tensor] | None = None, outputs: list[Tensor] | None = None) -> Self:
+        """A copy in which these took the place of what was there."""
         result = self.copy()
-        result._ops = [op for op in self._ops if op in used]
+        result._ops = result._ops if ops is None else ops
+        result._input_ts = result._input_ts if inputs is None else inputs
+        result._output_ts = result._output_ts if outputs is None else outputs
         return result
 
 

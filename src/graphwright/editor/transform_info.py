@@ -18,6 +18,7 @@ from graphwright.ir.edit.library import import_functions
 from graphwright.ir.function_names import attributes_with_functions
 from graphwright.ir.graph import Node as IrNode
 from graphwright.ir.graph import Value
+from graphwright.ir.select import free_name
 
 
 class TmpInfo:
@@ -51,7 +52,7 @@ class TmpInfo:
         self.changed: dict[IrNode, None] = {}  # copies whose shapes are to be inferred
         self._functions: dict[str, str] = {}
         self._frames: dict[str, str] = {}
-        self._taken_frames: set[object] | None = None
+        self._taken_frames: set[str] = set()
         self.known_collections = frozenset(get_predefined_collection_names())
         self._names_by_item: dict[object, list[str]] = {}
         source = self.graph.ir
@@ -108,14 +109,12 @@ class TmpInfo:
     def new_frame(self, name: str) -> str:
         """The name of a copied loop frame: no two loops of a graph may share one."""
         if name not in self._frames:
-            if self._taken_frames is None:
-                self._taken_frames = {n.attrs.get("frame_name") for n in self.graph_.ir if "frame_name" in n.attrs}
-            candidate, k = name, 0
-            while candidate.encode() in self._taken_frames:
-                candidate = f"{self.scope_}{name}" + (f"_{k}" if k else "")
-                k += 1
-            self._taken_frames.add(candidate.encode())
-            self._frames[name] = candidate
+            if not self._frames:
+                frames = (node.attrs.get("frame_name") for node in self.graph_.ir)
+                self._taken_frames = {frame.decode() for frame in frames if isinstance(frame, bytes)}
+            chosen = free_name(f"{self.scope_}{name}", self._taken_frames) if name in self._taken_frames else name
+            self._taken_frames.add(chosen)
+            self._frames[name] = chosen
         return self._frames[name]
 
     def take_functions(self) -> None:
@@ -172,9 +171,7 @@ class TransformerInfo:
         raise TypeError(f"Expected a gde.Tensor or a gde.Node, got a {type(top)}")
 
     def _look_up(self, mapping: Any, top: Any, missing_fn: Callable[[Any], Any] | None) -> Any:
-        if top in mapping:
-            return mapping[top]
-        return None if missing_fn is None else missing_fn(top)
+        return mapping[top] if top in mapping else None if missing_fn is None else missing_fn(top)
 
     def __str__(self) -> str:
         lines = ["Transform result info:"]

@@ -9,7 +9,7 @@ from graphwright.editor import collecting
 from graphwright.ir.signature import NamedRefs
 
 if TYPE_CHECKING:
-    from graphwright.editor.holdings import HoldsCollections
+    from graphwright.editor.base_graph import BaseGraph
 
 
 class Variable:
@@ -21,14 +21,14 @@ class Variable:
 
     __slots__ = ("_graph", "_item")
 
-    def __init__(self, g: HoldsCollections) -> None:
+    def __init__(self, g: BaseGraph) -> None:
         if g.has_passthrough_saver:
             raise ValueError(f"Attempted to add a variable to Graph '{g.name}', which has an immutable serialized tf.Saver object.")
         self._graph = g
         self._item = NamedRefs(b"", {})
 
     @classmethod
-    def of_item(cls, graph: HoldsCollections, item: NamedRefs) -> Variable:
+    def of_item(cls, graph: BaseGraph, item: NamedRefs) -> Variable:
         """The view of an item that is in a collection."""
         view = cls.__new__(cls)
         view._graph = graph
@@ -50,7 +50,7 @@ class Variable:
         )
 
     @property
-    def graph(self) -> HoldsCollections:
+    def graph(self) -> BaseGraph:
         """The graph it belongs to."""
         return self._graph
 
