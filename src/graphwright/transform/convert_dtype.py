@@ -7,13 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from graphwright.errors import ArgumentError
-from graphwright.ir.attributes import Attribute, SerializedAttribute
+from graphwright.ir.attributes import SerializedAttribute
 from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.library import bodies
+from graphwright.ir.edit.reroute import replace_node
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits import is_constant
-from graphwright.transform.interface import hand_on_control, put_in_order
+from graphwright.transform.interface import put_in_order
 
 _SMALL = ("bfloat16", "float16")
 
@@ -64,23 +65,15 @@ def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bo
         stored = add_constant(graph, f"{node.name}/stored", array, dtype=DTYPES[dtype], device=node.device)
         for control in node.control_inputs:
             graph.add_control_input(stored.producer, control)
-        attrs: dict[str, Attribute] = {"SrcT": stored.dtype, "DstT": DTYPES["float32"], "Truncate": False}
         cast = graph.add_node(
             "Cast",
             graph.unique_name(f"{node.name}/float32"),
             inputs=[stored],
-            attrs=attrs,
+            attrs={"SrcT": stored.dtype, "DstT": DTYPES["float32"], "Truncate": False},
             output_types=[(node.outputs[0].dtype, node.outputs[0].shape)],
             device=node.device,
         )
-        graph.replace_uses(node.outputs[0], cast.outputs[0])
-        hand_on_control(graph, node, [cast])
-        graph.replace_in_collections(node, cast)
-        name = node.name
-        if graph.is_border(node):
-            continue
-        graph.remove_node(node)
-        graph.rename(cast, name)
+        replace_node(node, cast)
         converted += 1
     if converted:
         put_in_order(graph)

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import DTYPES
+from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import INPUTS, Purity, called_functions, is_constant, is_control_flow_of_tf1
 
@@ -91,7 +92,6 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
     constants: list[Node] = []
     constant_of: dict[Value, Value] = {}
     fed = {v.producer for v in graph.inputs}
-    control_outputs = dict.fromkeys(graph.control_outputs)
     replaced = [node for node in arrays if node not in fed]
     for node in replaced:
         values = arrays[node]
@@ -101,14 +101,7 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
     graph.replace_many_uses(constant_of)
     for node in replaced:
         before = [*node.control_inputs, *(v.producer for v in node.inputs if not is_constant(v.producer) and v.producer not in fed)]
-        for consumer in node.control_consumers:
-            graph.remove_control_input(consumer, node)
-            for control in before:
-                graph.add_control_input(consumer, control)
-        if node in control_outputs:
-            del control_outputs[node]
-            control_outputs.update(dict.fromkeys(before))
-    graph.control_outputs = control_outputs
+        reroute_control(before, node)
     graph.remove_nodes(replaced)
     new = set(constants)
     graph.sort_nodes([*constants, *(n for n in graph.nodes if n not in new)])

@@ -13,13 +13,12 @@ from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.edit.library import unique_function_name
-from graphwright.ir.edit.reroute import replace_node
+from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.function_names import with_functions
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.node import Library
 from graphwright.ir.traits import LOOPS, is_control_flow
 from graphwright.transform.inline_calls import inline_calls
-from graphwright.transform.interface import hand_on_control
 
 
 def check_arguments(graph: Graph, node: Node, indices: Iterable[int]) -> None:
@@ -137,7 +136,7 @@ def _read_from(body: Graph, old: Value, new: Value) -> set[Value]:
         match node.op_type:
             case "ReadVariableOp":
                 body.replace_uses(node.outputs[0], new)
-                hand_on_control(body, node, node.control_inputs)
+                reroute_control(node.control_inputs, node)
                 body.remove_node(node)
             case "ResourceGather":
                 gather_from(body, node, new)

@@ -12,12 +12,13 @@ from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, DType
+from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import IDENTITIES, MAY_BE_FED, VARIABLES, is_control_flow, is_read
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.freeze_functions import bind_arguments, check_arguments, gather_from
 from graphwright.transform.inline_calls import inline_calls
-from graphwright.transform.interface import hand_on_control, output_values, put_in_order
+from graphwright.transform.interface import output_values, put_in_order
 from graphwright.transform.strip_training import drop_collections, forget_items, remove_unneeded
 
 Array = np.ndarray[Any, Any]
@@ -225,7 +226,7 @@ def remove_behind(graph: Graph, node: Node, needed: set[Node]) -> bool:
 
 def _remove_variable(graph: Graph, node: Node) -> None:
     graph.inputs = [v for v in graph.inputs if v.producer is not node]
-    hand_on_control(graph, node, [])
+    reroute_control([], node)
     graph.remove_node(node)
 
 
@@ -280,7 +281,7 @@ def _take_name(graph: Graph, old: Node, new: Node) -> None:
     """Let a node go on under the name of one that is not read any more."""
     if graph.is_border(old) or any(v.uses for v in old.outputs):
         return
-    hand_on_control(graph, old, [new])
+    reroute_control([new], old)
     graph.replace_in_collections(old, new)
     name = old.name
     graph.remove_node(old)
@@ -290,5 +291,5 @@ def _take_name(graph: Graph, old: Node, new: Node) -> None:
 def _replace(graph: Graph, node: Node, value: Value) -> None:
     """Let the readers of a node read a constant; who waited for the node waits for what it waited for."""
     graph.replace_uses(node.outputs[0], value)
-    hand_on_control(graph, node, node.control_inputs)
+    reroute_control(node.control_inputs, node)
     graph.remove_node(node)

@@ -10,7 +10,6 @@ from typing import Literal
 
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.dtypes import Shape, format_shape
-from graphwright.ir.edit.inline import hand_on_control as hand_on_control
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits import MAY_BE_FED, is_constant
 from graphwright.ir.walk import topological_order

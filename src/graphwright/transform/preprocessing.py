@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.edit.clone import CloneResult, clone
+from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import unique_scope
 from graphwright.ir.traits import INPUTS, MAY_BE_FED
@@ -17,7 +18,6 @@ from graphwright.transform.interface import (
     agree,
     described,
     find_in_signatures,
-    hand_on_control,
     put_in_order,
     replace_input_value,
     replace_output_value,
@@ -123,7 +123,7 @@ def _connect_before(
         old_node = old.producer
         replace_input_value(graph, old, new)
         graph.replace_uses(old, result)  # where the input itself was returned, its preprocessed form is returned
-        hand_on_control(graph, old_node, [new.producer])
+        reroute_control([new.producer], old_node)
         own_name = old_node.name
         graph.remove_node(old_node)
         graph.rename(new.producer, own_name)

@@ -7,7 +7,7 @@ from itertools import chain
 
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.edit.library import bodies
-from graphwright.ir.edit.reroute import replace_node
+from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
     CONTROL_FLOW_OF_TF1,
@@ -20,7 +20,7 @@ from graphwright.ir.traits import (
     called_functions,
 )
 from graphwright.transform.dead_code import remove_unread
-from graphwright.transform.interface import hand_on_control, put_in_order
+from graphwright.transform.interface import put_in_order
 
 DEBUG_OPS = frozenset(
     "Assert Print PrintV2 CheckNumerics CheckNumericsV2 DebugIdentity DebugIdentityV2 DebugIdentityV3 DebugNanCount "
@@ -118,7 +118,7 @@ class _Cleaner:
             graph.replace_uses(node.outputs[0], node.inputs[0])
         before = [*(v.producer for v in node.inputs), *node.control_inputs]
         after = node.control_consumers
-        hand_on_control(graph, node, before)
+        reroute_control(before, node)
         graph.remove_node(node)
         return [*before, *after]
 
@@ -142,10 +142,10 @@ class _Cleaner:
     def _cut_guard(self, graph: Graph, node: Node) -> list[Node]:
         before = [*(v.producer for v in node.inputs), *node.control_inputs]
         for use in tuple(u for v in node.outputs for u in v.uses):
-            hand_on_control(graph, use.node, [node, *use.node.control_inputs])
+            reroute_control([node, *use.node.control_inputs], use.node)
             graph.remove_node(use.node)
         after = node.control_consumers
-        hand_on_control(graph, node, before)
+        reroute_control(before, node)
         graph.remove_node(node)
         return [*before, *after]
 
@@ -164,7 +164,7 @@ class _Cleaner:
             effects = self._effects_before(node)
             if effects is not None:
                 waiting += [consumer for consumer in node.control_consumers if consumer.op_type == "NoOp"]
-                hand_on_control(graph, node, effects)
+                reroute_control(effects, node)
 
     def _effects_before(self, node: Node) -> list[Node] | None:
         """The nearest nodes with effects that a pure node depends on; None where a control edge from it means more.
@@ -232,5 +232,5 @@ def _skip_identity(graph: Graph, node: Node) -> None:
     if source.op_type in CONTROL_FLOW_OF_TF1 and any(c.op_type in CONTROL_FLOW_OF_TF1 for c in node.outputs[0].consumers):
         return
     graph.replace_uses(node.outputs[0], value)
-    hand_on_control(graph, node, [source])
+    reroute_control([source], node)
     graph.remove_node(node)

@@ -11,11 +11,12 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.constants import add_constant
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
+from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of, references_of
 from graphwright.ir.traits import MAY_BE_FED
 from graphwright.ir.walk import needed_nodes, served_variables
-from graphwright.transform.interface import agree, described, find_in_signatures, find_value, hand_on_control, put_in_order
+from graphwright.transform.interface import agree, described, find_in_signatures, find_value, put_in_order
 
 _TRAINING_COLLECTIONS = frozenset(
     "train_op summaries summary_op losses regularization_losses update_ops trainable_variables moving_average_variables "
@@ -135,11 +136,8 @@ def _make_constant(graph: Graph, value: Value, array: np.ndarray[Any, Any]) -> N
     graph.inputs = [v for v in graph.inputs if v is not value]
     for signature in graph.signatures.values():
         signature.inputs = {key: v for key, v in signature.inputs.items() if v is not value}
-    graph.replace_uses(value, constant)
-    hand_on_control(graph, node, [])
-    name = node.name
-    graph.remove_node(node)
-    graph.rename(constant.producer, name)
+    reroute_control([], node)
+    replace_node(node, constant.producer)
 
 
 def _pass_through(graph: Graph) -> None:
@@ -147,6 +145,6 @@ def _pass_through(graph: Graph) -> None:
     for node in graph.nodes:
         if node.op_type not in _PASSED_THROUGH or node.control_inputs or graph.is_border(node):
             continue
-        hand_on_control(graph, node, [node.inputs[0].producer])
+        reroute_control([node.inputs[0].producer], node)
         graph.replace_uses(node.outputs[0], node.inputs[0])
         graph.remove_node(node)

@@ -8,7 +8,6 @@ from graphwright.ir.edit.arguments import remove_argument as remove_argument
 from graphwright.ir.edit.clone import CloneResult as CloneResult
 from graphwright.ir.edit.clone import clone as clone
 from graphwright.ir.edit.clone import copy_graph as copy_graph
-from graphwright.ir.edit.inline import hand_on_control as hand_on_control
 from graphwright.ir.edit.inline import inline as inline
 from graphwright.ir.edit.insert import add_identity as add_identity
 from graphwright.ir.edit.insert import add_placeholder as add_placeholder

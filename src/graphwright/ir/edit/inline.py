@@ -8,6 +8,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.edit.arguments import argument_of
 from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.edit.insert import add_identity
+from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.subgraph import graph_of
 from graphwright.ir.traits import ENTERS, EXITS, INPUTS, MERGES, SWITCHES, Purity, callee, is_control_flow_of_tf1, reads_resource
@@ -73,7 +74,7 @@ def inline(call: Node, *, purity: Purity | None = None) -> CloneResult:
         ordered = [result.node_of[node] for node in effects.ordered]  # which wait for what the call waited for
         ends = held if held and len(changes) == len(ordered) else ordered or before
         made = [source for source in sources.values() if not _is_given(source)]
-        hand_on_control(graph, call, joined(graph, [*ends, *made] or sources.values(), f"{call.name}/done"))
+        reroute_control(joined(graph, [*ends, *made] or sources.values(), f"{call.name}/done"), call)
     graph.replace_many_uses(new_of)
     graph.remove_node(call)
     return result
@@ -83,18 +84,6 @@ def joined(graph: Graph, nodes: Iterable[Node], name: str) -> list[Node]:
     """At most one node that runs after all of these: edges from each of many to each of many would be too many."""
     several = list(dict.fromkeys(nodes))
     return several if len(several) < 2 else [graph.add_node("NoOp", graph.unique_name(name), control_inputs=several)]
-
-
-def hand_on_control(graph: Graph, node: Node, to: Iterable[Node]) -> None:
-    """Let what waits for `node` wait for these nodes instead, and let them be control outputs where it was one."""
-    others = [other for other in dict.fromkeys(to) if other is not node]
-    for consumer in node.control_consumers:
-        graph.remove_control_input(consumer, node)
-        for other in others:
-            if other is not consumer:
-                graph.add_control_input(consumer, other)
-    if graph.is_border(node) and node in graph.control_outputs:
-        graph.control_outputs = dict.fromkeys(n for old in graph.control_outputs for n in (others if old is node else [old]))
 
 
 class _Effects:

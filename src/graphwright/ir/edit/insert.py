@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import GraphError
-from graphwright.ir.attributes import Attribute, ShapeAttribute
+from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import as_dtype, as_shape
 from graphwright.ir.edit.reroute import reroute
 from graphwright.ir.graph import Graph, Node, Value
@@ -167,5 +167,5 @@ def _add_reader(
 def add_placeholder(graph: Graph, name: str, dtype: Any, shape: Any) -> Value:
     """Add a placeholder; a suffix is added to its name where it is taken. Dtype and shape in any usual form."""
     dtype, shape = as_dtype(dtype), as_shape(shape)
-    attrs: dict[str, Attribute] = {"dtype": dtype, "shape": ShapeAttribute(shape)}
+    attrs = {"dtype": dtype, "shape": ShapeAttribute(shape)}
     return graph.add_node("Placeholder", graph.unique_name(name), attrs=attrs, output_types=[(dtype, shape)]).outputs[0]

@@ -67,9 +67,14 @@ def reroute(
 
 
 def reroute_control(
-    new: Node, old: Node, *, can_modify: Collection[Node] | None = None, cannot_modify: Collection[Node] = (), outputs: bool = True
+    new: Node | Iterable[Node],
+    old: Node,
+    *,
+    can_modify: Collection[Node] | None = None,
+    cannot_modify: Collection[Node] = (),
+    outputs: bool = True,
 ) -> int:
-    """Let what waits for `old` wait for `new`; returns how many nodes changed.
+    """Let what waits for `old` wait for `new`, which may be several nodes, or none; returns how many nodes changed.
 
     Args:
         outputs: whether `new` takes the place of `old` among the control outputs of the graph.
@@ -77,16 +82,18 @@ def reroute_control(
     Raises:
         GraphError: the nodes belong to several graphs.
     """
-    graph = graph_of((new, old))
-    kept = _Kept(can_modify, cannot_modify)
-    readers = [node for node in old.control_consumers if node not in kept and node is not new]
     if new is old:
         return 0
-    for node in readers:
-        graph.remove_control_input(node, old)
-        graph.add_control_input(node, new)
-    if outputs and old in graph.control_outputs:
-        graph.control_outputs = dict.fromkeys(new if node is old else node for node in graph.control_outputs)
+    after = [node for node in ((new,) if isinstance(new, Node) else dict.fromkeys(new)) if node is not old]
+    graph = graph_of((old, *after))
+    kept = _Kept(can_modify, (*cannot_modify, *after))
+    readers = [node for node in old.control_consumers if node not in kept]
+    for reader in readers:
+        graph.remove_control_input(reader, old)
+        for node in after:
+            graph.add_control_input(reader, node)
+    if outputs and graph.is_border(old) and old in graph.control_outputs:
+        graph.control_outputs = dict.fromkeys(n for node in graph.control_outputs for n in (after if node is old else (node,)))
     return len(readers)
 
 
