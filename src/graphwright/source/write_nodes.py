@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from graphwright.ir.attributes import EMPTY_LIST, Attribute, SerializedAttribute, ShapeAttribute
+from graphwright.ir.attributes import Attribute, ShapeAttribute
+from graphwright.ir.edit.call_groups import lists_of_types, types_attribute
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import BRANCHES
 from graphwright.source.attributes import write_attr_value
 
 
@@ -31,36 +31,15 @@ def write_node(node: Node, node_def: Any, edge: Callable[[Value], str] = graph_e
         write_attr_value(attribute, node_def.attr[key])
 
 
-_LISTS_OF_TYPES: Mapping[str, tuple[str | None, str | None]] = {
-    "PartitionedCall": ("Tin", "Tout"),
-    "StatefulPartitionedCall": ("Tin", "Tout"),
-    "If": (None, "Tout"),
-    "StatelessIf": (None, "Tout"),
-    "Case": (None, "Tout"),
-    "StatelessCase": (None, "Tout"),
-    "While": ("T", None),
-    "StatelessWhile": ("T", None),
-    "IdentityN": ("T", None),
-}
-"""Ops whose attributes list the dtypes of all inputs and of all outputs."""
-
-
 def follow_values(node: Node) -> dict[str, Attribute]:
     """The attributes, with lists of dtypes and shapes that say what the inputs and outputs are now."""
-    if "_output_shapes" not in node.attrs and node.op_type not in _LISTS_OF_TYPES:
+    lists = lists_of_types(node)
+    if "_output_shapes" not in node.attrs and not lists:
         return node.attrs
     attrs = dict(node.attrs)
-    for key, values in zip(_LISTS_OF_TYPES.get(node.op_type, (None, None)), (node.inputs, node.outputs), strict=True):
-        if key is not None:
-            dtypes = tuple(v.dtype for v in values)
-            if dtypes and isinstance(attrs.get(key), tuple | None) and attrs.get(key) != dtypes:
-                attrs[key] = dtypes
-            elif not dtypes and isinstance(attrs.get(key), tuple):
-                attrs[key] = SerializedAttribute(EMPTY_LIST)
-    if node.op_type in BRANCHES:
-        dtypes = tuple(v.dtype for v in node.inputs[1:])
-        if dtypes and isinstance(attrs.get("Tin"), tuple | None) and attrs.get("Tin") != dtypes:
-            attrs["Tin"] = dtypes
+    for key, values in lists.items():
+        if isinstance(attrs.get(key), tuple) or (values and key not in attrs):
+            attrs[key] = types_attribute(values)
     follow_shapes(node, attrs)
     return attrs
 

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphwright.errors import GraphError, UnsupportedError
-from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
+from graphwright.ir.attributes import EMPTY_LIST, Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
 from graphwright.ir.dtypes import DType
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.function_names import functions_of_node
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.traits import CALL_TYPES, callee
 
-_EMPTY_LIST = SerializedAttribute(b"\x0a\x00")
+_EMPTY_LIST = SerializedAttribute(EMPTY_LIST)
 _BRANCHES = {
     "If": ("then_branch", "else_branch"),
     "StatelessIf": ("then_branch", "else_branch"),
@@ -48,12 +48,12 @@ class CallSite:
 
     def set_arguments(self, values: Sequence[Value]) -> None:
         """Let the functions be handed these values; the attributes that list their dtypes follow."""
-        graph, node = self.node.graph, self.node
-        graph.set_inputs(node, [*node.inputs[: self.first], *values])
-        if self.body is not None:
-            graph.set_attr(node, "T", types_attribute(node.inputs))
-        elif node.op_type in CALL_TYPES or "Tin" in node.attrs or self.first:
-            graph.set_attr(node, "Tin", types_attribute(values))
+        self.node.graph.set_inputs(self.node, [*self.node.inputs[: self.first], *values])
+        self._follow_types()
+
+    def _follow_types(self) -> None:
+        for key, listed in lists_of_types(self.node).items():
+            self.node.graph.set_attr(self.node, key, types_attribute(listed))
 
     @property
     def arguments(self) -> tuple[Value, ...]:
@@ -62,12 +62,10 @@ class CallSite:
 
     def follow_outputs(self) -> None:
         """Let the attributes that list dtypes and shapes of the outputs follow them."""
-        graph, node = self.node.graph, self.node
-        if self.body is None and (node.op_type in CALL_TYPES or "Tout" in node.attrs or self.first):
-            graph.set_attr(node, "Tout", types_attribute(node.outputs))
-        if isinstance(node.attrs.get("output_shapes"), tuple):
-            shapes = tuple(ShapeAttribute(v.last_shape) for v in node.outputs)
-            graph.set_attr(node, "output_shapes", shapes or _EMPTY_LIST)
+        self._follow_types()
+        if isinstance(self.node.attrs.get("output_shapes"), tuple):
+            shapes = tuple(ShapeAttribute(v.last_shape) for v in self.node.outputs)
+            self.node.graph.set_attr(self.node, "output_shapes", shapes or _EMPTY_LIST)
 
     def follow_added(self) -> None:
         """What counts the original outputs counts a new one too, unless there are intermediate ones already."""
@@ -191,6 +189,16 @@ def call_group(graph: Graph, name: str) -> CallGroup:
 def listed(nodes: Sequence[Node]) -> str:
     """Names for a message."""
     return ", ".join(repr(node.name) for node in nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
+
+
+def lists_of_types(node: Node) -> dict[str, tuple[Value, ...]]:
+    """The attributes that list dtypes of inputs and outputs, with the values whose dtypes they list."""
+    kind = node.op_type
+    if kind in CALL_TYPES:
+        return {"Tin": node.inputs, "Tout": node.outputs}
+    if kind in _BRANCHES:
+        return {"Tin": node.inputs[1:], "Tout": node.outputs}
+    return {"T": node.inputs} if kind in _LOOPS or kind == "IdentityN" else {}
 
 
 def types_attribute(values: Sequence[Value]) -> Attribute:
