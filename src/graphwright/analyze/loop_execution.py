@@ -26,9 +26,8 @@ from graphwright.analyze.storages import (
 from graphwright.analyze.trip_counts import TripCount, compute, trip_count
 from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
-from graphwright.ir.arguments import Argument, Numbers
 from graphwright.ir.attributes import FunctionReference
-from graphwright.ir.dtypes import DType, format_shape
+from graphwright.ir.dtypes import Argument, DType, Numbers, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
 from graphwright.ir.traits import BRANCHES, CALL_TYPES, LOOPS, in_place_pairs, input_behind, is_constant, is_few_integers, is_view
 

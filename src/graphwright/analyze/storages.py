@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from graphwright.ir.arguments import Numbers
-from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.dtypes import DType, Numbers, Shape
 from graphwright.ir.graph import Node, Value
 
 Scalar = int | float | bool

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from graphwright.editor import node_protocol
 from graphwright.editor.base_graph import BaseGraph
 from graphwright.editor.inference import follow_shapes
-from graphwright.ir.graph import Function, Value
-from graphwright.source.attributes import shape_to_proto
+from graphwright.ir.graph import Function
 from graphwright.source.function_def import write_function
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.write_nodes import write_placeholder
 
 if TYPE_CHECKING:
     from graphwright.editor.graph import Graph
@@ -63,17 +63,10 @@ class FunctionGraph(BaseGraph):
         graph_def = to_graph_def(self._ir)
         for node_def in graph_def.node:
             if node_def.op == "_Arg":
-                _make_placeholder(node_def, self._ir[node_def.name].outputs[0])
+                argument = self._ir[node_def.name].outputs[0]
+                _ = argument.shape  # asks, where nobody has
+                write_placeholder(argument, node_def.name, node_def)
         result = tf.Graph()
         with result.as_default():
             tf.import_graph_def(graph_def, name="")
         return result
-
-
-def _make_placeholder(node_def: Any, value: Value) -> None:
-    node_def.op = "Placeholder"
-    for key in list(node_def.attr):
-        del node_def.attr[key]
-    node_def.attr["dtype"].type = value.dtype.number
-    node_def.attr["shape"].shape.SetInParent()
-    shape_to_proto(value.shape, node_def.attr["shape"].shape)

@@ -105,11 +105,9 @@ def _with_tags(package: Package, tags: Iterable[str] | None, name: str) -> Packa
         info = saved_model.meta_graphs.add().meta_info_def
         info.tags.append("serve")
         info.meta_graph_version = name
-    kept = saved_model.meta_graphs[package.meta_graph]
+    kept = saved_model.meta_graphs.pop(package.meta_graph)
     if tags is not None:
-        del kept.meta_info_def.tags[:]
-        kept.meta_info_def.tags.extend(tags)
-    only = type(saved_model)()
-    only.saved_model_schema_version = saved_model.saved_model_schema_version
-    only.meta_graphs.add().CopyFrom(kept)
-    return replace(package, saved_model=only.SerializeToString(deterministic=True), meta_graph=0)
+        kept.meta_info_def.tags[:] = tags
+    del saved_model.meta_graphs[:]
+    saved_model.meta_graphs.append(kept)
+    return replace(package, saved_model=saved_model.SerializeToString(deterministic=True), meta_graph=0)

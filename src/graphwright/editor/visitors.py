@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from graphwright.ir.attributes import FunctionReference
-from graphwright.ir.traits import CALL_TYPES
+from graphwright.ir.traits import CALL_TYPES, callee
 
 if TYPE_CHECKING:
     from graphwright.editor.function_graph import FunctionGraph
@@ -59,10 +58,11 @@ class Walk:
             node, way, depth = queue.popleft()
             if node in self._visited:
                 continue
-            if self._is_visited_and_ends(node):
+            function = _function_of(node)
+            if (function is None or node not in function.input_nodes) and self._visit(node):
                 return True
-            if escape and _function_of(node) is not None:
-                functions.add(node.graph.name)
+            if escape and function is not None:
+                functions.add(function.name)
             self._visited.add(node)
             enters = self._iterate and node.op_type in CALL_TYPES and (self._forward or node not in first)
             if enters and self.go(self._entrance(node, way), _less(depth), escape=False):
@@ -84,26 +84,17 @@ class Walk:
             return ((consumer, tensor) for tensor in node.outputs for consumer in tensor.consumers())
         return ((tensor.op, tensor) for tensor in node.inputs)
 
-    def _is_visited_and_ends(self, node: Node) -> bool:
-        function = _function_of(node)
-        is_argument = function is not None and node in function.input_nodes
-        return not is_argument and bool(self._visit(node))
-
     def _entrance(self, call: Node, way: Tensor | None) -> list[Node]:
         """Where a walk enters the called function: its results, or the arguments that a walk forward arrives at."""
-        reference = call.ir.attrs["f"]
-        assert isinstance(reference, FunctionReference)
-        called = self._graph.get_function_graph_by_name(reference.name)
+        called = self._graph.get_function_graph_by_name(callee(call.ir))
         if not self._forward:
             return called.output_nodes
         return [a for a, tensor in zip(called.input_nodes, call.inputs, strict=False) if tensor == way] or called.input_nodes
 
     def _calls_of(self, functions: set[str]) -> Iterator[Node]:
         for node in self._graph.nodes_iterator(iterate_functions=True):
-            if node.op_type in CALL_TYPES:
-                reference = node.ir.attrs.get("f")
-                if isinstance(reference, FunctionReference) and reference.name in functions:
-                    yield node
+            if node.op_type in CALL_TYPES and callee(node.ir) in functions:
+                yield node
 
 
 def _function_of(node: Node) -> FunctionGraph | None:

@@ -186,3 +186,24 @@ def common_shape(first: Shape, second: Shape) -> Shape:
     if first is None or second is None or len(first) != len(second):
         return None
     return tuple(a if a == b else None for a, b in zip(first, second, strict=True))
+
+
+Numbers = tuple[Any, Any]
+"""Arrays of whole numbers: the least and the largest that each can be when it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument.
+
+    Attributes:
+        shape: its own; where it depends on data, the largest that it can be.
+        handle: of a list or a variable, the dtype and shape of its elements or of its value.
+        numbers: of a few whole numbers, where they are known.
+        exact: of a shape that depends on data, what is the same in every run; else None.
+    """
+
+    shape: Shape
+    handle: tuple[DType, Shape] | None = None
+    numbers: Numbers | None = None
+    exact: Shape = None

@@ -53,8 +53,7 @@ def boundary(nodes: Iterable[Node], *, borders: bool = True) -> Boundary:
     outputs: list[Value] = []
     for node in members:
         if borders and fetched is None and node.graph.is_border(node):
-            graph = node.graph
-            fetched = frozenset((*graph.outputs, *(v for signature in graph.signatures.values() for v in signature.outputs.values())))
+            fetched = frozenset(node.graph.fetched)
         outputs += [v for v in node.outputs if (fetched and v in fetched) or not v.use_count or any(c not in members for c in v.consumers)]
     controls = dict.fromkeys(c for node in members for c in node.control_inputs if c not in members)
     return Boundary(

@@ -97,8 +97,7 @@ def needed_nodes(graph: Graph, *, inputs: bool = True, signatures: bool = True, 
 
 def served_variables(graph: Graph) -> list[str]:
     """The names of the variables that outputs and control outputs of the graph, and outputs of its signatures, need."""
-    values = [*graph.outputs, *(value for signature in graph.signatures.values() for value in signature.outputs.values())]
-    needed = backward_reachable([*(value.producer for value in values), *graph.control_outputs])
+    needed = backward_reachable([*(value.producer for value in graph.fetched), *graph.control_outputs])
     return [node.name for node in graph.nodes if node.op_type in VARIABLES and node in needed]
 
 

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.ir.arguments import Argument, Numbers
-from graphwright.ir.dtypes import Shape
+from graphwright.ir.dtypes import Argument, Numbers, Shape
 from graphwright.ir.traits import BRANCHES, GOES_BY_ELEMENTS, LOOPS, NEXT_ITERATIONS
 from graphwright.ir.walk import in_order
 from graphwright.source import private_tensorflow

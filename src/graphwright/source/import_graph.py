@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import ErrorCode, UnknownShapeError, first_line
-from graphwright.ir.arguments import Argument
 from graphwright.ir.attributes import FunctionReference, ShapeAttribute
-from graphwright.ir.dtypes import Shape, format_shape
+from graphwright.ir.dtypes import Argument, Shape, format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits import LOOPS, called_functions
 from graphwright.source import private_tensorflow

@@ -11,12 +11,11 @@ from graphwright.ir.dtypes import Shape, common_shape
 from graphwright.ir.function_names import functions_of_node
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits import CALL_TYPES, INPUTS, is_back_edge, is_control_flow, result_functions
-from graphwright.source.attributes import shape_to_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.never_run import forbid_to_run
 from graphwright.source.private_tensorflow import op_definition
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.source.write_nodes import graph_edge, write_node
+from graphwright.source.write_nodes import graph_edge, write_node, write_placeholder
 
 _BORDER = "graphwright_border_"
 _MOST_BEHIND = 10_000
@@ -62,13 +61,13 @@ def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
     for node in inside if len(inside) > len(nodes) else nodes:
         node_def = graph_def.node.add()
         if node.op_type == "_Arg":
-            _write_placeholder(node_def, node.outputs[0], node.name)
+            write_placeholder(node.outputs[0], node.name, node_def)
             continue
         write_node(node, node_def, edge)
         _without_outside(node_def, inside, node)
         called.update(functions_of_node(node, node.graph.functions))
     for value, name in border.items():
-        _write_placeholder(graph_def.node.add(), value, name)
+        write_placeholder(value, name, graph_def.node.add())
     _write_functions(nodes[0], called, graph_def)
     graph: Any = tf.Graph()
     try:
@@ -123,14 +122,6 @@ def _shape(tensor: Any, value: Value) -> Shape:
 
 def _dimensions(tensor: Any) -> Shape:
     return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
-
-
-def _write_placeholder(node_def: Any, value: Value, name: str) -> None:
-    node_def.name = name
-    node_def.op = "Placeholder"
-    node_def.attr["dtype"].type = value.dtype.number
-    node_def.attr["shape"].shape.SetInParent()
-    shape_to_proto(value.last_shape, node_def.attr["shape"].shape)
 
 
 def _without_outside(node_def: Any, inside: set[Node], node: Node) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from graphwright.ir.attributes import Attribute, ShapeAttribute
 from graphwright.ir.edit.call_groups import lists_of_types, types_attribute
 from graphwright.ir.graph import Node, Value
-from graphwright.source.attributes import write_attr_value
+from graphwright.source.attributes import shape_to_proto, write_attr_value
 
 
 def graph_edge(value: Value) -> str:
@@ -29,6 +29,15 @@ def write_node(node: Node, node_def: Any, edge: Callable[[Value], str] = graph_e
         node_def.input.append(f"^{control.name}")
     for key, attribute in follow_values(node).items():
         write_attr_value(attribute, node_def.attr[key])
+
+
+def write_placeholder(value: Value, name: str, node_def: Any) -> None:
+    """Write a placeholder for a value into a `NodeDef`, in place of the op and attributes that it has."""
+    node_def.attr.clear()
+    node_def.name, node_def.op = name, "Placeholder"
+    node_def.attr["dtype"].type = value.dtype.number
+    node_def.attr["shape"].shape.SetInParent()
+    shape_to_proto(value.last_shape, node_def.attr["shape"].shape)
 
 
 def follow_values(node: Node) -> dict[str, Attribute]:

@@ -24,17 +24,13 @@ def input_values(graph: Graph) -> tuple[Value, ...]:
     >>> input_values(g)
     (<Value x:0 float32[2]>,)
     """
-    stated = [*graph.inputs, *(v for s in graph.signatures.values() for v in s.inputs.values())]
-    if stated:
-        return tuple(dict.fromkeys(stated))
-    return tuple(v for node in graph.nodes if node.op_type in MAY_BE_FED for v in node.outputs)
+    return graph.fed or tuple(v for node in graph.nodes if node.op_type in MAY_BE_FED for v in node.outputs)
 
 
 def output_values(graph: Graph) -> tuple[Value, ...]:
     """What is fetched: the outputs of the graph and of its signatures; where it states none, what nothing reads."""
-    stated = [*graph.outputs, *(v for s in graph.signatures.values() for v in s.outputs.values())]
-    if stated:
-        return tuple(dict.fromkeys(stated))
+    if graph.fetched:
+        return graph.fetched
     read = {v for node in graph.nodes for v in node.inputs}
     fed = set(input_values(graph))
     return tuple(

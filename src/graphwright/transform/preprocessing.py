@@ -182,7 +182,7 @@ def add_postprocessing(
     place = unique_scope(graph, scope)
     attachment = Attachment(graph, postprocessing, place)
     placeholders = {name: placeholder for name, (placeholder, _) in pairs.items()}
-    fed = {v.producer for v in (*graph.inputs, *(v for s in graph.signatures.values() for v in s.inputs.values()))}
+    fed = {value.producer for value in graph.fed}
     with graph.restored_on_error():
         input_map = {placeholder: meanings[0][name] for name, placeholder in placeholders.items()}
         copies = [attachment.attach(input_map, left_out={v.producer for v in placeholders.values()})]

@@ -8,7 +8,7 @@ from itertools import chain
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.reroute import replace_node, reroute_control
-from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits import (
     CONTROL_FLOW_OF_TF1,
     MAY_BE_FED,
@@ -203,12 +203,7 @@ class _Cleaner:
 
 def _is_returned(graph: Graph, node: Node) -> bool:
     """Whether one of its values is an input or output; a control output is not meant, since that role can be handed on."""
-    if not graph.is_border(node):
-        return False
-    values: list[Value] = [*graph.inputs, *graph.outputs]
-    for signature in graph.signatures.values():
-        values += [*signature.inputs.values(), *signature.outputs.values()]
-    return any(v.producer is node for v in values)
+    return graph.is_border(node) and any(value.producer is node for value in (*graph.fed, *graph.fetched))
 
 
 def _become_identity(node: Node) -> None:

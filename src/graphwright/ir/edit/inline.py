@@ -188,7 +188,6 @@ def _body_of(call: Node) -> Graph:
             raise GraphError(f"{passed[result].producer.name!r} reads {output.name} and makes it", where=f"node {call.name!r}")
     if any(v.producer is call for v in call.inputs):
         raise GraphError(f"{call.name!r} reads itself", where=f"node {call.name!r}")
-    fed = (*graph.inputs, *(v for s in graph.signatures.values() for v in s.inputs.values())) if graph.is_border(call) else ()
-    if any(v.producer is call for v in fed):
+    if graph.is_border(call) and any(v.producer is call for v in graph.fed):
         raise GraphError(f"{call.name!r} is fed by the graph or a signature", where=f"node {call.name!r}")
     return body

@@ -109,7 +109,7 @@ def _acts(node: Node, purity: Purity) -> bool:
 def _check_outline(view: Subgraph) -> None:
     graph, members = view.graph, view.members
     graph_of(view.nodes)
-    fed = {v.producer for v in graph.inputs} | {v.producer for s in graph.signatures.values() for v in s.inputs.values()}
+    fed = {value.producer for value in graph.fed}
     held = next((node for node in view.nodes if node in fed), None)
     if held is not None:
         raise GraphError(f"{held.name!r} is an input of the graph or of a signature", where=f"node {held.name!r}", remedy="leave it out")
@@ -118,8 +118,7 @@ def _check_outline(view: Subgraph) -> None:
         raise UnsupportedError(f"{loop.name!r} = {loop.op_type} is control flow of TF1, whose frames cannot cross a function")
     if len(set(view.outputs)) != len(view.outputs):
         raise GraphError("an output is given twice", where="outline")
-    fetched = {*graph.outputs, *(v for s in graph.signatures.values() for v in s.outputs.values())}
-    results, inputs = set(view.outputs), set(view.inputs)
+    fetched, results, inputs = set(graph.fetched), set(view.outputs), set(view.inputs)
     for value in view.boundary.outputs:
         if value not in results and (value in fetched or any(c not in members for c in value.consumers)):
             raise GraphError(f"{value.name} is read outside, and is not among the outputs of the subgraph", where="outline")
