@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from graphwright.errors import FileFormatError
+from graphwright.errors import ArgumentError, FileFormatError
 
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
 _IN_THIS_FOLDER = -100  # AT_FDCWD of Linux
@@ -56,6 +56,24 @@ def replaced_file(path: Path) -> Generator[TextIO]:
         temporary.unlink(missing_ok=True)
         raise
     _sync(path.absolute().parent)
+
+
+@contextmanager
+def file_for_user(path: Path) -> Generator[TextIO]:
+    """As `replaced_file`, for a path that a user gave.
+
+    Raises:
+        ArgumentError: it is a folder, lies in no folder, or cannot be written.
+    """
+    if path.is_dir():
+        raise ArgumentError(f"{path} is a folder", argument="path", remedy="name the file to write")
+    if not path.absolute().parent.is_dir():
+        raise ArgumentError(f"there is no folder {path.parent}", argument="path", remedy="create it, or name another")
+    try:
+        with replaced_file(path) as stream:
+            yield stream
+    except OSError as error:
+        raise ArgumentError(f"{path} cannot be written: {error.strerror}", argument="path") from error
 
 
 @contextmanager

@@ -15,8 +15,9 @@ from graphwright.commands.inputs import (
     parse_feeds,
     parse_open_feeds,
 )
-from graphwright.commands.output import print_error, to_plain
+from graphwright.commands.output import print_error
 from graphwright.errors import ArgumentError, ErrorCode
+from graphwright.report.plain import plain
 from graphwright.report.results import CurvePoint
 
 
@@ -161,7 +162,7 @@ class TestParse:
         assert parse_amount("50%") == "50%"
 
     def test_plain_values(self):
-        assert to_plain({"a": (CurvePoint(3, float("nan")),)}) == {"a": [{"peak_bytes": 3, "overhead": None}]}
+        assert plain({"a": (CurvePoint(3, float("nan")),)}) == {"a": [{"peak_bytes": 3, "overhead": None}]}
 
 
 def test_version_and_help(run):

@@ -216,7 +216,7 @@ class TestProfile:
 
 
 def test_names_with_commas():
-    from graphwright.commands.costs.options import names_in
+    from graphwright.commands.inputs import names_in
 
     assert names_in(["a,b", "c"]) == ["a", "b", "c"]
     assert names_in(None) is None

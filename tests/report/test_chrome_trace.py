@@ -72,7 +72,7 @@ def test_the_file_is_whole_or_not_there(tmp_path):
 def test_paths_that_cannot_be_written_are_refused(tmp_path):
     with pytest.raises(ArgumentError, match="is a folder"):
         write_chrome_trace(profiles.small_profile(), tmp_path)
-    with pytest.raises(ArgumentError, match="does not exist"):
+    with pytest.raises(ArgumentError, match="there is no folder"):
         write_chrome_trace(profiles.small_profile(), tmp_path / "missing" / "trace.json")
 
 

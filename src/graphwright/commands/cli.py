@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import graphwright as gw
 from graphwright.commands import costs, edit
@@ -31,6 +30,7 @@ from graphwright.commands.inputs import (
     Feeds,
     Html,
     Mode,
+    ModeOption,
     Target,
     Verify,
     load_target,
@@ -94,7 +94,7 @@ def _root(  # pyright: ignore[reportUnusedFunction] - typer calls it
 @app.command(rich_help_panel=_COSTS)
 def inspect(
     target: Target,
-    mode: Annotated[Mode, typer.Option(help="Of a Keras model: the training step, or the forward pass alone.")] = Mode.TRAIN,
+    mode: ModeOption = Mode.TRAIN,
     batch: Batch = None,
     feed: Feeds = None,
     measure: Annotated[
@@ -111,7 +111,7 @@ def inspect(
         from graphwright.step.example_inputs import runnable
         from graphwright.step.targets import trace
 
-        loaded, feeds, batch = runnable(trace(loaded, feeds=feeds, mode=mode.value, batch=batch)), None, None
+        loaded, feeds, batch = runnable(trace(loaded, feeds=feeds, mode=mode.value, batch=batch, runs=True)), None, None
     report = gw.inspect(loaded, feeds=feeds, mode=mode.value, batch=batch, measure=measure, profile=profile)
     print_result(report, as_json=as_json)
     write_html(report, html, quiet=as_json)
@@ -136,11 +136,12 @@ def optimize(
     """Plan a training step into a memory budget, and prove that it computes the same."""
     feeds = parse_feeds(feed)
     amount = parse_amount(budget)
-    loaded = load_target(target, runs=measure or verify is Verify.RUN)
+    runs = measure or verify is Verify.RUN
+    loaded = load_target(target, runs=runs)
     from graphwright.step.example_inputs import example_inputs
     from graphwright.step.targets import trace
 
-    traced = trace(loaded, feeds=feeds, batch=batch)
+    traced = trace(loaded, feeds=feeds, batch=batch, runs=runs)
     step, inputs = traced.function, example_inputs(traced)
     fast = gw.optimize_memory(step, budget=amount, inputs=inputs, verify=verify.value, curve_points=6 if html else 0)
     result = dataclasses.replace(fast.plan, name=traced.name)
@@ -209,19 +210,22 @@ def plan(
     if as_json:
         echo_json(solution_to_json(solution))
     else:
-        title = escape(printable(f"{costs.name or graph.stem}: {len(costs.tasks)} tasks"))
-        table = Table(title=title, title_justify="left", show_header=False)
-        for label, text in (
-            ("status", solution.status),
-            ("budget", _bytes(solution.budget_bytes)),
-            ("unmodified peak", _bytes(unmodified.peak_bytes)),
-            ("planned peak", _bytes(solution.peak_bytes)),
-            ("extra time", f"{100 * solution.overhead:.2f} %"),
-            ("no schedule below", f"{_bytes(solution.lower_bound.nbytes)} ({solution.lower_bound.reason})"),
-            ("planned in", f"{solution.planning_time_s:.2f} s"),
-        ):
-            table.add_row(label, escape(text))
-        SafeConsole().print(table)
+        from graphwright.report.summary import Fact
+        from graphwright.report.terminal_layout import Page
+        from graphwright.report.units import format_bytes, format_percent, format_time
+
+        page, bound = Page(), solution.lower_bound
+        page.headline(f"{costs.name or graph.stem}: {len(costs.tasks)} tasks")
+        page.facts(
+            [
+                Fact("status", solution.status, f"planned in {format_time(solution.planning_time_s)}"),
+                Fact("budget", format_bytes(solution.budget_bytes)),
+                Fact("unmodified peak", format_bytes(unmodified.peak_bytes)),
+                Fact("planned peak", format_bytes(solution.peak_bytes)),
+                Fact("extra time", format_percent(solution.overhead)),
+                Fact("no schedule below", format_bytes(bound.nbytes), bound.reason),
+            ]
+        )
     if solution.status == "infeasible":
         if not as_json:
             SafeConsole(stderr=True).print(Panel(escape(solution.reason), title="no plan fits the budget", border_style="red"))
@@ -255,9 +259,3 @@ def _stages(console: Console) -> Generator[Callable[[str, Callable[[_Progress], 
             return result
 
         yield run
-
-
-def _bytes(nbytes: int) -> str:
-    from graphwright.report.units import format_bytes
-
-    return format_bytes(nbytes)

@@ -9,20 +9,20 @@ import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from graphwright.commands.inputs import path_of
+from graphwright.commands.inputs import AsJson, path_of
 from graphwright.commands.output import Commands, echo, echo_json
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.report.diff import diff as diff_of
 from graphwright.report.diff import print_diff
+from graphwright.report.plain import plain
 from graphwright.report.terminal_layout import Page
 from graphwright.report.units import format_count, printable
 from graphwright.source.tensorflow_import import start_quietly
@@ -41,7 +41,6 @@ Second = Annotated[Path, typer.Argument(metavar="SECOND", help="Another one.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at OUT.")]
 SignatureName = Annotated[str | None, typer.Option("--signature", help="The signature that is meant; all by default.", show_default=False)]
 Rows = Annotated[int, typer.Option(min=1, help="Lines per section.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Pairs = Annotated[list[str], typer.Argument(metavar="OLD=NEW...", help="The name and the new one, once per name.")]
 
 
@@ -262,7 +261,7 @@ def show(
         return
     result = listing(graph, inputs=input_values(graph), outputs=output_values(graph))
     if as_json:
-        echo_json(asdict(result))
+        echo_json(plain(result))
     else:
         echo(result.text(rows))
 
@@ -272,7 +271,7 @@ def diff(before: First, after: Second, rows: Rows = 40, as_json: AsJson = False)
     """What changed between two models, by name and by structure; exit code 1 where anything did."""
     result = diff_of(_load(before), _load(after))
     if as_json:
-        echo_json(asdict(result))
+        echo_json(plain(result))
     else:
         print_diff(result, Page(), rows=rows)
     if result:

@@ -6,9 +6,8 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -25,7 +24,7 @@ EXIT_INFEASIBLE = 3
 EXIT_CHECK_FAILED = 4
 
 _TARGET_HELP = "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name, which is imported: a tf.function or a Keras model."
-_FEED_HELP = "Shape of one input, as NAME=8,572,572,1 or, with a dtype, NAME=8:int32. Once per input."
+_FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int32. Once per input."
 
 
 class Mode(StrEnum):
@@ -42,9 +41,27 @@ class Verify(StrEnum):
     RUN = "run"
 
 
+class Order(StrEnum):
+    """In which order operations run."""
+
+    TRACED = "traced"
+    EXECUTOR = "executor"
+
+
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=_TARGET_HELP, show_default=False)]
+ModeOption = Annotated[Mode, typer.Option("--mode", help="Of a Keras model: the training step, or the forward pass alone.")]
 Batch = Annotated[int | None, typer.Option(min=1, help="Batch size of a Keras model, instead of feeds.", show_default=False)]
 Feeds = Annotated[list[str] | None, typer.Option("--feed", help=_FEED_HELP, show_default=False)]
+OpenFeeds = Annotated[list[str] | None, typer.Option("--feed", help=f"{_FEED_HELP} The word batch leaves a size open.", show_default=False)]
+BatchFeeds = Annotated[
+    list[str] | None,
+    typer.Option("--feed", help="Shape of one input; the word batch, or else the first dimension, is the batch.", show_default=False),
+]
+Outputs = Annotated[
+    list[str] | None,
+    typer.Option("--outputs", help="Of a graph: what is fetched, by name; once per name, or with commas.", show_default=False),
+]
+OrderOption = Annotated[Order, typer.Option("--order", help="The order in which the step was traced, or that of TensorFlow's executor.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Write the report to this file.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
@@ -77,14 +94,13 @@ def path_of(text: str | Path) -> Path:
 
 
 def load_target(text: str, *, runs: bool = False) -> Any:
-    """What the argument TARGET names: what a file or folder holds, or the object `module:name`, whose module is imported.
+    """What the argument TARGET names: the path of a file or folder, or the object `module:name`, whose module is imported.
 
     Args:
         runs: whether it is to be run; a file must be trusted then.
 
     Raises:
         ArgumentError: neither exists, or it is a file that is to be run and not trusted.
-        FileFormatError: the file holds no model.
         MissingDependencyError: TensorFlow is not installed.
     """
     path = path_of(text)
@@ -92,9 +108,7 @@ def load_target(text: str, *, runs: bool = False) -> Any:
         if runs:
             check_trusted(path, "running the model")  # before TensorFlow is loaded
         start_quietly()
-        from graphwright.source.files import load_callable
-
-        return load_callable(path, runs=runs)
+        return path
     module_name, colon, attributes = text.rpartition(":")
     if not colon or not re.fullmatch(r"\w+(\.\w+)*", module_name) or not re.fullmatch(r"\w+(\.\w+)*", attributes):
         raise ArgumentError(
@@ -120,27 +134,6 @@ def load_target(text: str, *, runs: bool = False) -> Any:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFeed:
-    """The shape of one input, with None where the batch size goes, and its dtype where one was given."""
-
-    sizes: tuple[int | None, ...]
-    dtype: str = ""
-
-    def bind(self, batch: int | None) -> Any:
-        """As the library takes a feed: a shape, or a `tf.TensorSpec` where a dtype was given."""
-        shape = tuple(batch if size is None else size for size in self.sizes)
-        if not self.dtype:
-            return shape
-        tf = import_tensorflow()
-        try:
-            return tf.TensorSpec(shape, tf.as_dtype(self.dtype))
-        except TypeError as error:
-            raise ArgumentError(
-                f"{self.dtype!r} is not a dtype", where="option --feed", remedy="write one such as int32 or bfloat16"
-            ) from error
-
-
 def parse_feeds(texts: list[str] | None, *, open_sizes: bool = False) -> dict[str, Any] | None:
     """Feeds from `NAME=8,572,572,1` or `NAME=8:int32`; `NAME=` is a scalar. None where nothing was given.
 
@@ -155,14 +148,7 @@ def parse_feeds(texts: list[str] | None, *, open_sizes: bool = False) -> dict[st
     >>> parse_feeds(["x=batch,3"], open_sizes=True)
     {'x': (None, 3)}
     """
-    parsed = _split_feeds(texts)
-    if parsed is None:
-        return None
-    feeds: dict[str, Any] = {}
-    for name, (sizes, dtype) in parsed.items():
-        bound = [None if open_sizes and size in ("batch", "?") else _dimension(size, name) for size in sizes]
-        feeds[name] = OpenFeed(tuple(bound), dtype).bind(None)
-    return feeds
+    return _parsed_feeds(texts, lambda sizes: [open_sizes and size in ("batch", "?") for size in sizes])
 
 
 def parse_open_feeds(texts: list[str] | None) -> Callable[[int], dict[str, Any]] | None:
@@ -174,36 +160,42 @@ def parse_open_feeds(texts: list[str] | None) -> Callable[[int], dict[str, Any]]
     >>> parse_open_feeds(["x=batch,3", "y=7,2"])(32)
     {'x': (32, 3), 'y': (32, 2)}
     """
-    parsed = _split_feeds(texts)
-    if parsed is None:
+    feeds = _parsed_feeds(texts, lambda sizes: [size == "batch" if "batch" in sizes else k == 0 for k, size in enumerate(sizes)])
+    if feeds is None:
         return None
-    open_feeds: dict[str, OpenFeed] = {}
-    for name, (sizes, dtype) in parsed.items():
-        named = "batch" in sizes
-        is_batch = [size == "batch" if named else index == 0 for index, size in enumerate(sizes)]
-        dimensions = [None if open_ else _dimension(size, name) for size, open_ in zip(sizes, is_batch, strict=True)]
-        open_feeds[name] = OpenFeed(tuple(dimensions), dtype)
-    return lambda batch: {name: feed.bind(batch) for name, feed in open_feeds.items()}
+    from graphwright.step.feeds import closed
+
+    return lambda batch: {name: closed(feed, batch) for name, feed in feeds.items()}
 
 
-def _split_feeds(texts: list[str] | None) -> dict[str, tuple[list[str], str]] | None:
-    """Per input, the texts of its dimensions and of its dtype."""
+def _parsed_feeds(texts: list[str] | None, are_open: Callable[[list[str]], list[bool]]) -> dict[str, Any] | None:
+    """Shapes by input, with None for sizes that are open; a `tf.TensorSpec` where a dtype was given."""
     if not texts:
         return None
-    parsed: dict[str, tuple[list[str], str]] = {}
+    feeds: dict[str, Any] = {}
     for text in texts:
         name, equals, spec = (part.strip() for part in text.partition("="))
-        sizes, colon, dtype = (part.strip() for part in spec.partition(":"))
+        listed, colon, dtype = (part.strip() for part in spec.partition(":"))
         if not name or not equals or (colon and not dtype):
             raise ArgumentError(
                 f"{text!r} is not an input with its shape",
                 where="option --feed",
                 remedy="write NAME=8,572,572,1 or, with a dtype, NAME=8:int32",
             )
-        if name in parsed:
+        if name in feeds:
             raise ArgumentError(f"the input {name!r} is given twice", where="option --feed")
-        parsed[name] = ([size.strip() for size in sizes.split(",")] if sizes else [], dtype)
-    return parsed
+        sizes = [size.strip() for size in listed.split(",")] if listed else []
+        shape = tuple(None if is_open else _dimension(size, name) for size, is_open in zip(sizes, are_open(sizes), strict=True))
+        feeds[name] = _spec(shape, dtype) if dtype else shape
+    return feeds
+
+
+def _spec(shape: tuple[int | None, ...], dtype: str) -> Any:
+    tf = import_tensorflow()
+    try:
+        return tf.TensorSpec(shape, tf.as_dtype(dtype))
+    except TypeError as error:
+        raise ArgumentError(f"{dtype!r} is not a dtype", where="option --feed", remedy="write one such as int32 or bfloat16") from error
 
 
 def _dimension(text: str, name: str) -> int:
@@ -248,3 +240,17 @@ def parse_amount(text: str) -> int | float | str:
         except ValueError:
             continue
     return text
+
+
+def names_in(texts: Sequence[str] | None) -> list[str] | None:
+    """Names, each text holding one or several with commas between."""
+    names = [name.strip() for text in texts or () for name in text.split(",")]
+    if not all(names):
+        raise ArgumentError(f"{','.join(texts or ())!r} holds an empty name", where="option --outputs")
+    return names or None
+
+
+def bytes_in(text: str) -> int | str:
+    """An amount of bytes as the library takes it; a fraction stays text, which is refused there."""
+    amount = parse_amount(text)
+    return text if isinstance(amount, float) else amount

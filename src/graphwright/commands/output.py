@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import typer
 from rich.markup import escape
@@ -16,6 +13,7 @@ from typer.core import TyperGroup
 
 from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE
 from graphwright.errors import ErrorCode, GraphwrightError, InfeasibleError, printable
+from graphwright.report.plain import plain
 from graphwright.report.safe_console import SafeConsole
 
 _REMEDIES = {
@@ -38,7 +36,7 @@ def print_result(result: Any, *, as_json: bool) -> None:
     if not as_json:
         echo(str(result))
         return
-    echo_json(to_plain(result.to_json() if hasattr(result, "to_json") else result))
+    echo_json(plain(result))
 
 
 def echo(text: str) -> None:
@@ -57,19 +55,6 @@ def write_html(result: Any, path: Path | None, *, quiet: bool) -> None:
     written = result.write_html(path)
     if not quiet:
         echo(f"report written to {written}")
-
-
-def to_plain(value: object) -> Any:
-    """A result as JSON can hold it: dataclasses as objects, tuples as lists, nan and infinity as null."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(item) for item in cast("list[object]", value)]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int) else str(value)
 
 
 class Commands(TyperGroup):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from graphwright.errors import ArgumentError, FileFormatError
-from graphwright.plan.json_file import FieldReader, read_json, write_json
+from graphwright.files import file_for_user
+from graphwright.plan.json_file import FieldReader, read_json
 from graphwright.report.comparison import FIGURES, LayerFigures, StepCosts
 
 FORMAT = "graphwright costs"
@@ -31,12 +33,9 @@ def write_costs(costs: StepCosts, path: str | Path) -> Path:
     path = Path(path)
     if path.suffix != ".json":
         raise ArgumentError(f"{path.name!r} does not end in .json", argument="path", remedy=f"call it {path.with_suffix('.json').name}")
-    if not path.parent.is_dir():
-        raise ArgumentError(f"there is no folder {str(path.parent)!r}", argument="path", remedy="make it first")
-    try:
-        return write_json(path, {"format": FORMAT, "version": VERSION, **costs.to_json()}, indent=1)
-    except OSError as error:
-        raise ArgumentError(f"{str(path)!r} cannot be written: {error.strerror}", argument="path") from error
+    with file_for_user(path) as stream:
+        json.dump({"format": FORMAT, "version": VERSION, **costs.to_json()}, stream, indent=1)
+    return path
 
 
 def read_costs(path: str | Path) -> StepCosts:

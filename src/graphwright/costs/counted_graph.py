@@ -8,20 +8,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from graphwright.costs.fetches import check_fed, check_takes_outputs, fetch, output_names
 from graphwright.costs.sized_step import TRACED_FIRST, open_shape
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.edit.library import bodies
-from graphwright.ir.graph import Graph, Node, Value, Variable
-from graphwright.ir.traits import ARGUMENTS, INPUTS, MAY_BE_FED, is_constant, is_read
+from graphwright.ir.graph import Graph, Node, Variable
+from graphwright.ir.traits import INPUTS, is_constant, is_read
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.concrete_function import Binding
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.step.feeds import is_value, leaves_of
+from graphwright.step.feeds import declared_shape, is_value, leaves_of
 from graphwright.step.flatten import counted_graph, flatten_graph
-from graphwright.step.targets import Feed, Mode, trace
+from graphwright.step.targets import Feed, Mode, read_target, trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +88,16 @@ def countable(asked: Countable) -> tuple[Countable, CountedGraph]:
         ArgumentError: the target is nothing that can be read, or the outputs are missing.
     """
     target = asked.target
-    fetched = None if asked.outputs is None else tuple(_name_of(o) for o in _as_list(asked.outputs))
+    fetched = None if asked.outputs is None else output_names(asked.outputs)
     if fetched is not None and asked.inputs is not None:
         raise ArgumentError("both inputs and outputs were given", argument="outputs", remedy="for a graph, give feeds and outputs")
-    if fetched is not None and not is_graph(target) and not isinstance(target, str | Path):
-        raise ArgumentError(f"{type(target).__name__} has outputs of its own", argument="outputs", remedy="leave it out: it is for graphs")
+    if fetched is not None:
+        check_takes_outputs(target, is_graph=is_graph(target))
     if is_graph(target) and asked.batch is not None:
         raise ArgumentError(
             f"batch={asked.batch} was given for a graph", argument="batch", remedy="give feeds={name: shape}", code=ErrorCode.OPEN_INPUT
         )
-    closed = replace(asked, outputs=fetched)
+    closed = replace(asked, target=target if fetched is not None else read_target(target), outputs=fetched)
     try:
         return closed, closed.at()
     except (UnknownShapeError, ArgumentError) as error:
@@ -119,14 +120,6 @@ def is_graph(target: Any) -> bool:
     return isinstance(target, Graph | tf.Graph | tf.compat.v1.GraphDef | tf.compat.v1.MetaGraphDef)
 
 
-def _as_list(outputs: Any) -> Sequence[Any]:
-    return list(outputs) if isinstance(outputs, list | tuple) else [outputs]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-
-
-def _name_of(output: Any) -> str:
-    return output if isinstance(output, str) else str(output.name)
-
-
 def _from_graph(target: Any, feeds: Mapping[str, Feed], outputs: Sequence[str] | None, batch: int | None) -> CountedGraph:
     """A graph, read anew: functions get other shapes for each batch size."""
     tf = import_tensorflow()
@@ -136,21 +129,16 @@ def _from_graph(target: Any, feeds: Mapping[str, Feed], outputs: Sequence[str] |
     graph = from_graph_def(graph_def, name=name)
     for body in bodies(graph):
         for node in body.nodes:
-            if node.op_type not in ARGUMENTS:
+            if node.op_type != "_Arg":
                 body.set_attr(node, "_output_shapes", None)
-    fetched = outputs if outputs is not None else _own_outputs(given, graph)
-    _set_outputs(graph, fetched)
+    graph.outputs, graph.control_outputs = fetch(graph, outputs if outputs is not None else _own_outputs(given, graph))
     _set_inputs(graph, given, {key.removesuffix(":0") for key in feeds})
     shapes: dict[int, Shape] = {}
     bound: dict[str, tuple[int, ...]] = {}
     known = {value.producer.name: k for k, value in enumerate(graph.inputs) if value.dtype.itemsize is not None}
+    check_fed(feeds, known)
     for key, feed in feeds.items():
-        if key.removesuffix(":0") not in known:
-            raise ArgumentError(
-                f"what is fetched needs no input {key!r}", argument="feeds", item=key, remedy=f"it needs {', '.join(known) or 'none'}"
-            )
-        shape: Any = getattr(feed, "shape", feed)
-        shapes[known[key.removesuffix(":0")]] = tuple(shape.as_list()) if hasattr(shape, "as_list") else tuple(shape)
+        shapes[known[key.removesuffix(":0")]] = declared_shape(key, feed)
     for key, k in known.items():
         shape = shapes.get(k, graph.inputs[k].shape)
         if shape and batch is not None:  # of a feed any dimension may be open, of a placeholder the first
@@ -188,28 +176,15 @@ def _own_outputs(given: Graph | None, graph: Graph) -> Sequence[str]:
     )
 
 
-def _set_outputs(graph: Graph, names: Sequence[str]) -> None:
-    values: list[Value] = []
-    run: list[Node] = []
-    for name in names:
-        node = graph[name.partition(":")[0]]
-        if node.outputs:
-            values.append(graph.value(name))
-        else:
-            run.append(node)
-    graph.outputs = values
-    graph.control_outputs = run
-
-
-def _is_input(node: Node, fed: AbstractSet[str]) -> bool:
-    """Whether its value comes from outside. The default of a placeholder does not count where its shape is not that of the placeholder."""
-    return node.op_type in INPUTS or (node.op_type in MAY_BE_FED and (node.name in fed or node.outputs[0].nbytes is None))
+def _is_fed(node: Node, fed: AbstractSet[str]) -> bool:
+    """Whether it is a placeholder whose default does not count: another value is given, or its shape is not the default's."""
+    return node.op_type == "PlaceholderWithDefault" and (node.name in fed or node.outputs[0].nbytes is None)
 
 
 def _set_inputs(graph: Graph, given: Graph | None, fed: AbstractSet[str]) -> None:
     """The placeholders that are needed; a variable behind one is told by what reads it."""
     needed = backward_reachable([*(v.producer for v in graph.outputs), *graph.control_outputs])
-    graph.inputs = [node.outputs[0] for node in graph.nodes if node in needed and _is_input(node, fed)]
+    graph.inputs = [node.outputs[0] for node in graph.nodes if node in needed and (node.op_type in INPUTS or _is_fed(node, fed))]
     for value in graph.inputs:
         if value.dtype.name != "resource":
             continue

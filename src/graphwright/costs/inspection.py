@@ -20,8 +20,6 @@ from graphwright.report.obtained import Obtained
 from graphwright.report.parameter_table import short_count
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import Inspection
-from graphwright.report.sweep import SweepPoint as SweepPoint
-from graphwright.report.sweep import SweepResult as SweepResult
 from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
 from graphwright.run.traced_step import TracedStep

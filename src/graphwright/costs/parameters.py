@@ -29,7 +29,7 @@ from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.stored_variables import stored_variables
 from graphwright.source.trust import as_path
 from graphwright.step.keras_step import is_keras_model
-from graphwright.step.targets import Feed, Mode, about_a_step, trace
+from graphwright.step.targets import Feed, Mode, about_a_step, read_target, trace
 
 _NO_STEP = "nothing was traced, so no step was looked at: give feeds, inputs or batch for that"
 _HOW_STEP = {
@@ -92,6 +92,8 @@ def count_parameters(
     if isinstance(target, str | Path) and Path(target).suffix in KERAS_SUFFIXES and Path(target).exists():
         target = read_keras_file(as_path(target), compiled=True)
     wants_step = feeds is not None or inputs is not None or batch is not None
+    if wants_step and outputs is None:
+        target = read_target(target)
     if is_keras_model(target):
         if outputs is not None:
             raise ArgumentError("a Keras model has outputs of its own", argument="outputs", remedy="leave it out: it is for graphs")

@@ -12,15 +12,17 @@ import numpy as np
 
 from graphwright.analyze.profile_tree import TreeOptions, TreeWords, grow_tree
 from graphwright.analyze.step_profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
+from graphwright.costs.counted_graph import is_graph
+from graphwright.costs.fetches import check_fed, check_takes_outputs, fetch
 from graphwright.costs.measured_step import join_records
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits import INPUTS, VARIABLES
 from graphwright.ir.walk import backward_reachable
 from graphwright.report.chrome_trace import write_chrome_trace
+from graphwright.report.plain import fields_json, number, plain
 from graphwright.report.terminal_layout import rendered
-from graphwright.report.terminal_profile import print_profile, profile_verdict
-from graphwright.report.terminal_profile_tree import ProfileTree
+from graphwright.report.terminal_profile import ProfileTree, print_profile, profile_verdict
 from graphwright.run.record_step import RecordedStep, record_step
 from graphwright.run.step_session import executed_graph_def
 from graphwright.run.step_stats import rename_as_written
@@ -132,19 +134,14 @@ class Profile:
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""
         return {
-            "name": self.name,
-            "feeds": {name: list(shape) for name, shape in self.feeds.items()},
-            "step_time_s": self.step.step_time_s,
-            "recorded_step_times_s": list(self.step.step_times_s),
-            "plain_step_time_s": self.step.plain_time_s,
-            "total": self.total.to_json(),
-            "memory": [
-                {"device": t.device, "allocator": t.allocator, "resident_bytes": t.resident_bytes, "peak_bytes": t.peak_bytes}
-                for t in self.step.memory
-            ],
-            "by_op_type": {name: row.to_json() for name, row in self.by_op_type.items()},
-            "by_layer": {name: row.to_json() for name, row in self.by_layer.items()},
-            "how": dict(self.how),
+            **fields_json(self, "step", "records"),
+            "step_time_s": number(self.step.step_time_s),
+            "recorded_step_times_s": plain(self.step.step_times_s),
+            "plain_step_time_s": number(self.step.plain_time_s),
+            "total": plain(self.total),
+            "memory": [{**fields_json(t, "times_ns", "bytes_in_use"), "peak_bytes": t.peak_bytes} for t in self.step.memory],
+            "by_op_type": plain(self.by_op_type),
+            "by_layer": plain(self.by_layer),
         }
 
 
@@ -193,7 +190,7 @@ def profile(
     >>> measured.by_op_type["MatMul"].occurrences, measured.by_op_type["MatMul"].flops
     (1, 524288.0)
     """
-    if isinstance(target, Graph) or _is_tensorflow_graph(target) or outputs is not None:
+    if is_graph(target) or outputs is not None:
         if inputs is not None or batch is not None:
             raise ArgumentError("a graph was given with inputs or a batch size", argument="target", remedy="give feeds and outputs")
         target, feeds, inputs = _callable_of(target, feeds or {}, outputs)
@@ -216,23 +213,16 @@ def profile_traced(traced: TracedStep, **options: Any) -> Profile:
     return Profile(traced.name, traced.feeds, join_records(traced, recorded), {"run": recorded.how} | _HOW | made_up, recorded)
 
 
-def _is_tensorflow_graph(target: Any) -> bool:
-    tf = import_tensorflow()
-    return isinstance(target, tf.Graph | tf.compat.v1.GraphDef)
-
-
 def _callable_of(target: Any, feeds: Mapping[str, Feed], outputs: Any) -> tuple[Any, Mapping[str, Feed] | None, Any]:
     """A function that computes the outputs of a graph, with its feeds as shapes or as values."""
     tf = import_tensorflow()
-    if not isinstance(target, Graph) and not _is_tensorflow_graph(target) and not isinstance(target, str | Path):
-        raise ArgumentError(f"{type(target).__name__} has outputs of its own", argument="outputs", remedy="leave it out: it is for graphs")
+    check_takes_outputs(target, is_graph=is_graph(target))
     check_trusted(target, "profiling")
     graph: Graph = target if isinstance(target, Graph) else load(target)
-    fetched: list[Any] = list(outputs) if isinstance(outputs, list | tuple) else [outputs]  # pyright: ignore[reportUnknownArgumentType]
-    names = [o if isinstance(o, str) else str(o.name) for o in fetched if o is not None] or [v.name for v in graph.outputs]
-    if not names:
+    values, run = (graph.outputs, []) if outputs is None else fetch(graph, outputs)
+    if not values and not run:
         raise ArgumentError("nothing says what is fetched from the graph", argument="outputs", remedy="give outputs=[...]")
-    ends = [graph[name.partition(":")[0]] for name in names]
+    ends = [*(value.producer for value in values), *run]
     needed = backward_reachable(ends)
     stateful = next((n for n in needed if n.op_type in VARIABLES or any(v.dtype.name == "resource" for v in n.outputs)), None)
     if stateful is not None:
@@ -243,21 +233,14 @@ def _callable_of(target: Any, feeds: Mapping[str, Feed], outputs: Any) -> tuple[
         )
     fed = [node.name for node in graph.nodes if node in needed and node.op_type in INPUTS]
     given = {key.removesuffix(":0"): value for key, value in feeds.items()}
-    strange = sorted(given.keys() - set(fed))
-    if strange:
-        raise ArgumentError(
-            f"what is fetched needs no input {strange[0]!r}",
-            argument="feeds",
-            item=strange[0],
-            remedy=f"it needs {', '.join(fed) or 'none'}",
-        )
-    values = {name: graph[name].outputs[0] for name in fed}
-    signature = tuple(tf.TensorSpec(value.shape, tf.as_dtype(value.dtype.number), name) for name, value in values.items())
+    check_fed(feeds, fed)
+    inputs = {name: graph[name].outputs[0] for name in fed}
+    signature = tuple(tf.TensorSpec(value.shape, tf.as_dtype(value.dtype.number), name) for name, value in inputs.items())
     function = rebuild_concrete_function(
         to_graph_def(graph, keep=lambda node: node in needed),
         inputs=[f"{name}:0" for name in fed],
-        outputs=[name if ":" in name else f"{name}:0" for name, node in zip(names, ends, strict=True) if node.outputs],
-        control_outputs=[node.name for node in ends if not node.outputs],
+        outputs=[value.name for value in values],
+        control_outputs=[node.name for node in run],
         structured_input_signature=(signature, {}),
         name=graph.name or "graph",
     )

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from graphwright.analyze.dimension_fit import Bindings, Dimension, fit_dimension
 from graphwright.analyze.unknown_shapes import blame_unknown_shapes, reason_of
 from graphwright.costs.counted_graph import is_graph
+from graphwright.costs.fetches import fetch
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import MAY_BE_FED
 from graphwright.ir.walk import backward_reachable
 from graphwright.report.shape_report import ShapeReport, UnknownCause, ValueShape
-from graphwright.source.files import load_callable
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load
-from graphwright.source.trust import as_path
-from graphwright.step.feeds import declared_shape, is_nested, is_value, leaves_of, map_feeds
+from graphwright.step.feeds import declared_shape, fits, is_nested, is_value, leaves_of, map_feeds, resized
 from graphwright.step.flatten import counted_graph, flatten_graph
 from graphwright.step.keras_step import is_keras_model
-from graphwright.step.targets import Feed, Mode, about_a_step, declared_shapes, trace
+from graphwright.step.targets import Feed, Mode, about_a_step, declared_shapes, read_target, trace
 
 BATCH = "batch"
 _BATCH_SIZES = (3, 5, 8, 7)
@@ -91,7 +89,7 @@ class _Bound:
             self.outputs = _outputs_of(graph, outputs)
             self.shapes: dict[str, Shape] = _placeholders(graph, self.outputs) | _given(feeds, _placeholders(graph, self.outputs))
         else:
-            self.target = load_callable(as_path(target)) if isinstance(target, str | Path) else target
+            self.target = read_target(target)
             self.feeds = feeds
             self.shapes = _declared(self.target, feeds)
         for name, shape in self.shapes.items():
@@ -121,16 +119,11 @@ class _Bound:
             flat, _ = flatten_graph(graph, {k: s for k, s in positions.items() if s is not None}, infer=True, fold_floats=False)
             return flat, dict(shapes)
         structures = {key: feed for key, feed in self.feeds.items() if is_nested(feed) or is_value(feed)}
-        feeds = {name: _like(self.feeds.get(name), shape) for name, shape in shapes.items() if name not in leaves_of(structures)}
-        feeds |= map_feeds(lambda path, feed: _like(feed, shapes[path]) if path in shapes else feed, structures)
+        feeds = {name: resized(self.feeds.get(name), shape) for name, shape in shapes.items() if name not in leaves_of(structures)}
+        feeds |= map_feeds(lambda path, feed: resized(feed, shapes[path]) if path in shapes else feed, structures)
         traced = trace(self.target, feeds=feeds or None, mode=self.mode)
         self.name = traced.name
         return counted_graph(traced)[0], dict(traced.feeds)
-
-
-def _like(feed: Feed, shape: Shape) -> Feed:
-    """A feed with another shape and the same dtype."""
-    return type(feed)(shape, feed.dtype) if hasattr(feed, "dtype") and not hasattr(feed, "numpy") else shape
 
 
 def _given(feeds: Mapping[str, Feed], known: _Shapes) -> dict[str, Shape]:
@@ -141,22 +134,10 @@ def _given(feeds: Mapping[str, Feed], known: _Shapes) -> dict[str, Shape]:
         name = key.removesuffix(":0")
         if known and name not in known:
             raise ArgumentError(f"there is no input {key!r}", argument="feeds", item=key, remedy=f"there are {', '.join(known)}")
-        try:
-            given[name] = declared_shape(feed)
-        except (TypeError, ValueError) as error:
-            raise ArgumentError(
-                f"the feed {feed!r} is not a shape", argument="feeds", item=key, remedy="give a tuple such as (None, 224, 224, 3)"
-            ) from error
-        declared = known.get(name)
-        if declared is not None and not _fits(given[name], declared):
-            raise ArgumentError(f"the feed {given[name]} does not fit {format_shape(declared)}", argument="feeds", item=key)
+        given[name] = declared_shape(key, feed)
+        if not fits(given[name], known.get(name)):
+            raise ArgumentError(f"the feed {given[name]} does not fit {format_shape(known[name])}", argument="feeds", item=key)
     return given
-
-
-def _fits(given: Shape, declared: Shape) -> bool:
-    if given is None or declared is None:
-        return True
-    return len(given) == len(declared) and all(a is None or b is None or a == b for a, b in zip(given, declared, strict=True))
 
 
 def _declared(target: Any, feeds: Mapping[str, Feed]) -> dict[str, Shape]:
@@ -178,17 +159,9 @@ def _declared(target: Any, feeds: Mapping[str, Feed]) -> dict[str, Shape]:
 
 
 def _outputs_of(graph: Graph, outputs: Any) -> list[str]:
-    if outputs is None:
-        if graph.outputs:
-            return [value.name for value in graph.outputs]
-        return [v.name for node in graph.nodes for v in node.outputs if not v.uses]
-    wanted = cast("Sequence[Any]", outputs) if isinstance(outputs, list | tuple) else (outputs,)
-    names: list[str] = [o if isinstance(o, str) else str(o.name) for o in wanted]
-    values: list[str] = []
-    for name in names:
-        node = graph[name.partition(":")[0]]
-        values += [graph.value(name).name] if ":" in name else [v.name for v in node.outputs]
-    return values
+    if outputs is not None:
+        return [value.name for value in fetch(graph, outputs, whole=True)[0]]
+    return [v.name for v in graph.outputs] or [v.name for node in graph.nodes for v in node.outputs if not v.uses]
 
 
 def _placeholders(graph: Graph, outputs: Iterable[str]) -> dict[str, Shape]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -22,15 +21,13 @@ from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.run.traced_step import TracedStep
-from graphwright.source.files import load_callable
 from graphwright.source.rebuild import is_jit_compiled
-from graphwright.source.trust import as_path
 from graphwright.step.executor_peak import inter_op_threads
-from graphwright.step.feeds import declared_shape, is_value, leaves_of, map_feeds
+from graphwright.step.feeds import declared_shape, is_value, leaves_of, map_feeds, resized
 from graphwright.step.flatten import FlatStep, flat_step
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.summary import find_roles
-from graphwright.step.targets import Feed, Mode, trace
+from graphwright.step.targets import Feed, Mode, read_target, trace
 
 Feeds = Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None
 TRACED_FIRST = (3, 5, 8)  # odd and even ones, since steps may halve a batch
@@ -62,7 +59,7 @@ class SizedStep:
     """
 
     def __init__(self, target: Any, feeds: Feeds, mode: Mode, *, runs: bool = False) -> None:
-        self.target = load_callable(as_path(target), runs=runs) if isinstance(target, str | Path) else target
+        self.target = read_target(target, runs=runs)
         self.given = feeds
         self.mode: Mode = mode
         self._traced: dict[int, TracedStep] = {}
@@ -253,7 +250,7 @@ def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
             return feed
         shape = shapes[path]
         dims = tuple(size if d is None else d for d in shape) if has_open else (size, *shape[1:]) if shape else ()
-        return type(feed)(dims, feed.dtype) if hasattr(feed, "dtype") else dims
+        return resized(feed, dims)
 
     return map_feeds(changed, feeds)
 
@@ -264,17 +261,9 @@ def open_shape(name: str, feed: Feed) -> tuple[int | None, ...]:
     Raises:
         ArgumentError: it is not a shape, or leaves more than one dimension open.
     """
-    try:
-        shape = declared_shape(feed)
-    except (TypeError, ValueError):
-        shape = None
+    shape = declared_shape(name, feed)
     if shape is None:
-        raise ArgumentError(
-            f"the feed {feed!r} is not a shape",
-            argument="feeds",
-            item=name,
-            remedy="give a tuple such as (None, 572, 572, 1), or a tf.TensorSpec",
-        )
+        raise ArgumentError(f"the feed {feed!r} has no number of dimensions", argument="feeds", item=name, remedy="give its shape")
     if shape.count(None) > 1:
         raise ArgumentError(
             f"the feed {shape} leaves {shape.count(None)} dimensions open",

@@ -11,7 +11,8 @@ from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.collections import TRAIN_OPS
 from graphwright.analyze.variable_access import Access, find_accesses
 from graphwright.analyze.variable_updates import describe_update
-from graphwright.errors import ArgumentError, GraphError, UnsupportedError
+from graphwright.costs.fetches import fetch
+from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of
@@ -51,8 +52,7 @@ def choose_step(graph: Graph, outputs: Iterable[Any] | Any = None) -> tuple[str,
         ArgumentError: an output is not in the graph.
     """
     if outputs is not None:
-        listed: list[Any] = list(outputs) if isinstance(outputs, list | tuple) else [outputs]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        return "what the outputs need", *_fetched(graph, [o if isinstance(o, str) else str(o.name) for o in listed])
+        return "what the outputs need", *fetch(graph, outputs)
     if graph.outputs or graph.control_outputs:
         return "one call", list(graph.outputs), list(graph.control_outputs)
     for key in TRAIN_OPS:
@@ -64,28 +64,6 @@ def choose_step(graph: Graph, outputs: Iterable[Any] | Any = None) -> tuple[str,
         return "what the optimizer's updates need, with what waits for them", [], list(forward_reachable(kernels))
     values = [value for signature in graph.signatures.values() for value in signature.outputs.values()]
     return f"the signatures {', '.join(graph.signatures)}" if values else "", values, []
-
-
-def _fetched(graph: Graph, names: Iterable[str]) -> tuple[list[Value], list[Node]]:
-    values: list[Value] = []
-    nodes: list[Node] = []
-    for name in names:
-        node_name, _, index = name.partition(":")
-        if node_name not in graph:
-            raise ArgumentError(
-                f"there is no node {node_name!r}",
-                argument="outputs",
-                remedy="look at [n.name for n in graph], or at `graphwright show MODEL`",
-            )
-        node = graph[node_name]
-        if not node.outputs:
-            nodes.append(node)
-            continue
-        at = int(index) if index.isdecimal() else 0
-        if at >= len(node.outputs):
-            raise ArgumentError(f"{node_name!r} has {len(node.outputs)} outputs", argument="outputs", where=repr(name))
-        values.append(node.outputs[at])
-    return values, nodes
 
 
 def look_at_step(

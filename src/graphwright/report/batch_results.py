@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from graphwright.analyze.formula import Formula
 from graphwright.ir.dtypes import Shape
 from graphwright.report.draw import Printed
+from graphwright.report.plain import fields_json, plain
+
+_FORMULAS = ("peak_bytes", "resident_bytes", "activation_bytes", "residual_bytes", "flops_forward", "flops_backward", "flops_optimizer")
 
 
 @dataclass(frozen=True)
@@ -45,20 +48,12 @@ class BatchFormulas(Printed):
     @property
     def formulas(self) -> dict[str, Formula]:
         """All formulas by name."""
-        names = ("peak_bytes", "resident_bytes", "activation_bytes", "residual_bytes", "flops_forward", "flops_backward", "flops_optimizer")
-        found: dict[str, Formula | None] = {name: getattr(self, name) for name in names}
+        found: dict[str, Formula | None] = {name: getattr(self, name) for name in _FORMULAS}
         return {name: formula for name, formula in found.items() if formula is not None}
 
     def to_json(self) -> dict[str, object]:
         """Formulas as text and exact coefficients, as docs/json.md lists them."""
-        return {
-            "name": self.name,
-            "feeds": feeds_json(self.feeds),
-            "order": self.order,
-            "formulas": {name: formula.to_json() for name, formula in self.formulas.items()},
-            "unknown_flop_ops": list(self.unknown_flop_ops),
-            "how": dict(self.how),
-        }
+        return {**fields_json(self, *_FORMULAS), "formulas": plain(self.formulas)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +116,4 @@ class MaxBatch(Printed):
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers, as docs/json.md lists them; null for what there is not."""
-        return {
-            "name": self.name,
-            "feeds": feeds_json(self.feeds),
-            "budget_bytes": self.budget_bytes,
-            "batch": self.batch,
-            "predicted_batch": self.predicted_batch,
-            "peak_bytes": self.peak_bytes,
-            "next_peak_bytes": self.next_peak_bytes,
-            "order": self.order,
-            "is_confirmed": self.is_confirmed,
-            "is_corrected": self.is_corrected,
-            "measured": [{"batch": m.batch, "peak_bytes": m.peak_bytes, "fits": m.fits} for m in self.measured],
-            "formula": self.formula.to_json(),
-            "how": dict(self.how),
-        }
-
-
-def feeds_json(feeds: Mapping[str, Shape]) -> dict[str, object]:
-    """Shapes as lists; null for an open dimension."""
-    return {name: None if shape is None else list(shape) for name, shape in feeds.items()}
+        return {**fields_json(self), "is_confirmed": self.is_confirmed, "is_corrected": self.is_corrected}

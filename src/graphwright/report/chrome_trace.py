@@ -15,8 +15,7 @@ from pathlib import Path
 
 from graphwright.analyze.directions import Direction
 from graphwright.analyze.step_profile import OpRun, StepProfile
-from graphwright.errors import ArgumentError
-from graphwright.files import replaced_file
+from graphwright.files import file_for_user
 
 _COLORS: Mapping[Direction, str] = {
     "forward": "thread_state_running",
@@ -44,10 +43,7 @@ def write_chrome_trace(profile: StepProfile, path: str | Path, *, flows: bool = 
         ArgumentError: the path is a folder, or its folder does not exist.
     """
     target = Path(path)
-    if target.is_dir() or not target.parent.is_dir():
-        what = "is a folder" if target.is_dir() else "lies in a folder that does not exist"
-        raise ArgumentError(f"{str(target)!r} {what}", argument="path", remedy='give a file, such as "trace.json"')
-    with replaced_file(target) as stream:
+    with file_for_user(target) as stream:
         stream.write('{"displayTimeUnit": "ns", "otherData": ')
         stream.write(json.dumps({"step": profile.name, "writer": "graphwright", "step_time_s": profile.step_time_s}))
         stream.write(', "traceEvents": [\n')

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from graphwright.report.draw import OnPage, Printed, drawn
+from graphwright.report.plain import fields_json, number
 from graphwright.report.results import Timeline
-from graphwright.report.units import format_bytes, format_count, format_flops
+from graphwright.report.units import format_bytes, format_bytes_apart, format_count, format_flops
 
 Unit = Literal["bytes", "FLOPs", "count"]
 Change = Literal["same", "changed", "added", "removed"]
@@ -33,8 +34,12 @@ class Figure:
         """
         if not math.isfinite(amount):
             return "not known"
-        text = format_bytes(amount) if self.unit == "bytes" else format_flops(amount) if self.unit == "FLOPs" else format_count(int(amount))
+        text = format_bytes(amount) if self.unit == "bytes" else format_flops(amount) if self.unit == "FLOPs" else format_count(amount)
         return f"+{text}" if signed and amount > 0 else text
+
+    def apart(self, first: float, second: float) -> tuple[str, str]:
+        """Two amounts, with as many digits as it takes to tell them apart."""
+        return format_bytes_apart(first, second) if self.unit == "bytes" else (self.format(first), self.format(second))
 
 
 FIGURES: Mapping[str, Figure] = {
@@ -51,6 +56,16 @@ FIGURES: Mapping[str, Figure] = {
     "nodes": Figure("nodes", "count", "of the flat graph: calls inlined, what nothing needs left out"),
 }
 """All figures of a step, in the order in which they are shown."""
+
+
+LAYER_FIGURES: Mapping[str, Figure] = {
+    "nodes": Figure("nodes", "count", "that belong to it"),
+    "parameters": Figure("trainable", "count", "elements of its variables that are trained"),
+    "total_flops": Figure("FLOPs", "FLOPs", "forward, backward and optimizer"),
+    "residual_bytes": Figure("residuals", "bytes", "forward values kept for the backward pass"),
+    "peak_share_bytes": Figure("at peak", "bytes", "live at the peak of the step"),
+}
+"""What is compared of layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +97,6 @@ class LayerFigures:
         """FLOPs in all directions."""
         return self.forward_flops + self.backward_flops + self.optimizer_flops
 
-    def to_json(self) -> dict[str, object]:
-        """All fields by name."""
-        return {own.name: getattr(self, own.name) for own in fields(self)}
-
     def costs_as_much_as(self, other: LayerFigures) -> bool:
         """Whether all but the name and the share of the peak are equal: what is live at the peak hangs on all other layers."""
         own = {"layer", "peak_share_bytes"}
@@ -116,14 +127,7 @@ class StepCosts(Printed):
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""
-        return {
-            "name": self.name,
-            "feeds": {name: list(shape) for name, shape in self.feeds.items()},
-            "figures": dict(self.figures),
-            "layers": [layer.to_json() for layer in self.layers],
-            "unknown_flop_ops": list(self.unknown_flop_ops),
-            "how": dict(self.how),
-        }
+        return fields_json(self, "timeline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,14 +199,13 @@ class Comparison(OnPage):
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them; a ratio is null where A's figure is 0 and B's is not."""
         return {
-            "a": self.a.to_json(),
-            "b": self.b.to_json(),
+            **fields_json(self, "layers"),
             "figures": {
                 name: {
                     "a": self.a.figures[name],
                     "b": self.b.figures[name],
                     "difference": self.difference(name),
-                    "ratio": self.ratio(name) if math.isfinite(self.ratio(name)) else None,
+                    "ratio": number(self.ratio(name)),
                 }
                 for name in FIGURES
             },
@@ -216,10 +219,6 @@ class Comparison(OnPage):
                 for pair in self.layers
             ],
         }
-
-
-LAYER_FIGURES = ("nodes", "parameters", "total_flops", "residual_bytes", "peak_share_bytes")
-"""What is compared of layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,13 +244,7 @@ class Finding:
 
     def to_json(self) -> dict[str, object]:
         """All fields by name, and whether it passed."""
-        return {
-            "figure": self.figure,
-            "amount": self.amount,
-            "limit": self.limit,
-            "baseline": self.baseline,
-            "passed": self.passed,
-        }
+        return {**fields_json(self), "passed": self.passed}
 
 
 @dataclass(frozen=True)
@@ -284,15 +277,7 @@ class CheckResult(Printed):
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""
-        return {
-            "passed": self.passed,
-            "findings": [finding.to_json() for finding in self.findings],
-            "warnings": list(self.warnings),
-            "baseline": None if self.baseline is None else str(self.baseline),
-            "written": None if self.written is None else str(self.written),
-            "costs": self.costs.to_json(),
-            "comparison": None if self.comparison is None else self.comparison.to_json(),
-        }
+        return {"passed": self.passed, **fields_json(self)}
 
     def annotations(self) -> tuple[str, ...]:
         """One workflow command of GitHub Actions per failed figure and per warning.

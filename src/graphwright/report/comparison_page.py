@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
-from graphwright.report.page import render_page
-from graphwright.report.page_tables import ROW_LIMIT, Cell, Column, Table, bytes_cell, layer_cell, layer_href
+from graphwright.report.comparison import FIGURES, LAYER_FIGURES, Comparison, LayerPair, StepCosts
+from graphwright.report.page import page_data, render_page
 from graphwright.report.results import ROLES, Role, Timeline
 from graphwright.report.summary import NO_LAYER, Tone, live_groups
-from graphwright.report.terminal_comparison import comparison_verdict
+from graphwright.report.tables import Column, Table, layer_href, signed, tabulated
+from graphwright.report.terminal_comparison import comparison_verdict, difference_column, figure_columns
 from graphwright.report.timeline_chart import chart_words, timeline_data
-from graphwright.report.units import format_bytes, format_count, format_flops
+from graphwright.report.units import format_bytes, format_count
 
-_LAYER_FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("FLOPs", "total_flops", format_flops),
-    ("parameters", "parameters", lambda amount: format_count(int(amount))),
-    ("residuals", "residual_bytes", format_bytes),
-    ("at the peak", "peak_share_bytes", format_bytes),
-)
 _CHARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("Kept for the backward pass, by layer", "residual_bytes", format_bytes),
     ("Live at the peak, by layer", "peak_share_bytes", format_bytes),
@@ -63,7 +57,9 @@ def comparison_page(compared: Comparison) -> str:
         verdict=comparison_verdict(compared),
         tone=_tone(compared),
         steps=steps,
-        figures=_figure_table(compared),
+        figures=tabulated(
+            "table-figures", "Figures", "What both steps cost, and B's figure minus A's", list(FIGURES), figure_columns(compared)
+        ),
         peaks=_stacked(timelines),
         roles=_role_table(timelines),
         live=_live_table(compared.layers, timelines),
@@ -72,15 +68,11 @@ def comparison_page(compared: Comparison) -> str:
         charts=[chart_words(*chart) for chart in charts],
         origins=list({**compared.a.how, **compared.b.how}.items()),
         unknown=_unknown(compared.a, compared.b),
-        data={
-            "roles": ROLES,
-            "noLayer": NO_LAYER,
-            "topBytes": max((timeline.peak_bytes for timeline in timelines.values()), default=1),
-            "budgetBytes": None,
-            "timelines": [{**timeline_data(identity, timeline), "title": title} for identity, title, timeline in charts],
-            "rows": {"timeline-a": {pair.a.layer: pair.name for pair in compared.layers if pair.a is not None}},
-            "curve": None,
-        },
+        data=page_data(
+            max((timeline.peak_bytes for timeline in timelines.values()), default=1),
+            timelines=[{**timeline_data(identity, timeline), "title": title} for identity, title, timeline in charts],
+            rows={"timeline-a": {pair.a.layer: pair.name for pair in compared.layers if pair.a is not None}},
+        ),
     )
 
 
@@ -101,39 +93,43 @@ def _at_peak(timeline: Timeline, role: Role) -> int:
     return row[timeline.peak_step] if row else 0
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the steps hold at their peaks of one role, in one layer or in all: bytes by letter of the step."""
+
+    layer: str
+    role: str
+    sizes: dict[str, int]
+
+
+def _held_columns(timelines: Mapping[str, Timeline]) -> list[Column[Held]]:
+    """What each step holds, and the difference where there are two."""
+    columns: list[Column[Held]] = [Column("role", lambda held: held.role, kind="role")]
+    columns = [*columns, *(Column[Held](a, lambda held, a=a: held.sizes.get(a, 0), format_bytes) for a in timelines)]
+    if len(timelines) == 2:
+        columns.append(Column("B - A", lambda held: held.sizes.get("B", 0) - held.sizes.get("A", 0), signed(format_bytes)))
+    return columns
+
+
 def _role_table(timelines: Mapping[str, Timeline]) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for role in ROLES:
-        sizes = [_at_peak(timeline, role) for timeline in timelines.values()]
-        if any(sizes):
-            rows.append((Cell(role), *map(bytes_cell, sizes), *([_difference(*sizes)] if len(sizes) == 2 else [])))
-    columns = (Column("role", "role"), *map(Column, timelines), *([Column("B - A")] if len(timelines) == 2 else []))
-    return Table("table-roles", "Peak by role", "What is live at the peak of each step", columns, tuple(rows), (), len(rows))
+    rows = [Held("", role, {letter: _at_peak(timeline, role) for letter, timeline in timelines.items()}) for role in ROLES]
+    shown = [row for row in rows if any(row.sizes.values())]
+    return tabulated("table-roles", "Peak by role", "What is live at the peak of each step", shown, _held_columns(timelines))
 
 
 def _live_table(pairs: Sequence[LayerPair], timelines: Mapping[str, Timeline]) -> Table:
     """What is live at the peaks by layer and role; layers of A under the names that they have in B."""
     names = {pair.a.layer: pair.name for pair in pairs if pair.a is not None}
-    found: dict[tuple[str, Role], dict[str, int]] = {}
+    found: dict[tuple[str, str], Held] = {}
     for letter, timeline in timelines.items():
         for group in live_groups(timeline.live_at_peak):
             layer = names.get(group.layer, group.layer) if letter == "A" else group.layer
-            sizes = found.setdefault((layer, group.role), {})
+            sizes = found.setdefault((layer, group.role), Held(layer, group.role, {})).sizes
             sizes[letter] = sizes.get(letter, 0) + group.nbytes
-    both = len(timelines) == 2
-    ordered = sorted(found.items(), key=lambda item: (-max(item[1].values()), item[0]))
-    rows: list[tuple[Cell, ...]] = []
-    for (layer, role), sizes in ordered[:ROW_LIMIT]:
-        amounts = [sizes.get(letter, 0) for letter in timelines]
-        rows.append((layer_cell(layer, linked=True), Cell(role), *map(bytes_cell, amounts), *([_difference(*amounts)] if both else [])))
-    columns = (Column("layer", "name"), Column("role", "role"), *map(Column, timelines), *([Column("B - A")] if both else []))
+    ordered = sorted(found.values(), key=lambda held: (-max(held.sizes.values()), held.layer, held.role))
+    columns = [Column[Held]("layer", lambda held: held.layer, kind="layer"), *_held_columns(timelines)]
     caption = f"{format_count(len(found))} groups of buffers that are there at the worst moment of each step"
-    keys = tuple(layer for (layer, _), _ in ordered[:ROW_LIMIT])
-    return Table("table-live-groups", "Live at the peak, by layer and role", caption, columns, tuple(rows), keys, len(found))
-
-
-def _difference(a: float, b: float) -> Cell:
-    return Cell(f"{'+' if b > a else ''}{format_bytes(b - a)}" if b != a else "", b - a)
+    return tabulated("table-live-groups", "Live at the peak, by layer and role", caption, ordered, columns, lambda held: held.layer)
 
 
 def _paired(pairs: Sequence[LayerPair], figure: str, form: Callable[[Any], str]) -> list[PairedBar]:
@@ -153,48 +149,24 @@ def _tone(compared: Comparison) -> Tone:
     return "good" if compared.difference("peak_bytes") < 0 else "neutral"
 
 
-def _figure_table(compared: Comparison) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for name, figure in FIGURES.items():
-        difference, ratio = compared.difference(name), compared.ratio(name)
-        rows.append(
-            (
-                Cell(figure.label),
-                Cell(figure.format(compared.a.figures[name]), compared.a.figures[name]),
-                Cell(figure.format(compared.b.figures[name]), compared.b.figures[name]),
-                Cell(figure.format(difference, signed=True) if difference else "same", difference),
-                Cell(f"{100 * (ratio - 1):+.2f} %" if difference and math.isfinite(ratio) else "", ratio if math.isfinite(ratio) else -1),
-            )
-        )
-    columns = (Column("figure", "name"), Column("A"), Column("B"), Column("B - A"), Column("change"))
-    return Table("table-figures", "Figures", "What both steps cost, and B's figure minus A's", columns, tuple(rows), (), len(rows))
-
-
 def _layer_table(pairs: Sequence[LayerPair]) -> Table:
     order = {"changed": 0, "added": 1, "removed": 2, "same": 3}
-    shown = sorted(pairs, key=lambda pair: order[pair.change])[:ROW_LIMIT]
-    columns: list[Column] = [Column("layer", "name"), Column("change", "decision")]
-    for label, _, _ in _LAYER_FIGURES:
-        columns += [Column(f"{label} A", optional=True), Column(f"{label} B", optional=label == "parameters"), Column(f"± {label}")]
-    rows = [_layer_row(pair) for pair in shown]
+    columns: list[Column[LayerPair]] = [
+        Column("layer", lambda pair: pair.name, kind="layer"),
+        Column("change", lambda pair: pair.change, kind="decision"),
+    ]
+    for name, figure in LAYER_FIGURES.items():
+        less_asked = name in ("nodes", "parameters")
+        columns = [
+            *columns,
+            Column(f"{figure.label} A", lambda pair, name=name: getattr(pair.a, name, math.nan), figure.format, optional=True),
+            Column(f"{figure.label} B", lambda pair, name=name: getattr(pair.b, name, math.nan), figure.format, optional=less_asked),
+            replace(difference_column(name, f"± {figure.label}"), optional=name == "nodes"),
+        ]
     counts = {change: sum(pair.change == change for pair in pairs) for change in order}
     caption = ", ".join(f"{format_count(count)} {change}" for change, count in counts.items() if count) or "no layers"
-    return Table("table-layers", "Layers", caption, tuple(columns), tuple(rows), tuple(pair.name for pair in shown), len(pairs))
-
-
-def _layer_row(pair: LayerPair) -> tuple[Cell, ...]:
-    cells = [layer_cell(pair.name, linked=True), Cell(pair.change)]
-    for _, name, form in _LAYER_FIGURES:
-        difference = pair.difference(name)
-        cells += [_amount(pair.a, name, form), _amount(pair.b, name, form)]
-        cells.append(Cell(f"{'+' if difference > 0 else ''}{form(difference)}" if difference else "", difference))
-    return tuple(cells)
-
-
-def _amount(layer: LayerFigures | None, name: str, form: Any) -> Cell:
-    if layer is None:
-        return Cell("", -1)
-    return Cell(form(getattr(layer, name)), getattr(layer, name))
+    shown = sorted(pairs, key=lambda pair: order[pair.change])
+    return tabulated("table-layers", "Layers", caption, shown, columns, lambda pair: pair.name)
 
 
 def _unknown(a: StepCosts, b: StepCosts) -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ DRAWERS: dict[Form, dict[str, str]] = {
         "PeakPrediction": "terminal_peak.print_peak",
         "ShapeReport": "terminal_shapes.print_shapes",
         "StepCosts": "terminal_comparison.print_costs",
-        "SweepResult": "terminal_sweep.print_sweep",
+        "SweepResult": "terminal_batch.print_sweep",
     },
     "notebook": {
         "FlopCount": "notebook.flop_count_html",

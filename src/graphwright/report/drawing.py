@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, MissingDependencyError
-from graphwright.files import replaced_file
+from graphwright.files import file_for_user
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node
 from graphwright.report.drawing_tree import Part, edges_between, opened
@@ -77,11 +77,8 @@ def draw(
         if chosen == "svg"
         else page(graph, scope=scope, open_scopes=open_scopes)
     )
-    try:
-        with replaced_file(target) as stream:
-            stream.write(text)
-    except OSError as error:
-        raise ArgumentError(f"{target} cannot be written: {error.strerror}", argument="path") from error
+    with file_for_user(target) as stream:
+        stream.write(text)
     return target
 
 

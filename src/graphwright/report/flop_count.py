@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from graphwright.analyze.formula import Formula
 from graphwright.report.draw import InNotebook
+from graphwright.report.plain import fields_json, number
+
+_BY_DIRECTION = {"forward": "forward_flops", "backward": "backward_flops", "optimizer": "optimizer_flops"}
 
 
 class _Work:
@@ -54,13 +57,8 @@ class FlopRow(_Work):
     def to_json(self) -> dict[str, object]:
         """Plain numbers; null where a figure is a formula."""
         return {
-            "ops": self.ops,
-            "forward_flops": number(self.forward),
-            "backward_flops": number(self.backward),
-            "optimizer_flops": number(self.optimizer),
-            "bytes_moved": number(self.bytes_moved),
+            **fields_json(self, "name", **_BY_DIRECTION, unknown="unknown_ops"),
             "flops_per_byte": number(self.arithmetic_intensity),
-            "unknown_ops": self.unknown,
             "formula": None if self.formula is None else str(self.formula),
         }
 
@@ -125,35 +123,8 @@ class FlopCount(_Work, InNotebook):
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them; null for a figure that is a formula."""
         return {
-            "name": self.name,
-            "feeds": {name: list(shape) for name, shape in self.feeds.items()},
-            "node_count": self.node_count,
-            "forward_flops": number(self.forward),
-            "backward_flops": number(self.backward),
-            "optimizer_flops": number(self.optimizer),
+            **fields_json(self, **_BY_DIRECTION, branches="branches_flops"),
             "total_flops": number(self.total),
-            "bytes_moved": number(self.bytes_moved),
             "flops_per_byte": number(self.arithmetic_intensity),
-            "unknown": {
-                op_type: {
-                    "count": ops.count,
-                    "reason": ops.reason,
-                    "node_share": number(ops.node_share),
-                    "bytes_share": number(ops.bytes_share),
-                }
-                for op_type, ops in self.unknown.items()
-            },
-            "per_op_type": {name: row.to_json() for name, row in self.per_op_type.items()},
-            "per_layer": {name: row.to_json() for name, row in self.per_layer.items()},
-            "loops": dict(self.loops),
-            "branches_flops": {name: list(costs) for name, costs in self.branches.items()},
             "formulas": {name: str(formula) for name, formula in self.formulas.items()},
-            "how": dict(self.how),
         }
-
-
-def number(figure: float) -> float | int | None:
-    """A figure for JSON: null for nan, and a whole number where it is one."""
-    if not math.isfinite(figure):
-        return None
-    return int(figure) if figure == int(figure) else figure

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphwright.report.graph_data import inspected_view
-from graphwright.report.page import render_page
-from graphwright.report.page_tables import decision_table, layer_href, layer_table, live_group_table, live_table, op_type_table
+from graphwright.report.page import page_data, render_page
+from graphwright.report.plain import fields_json
 from graphwright.report.profile_chart import profile_data, profile_summary, run_table
-from graphwright.report.results import ROLES, Inspection, LayerCost, MemoryPlan
+from graphwright.report.results import Inspection, LayerCost, MemoryPlan
 from graphwright.report.roofline import Roofline, RooflinePoint, make_roofline
 from graphwright.report.summary import (
     NO_LAYER,
     chart_top_bytes,
+    decision_totals,
     inspection_comparisons,
     inspection_facts,
     inspection_verdict,
@@ -26,6 +27,7 @@ from graphwright.report.summary import (
     plan_tone,
     plan_verdict,
 )
+from graphwright.report.tables import decision_table, layer_href, layer_table, live_group_table, live_table, op_type_table
 from graphwright.report.timeline_chart import chart_words, timeline_data
 from graphwright.report.units import format_bytes, format_count, format_flops, format_time
 
@@ -89,9 +91,9 @@ def inspection_page(inspection: Inspection) -> str:
         markers=_markers([("lower bound", inspection.lower_bound_bytes)], _longest(_inspection_peaks(inspection))),
         tops=_tops(inspection.layers),
         charts=[chart_words("timeline", "", timeline)],
-        live=live_table("table-live", "Live at the peak", timeline, linked=True),
-        live_groups=live_group_table(live_groups(timeline.live_at_peak), timeline.peak_bytes, linked=True),
-        layers=layer_table(layers_by_share(inspection.layers), linked=True),
+        live=live_table("table-live", "Live at the peak", timeline),
+        live_groups=live_group_table(live_groups(timeline.live_at_peak), timeline.peak_bytes),
+        layers=layer_table(layers_by_share(inspection.layers)),
         op_types=op_type_table(inspection.op_types),
         roofline=roofline,
         profile_words=profile_summary(profile) if profile else "",
@@ -99,18 +101,14 @@ def inspection_page(inspection: Inspection) -> str:
         graph=graph,
         graph_time="measured time" if profile else "estimated time",
         graph_words=_graph_words(graph) if graph else "",
-        data={
-            "roles": ROLES,
-            "noLayer": NO_LAYER,
-            "topBytes": inspection.peak_bytes,
-            "budgetBytes": None,
-            "timelines": [timeline_data("timeline", timeline)],
-            "curve": None,
-            "roofline": _roofline_data(roofline) if roofline else None,
-            "timeWords": "measured time" if profile else "estimated time",
-            "profile": profile_data(profile) if profile else None,
-            "graph": graph,
-        },
+        data=page_data(
+            inspection.peak_bytes,
+            timelines=[timeline_data("timeline", timeline)],
+            roofline=_roofline_data(roofline) if roofline else None,
+            timeWords="measured time" if profile else "estimated time",
+            profile=profile_data(profile) if profile else None,
+            graph=graph,
+        ),
     )
 
 
@@ -146,21 +144,19 @@ def plan_page(plan: MemoryPlan) -> str:
         markers=_markers([("budget", plan.budget_bytes), ("lower bound", plan.lower_bound_bytes)], _longest(peaks)),
         charts=[chart_words(*chart) for chart in charts],
         live=[
-            live_table("table-live-after", "Live at the planned peak", after, linked=True),
-            live_table("table-live-before", "Live at the peak of the traced order", before, linked=True),
+            live_table("table-live-after", "Live at the planned peak", after),
+            live_table("table-live-before", "Live at the peak of the traced order", before),
         ][: len(charts)],
-        layers=layer_table(layers_by_share(plan.layers), linked=True),
-        decisions=decision_table(plan.decisions, linked=True),
-        totals=_decision_totals(plan),
+        layers=layer_table(layers_by_share(plan.layers)),
+        decisions=decision_table(plan.decisions),
+        totals=decision_totals(plan.decisions),
         curve=plan.curve,
-        data={
-            "roles": ROLES,
-            "noLayer": NO_LAYER,
-            "topBytes": chart_top_bytes(plan),
-            "budgetBytes": plan.budget_bytes,
-            "timelines": [{**timeline_data(identity, timeline), "title": title.lower()} for identity, title, timeline in charts],
-            "curve": curve,
-        },
+        data=page_data(
+            chart_top_bytes(plan),
+            plan.budget_bytes,
+            [{**timeline_data(identity, timeline), "title": title.lower()} for identity, title, timeline in charts],
+            curve=curve,
+        ),
     )
 
 
@@ -197,13 +193,6 @@ def _markers(lines: Sequence[tuple[str, int]], longest: int) -> list[tuple[str, 
     return [(label, format_bytes(nbytes), nbytes / longest) for label, nbytes in lines if 0 < nbytes <= longest]
 
 
-def _decision_totals(plan: MemoryPlan) -> list[tuple[str, int, int]]:
-    totals: dict[str, list[int]] = {}
-    for row in plan.decisions:
-        totals.setdefault(row.decision, []).append(row.nbytes)
-    return [(decision, len(sizes), sum(sizes)) for decision, sizes in totals.items()]
-
-
 def _tops(layers: Sequence[LayerCost], count: int = 6) -> list[Top]:
     """The layers with most of each figure, those that have none of it left out."""
     figures: tuple[tuple[str, Callable[[LayerCost], float], Callable[[Any], str]], ...] = (
@@ -211,7 +200,7 @@ def _tops(layers: Sequence[LayerCost], count: int = 6) -> list[Top]:
         ("FLOPs", lambda r: r.flops, format_flops),
         ("Measured time", lambda r: r.measured_time_s, format_time),
         ("Estimated time", lambda r: r.estimated_time_s, format_time),
-        ("Parameters", lambda r: r.parameter_count, lambda amount: format_count(int(amount))),
+        ("Parameters", lambda r: r.parameter_count, format_count),
     )
     tops: list[Top] = []
     for title, figure, form in figures:
@@ -226,25 +215,17 @@ def _tops(layers: Sequence[LayerCost], count: int = 6) -> list[Top]:
     return tops
 
 
+def _point(point: RooflinePoint) -> dict[str, Any]:
+    return fields_json(point, flops_per_s="rate", time_s="time", of_roof="ofRoof")
+
+
 def _roofline_data(roofline: Roofline) -> dict[str, Any]:
     return {
         "measured": roofline.measured,
         "flopsPerS": roofline.roofs.flops_per_s,
         "bytesPerS": roofline.roofs.bytes_per_s,
-        "layers": [_point_data(p) | {"name": p.name or NO_LAYER, "layer": p.name} for p in roofline.layers],
-        "opTypes": [_point_data(p) for p in roofline.op_types],
-    }
-
-
-def _point_data(point: RooflinePoint) -> dict[str, Any]:
-    return {
-        "name": point.name,
-        "intensity": point.intensity,
-        "rate": point.flops_per_s,
-        "flops": point.flops,
-        "time": point.time_s,
-        "limit": point.limit,
-        "ofRoof": point.of_roof,
+        "layers": [{**_point(p), "name": p.name or NO_LAYER, "layer": p.name} for p in roofline.layers],
+        "opTypes": [_point(p) for p in roofline.op_types],
     }
 
 

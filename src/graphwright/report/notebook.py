@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from graphwright.analyze.step_profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
-from graphwright.report.flop_count import FlopCount, FlopRow
+from graphwright.analyze.step_profile import ProfileRow, StepProfile, by_layer, by_op_type
+from graphwright.report.flop_count import FlopCount
 from graphwright.report.page import environment
-from graphwright.report.page_tables import (
-    Cell,
-    Column,
-    Item,
-    Table,
-    bytes_cell,
-    count_cell,
-    decision_table,
-    flops_cell,
-    layer_table,
-    op_type_table,
-    ratio_cell,
-    tabulated,
-    time_cell,
-)
 from graphwright.report.results import Inspection, MemoryPlan
 from graphwright.report.summary import (
-    NO_LAYER,
     Fact,
     Tone,
     chart_top_bytes,
@@ -41,11 +25,23 @@ from graphwright.report.summary import (
 )
 from graphwright.report.svg import ROLE_COLORS, lines_svg, timeline_svg
 from graphwright.report.sweep import SweepResult
-from graphwright.report.terminal_profile import profile_verdict
-from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time
+from graphwright.report.tables import (
+    Table,
+    chosen,
+    decision_table,
+    flop_columns,
+    layer_table,
+    op_type_table,
+    parameter_columns,
+    profile_columns,
+    tabulated,
+)
+from graphwright.report.terminal_flops import flop_facts, flop_verdict
+from graphwright.report.terminal_parameters import parameter_facts, parameters_verdict
+from graphwright.report.terminal_profile import profile_facts, profile_verdict
+from graphwright.report.units import format_percent
 
 if TYPE_CHECKING:
-    from graphwright.analyze.parameters import ParameterSums
     from graphwright.report.parameter_table import ParameterTable
 
 _ROWS = 12
@@ -60,7 +56,7 @@ def inspection_html(inspection: Inspection) -> str:
         facts=inspection_facts(inspection),
         charts=[("", timeline_svg(inspection.timeline))],
         with_roles=True,
-        tables=[layer_table(layers_by_share(inspection.layers), linked=False), op_type_table(inspection.op_types)],
+        tables=[layer_table(layers_by_share(inspection.layers)), op_type_table(inspection.op_types)],
         hint=_PAGE_HINT,
     )
 
@@ -77,7 +73,7 @@ def plan_html(plan: MemoryPlan) -> str:
         facts=plan_facts(plan),
         charts=[("", after)] if plan.status == "unchanged" else [("Before", before), ("Planned", after)],
         with_roles=True,
-        tables=[decision_table(plan.decisions, linked=False), layer_table(layers_by_share(plan.layers), linked=False)],
+        tables=[decision_table(plan.decisions), layer_table(layers_by_share(plan.layers))],
         hint=_PAGE_HINT,
     )
 
@@ -94,56 +90,30 @@ def sweep_html(sweep: SweepResult) -> str:
 
 def flop_count_html(flops: FlopCount) -> str:
     """FLOPs by direction, op type and layer, and what could not be counted."""
-    if flops.formula is not None:
-        facts = [Fact(name.replace("_", " "), str(formula)) for name, formula in flops.formulas.items()]
-        verdict = f"{flops.name}: {flops.formula} FLOPs."
-    else:
-        verdict = f"{flops.name}: {format_flops(flops.total)}, {flops.arithmetic_intensity:.3g} per byte moved."
-        facts = [
-            Fact("forward", format_flops(flops.forward)),
-            Fact("backward", format_flops(flops.backward)),
-            Fact("optimizer", format_flops(flops.optimizer)),
-            Fact("bytes moved", format_bytes(flops.bytes_moved)),
-        ]
     warnings = [
         f"not counted: {op_type} × {ops.count} ({ops.reason}), {format_percent(ops.node_share)} of the operations"
         for op_type, ops in flops.unknown.items()
     ]
-    tables = [_flop_table("Per op type", flops.per_op_type.values()), _flop_table("Per layer", flops.per_layer.values())]
-    return _card("FLOPs", verdict, facts=facts, tables=tables, warnings=warnings)
+    groups = (("Per op type", list(flops.per_op_type.values())), ("Per layer", list(flops.per_layer.values())))
+    tables = [tabulated("", title, "", rows, flop_columns("name", rows)) for title, rows in groups]
+    return _card("FLOPs", flop_verdict(flops), facts=flop_facts(flops), tables=tables, warnings=warnings)
 
 
 def parameter_table_html(table: ParameterTable) -> str:
     """Parameters by layer and by dtype."""
-    size = format_bytes(table.total_bytes)
-    verdict = (
-        f"{table.name}: {format_count(table.total)} parameters, {format_count(table.trainable)} of them trained; {size} with all state."
-    )
-    facts = [
-        Fact("trainable", format_count(table.trainable)),
-        Fact("non-trainable", format_count(table.non_trainable)),
-        Fact("optimizer state", format_count(table.optimizer_state)),
-        Fact("other state", format_count(table.other_state)),
-    ]
-    tables = [_parameter_rows("By layer", table.by_layer), _parameter_rows("By dtype", table.by_dtype)]
-    return _card("Parameters", verdict, facts=facts, tables=tables, warnings=[str(warning) for warning in table.warnings])
+    groups = (("By layer", table.by_layer), ("By dtype", table.by_dtype))
+    tables = [tabulated("", title, "", list(sums.items()), parameter_columns("name")) for title, sums in groups]
+    warnings = [str(warning) for warning in table.warnings]
+    return _card("Parameters", parameters_verdict(table), facts=parameter_facts(table), tables=tables, warnings=warnings)
 
 
 def profile_html(profile: StepProfile) -> str:
     """A measured step: the times of op types and layers."""
-    total = whole(profile)
-    facts = [
-        Fact("step", format_time(profile.step_time_s)),
-        Fact("all operations", format_time(total.time_s)),
-        Fact("backward", format_time(total.backward_time_s)),
-        Fact("FLOPs", format_flops(total.flops)),
-        *(Fact(f"peak on {track.device}", format_bytes(track.peak_bytes)) for track in profile.memory),
-    ]
     tables = [
-        _profile_table("Per op type", list(by_op_type(profile).values())),
-        _profile_table("Per layer", list(by_layer(profile).values())),
+        _profile_table("Per op type", by_op_type(profile).values()),
+        _profile_table("Per layer", by_layer(profile).values()),
     ]
-    return _card("Profile", profile_verdict(profile), facts=facts, tables=tables)
+    return _card("Profile", profile_verdict(profile), facts=profile_facts(profile), tables=tables)
 
 
 def _card(
@@ -182,45 +152,6 @@ def _shown(table: Table) -> Table:
     return replace(table, columns=tuple(table.columns[k] for k in keep), rows=rows)
 
 
-def _table(title: str, rows: Iterable[Item], cells: Mapping[str, Callable[[Item], Cell]]) -> Table:
-    figures = ((Column(label, "number" if k else "name"), cell) for k, (label, cell) in enumerate(cells.items()))
-    return tabulated("", title, "", list(rows), figures)
-
-
-def _flop_table(title: str, rows: Iterable[FlopRow]) -> Table:
-    cells: dict[str, Callable[[FlopRow], Cell]] = {
-        "name": lambda row: Cell(row.name or NO_LAYER),
-        "FLOPs": lambda row: Cell(f"{row.formula} FLOP") if row.formula is not None else flops_cell(row.total),
-        "forward": lambda row: flops_cell(row.forward),
-        "backward": lambda row: flops_cell(row.backward),
-        "moved": lambda row: bytes_cell(row.bytes_moved),
-        "FLOP/B": lambda row: ratio_cell(row.total, row.bytes_moved),
-        "ops": lambda row: count_cell(row.ops),
-    }
-    return _table(title, rows, cells)
-
-
-def _parameter_rows(title: str, groups: Mapping[str, ParameterSums]) -> Table:
-    cells: dict[str, Callable[[tuple[str, ParameterSums]], Cell]] = {
-        "name": lambda row: Cell(row[0] or NO_LAYER),
-        "weights": lambda row: count_cell(row[1].weights),
-        "trainable": lambda row: count_cell(row[1].elements["trainable"]),
-        "non-trainable": lambda row: count_cell(row[1].elements["non-trainable"]),
-        "optimizer state": lambda row: count_cell(row[1].elements["optimizer state"]),
-        "bytes": lambda row: bytes_cell(row[1].total_bytes),
-    }
-    return _table(title, groups.items(), cells)
-
-
-def _profile_table(title: str, rows: Sequence[ProfileRow]) -> Table:
-    cells: dict[str, Callable[[ProfileRow], Cell]] = {
-        "name": lambda row: Cell(row.name or NO_LAYER),
-        "time": lambda row: time_cell(row.time_s),
-        "share": lambda row: Cell(format_percent(row.share)),
-        "forward": lambda row: time_cell(row.forward_time_s),
-        "backward": lambda row: time_cell(row.backward_time_s),
-        "allocated": lambda row: bytes_cell(row.allocated_bytes),
-        "FLOPs": lambda row: flops_cell(row.flops),
-        "runs": lambda row: count_cell(row.occurrences),
-    }
-    return _table(title, rows, cells)
+def _profile_table(title: str, rows: Iterable[ProfileRow]) -> Table:
+    shown = ("name", "time", "share", "forward", "backward", "allocated=bytes", "FLOPs", "runs")
+    return tabulated("", title, "", list(rows), chosen(profile_columns("name"), *shown))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -20,8 +20,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from graphwright.errors import ArgumentError
-from graphwright.files import replaced_file
+from graphwright.files import file_for_user
+from graphwright.report.results import ROLES
+from graphwright.report.summary import NO_LAYER
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, glue_units
 
 _STYLES = ("theme.css", "report.css", "tables.css")
@@ -50,6 +51,18 @@ def render_page(template: str, scripts: Sequence[str] = (), styles: Sequence[str
             script=Markup("\n".join(source(name) for name in (*_SCRIPTS, *scripts, "start.js"))),
         )
     )
+
+
+def page_data(top_bytes: int, budget_bytes: int | None = None, timelines: Sequence[Mapping[str, Any]] = (), **more: Any) -> dict[str, Any]:
+    """What the scripts of a page draw from.
+
+    Args:
+        top_bytes: how high its charts of memory reach.
+        timelines: memory over steps, see `timeline_data`.
+        more: what single scripts ask for.
+    """
+    shared = {"roles": ROLES, "noLayer": NO_LAYER, "topBytes": top_bytes, "budgetBytes": budget_bytes, "timelines": timelines}
+    return {**shared, "curve": None, **more}
 
 
 def plotly_script() -> str:
@@ -99,13 +112,6 @@ def write_page(path: Path, page: str) -> Path:
     Raises:
         ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
     """
-    if path.is_dir():
-        raise ArgumentError(f"{path} is a folder", argument="path", remedy="name the file to write, for example report.html")
-    if not path.parent.is_dir():
-        raise ArgumentError(f"there is no folder {path.parent}", argument="path", remedy="create it, or name another")
-    try:
-        with replaced_file(path) as stream:  # a reader sees the old page or the new, never half of one
-            stream.write(page)
-    except OSError as error:
-        raise ArgumentError(f"{path} cannot be written: {error.strerror}", argument="path") from error
+    with file_for_user(path) as stream:
+        stream.write(page)
     return path

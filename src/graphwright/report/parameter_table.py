@@ -10,6 +10,7 @@ from graphwright.analyze.lookup_tables import LookupTable
 from graphwright.analyze.parameters import KINDS, Parameter, ParameterKind, ParameterSums, group_by_scope, sum_parameters
 from graphwright.analyze.update_checks import Finding
 from graphwright.report.draw import InNotebook
+from graphwright.report.plain import fields_json
 from graphwright.report.results import ParameterCount
 
 
@@ -154,37 +155,13 @@ class ParameterTable(InNotebook):
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them; null where a shape is not known."""
         return {
-            "name": self.name,
             **_sums_json(self.sums),
+            **fields_json(self, "depth"),
             "total_elements": self.total,
-            "parameters": [
-                {
-                    "name": p.name,
-                    "kind": p.kind,
-                    "dtype": p.dtype,
-                    "shape": None if p.shape is None else list(p.shape),
-                    "elements": p.elements,
-                    "bytes": p.nbytes,
-                    "scope": p.scope,
-                    "use": p.use,
-                    "part_of": p.part_of,
-                    "aliases": list(p.aliases),
-                }
-                for p in self.parameters
-            ],
+            "parameters": [fields_json(parameter, nbytes="bytes") for parameter in self.parameters],
             "by_layer": {scope: _sums_json(sums) for scope, sums in self.by_layer.items()},
             "by_dtype": {dtype: _sums_json(sums) for dtype, sums in self.by_dtype.items()},
-            "tables": [
-                {"name": t.name, "op_type": t.op_type, "key_dtype": t.key_dtype, "value_dtype": t.value_dtype, "entries": t.entries}
-                for t in self.tables
-            ],
-            "collections": {key: {"meaning": c.meaning, "items": list(c.items)} for key, c in self.collections.items()},
-            "step": self.step,
-            "reads": {name: list(nodes) for name, nodes in self.reads.items()},
-            "writes": {name: list(nodes) for name, nodes in self.writes.items()},
-            "side_effects": [{"variable": s.variable, "effect": s.effect, "node": s.node} for s in self.side_effects],
-            "warnings": [{"kind": w.kind, "message": w.message, "remedy": w.remedy, "names": list(w.names)} for w in self.warnings],
-            "how": dict(self.how),
+            "collections": {key: fields_json(collection, "key") for key, collection in self.collections.items()},
         }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphwright.report.draw import Printed
+from graphwright.report.plain import fields_json
 from graphwright.report.results import LiveBuffer, Role
 
 Order = Literal["traced", "executor", "xla"]
@@ -59,18 +60,7 @@ class PeakPrediction(Printed):
     def to_json(self) -> dict[str, object]:
         """Plain numbers, bytes in all `_bytes`."""
         return {
-            "name": self.name,
-            "feeds": {name: list(shape) for name, shape in self.feeds.items()},
-            "order": self.order,
-            "threads": self.threads,
-            "peak_bytes": self.peak_bytes,
-            "low_bytes": self.low_bytes,
-            "high_bytes": self.high_bytes,
-            "simulations": self.simulations,
-            "resident_bytes": self.resident_bytes,
-            "peak_op": self.peak_op,
-            "bytes_by_role": dict(self.by_role),
+            **fields_json(self, by_role="bytes_by_role"),
             "bytes_by_layer": self.by_layer,
-            "live": [{"name": b.name, "op_type": b.op_type, "layer": b.layer, "role": b.role, "bytes": b.nbytes} for b in self.live],
-            "how": dict(self.how),
+            "live": [fields_json(buffer, nbytes="bytes") for buffer in self.live],
         }

@@ -7,9 +7,8 @@ from typing import Any
 
 from graphwright.analyze.layers import layer_of
 from graphwright.analyze.step_profile import OpRun, StepProfile
-from graphwright.report.page_tables import ROW_LIMIT, Cell, Column, Table, bytes_cell, layer_href, time_cell
-from graphwright.report.summary import NO_LAYER
-from graphwright.report.units import format_count, format_percent, format_time
+from graphwright.report.tables import Column, Table, tabulated
+from graphwright.report.units import format_bytes, format_count, format_percent, format_time
 
 RUN_LIMIT = 20_000
 """Of more op runs the shortest are left out of the chart, and the page says so."""
@@ -77,33 +76,19 @@ def profile_summary(profile: StepProfile) -> str:
 
 def run_table(profile: StepProfile) -> Table:
     """The longest runs."""
-    longest = sorted(profile.runs, key=lambda run: (run.start_ns - run.end_ns, run.start_ns))[:ROW_LIMIT]
-    columns = (
-        Column("operation", "name"),
-        Column("op type", "text"),
-        Column("layer", "name"),
-        Column("direction", "text", optional=True),
-        Column("thread", "text"),
-        Column("start", optional=True),
-        Column("time", bar=True),
-        Column("allocated", bar=True, note="bytes asked of the allocator"),
+    longest = sorted(profile.runs, key=lambda run: (run.start_ns - run.end_ns, run.start_ns))
+    columns: tuple[Column[OpRun], ...] = (
+        Column("operation", lambda run: run.name, kind="name"),
+        Column("op type", lambda run: run.op_type, kind="text"),
+        Column("layer", lambda run: layer_of(run.name), kind="layer"),
+        Column("direction", lambda run: run.direction, kind="text", optional=True),
+        Column("thread", _lane, kind="text"),
+        Column("start", lambda run: run.start_ns * 1e-9, format_time, optional=True),
+        Column("time", lambda run: run.time_s, format_time, bar=True),
+        Column("allocated", lambda run: run.allocated_bytes, format_bytes, bar=True, note="bytes asked of the allocator"),
     )
-    rows = [
-        (
-            Cell(run.name),
-            Cell(run.op_type),
-            Cell(layer_of(run.name) or NO_LAYER, href=layer_href(layer_of(run.name))),
-            Cell(run.direction),
-            Cell(_lane(run)),
-            time_cell(run.start_ns * 1e-9),
-            time_cell(run.time_s),
-            bytes_cell(run.allocated_bytes),
-        )
-        for run in longest
-    ]
     caption = f"{format_count(len(profile.runs))} runs, the longest first"
-    keys = tuple(layer_of(run.name) for run in longest)
-    return Table("table-runs", "The longest operations", caption, columns, tuple(rows), keys, len(profile.runs))
+    return tabulated("table-runs", "The longest operations", caption, longest, columns, lambda run: layer_of(run.name))
 
 
 def _lane(run: OpRun) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from graphwright.analyze.dimension_fit import Dimension
 from graphwright.errors import ArgumentError
 from graphwright.report.draw import Printed
+from graphwright.report.plain import fields_json, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +109,9 @@ class ShapeReport(Printed):
     def to_json(self) -> dict[str, object]:
         """Text and plain numbers, as docs/json.md lists them; null for an unknown dimension, or shape."""
         return {
-            "name": self.name,
-            "inputs": {name: _dims(value) for name, value in self.inputs.items()},
-            "free": {symbol: list(places) for symbol, places in self.free.items()},
-            "outputs": {value.name: _dims(value) for value in self.outputs},
+            **fields_json(self),
+            "inputs": {name: plain(value.dims) for name, value in self.inputs.items()},
+            "outputs": {value.name: plain(value.dims) for value in self.outputs},
             "counts": self.counts,
-            "values": [{"name": v.name, "op_type": v.op_type, "dtype": v.dtype, "shape": _dims(v), "kind": v.kind} for v in self.values],
-            "causes": [{"node": c.node, "op_type": c.op_type, "reason": c.reason, "values": list(c.values)} for c in self.causes],
-            "how": dict(self.how),
+            "values": [{**fields_json(value, dims="shape"), "kind": value.kind} for value in self.values],
         }
-
-
-def _dims(value: ValueShape) -> list[Dimension] | None:
-    return None if value.dims is None else list(value.dims)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphwright.report.peak_prediction import PeakPrediction
-from graphwright.report.results import Inspection, LayerCost, LiveBuffer, MemoryPlan, Role, Timeline
+from graphwright.report.results import BufferDecision, Decision, Inspection, LayerCost, LiveBuffer, MemoryPlan, Role, Timeline
 from graphwright.report.units import format_bytes, format_bytes_apart, format_count, format_flops, format_percent, format_time
 
 Tone = Literal["good", "bad", "neutral"]
@@ -46,7 +46,16 @@ class LiveGroup:
     """What is live at the peak, by layer and role."""
 
     layer: str
-    role: Role
+    role: Role | Literal[""]
+    count: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionTotal:
+    """The residuals with which a plan does the same."""
+
+    decision: Decision
     count: int
     nbytes: int
 
@@ -191,6 +200,14 @@ def live_groups(buffers: Iterable[LiveBuffer]) -> list[LiveGroup]:
         groups.setdefault((buffer.layer, buffer.role), []).append(buffer.nbytes)
     rows = [LiveGroup(layer, role, len(sizes), sum(sizes)) for (layer, role), sizes in groups.items()]
     return sorted(rows, key=lambda group: (-group.nbytes, group.layer, group.role))
+
+
+def decision_totals(decisions: Iterable[BufferDecision]) -> list[DecisionTotal]:
+    """How many residuals there are by what becomes of them, in the order in which they come first."""
+    totals: dict[Decision, list[int]] = {}
+    for row in decisions:
+        totals.setdefault(row.decision, []).append(row.nbytes)
+    return [DecisionTotal(decision, len(sizes), sum(sizes)) for decision, sizes in totals.items()]
 
 
 def layers_by_share(layers: Iterable[LayerCost]) -> list[LayerCost]:

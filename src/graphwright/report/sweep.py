@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from graphwright.report.draw import InNotebook, OnPage
-from graphwright.report.page_tables import Cell, Column, Table, bytes_cell
-from graphwright.report.units import format_bytes
+from graphwright.report.plain import fields_json
+from graphwright.report.tables import Column, Table, tabulated
+from graphwright.report.units import format_bytes, format_bytes_apart
 
 _SAID = 6  # of the points of a chart in words
 
@@ -104,32 +106,51 @@ class SweepResult(OnPage, InNotebook):
 
     def table(self) -> Table:
         """A row per batch size, a column per sweep."""
-        sweeps = self.all
-        by_batch = {name: {p.batch: p for p in sweep.points} for name, sweep in sweeps.items()}
-        batches = sorted({batch for points in by_batch.values() for batch in points})
-        columns = [Column("batch", "name"), *(Column(f"peak, {name}" if len(sweeps) > 1 else "peak", bar=True) for name in sweeps)]
-        columns += [Column("resident"), Column("lower bound")] + ([Column("fits", "text")] if self.budget_bytes else [])
-        rows: list[tuple[Cell, ...]] = []
-        for batch in batches:
-            found = [points.get(batch) for points in by_batch.values()]
-            own = found[0]
-            row = [Cell(f"{batch:,}", batch), *(bytes_cell(p.peak_bytes) if p else Cell("", -1) for p in found)]
-            row += [bytes_cell(own.resident_bytes), bytes_cell(own.lower_bound_bytes)] if own else [Cell("", -1), Cell("", -1)]
-            if self.budget_bytes:
-                row.append(Cell(", ".join("" if p is None else "yes" if p.peak_bytes <= self.budget_bytes else "no" for p in found)))
-            rows.append(tuple(row))
-        return Table("table-sweep", "Peak against batch size", self.verdict, tuple(columns), tuple(rows), (), len(rows))
+        rows, columns = sweep_rows(self), sweep_columns(self, {name: f"peak, {name}" if len(self.all) > 1 else "peak" for name in self.all})
+        return tabulated("table-sweep", "Peak against batch size", self.verdict, rows, columns)
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""
-        return {
-            "name": self.name,
-            "budget_bytes": self.budget_bytes,
-            "largest_batch": self.largest_batch,
-            "points": [asdict(point) for point in self.points],
-            "others": {name: other.to_json() for name, other in self.others.items()},
-            "how": self.how,
-        }
+        return fields_json(self)
+
+
+Row = tuple[int, Mapping[str, SweepPoint]]
+"""A batch size, and the points of those sweeps that have it."""
+
+
+def sweep_rows(sweep: SweepResult) -> list[Row]:
+    """The table of a sweep and of those beside it."""
+    found: dict[int, dict[str, SweepPoint]] = {}
+    for name, other in sweep.all.items():
+        for point in other.points:
+            found.setdefault(point.batch, {})[name] = point
+    return sorted(found.items())
+
+
+def sweep_columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[Row]]:
+    """Peaks with as many digits as it takes to tell them from the budget; what is resident, of the sweep itself.
+
+    Args:
+        headings: by name of a sweep, what its peaks are called.
+    """
+    own, budget = sweep.name or "this", sweep.budget_bytes
+
+    def peak(nbytes: float) -> str:
+        return format_bytes_apart(nbytes, budget)[0] if budget else format_bytes(nbytes)
+
+    def fits(row: Row) -> str:
+        known = (row[1].get(name) for name in sweep.all)
+        return ", ".join("" if p is None else "yes" if p.peak_bytes <= budget else "no" for p in known)
+
+    columns: list[Column[Row]] = [Column("batch", lambda row: row[0], kind="name")]
+    for name, heading in headings.items():
+        columns.append(Column(heading, lambda row, name=name: row[1][name].peak_bytes if name in row[1] else math.nan, peak, bar=True))
+    columns = [
+        *columns,
+        Column("resident", lambda row: row[1][own].resident_bytes if own in row[1] else math.nan, format_bytes),
+        Column("lower bound", lambda row: row[1][own].lower_bound_bytes if own in row[1] else math.nan, format_bytes),
+    ]
+    return [*columns, Column("fits", fits, kind="text")] if budget else columns
 
 
 def _listed(points: Sequence[tuple[float, float]]) -> str:

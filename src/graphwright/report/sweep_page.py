@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from graphwright.report.page import render_page
-from graphwright.report.results import ROLES
-from graphwright.report.summary import NO_LAYER
+from graphwright.report.page import page_data, render_page
 from graphwright.report.sweep import SweepResult
 
 
@@ -21,14 +19,10 @@ def sweep_page(sweep: SweepResult) -> str:
         summary=sweep.summary,
         table=sweep.table(),
         origins=sweep.origins(),
-        data={
-            "roles": ROLES,
-            "noLayer": NO_LAYER,
-            "topBytes": top,
-            "budgetBytes": sweep.budget_bytes or None,
-            "timelines": [],
-            "curve": None,
-            "sweep": [
+        data=page_data(
+            top,
+            sweep.budget_bytes or None,
+            sweep=[
                 {
                     "name": name,
                     "batches": [p.batch for p in other.points],
@@ -37,5 +31,5 @@ def sweep_page(sweep: SweepResult) -> str:
                 }
                 for name, other in sweep.all.items()
             ],
-        },
+        ),
     )

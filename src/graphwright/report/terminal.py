@@ -7,7 +7,7 @@ character, and names that are too long lose their middle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 from rich.console import RenderableType
@@ -15,10 +15,12 @@ from rich.text import Text
 
 from graphwright.report.results import ROLES, Inspection, LayerCost, MemoryPlan, Role, Timeline
 from graphwright.report.summary import (
-    NO_LAYER,
     NOT_MEASURED,
     Comparison,
+    DecisionTotal,
+    LiveGroup,
     chart_top_bytes,
+    decision_totals,
     inspection_comparisons,
     inspection_facts,
     inspection_verdict,
@@ -30,22 +32,15 @@ from graphwright.report.summary import (
     plan_tone,
     plan_verdict,
 )
-from graphwright.report.terminal_layout import Page, figures_table
-from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, printable, shorten_middle
+from graphwright.report.tables import DECISIONS, Column, chosen, layer_columns, live_group_columns
+from graphwright.report.terminal_layout import ROLE_STYLES, Page, listed
+from graphwright.report.units import format_bytes, format_count, format_flops
 
 __all__ = ["inspection_verdict", "plan_verdict", "print_inspection", "print_plan"]
 
 _CHART_ROWS = 6
 _TABLE_ROWS = 8
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-_ROLE_STYLES: dict[Role, str] = {
-    "weights": "bright_black",
-    "optimizer state": "white",
-    "inputs": "yellow",
-    "residuals": "blue",
-    "gradients": "magenta",
-    "temporaries": "green",
-}
 _TONE_STYLES = {"good": "bold green", "bad": "bold red", "neutral": "bold"}
 _DECISION_ORDER = ("save", "recompute", "offload")
 
@@ -54,9 +49,9 @@ def print_inspection(inspection: Inspection, page: Page) -> None:
     page.headline(inspection_verdict(inspection))
     page.facts(inspection_facts(inspection))
     page.section("Memory over the step", *_chart(inspection.timeline, page.body_width, inspection.timeline.peak_bytes, None))
-    page.section("Live at the peak", _live(inspection.timeline, page.body_width))
-    page.section("Per layer", *_layers(inspection.layers, page.body_width))
-    page.section("Predicted and measured", _comparisons(inspection_comparisons(inspection), page.body_width))
+    _print_live("Live at the peak", inspection.timeline, page)
+    _print_layers(inspection.layers, page)
+    page.table("Predicted and measured", inspection_comparisons(inspection), _COMPARISONS)
     page.origins(origins(inspection))
 
 
@@ -67,10 +62,10 @@ def print_plan(plan: MemoryPlan, page: Page) -> None:
     if plan.status != "unchanged":
         page.section("Memory over the step, before", *_chart(plan.timeline_before, page.body_width, top, plan.budget_bytes))
     page.section("Memory over the step, planned", *_chart(plan.timeline_after, page.body_width, top, plan.budget_bytes))
-    page.section("Live at the planned peak", _live(plan.timeline_after, page.body_width))
+    _print_live("Live at the planned peak", plan.timeline_after, page)
     page.section("What becomes of the residuals", *_decisions(plan, page.body_width))
-    page.section("Per layer", *_layers(plan.layers, page.body_width))
-    page.section("Predicted and measured", _comparisons(plan_comparisons(plan), page.body_width))
+    _print_layers(plan.layers, page)
+    page.table("Predicted and measured", plan_comparisons(plan), _COMPARISONS)
     page.origins(origins(plan))
 
 
@@ -93,7 +88,7 @@ def _chart(timeline: Timeline, width: int, top_bytes: int, budget_bytes: int | N
         for step in columns:
             eighths = round(timeline.total_bytes[step] / top_bytes * _CHART_ROWS * 8) - 8 * row
             if eighths > 0:
-                line.append(_BLOCKS[min(eighths, 8)], style=_ROLE_STYLES[_role_at(timeline, step, (row + 0.5) / _CHART_ROWS * top_bytes)])
+                line.append(_BLOCKS[min(eighths, 8)], style=ROLE_STYLES[_role_at(timeline, step, (row + 0.5) / _CHART_ROWS * top_bytes)])
             else:
                 line.append("┄" if row == budget_row else " ", style="red")
         lines.append(line)
@@ -165,7 +160,7 @@ def _legend(timeline: Timeline, width: int) -> Text:
             entry = f"{role} {format_bytes(row[timeline.peak_step])}"
             # The color of a role is said by its square, so a role and its bytes stay together on a line.
             legend.append("\n" if _last_line_width(legend) + cell_len(entry) + 4 > width else "  ")
-            legend.append("■ ", style=f"not dim {_ROLE_STYLES[role]}")
+            legend.append("■ ", style=f"not dim {ROLE_STYLES[role]}")
             legend.append(entry)
     return legend
 
@@ -174,74 +169,40 @@ def _last_line_width(text: Text) -> int:
     return cell_len(text.plain.rpartition("\n")[2])
 
 
-def _live(timeline: Timeline, width: int) -> RenderableType:
-    groups = live_groups(timeline.live_at_peak)
-    if not groups:
-        return Text("not itemized", style="dim")
-    rows: list[list[Text | str]] = []
-    for group in groups[:_TABLE_ROWS]:
-        role = Text(group.role, style=_ROLE_STYLES[group.role])
-        share = _share(group.nbytes, timeline.peak_bytes)
-        rows.append([_name(group.layer), role, format_count(group.count), format_bytes(group.nbytes), share])
-    rest = groups[_TABLE_ROWS:]
+def _print_live(title: str, timeline: Timeline, page: Page) -> None:
+    groups, peak = live_groups(timeline.live_at_peak), timeline.peak_bytes
+    rows, rest = groups[:_TABLE_ROWS], groups[_TABLE_ROWS:]
     if rest:
-        nbytes = sum(group.nbytes for group in rest)
-        count = format_count(sum(group.count for group in rest))
-        rows.append([f"{format_count(len(rest))} more", "", count, format_bytes(nbytes), _share(nbytes, timeline.peak_bytes)])
-    missing = timeline.peak_bytes - sum(group.nbytes for group in groups)
-    if missing > 0:
-        rows.append(["not itemized", "", "", format_bytes(missing), _share(missing, timeline.peak_bytes)])
-    return figures_table(width, ("layer", "role", "buffers", "bytes", "of the peak"), rows, left=(1,))
+        rows.append(LiveGroup(f"{format_count(len(rest))} more", "", sum(g.count for g in rest), sum(g.nbytes for g in rest)))
+    missing = peak - sum(group.nbytes for group in groups)
+    if groups and missing > 0:
+        rows.append(LiveGroup("not itemized", "", 0, missing))
+    page.table(title, rows, live_group_columns(peak), empty="not itemized")
 
 
-def _layers(layers: Sequence[LayerCost], width: int) -> list[RenderableType]:
-    if not layers:
-        return [Text("no layers are known", style="dim")]
-    rows = [
-        (
-            _name(layer.layer),
-            format_bytes(layer.peak_share_bytes),
-            format_bytes(layer.residual_bytes),
-            format_count(layer.parameter_count),
-            format_flops(layer.forward_flops + layer.backward_flops),
-        )
-        for layer in layers_by_share(layers)[:_TABLE_ROWS]
-    ]
-    table = figures_table(width, ("layer", "at the peak", "residuals", "parameters", "FLOPs"), rows)
-    rest = len(layers) - _TABLE_ROWS
-    return [table, Text(f"{format_count(rest)} more in the HTML report", style="dim")] if rest > 0 else [table]
+def _print_layers(layers: Sequence[LayerCost], page: Page) -> None:
+    known = chosen(layer_columns(layers), "layer", "at the peak", "residuals", "parameters")
+    columns = [*known, Column[LayerCost]("FLOPs", lambda r: r.flops, format_flops)]
+    rows, more = layers_by_share(layers), "more in the HTML report"
+    page.table("Per layer", rows, columns, limit=_TABLE_ROWS, more=more, empty="no layers are known")
 
 
 def _decisions(plan: MemoryPlan, width: int) -> list[RenderableType]:
-    if not plan.decisions:
+    totals = sorted(decision_totals(plan.decisions), key=lambda total: _DECISION_ORDER.index(total.decision))
+    if not totals:
         return [Text("no residuals", style="dim")]
-    totals: list[tuple[str, ...]] = []
-    for decision in _DECISION_ORDER:
-        chosen = [row for row in plan.decisions if row.decision == decision]
-        if chosen:
-            totals.append((decision, format_count(len(chosen)), format_bytes(sum(row.nbytes for row in chosen))))
-    largest = [
-        (_name(row.name), shorten_middle(printable(row.op_type), 24), format_bytes(row.nbytes), row.decision)
-        for row in plan.decisions[:_TABLE_ROWS]
-    ]
-    return [
-        figures_table(width, ("decision", "residuals", "bytes"), totals),
-        Text(),
-        figures_table(width, ("the largest", "op type", "bytes", "decision"), largest, left=(1, 3)),
-    ]  # fmt: skip
+    columns = (
+        Column[DecisionTotal]("decision", lambda t: t.decision, kind="name"),
+        Column[DecisionTotal]("residuals", lambda t: t.count),
+        Column[DecisionTotal]("bytes", lambda t: t.nbytes, format_bytes),
+    )
+    largest = chosen(DECISIONS, "the largest=value", "op type", "bytes", "decision")
+    return [*listed(width, totals, columns), Text(), *listed(width, plan.decisions[:_TABLE_ROWS], largest)]
 
 
-def _comparisons(comparisons: Iterable[Comparison], width: int) -> RenderableType:
-    rows: list[list[Text | str]] = []
-    for row in comparisons:
-        measured = Text(row.measured, style="dim" if row.measured == NOT_MEASURED else "bold")
-        rows.append([row.label, row.predicted, measured, row.difference])
-    return figures_table(width, ("", "predicted", "measured", "difference"), rows)
-
-
-def _name(name: str) -> Text:
-    return Text(printable(name) or NO_LAYER, no_wrap=True)
-
-
-def _share(nbytes: int, peak_bytes: int) -> str:
-    return format_percent(nbytes / peak_bytes) if peak_bytes else ""
+_COMPARISONS: Sequence[Column[Comparison]] = (
+    Column("", lambda c: c.label, kind="name"),
+    Column("predicted", lambda c: c.predicted),
+    Column("measured", lambda c: c.measured, style=lambda c: "dim" if c.measured == NOT_MEASURED else "bold"),
+    Column("difference", lambda c: c.difference),
+)

@@ -1,8 +1,8 @@
-"""Formulas of the batch size, and the largest batch, as text for a terminal."""
+"""Costs against the batch size as text for a terminal: formulas, peaks at several sizes, the largest batch that fits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -10,10 +10,13 @@ from rich.text import Text
 from graphwright.analyze.formula import Formula
 from graphwright.ir.dtypes import Shape
 from graphwright.report.batch_results import BatchFormulas, MaxBatch, MeasuredBatch
+from graphwright.report.sweep import SweepResult, sweep_columns, sweep_rows
+from graphwright.report.tables import Column, chosen
 from graphwright.report.terminal_layout import Page, wrapped
-from graphwright.report.units import format_bytes, format_bytes_apart, printable
+from graphwright.report.units import format_bytes, format_bytes_apart, format_count, printable
 
 _PIECES = 8
+_BAR_CELLS = 32
 
 
 def print_formulas(formulas: BatchFormulas, page: Page) -> None:
@@ -44,11 +47,9 @@ def _feeds(feeds: Mapping[str, Shape]) -> str:
 def print_max_batch(answer: MaxBatch, page: Page) -> None:
     page.headline(max_batch_verdict(answer))
     page.paragraph(f"Inputs: {_feeds(answer.feeds)}")
-    rows = _max_batch_rows(answer)
-    if rows:
-        columns = ("batch", "predicted peak", "measured peak", "budget", "fits")
-        kept = [k for k, column in enumerate(columns) if column != "measured peak" or answer.measured]
-        page.table("Around the budget", [columns[k] for k in kept], [[row[k] for k in kept] for row in rows])
+    columns = chosen(_AROUND, "batch", "predicted peak", *(["measured peak"] if answer.measured else []), "budget", "fits")
+    if rows := _max_batch_rows(answer):
+        page.table("Around the budget", rows, columns)
     page.section("Predicted peak", pieces_table(answer.formula, page.body_width))
     page.origins(answer.how.items())
 
@@ -70,15 +71,24 @@ def max_batch_verdict(answer: MaxBatch) -> str:
     return f"{text}, as predicted and as measured."
 
 
-def _max_batch_rows(answer: MaxBatch) -> list[tuple[str, ...]]:
+_AROUND: Sequence[Column[tuple[int, str, str, str, bool]]] = (
+    Column("batch", lambda row: format_count(row[0]), kind="name"),
+    Column("predicted peak", lambda row: row[1]),
+    Column("measured peak", lambda row: row[2]),
+    Column("budget", lambda row: row[3]),
+    Column("fits", lambda row: "yes" if row[4] else "no"),
+)
+
+
+def _max_batch_rows(answer: MaxBatch) -> list[tuple[int, str, str, str, bool]]:
     measured = {m.batch: m for m in answer.measured}
     around = {} if answer.batch is None else {answer.batch: answer.peak_bytes, answer.batch + 1: answer.next_peak_bytes}
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[int, str, str, str, bool]] = []
     for size in sorted({*measured, *around} - {0}):
         predicted = around.get(size, int(answer.formula(size)))
         known = measured.get(size)
         fits = known.fits if known else predicted <= answer.budget_bytes
-        rows.append((f"{size:,}", *_apart(predicted, known, answer.budget_bytes), "yes" if fits else "no"))
+        rows.append((size, *_apart(predicted, known, answer.budget_bytes), fits))
     return rows
 
 
@@ -88,3 +98,28 @@ def _apart(predicted: int, known: MeasuredBatch | None, budget: int) -> tuple[st
     told, limit = format_bytes_apart(deciding, budget)
     measured = "" if known is None else "killed" if known.peak_bytes is None else told
     return (told if known is None else format_bytes(predicted)), measured, limit
+
+
+def print_sweep(sweep: SweepResult, page: Page) -> None:
+    page.headline(f"{printable(sweep.name)}: {sweep.verdict[:1].lower()}{sweep.verdict[1:]}" if sweep.name else sweep.verdict)
+    letters = {name: chr(ord("A") + k) for k, name in enumerate(sweep.all)}
+    columns = sweep_columns(sweep, {name: f"peak {letter}" if sweep.others else "peak" for name, letter in letters.items()})
+    if not sweep.others:
+        longest = max((p.peak_bytes for p in sweep.points), default=0) or 1
+        columns.append(Column("", lambda row: _bar(next(iter(row[1].values())).peak_bytes / longest), kind="text"))
+    page.table("Peak against batch size", sweep_rows(sweep), [column for column in columns if column.label != "lower bound"])
+    if sweep.others:
+        page.pairs("Steps", [(letters[name], _told(name, other)) for name, other in sweep.all.items()])
+    page.origins(sweep.origins(letters))
+
+
+def _bar(share: float) -> str:
+    """A bar of full blocks and one of eighths, so that a step of the peak is seen where it is small."""
+    eighths = max(1, round(8 * _BAR_CELLS * share))
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _told(name: str, sweep: SweepResult) -> str:
+    if not sweep.budget_bytes:
+        return printable(name)
+    return f"{printable(name)}; largest batch that fits: {sweep.largest_batch or 'none'}"

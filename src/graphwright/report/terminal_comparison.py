@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from rich.console import RenderableType
 from rich.text import Text
 
-from graphwright.report.comparison import FIGURES, CheckResult, Comparison, Finding, LayerPair, StepCosts, model_scope
+from graphwright.report.comparison import FIGURES, LAYER_FIGURES, CheckResult, Comparison, Finding, LayerPair, StepCosts, model_scope
 from graphwright.report.summary import NO_LAYER, Fact
-from graphwright.report.terminal_layout import Page, figures_table, wrapped
-from graphwright.report.units import format_bytes, format_bytes_apart, format_count, format_flops, format_percent, printable
+from graphwright.report.tables import Cell, Column, signed
+from graphwright.report.terminal_layout import Page, listed, wrapped
+from graphwright.report.units import format_count, format_percent, printable
 
 _ROWS = 20
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "same": " "}
@@ -33,7 +33,7 @@ def print_comparison(comparison: Comparison, page: Page) -> None:
     page.line(Text())
     for letter, costs in (("A", comparison.a), ("B", comparison.b)):
         page.line(Text(_indented(f"{letter}: {_title(costs)}", page.body_width)))
-    page.section("Figures", _figures(comparison, page.body_width))
+    page.table("Figures", FIGURES, figure_columns(comparison))
     _print_layers(comparison, page)
     for letter, costs in (("A", comparison.a), ("B", comparison.b)):
         if costs.unknown_flop_ops:
@@ -66,14 +66,30 @@ def _change_of(ratio: float) -> str:
     return f"+{text}" if ratio > 1 else text
 
 
-def _figures(comparison: Comparison, width: int) -> RenderableType:
-    rows: list[Sequence[Text | str]] = []
-    for name, figure in FIGURES.items():
-        a, b = comparison.a.figures[name], comparison.b.figures[name]
-        first, second = format_bytes_apart(a, b) if figure.unit == "bytes" else (figure.format(a), figure.format(b))
-        difference = figure.format(b - a, signed=True) if b != a else "same"
-        rows.append((figure.label, first, second, difference, "" if b == a else _change_of(comparison.ratio(name))))
-    return figures_table(width, ("", "A", "B", "B - A", "change"), rows)
+def figure_columns(comparison: Comparison) -> list[Column[str]]:
+    """Both steps' figures by name, told apart, and what B's are more."""
+    a, b = comparison.a.figures, comparison.b.figures
+
+    def change(name: str) -> Cell:
+        ratio = comparison.ratio(name)
+        return Cell("" if a[name] == b[name] else _change_of(ratio), ratio if math.isfinite(ratio) else -1)
+
+    def difference(name: str) -> str:
+        return FIGURES[name].format(b[name] - a[name], signed=True) if a[name] != b[name] else "same"
+
+    return [
+        Column("figure", lambda name: FIGURES[name].label, kind="name"),
+        Column("A", lambda name: Cell(FIGURES[name].apart(a[name], b[name])[0], a[name])),
+        Column("B", lambda name: Cell(FIGURES[name].apart(a[name], b[name])[1], b[name])),
+        Column("B - A", lambda name: Cell(difference(name), b[name] - a[name])),
+        Column("change", change),
+    ]
+
+
+def difference_column(name: str, heading: str = "") -> Column[LayerPair]:
+    """What B's layers have more of one of `LAYER_FIGURES`."""
+    figure = LAYER_FIGURES[name]
+    return Column(heading or figure.label, lambda pair: pair.difference(name), signed(figure.format), note=f"B - A: {figure.how}")
 
 
 def _print_layers(comparison: Comparison, page: Page, *, rows: int = _ROWS) -> None:
@@ -84,12 +100,14 @@ def _print_layers(comparison: Comparison, page: Page, *, rows: int = _ROWS) -> N
     shown = sorted(differing, key=_weight, reverse=True)[:rows]
     order = {id(pair): k for k, pair in enumerate(comparison.layers)}
     scopes = model_scope(comparison.a.layers), model_scope(comparison.b.layers)
-    cells = [_layer_row(pair, *scopes) for pair in sorted(shown, key=lambda pair: order[id(pair)])]
-    table = figures_table(page.body_width, ("", "nodes", "trainable", "FLOPs", "residuals", "at peak"), cells)
+    columns = [
+        Column[LayerPair]("", lambda pair: _layer_name(pair, *scopes), kind="name", style=lambda pair: _STYLES[pair.change]),
+        *map(difference_column, LAYER_FIGURES),
+    ]
     title = f"Layers that differ: {format_count(len(differing))} of {format_count(len(comparison.layers))}; + added, - removed, ~ changed"
-    rest = len(differing) - len(shown)
-    more = [Text(f"{format_count(rest)} more, which differ less", style="dim")] if rest else []
-    page.section(title, table, *more)
+    shown.sort(key=lambda pair: order[id(pair)])
+    more = [Text(f"{format_count(len(differing) - rows)} more, which differ less", style="dim")] if len(differing) > rows else []
+    page.section(title, *listed(page.body_width, shown, columns), *more)
 
 
 def _weight(pair: LayerPair) -> tuple[float, float, float]:
@@ -100,26 +118,10 @@ def _weight(pair: LayerPair) -> tuple[float, float, float]:
     )
 
 
-def _layer_row(pair: LayerPair, scope_a: str, scope_b: str) -> tuple[Text | str, ...]:
-    change = pair.change
-    names = [
-        printable(layer.layer.removeprefix(scope)) or NO_LAYER
-        for layer, scope in ((pair.a, scope_a), (pair.b, scope_b))
-        if layer is not None
-    ]
-    name = " → ".join(dict.fromkeys(names))
-    return (
-        Text(f"{_SIGNS[change]} {name}", style=_STYLES[change]),
-        _signed(pair.difference("nodes"), lambda n: format_count(int(n))),
-        _signed(pair.difference("parameters"), lambda n: format_count(int(n))),
-        _signed(pair.difference("total_flops"), format_flops),
-        _signed(pair.difference("residual_bytes"), format_bytes),
-        _signed(pair.difference("peak_share_bytes"), format_bytes),
-    )
-
-
-def _signed(amount: float, write: Callable[[float], str]) -> str:
-    return "" if not amount else ("+" if amount > 0 else "") + write(amount)
+def _layer_name(pair: LayerPair, scope_a: str, scope_b: str) -> str:
+    layers = ((pair.a, scope_a), (pair.b, scope_b))
+    names = [layer.layer.removeprefix(scope) or NO_LAYER for layer, scope in layers if layer is not None]
+    return f"{_SIGNS[pair.change]} {' → '.join(dict.fromkeys(names))}"
 
 
 def print_check(result: CheckResult, page: Page) -> None:
@@ -127,12 +129,9 @@ def print_check(result: CheckResult, page: Page) -> None:
     page.headline(check_verdict(result), style)
     page.line(Text(_indented(_title(result.costs), page.body_width)))
     if result.findings:
-        columns: list[tuple[str, Callable[[Finding], Text | str]]]
-        columns = [("", _label), ("", _word), ("is", lambda f: _apart(f)[0]), ("at most", lambda f: _apart(f)[1])]
-        columns += [("over by", _excess)] if not result.passed else []
-        columns += [("was", _before)] if result.comparison is not None else []
-        rows = [[write(finding) for _, write in columns] for finding in result.findings]
-        page.table("Checked", [title for title, _ in columns], rows)
+        hidden = {"over by"} if result.passed else set[str]()
+        hidden |= {"was"} if result.comparison is None else set[str]()
+        page.table("Checked", result.findings, [column for column in _FINDINGS if column.label not in hidden])
     else:
         page.facts(_facts(result.costs))
     if result.comparison is not None:
@@ -141,6 +140,16 @@ def print_check(result: CheckResult, page: Page) -> None:
         page.section("Warning", Text(wrapped(warning, page.body_width)))
     if result.written is not None:
         page.line(Text(f"\nbaseline written to {result.written}"))
+
+
+_FINDINGS: Sequence[Column[Finding]] = (
+    Column("", lambda f: FIGURES[f.figure].label, kind="name"),
+    Column(" ", lambda f: "ok" if f.passed else "FAIL", style=lambda f: "green" if f.passed else "bold red"),
+    Column("is", lambda f: _apart(f)[0]),
+    Column("at most", lambda f: _apart(f)[1]),
+    Column("over by", lambda f: "" if f.passed else FIGURES[f.figure].format(f.amount - f.limit)),
+    Column("was", lambda f: "" if f.baseline is None else FIGURES[f.figure].format(f.baseline)),
+)
 
 
 def check_verdict(result: CheckResult) -> str:
@@ -163,26 +172,7 @@ def _sentence(finding: Finding) -> str:
 
 
 def _apart(finding: Finding) -> tuple[str, str]:
-    figure = FIGURES[finding.figure]
-    if figure.unit == "bytes":
-        return format_bytes_apart(finding.amount, finding.limit)
-    return figure.format(finding.amount), figure.format(finding.limit)
-
-
-def _label(finding: Finding) -> str:
-    return FIGURES[finding.figure].label
-
-
-def _word(finding: Finding) -> Text:
-    return Text("ok", style="green") if finding.passed else Text("FAIL", style="bold red")
-
-
-def _excess(finding: Finding) -> str:
-    return "" if finding.passed else FIGURES[finding.figure].format(finding.amount - finding.limit)
-
-
-def _before(finding: Finding) -> str:
-    return "" if finding.baseline is None else FIGURES[finding.figure].format(finding.baseline)
+    return FIGURES[finding.figure].apart(finding.amount, finding.limit)
 
 
 def github_annotations(result: CheckResult) -> tuple[str, ...]:

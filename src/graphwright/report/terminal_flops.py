@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from graphwright.analyze.formula import Formula
-from graphwright.report.flop_count import FlopCount, FlopRow
-from graphwright.report.summary import NO_LAYER, Fact
-from graphwright.report.terminal_layout import Page, figures_table
-from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, printable
+from graphwright.report.flop_count import FlopCount, UnknownOps
+from graphwright.report.summary import Fact
+from graphwright.report.tables import Column, chosen, flop_columns
+from graphwright.report.terminal_layout import Page
+from graphwright.report.units import NOT_KNOWN, format_bytes, format_count, format_flops, format_percent, printable
 
 _ROWS = 12
 
 
 def print_flop_count(count: FlopCount, page: Page) -> None:
     page.headline(flop_verdict(count))
-    page.facts(_facts(count))
+    page.facts(flop_facts(count))
     if count.unknown:
-        page.section("Not counted", _unknown(count, page.body_width))
-    page.section("Per op type", *_rows(count.per_op_type.values(), page.body_width, "op type"))
-    page.section("Per layer", *_rows(count.per_layer.values(), page.body_width, "layer"))
-    if count.loops:
-        page.pairs("Loops", count.loops.items())
-    if count.branches:
-        page.pairs("Branches", [(k, _branches(v)) for k, v in count.branches.items()])
+        page.table("Not counted", count.unknown.items(), _UNKNOWN)
+    for heading, rows in (("op type", count.per_op_type.values()), ("layer", count.per_layer.values())):
+        columns = flop_columns(heading, rows)
+        if len(columns) > 3:
+            columns = chosen(columns, heading, "ops", "forward", "back, opt.", "bytes", "FLOP/B")
+        page.table(f"Per {heading}", rows, columns, limit=_ROWS)
+    page.pairs("Loops", count.loops.items())
+    page.pairs("Branches", [(k, _branches(v)) for k, v in count.branches.items()])
     page.origins(count.how.items())
 
 
@@ -40,7 +39,7 @@ def flop_verdict(count: FlopCount) -> str:
     return f"{printable(count.name)}: {text}{rest}."
 
 
-def _facts(count: FlopCount) -> list[Fact]:
+def flop_facts(count: FlopCount) -> list[Fact]:
     feeds = ", ".join(f"{name} {_shape(shape)}" for name, shape in count.feeds.items())
     facts = [
         Fact("forward", _flops(count.forward, count.formulas, "forward"), feeds),
@@ -62,39 +61,16 @@ def _shape(shape: Iterable[int | None]) -> str:
 
 
 def _flops(figure: float, formulas: Mapping[str, Formula], name: str) -> str:
-    return format_flops(figure) if math.isfinite(figure) else str(formulas.get(name, "not known"))
+    return format_flops(figure) if math.isfinite(figure) else str(formulas.get(name, NOT_KNOWN))
 
 
-def _unknown(count: FlopCount, width: int) -> RenderableType:
-    rows = [
-        (printable(op_type), format_count(ops.count), format_percent(ops.node_share), format_percent(ops.bytes_share), ops.reason)
-        for op_type, ops in count.unknown.items()
-    ]
-    return figures_table(width, ("op type", "ops", "of the ops", "of the bytes", "reason"), rows, left=(4,))
-
-
-def _rows(rows: Iterable[FlopRow], width: int, heading: str) -> list[RenderableType]:
-    every = list(rows)
-    if not every:
-        return [Text("none", style="dim")]
-    if every[0].formula is not None:
-        cells = [(printable(row.name) or NO_LAYER, format_count(row.ops), str(row.formula)) for row in every[:_ROWS]]
-        table = figures_table(width, (heading, "ops", "FLOPs"), cells)
-    else:
-        figures = [
-            (
-                printable(row.name) or NO_LAYER,
-                format_count(row.ops),
-                format_flops(row.forward),
-                format_flops(row.backward + row.optimizer),
-                format_bytes(row.bytes_moved),
-                "" if math.isnan(row.arithmetic_intensity) else f"{row.arithmetic_intensity:.3g}",
-            )
-            for row in every[:_ROWS]
-        ]
-        table = figures_table(width, (heading, "ops", "forward", "back, opt.", "bytes", "FLOP/B"), figures)
-    rest = len(every) - _ROWS
-    return [table, Text(f"{format_count(rest)} more", style="dim")] if rest > 0 else [table]
+_UNKNOWN: Sequence[Column[tuple[str, UnknownOps]]] = (
+    Column("op type", lambda row: row[0], kind="name"),
+    Column("ops", lambda row: row[1].count),
+    Column("of the ops", lambda row: row[1].node_share, format_percent),
+    Column("of the bytes", lambda row: row[1].bytes_share if math.isfinite(row[1].bytes_share) else NOT_KNOWN, format_percent),
+    Column("reason", lambda row: row[1].reason, kind="text"),
+)
 
 
 def _branches(costs: Iterable[float]) -> str:

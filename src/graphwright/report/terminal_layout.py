@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVarTuple
 
 from rich.cells import cell_len
@@ -19,12 +19,22 @@ from rich.text import Text
 
 from graphwright.report.safe_console import SafeConsole
 from graphwright.report.summary import Fact
-from graphwright.report.units import glue_units, printable, shorten_middle
+from graphwright.report.tables import Column, Item
+from graphwright.report.units import format_count, glue_units, printable, shorten_middle
 
 PLAIN_WIDTH = 80
 MAX_WIDTH = 110
 _GAP = 2  # cells between columns
 _INDENT = 2  # cells before what belongs to a section
+_TEXT_WIDTH = 34  # cells of a text beside the names
+ROLE_STYLES: Mapping[str, str] = {
+    "weights": "bright_black",
+    "optimizer state": "white",
+    "inputs": "yellow",
+    "residuals": "blue",
+    "gradients": "magenta",
+    "temporaries": "green",
+}
 _Values = TypeVarTuple("_Values")
 
 
@@ -39,16 +49,17 @@ class Page:
         body_width: cells that a line of a section may take.
 
     Example:
+        >>> columns = (Column("op type", lambda row: row[0], kind="name"), Column("FLOPs", lambda row: row[1], "{} G".format))
         >>> def print_step(name: str, page: Page) -> None:
         ...     page.headline(f"{name}: 3.00 GFLOP.")
-        ...     page.table("Per op type", ("op type", "FLOPs"), [("Conv2D", "2.00 G"), ("MatMul", "1.00 G")])
+        ...     page.table("Per op type", [("Conv2D", 2.0), ("MatMul", 1.0)], columns)
         >>> print(rendered(print_step, "step"))
         step: 3.00 GFLOP.
         <BLANKLINE>
         Per op type
-          op type   FLOPs
-          Conv2D   2.00 G
-          MatMul   1.00 G
+          op type  FLOPs
+          Conv2D   2.0 G
+          MatMul   1.0 G
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -78,13 +89,32 @@ class Page:
         for renderable in body:
             self.line(Padding(renderable, (0, 0, 0, _INDENT)))
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Text | str]], *, left: Sequence[int] = ()) -> None:
-        """A section that is a table of figures; see `figures_table`."""
-        self.section(title, figures_table(self.body_width, columns, rows, left=left))
+    def table(
+        self,
+        title: str,
+        items: Iterable[Item],
+        columns: Sequence[Column[Item]],
+        *,
+        limit: int | None = None,
+        more: str = "more",
+        empty: str = "none",
+    ) -> None:
+        """A section that is a table.
+
+        Args:
+            title: of the section.
+            items: a row each.
+            columns: the first one gives way where the table is too wide.
+            limit: rows at most; a line says how many more there are.
+            more: what that line calls them.
+            empty: what is said where there are no rows.
+        """
+        self.section(title, *listed(self.body_width, items, columns, limit=limit, more=more, empty=empty))
 
     def pairs(self, title: str, rows: Iterable[tuple[str, str]]) -> None:
-        """A section of names, each with a text."""
-        self.section(title, _pairs_table(list(rows), self.body_width))
+        """A section of names, each with a text; none where there are none."""
+        if pairs := list(rows):
+            self.section(title, _pairs_table(pairs, self.body_width))
 
     def origins(self, how: Iterable[tuple[str, str]]) -> None:
         """The last section: each figure, and how it was obtained."""
@@ -132,24 +162,40 @@ def _facts_table(facts: Sequence[Fact], width: int) -> RenderableType:
     return Padding(table, (1, 0, 0, _INDENT))
 
 
-def figures_table(width: int, columns: Sequence[str], rows: Sequence[Sequence[Text | str]], *, left: Sequence[int] = ()) -> Table:
-    """A table of figures that fits in `width` cells: the names in the first column give way.
+def listed(
+    width: int,
+    items: Iterable[Item],
+    columns: Sequence[Column[Item]],
+    *,
+    limit: int | None = None,
+    more: str = "more",
+    empty: str = "none",
+) -> list[RenderableType]:
+    """A table in `width` cells, and a line that says how many rows more there are; see `Page.table`."""
+    every = list(items)
+    if not every:
+        return [Text(empty, style="dim")]
+    table = _figures_table(width, every[:limit], columns)
+    left_out = 0 if limit is None else len(every) - limit
+    return [table, Text(f"{format_count(left_out)} {more}", style="dim")] if left_out > 0 else [table]
 
-    Args:
-        width: cells that the table may take.
-        columns: headings; the first column holds names, the others figures.
-        rows: one cell per column.
-        left: columns beside the first whose cells are text, and set to the left.
-    """
-    cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
-    others = sum(max(cell_len(column), *(row[index].cell_len for row in cells), 0) + _GAP for index, column in enumerate(columns) if index)
+
+def _figures_table(width: int, items: Sequence[Item], columns: Sequence[Column[Item]]) -> Table:
+    rows = [[_cell(item, column) for column in columns] for item in items]
+    others = sum(max(cell_len(c.label), *(row[k].cell_len for row in rows)) + _GAP for k, c in enumerate(columns) if k)
     name_width = max(width - others, 8)
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 or index in left else "right", no_wrap=True)
-    for row in cells:
+    for k, column in enumerate(columns):
+        table.add_column(column.label, justify="right" if k and column.kind == "number" else "left", no_wrap=True)
+    for row in rows:
         table.add_row(Text(shorten_middle(row[0].plain, name_width), style=row[0].style), *row[1:])
     return table
+
+
+def _cell(item: Item, column: Column[Item]) -> Text:
+    text = printable(column.cell(item).text)
+    style = column.style(item) if column.style else ROLE_STYLES.get(text, "") if column.kind == "role" else ""
+    return Text(shorten_middle(text, _TEXT_WIDTH) if column.kind == "text" else text, style=style)
 
 
 def _pairs_table(rows: Sequence[tuple[str, str]], width: int) -> RenderableType:

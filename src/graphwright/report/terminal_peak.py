@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Literal
+
 from graphwright.report.peak_prediction import PeakPrediction
-from graphwright.report.summary import NO_LAYER, Fact
+from graphwright.report.summary import Fact
+from graphwright.report.tables import Column
 from graphwright.report.terminal_layout import Page
 from graphwright.report.units import format_bytes, format_percent, printable
 
@@ -13,15 +17,20 @@ _ROWS = 12
 def print_peak(prediction: PeakPrediction, page: Page) -> None:
     page.headline(_verdict(prediction))
     page.facts(_facts(prediction))
-    peak = prediction.peak_bytes
-    roles = [(role, format_bytes(n), format_percent(n / peak)) for role, n in prediction.by_role.items() if n]
-    page.table("Live at the peak, by role", ("role", "bytes", "share"), roles)
-    layers = [
-        (printable(layer) or NO_LAYER, format_bytes(n), format_percent(n / peak)) for layer, n in list(prediction.by_layer.items())[:_ROWS]
-    ]
-    if layers:
-        page.table("Live at the peak, by layer", ("layer", "bytes", "share"), layers)
+    groups: tuple[tuple[Literal["role", "layer"], Mapping[Any, int]], ...] = (("role", prediction.by_role), ("layer", prediction.by_layer))
+    for heading, sizes in groups:
+        columns: tuple[Column[tuple[str, int]], ...] = (
+            Column(heading, _name, kind=heading),
+            Column("bytes", lambda row: row[1], format_bytes),
+            Column("share", lambda row: row[1] / prediction.peak_bytes, format_percent),
+        )
+        if rows := [(name, nbytes) for name, nbytes in sizes.items() if nbytes or heading == "layer"]:
+            page.table(f"Live at the peak, by {heading}", rows[:_ROWS], columns)
     page.origins(prediction.how.items())
+
+
+def _name(row: tuple[str, int]) -> str:
+    return row[0]
 
 
 def _verdict(prediction: PeakPrediction) -> str:

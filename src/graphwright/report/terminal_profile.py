@@ -1,29 +1,31 @@
-"""A measured step as text for a terminal: what it took, and where, per op type and per layer."""
+"""A measured step as text for a terminal: what it took, and where, per op type, per layer, and as a tree."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from rich.console import RenderableType
-from rich.text import Text
-
-from graphwright.analyze.step_profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
-from graphwright.report.summary import NO_LAYER, Fact
-from graphwright.report.terminal_layout import Page, figures_table
-from graphwright.report.terminal_profile_tree import format_column
+from graphwright.analyze.profile_tree import TreeNode, TreeOptions
+from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type, whole
+from graphwright.report.plain import plain
+from graphwright.report.summary import Fact
+from graphwright.report.tables import Column, chosen, profile_column, profile_columns
+from graphwright.report.terminal_layout import Page, listed, rendered
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, printable
 
 _ROWS = 12
+_TREE_ROWS = 200
 
 
 def print_profile(profile: StepProfile, how: Mapping[str, str], page: Page) -> None:
     page.headline(profile_verdict(profile))
-    page.facts(_facts(profile))
-    page.section("Per op type", *_op_types(by_op_type(profile).values(), page.body_width))
-    page.section("Per layer", *_layers(by_layer(profile).values(), page.body_width))
-    if how:
-        page.origins(how.items())
+    page.facts(profile_facts(profile))
+    op_types = chosen(profile_columns("op type"), "op type", "time", "share", "runs", "FLOP/s", "FLOP/B", "bytes")
+    page.table("Per op type", by_op_type(profile).values(), op_types, limit=_ROWS)
+    layers = chosen(profile_columns("layer"), "layer", "forward", "back, opt.", "share", "params", "FLOP/s", "bytes")
+    page.table("Per layer", by_layer(profile).values(), layers, limit=_ROWS)
+    page.origins(how.items())
 
 
 def profile_verdict(profile: StepProfile) -> str:
@@ -33,11 +35,11 @@ def profile_verdict(profile: StepProfile) -> str:
     return f"{printable(profile.name)}: {format_time(profile.step_time_s)} a step{most}."
 
 
-def _facts(profile: StepProfile) -> list[Fact]:
+def profile_facts(profile: StepProfile) -> list[Fact]:
     total = whole(profile)
-    lowest, highest = min(profile.step_times_s, default=math.nan), max(profile.step_times_s, default=math.nan)
     facts = [Fact("step", format_time(profile.step_time_s), "as recorded, from the first operation's start to the last one's end")]
-    facts.append(Fact("recorded calls", f"{format_time(lowest)} to {format_time(highest)}", "by the clock, from call to result"))
+    if times := profile.step_times_s:
+        facts.append(Fact("recorded calls", f"{format_time(min(times))} to {format_time(max(times))}", "by the clock, from call to result"))
     if math.isfinite(profile.plain_time_s):
         facts.append(Fact("not recorded", format_time(profile.plain_time_s), "median of calls without the recording, by the clock"))
     threads = len({(run.device, run.thread) for run in profile.runs})
@@ -56,41 +58,55 @@ def _facts(profile: StepProfile) -> list[Fact]:
     return facts
 
 
-def _op_types(rows: Iterable[ProfileRow], width: int) -> list[RenderableType]:
-    every = list(rows)
-    headings = ("op type", "time", "share", "runs", "FLOP/s", "FLOP/B", "bytes")
-    figures = [
-        (
-            printable(row.name),
-            format_time(row.time_s),
-            format_percent(row.share),
-            format_count(row.occurrences),
-            format_column(row.flops_per_s, "flops_per_s") if row.flops else "",
-            format_column(row.arithmetic_intensity, "intensity") if row.flops else "",
-            format_bytes(row.allocated_bytes),
-        )
-        for row in every[:_ROWS]
-    ]
-    return [figures_table(width, headings, figures), *_rest(len(every))]
+@dataclass(frozen=True)
+class ProfileTree:
+    """A tree that prints itself. What `Profile.tree` gives.
+
+    Attributes:
+        root: the whole; what is not shown is in its totals, unless the options say otherwise.
+        options: how it was made.
+    """
+
+    root: TreeNode
+    options: TreeOptions
+
+    def __str__(self) -> str:
+        return rendered(print_tree, self)
+
+    def rows(self) -> Iterator[tuple[int, TreeNode]]:
+        """The nodes that are shown, each with its depth, from the top."""
+        stack = [(0, self.root)]
+        while stack:
+            depth, node = stack.pop()
+            yield depth, node
+            stack.extend((depth + 1, child) for child in reversed(node.children))
+
+    def to_json(self) -> dict[str, object]:
+        """The rows from the top, with depths; a nested document would be too deep for some readers."""
+        rows = [
+            {"depth": depth, "name": node.name, "op_type": node.op_type, "own": plain(node.own), "total": plain(node.total)}
+            for depth, node in self.rows()
+        ]
+        return {"options": plain(self.options), "rows": rows}
 
 
-def _layers(rows: Iterable[ProfileRow], width: int) -> list[RenderableType]:
-    every = list(rows)
-    headings = ("layer", "forward", "back, opt.", "share", "params", "FLOP/s", "bytes")
-    figures = [
-        (
-            printable(row.name) or NO_LAYER,
-            format_time(row.forward_time_s),
-            format_time(row.backward_time_s + row.optimizer_time_s),
-            format_percent(row.share),
-            format_count(row.parameters) if row.parameters else "",
-            format_column(row.flops_per_s, "flops_per_s") if row.flops else "",
-            format_bytes(row.allocated_bytes),
-        )
-        for row in every[:_ROWS]
-    ]
-    return [figures_table(width, headings, figures), *_rest(len(every))]
+def print_tree(tree: ProfileTree, page: Page, *, limit: int = _TREE_ROWS) -> None:
+    """Put the tree on a page.
+
+    Args:
+        limit: rows at most; a line says how many more there are.
+    """
+    heading = {"scope": "scope", "graph": "node", "op": "op type", "code": "line"}[tree.options.by]
+    columns: list[Column[tuple[int, TreeNode]]] = [Column(heading, lambda row: _label(*row, tree.options), kind="name")]
+    for name in tree.options.columns:
+        column = profile_column(name)
+        columns.append(Column(column.label, lambda row, of=column.of: of(row[1].total), column.form))
+    for line in listed(page.width, tree.rows(), columns, limit=limit, more="more rows"):
+        page.line(line)
 
 
-def _rest(count: int) -> list[RenderableType]:
-    return [Text(f"{format_count(count - _ROWS)} more", style="dim")] if count > _ROWS else []
+def _label(depth: int, node: TreeNode, options: TreeOptions) -> str:
+    name = printable(node.name)
+    if (options.by == "scope" and depth > 1) or options.by == "code":
+        name = name.rsplit("/", 1)[-1]
+    return "  " * min(depth, 12) + name

@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
-from graphwright.report.shape_report import ShapeReport, ValueShape
+from graphwright.report.shape_report import ShapeReport, UnknownCause, ValueShape
+from graphwright.report.tables import Column
 from graphwright.report.terminal_layout import Page
-from graphwright.report.units import format_count, printable, shorten_middle
+from graphwright.report.units import format_count, printable
 
 _ROWS = 12
-_SHAPE_WIDTH = 34
 
 
 def print_shapes(report: ShapeReport, page: Page) -> None:
     page.headline(_verdict(report))
     if report.inputs:
-        rows = [(printable(name), value.dtype, _shape(value)) for name, value in report.inputs.items()]
-        page.table("Inputs", ("argument", "dtype", "shape"), rows, left=(1, 2))
-    if report.free:
-        free = [(symbol, f"the size of {', '.join(places)}") for symbol, places in report.free.items()]
-        page.pairs("Free dimensions", free)
-    found = report.expressions
-    if found:
-        rows = [
-            (values[0].name, values[0].op_type, expression, format_count(len(values))) for expression, values in list(found.items())[:_ROWS]
-        ]
-        title = "What depends on them"
-        page.table(title, ("first value", "op type", "dimension", "values"), rows, left=(1, 2))
-        if len(found) > _ROWS:
-            page.line(Text(f"  and {len(found) - _ROWS} other expressions: see .expressions"))
-    if report.causes:
-        lines = [
-            (cause.node, f"{cause.op_type}: {cause.reason}; {format_count(len(cause.values))} value{'' if len(cause.values) == 1 else 's'}")
-            for cause in report.causes[:_ROWS]
-        ]
-        page.pairs("Not known before the step runs", lines)
-        if len(report.causes) > _ROWS:
-            page.line(Text(f"  and {len(report.causes) - _ROWS} other nodes: see .causes"))
-    outputs = [(value.name, value.dtype, _shape(value)) for value in report.outputs[:_ROWS]]
-    if outputs:
-        page.table("Outputs", ("value", "dtype", "shape"), outputs, left=(1, 2))
+        page.table("Inputs", report.inputs.items(), _columns("argument"))
+    page.pairs("Free dimensions", [(symbol, f"the size of {', '.join(places)}") for symbol, places in report.free.items()])
+    if found := report.expressions:
+        page.table("What depends on them", found.items(), _EXPRESSIONS, limit=_ROWS, more="other expressions: see .expressions")
+    page.pairs("Not known before the step runs", [(cause.node, _cause(cause)) for cause in report.causes[:_ROWS]])
+    if len(report.causes) > _ROWS:
+        page.line(Text(f"  and {len(report.causes) - _ROWS} other nodes: see .causes"))
+    if report.outputs:
+        page.table("Outputs", [(value.name, value) for value in report.outputs[:_ROWS]], _columns("value"))
     page.origins(report.how.items())
 
 
@@ -53,5 +39,21 @@ def _verdict(report: ShapeReport) -> str:
     return f"{printable(report.name)}: {', '.join(parts)}."
 
 
-def _shape(value: ValueShape) -> str:
-    return shorten_middle(printable(str(value)), _SHAPE_WIDTH)
+def _cause(cause: UnknownCause) -> str:
+    return f"{cause.op_type}: {cause.reason}; {format_count(len(cause.values))} value{'' if len(cause.values) == 1 else 's'}"
+
+
+def _columns(heading: str) -> Sequence[Column[tuple[str, ValueShape]]]:
+    return (
+        Column(heading, lambda row: row[0], kind="name"),
+        Column("dtype", lambda row: row[1].dtype, kind="text"),
+        Column("shape", lambda row: str(row[1]), kind="text"),
+    )
+
+
+_EXPRESSIONS: Sequence[Column[tuple[str, Sequence[ValueShape]]]] = (
+    Column("first value", lambda row: row[1][0].name, kind="name"),
+    Column("op type", lambda row: row[1][0].op_type, kind="text"),
+    Column("dimension", lambda row: row[0], kind="text"),
+    Column("values", lambda row: len(row[1])),
+)

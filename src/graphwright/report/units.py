@@ -16,7 +16,7 @@ from graphwright.errors import printable as printable
 
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _FLOP_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
-_NOT_KNOWN = "not known"
+NOT_KNOWN = "not known"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|[KMGTPE]?i?B\b|[kMGTPE]?FLOP\b|[mµ]?s\b)")
 
 
@@ -45,13 +45,13 @@ def format_bytes_apart(first: float, second: float) -> tuple[str, str]:
     return format_bytes(first, digits=digits), format_bytes(second, digits=digits)
 
 
-def format_count(count: int) -> str:
+def format_count(count: float) -> str:
     """A whole number with its thousands apart.
 
     >>> format_count(31030658)
     '31,030,658'
     """
-    return f"{count:,}"
+    return f"{int(count):,}"
 
 
 def format_flops(flops: float) -> str:
@@ -72,7 +72,7 @@ def format_percent(share: float) -> str:
     'not known'
     """
     if not math.isfinite(share):
-        return _NOT_KNOWN
+        return NOT_KNOWN
     percent = 100.0 * share
     if percent == 0.0:
         return "0 %"
@@ -88,7 +88,7 @@ def format_time(time_s: float) -> str:
     ('1.50 s', '12.3 ms', '4.00 µs', 'not known')
     """
     if not math.isfinite(time_s):
-        return _NOT_KNOWN
+        return NOT_KNOWN
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if abs(time_s) >= 0.9995 * scale or unit == "µs":
             return f"{_significant(time_s / scale, 3)} {unit}"
@@ -134,7 +134,7 @@ def _cells(text: str, width: int) -> str:
 
 def _scaled(amount: float, base: float, units: tuple[str, ...], digits: int) -> str:
     if not math.isfinite(amount):
-        return _NOT_KNOWN
+        return NOT_KNOWN
     scaled = float(amount)
     index = 0
     # What is written decides, not what is meant: 1023.9999 MiB rounds to 1024, so it is written 1.00 GiB.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import ArgumentError
+from graphwright.report.tables import Column
 from graphwright.report.terminal_layout import Page, rendered
 from graphwright.reversible import engine
 from graphwright.reversible.stream_layer import StreamLayer
@@ -86,8 +87,8 @@ def print_check(check: InverseCheck, page: Page) -> None:
     page.headline(f"{check.name}: rebuilt over {blocks}, {told}")
     by_key = {(row.depth, row.dtype): row for row in check.rows}
     depths = [k for k in sorted({row.depth for row in check.rows}) if k <= 4 or k % 4 == 0 or k == depth]
-    cells = [[str(k), *(f"{by_key[k, dtype].relative_error:.1e}" for dtype in check.dtypes)] for k in depths]
-    page.table("Relative error of rebuilt streams", ("blocks back", *check.dtypes), cells)
+    errors = [Column[int](dtype, lambda k, dtype=dtype: f"{by_key[k, dtype].relative_error:.1e}") for dtype in check.dtypes]
+    page.table("Relative error of rebuilt streams", depths, [Column[int]("blocks back", lambda k: k, kind="name"), *errors])
     if bad:
         page.paragraph("Streams in float32 (a mixed policy, or stream_dtype='float32') drift later; shorter sequences drift less.")
 

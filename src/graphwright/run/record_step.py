@@ -59,13 +59,7 @@ def record_step(
     """Run a step several times and record it.
 
     Args:
-        step: with arguments.
-        steps: how many steps are recorded; the one of median time is kept.
-        warmup: how many steps run before, to fill caches.
-        isolated: whether in a fresh process; else in this one, beside whatever it holds and does.
-        inter_op_threads: how many nodes may run at once; None for the setting of this process.
-        grappler: whether Grappler rewrites the graph. Off also where the owner of the step runs it without.
-        timeout_s: give up after this many seconds; only in a fresh process.
+        step: with arguments. The others are those of `graphwright.profile`.
 
     Raises:
         MeasurementError: the process died, or TensorFlow recorded nothing.

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from graphwright.errors import UnsupportedError
-from graphwright.ir.traits import CALLS_PYTHON
 from graphwright.run.traced_step import TracedStep
+from graphwright.source.concrete_function import HOST_CALLBACKS
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
@@ -38,10 +38,9 @@ class StepSession:
     def __init__(self, step: TracedStep, *, grappler: bool = True, inter_op_threads: int = 0, intra_op_threads: int = 0) -> None:
         check_recordable(step)
         graph_def = step.function.graph.as_graph_def()
-        pairs = [*zip(step.arguments, step.function.inputs, strict=False), *step.captures]
         variables: dict[str, Any] = {}
         self._feeds: dict[str, Any] = {}
-        for outer, inner in pairs:
+        for outer, inner in step.given:
             if variable_behind(outer) is not None:
                 variables[inner.op.name] = outer
             else:
@@ -98,13 +97,13 @@ def check_recordable(step: TracedStep) -> None:
         )
     graph_def = step.function.graph.as_graph_def()
     for node in (*graph_def.node, *(n for f in graph_def.library.function for n in f.node_def)):
-        if node.op in CALLS_PYTHON:
+        if node.op in HOST_CALLBACKS:
             raise UnsupportedError(
                 "the step calls Python (tf.py_function or tf.numpy_function), which cannot be taken to another session",
                 where=f"node {node.name!r} ({node.op})",
                 remedy="compute this part outside the step and hand it in as an argument",
             )
-    for outer, inner in [*step.captures, *zip(step.arguments, step.function.inputs, strict=False)]:
+    for outer, inner in step.given:
         if outer.dtype in (tf.resource, tf.variant) and variable_behind(outer) is None:
             raise UnsupportedError(
                 f"the step uses a {outer.dtype.name} that is not a variable, which cannot be taken to another session",

@@ -68,6 +68,11 @@ class TracedStep:
         return list(self.function.graph.captures)
 
     @property
+    def given(self) -> list[tuple[Any, Any]]:
+        """Pairs of a tensor that the step captures or is called with and the tensor that stands for it in the graph."""
+        return [*self.captures, *zip(self.arguments, self.function.inputs, strict=False)]
+
+    @property
     def call_time_captures(self) -> list[tuple[Any, Any]]:
         """Pairs of a closure that each call asks for a tensor (the keys of collectives) and the tensor that stands for it."""
         graph = self.function.graph
@@ -79,8 +84,7 @@ class TracedStep:
         ambiguous = {name for name, count in Counter(named.values()).items() if count > 1}
         handles: dict[str, Any] = {}
         seen: set[int] = set()
-        pairs = [*self.captures, *zip(self.arguments, self.function.inputs, strict=False)]
-        for external, internal in pairs:
+        for external, internal in self.given:
             if id(external) in seen or variable_behind(external) is None:
                 continue
             seen.add(id(external))

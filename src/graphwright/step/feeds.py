@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from graphwright.errors import ArgumentError
+from graphwright.ir.dtypes import Shape
 from graphwright.source.tensorflow_import import import_tensorflow
 
 Feed = Any
@@ -56,14 +57,19 @@ def is_value(feed: Feed) -> bool:
     return feed is None or isinstance(feed, bool | float | str)
 
 
+def resized(feed: Feed, shape: Shape) -> Feed:
+    """A feed with another shape, and the same dtype where it has one."""
+    if isinstance(feed, import_tensorflow().TensorSpec):
+        return type(feed)(shape, feed.dtype, feed.name)
+    return type(feed)(shape, feed.dtype) if hasattr(feed, "dtype") and not hasattr(feed, "numpy") else shape
+
+
 def closed(feed: Feed, size: int) -> Feed:
     """A shape or a spec with this size where a dimension is open."""
-    tf = import_tensorflow()
-    if isinstance(feed, tf.TensorSpec):
-        return feed if feed.shape.rank is None else tf.TensorSpec([size if d is None else d for d in feed.shape], feed.dtype, feed.name)
-    if not isinstance(feed, tuple | list):
+    shape = feed.shape if isinstance(feed, import_tensorflow().TensorSpec) else feed
+    if not isinstance(feed, tuple | list) and (shape is feed or shape.rank is None):
         return feed
-    return tuple(size if d is None else d for d in cast("Sequence[int | None]", feed))
+    return resized(feed, tuple(size if d is None else d for d in cast("Sequence[int | None]", shape)))
 
 
 def as_shape(path: str, feed: Feed) -> tuple[int, ...]:
@@ -72,15 +78,7 @@ def as_shape(path: str, feed: Feed) -> tuple[int, ...]:
     Raises:
         ArgumentError: it is not a shape, or leaves a dimension open.
     """
-    try:
-        dims = declared_shape(feed)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"the feed {feed!r} is not a shape",
-            argument="feeds",
-            item=path,
-            remedy="give a tuple such as (8, 572, 572, 1), or a tf.TensorSpec",
-        ) from error
+    dims = declared_shape(path, feed)
     known: list[Any] = [None] if dims is None else [*dims]
     for d in known:
         if not isinstance(d, int) or isinstance(d, bool) or d < 0:
@@ -90,13 +88,32 @@ def as_shape(path: str, feed: Feed) -> tuple[int, ...]:
     return tuple(known)
 
 
-def declared_shape(feed: Feed) -> tuple[int | None, ...] | None:
-    """The shape of a feed; None where not even the number of dimensions is given.
+def declared_shape(path: str, feed: Feed) -> Shape:
+    """The shape of a feed, with None for a dimension that is open; None where not even the number of dimensions is given.
 
     Raises:
-        TypeError, ValueError: it is not a shape.
+        ArgumentError: it is not a shape.
     """
     shape: Any = getattr(feed, "shape", feed)
     if getattr(shape, "rank", 0) is None:
         return None
-    return tuple(shape.as_list() if hasattr(shape, "as_list") else shape)
+    try:
+        return tuple(shape.as_list() if hasattr(shape, "as_list") else shape)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"the feed {feed!r} is not a shape",
+            argument="feeds",
+            item=path,
+            remedy="give a tuple such as (8, 572, 572, 1), None where a dimension is open, or a tf.TensorSpec",
+        ) from error
+
+
+def fits(given: Shape, declared: Shape) -> bool:
+    """Whether two shapes may be one.
+
+    >>> fits((8, 3), (None, 3)), fits((8, 3), (8, 3, 1)), fits(None, (8,))
+    (True, False, True)
+    """
+    if given is None or declared is None:
+        return True
+    return len(given) == len(declared) and all(a is None or b is None or a == b for a, b in zip(given, declared, strict=True))

@@ -17,7 +17,7 @@ from graphwright.source.files import load_callable
 from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import as_path
-from graphwright.step.feeds import Feed, as_shape, closed, declared_shape, is_nested, is_value, leaves_of, map_feeds
+from graphwright.step.feeds import Feed, as_shape, closed, declared_shape, fits, is_nested, is_value, leaves_of, map_feeds
 from graphwright.step.keras_step import is_keras_model, keras_data, keras_specs, keras_step
 
 Mode = Literal["train", "infer"]
@@ -61,6 +61,18 @@ def about_a_step(question: Question) -> Question:
     return question
 
 
+def read_target(target: Any, *, runs: bool = False) -> Any:
+    """What a target is that can be traced: of a path what the file holds, anything else as it is.
+
+    Args:
+        runs: whether it is to be called; a file must be trusted then.
+
+    Raises:
+        ArgumentError, FileFormatError, GraphError, UnsupportedError: see `load_callable`.
+    """
+    return load_callable(as_path(target), runs=runs) if isinstance(target, str | Path) else target
+
+
 def trace(
     target: Any,
     *,
@@ -90,13 +102,11 @@ def trace(
     tf = import_tensorflow()
     if isinstance(target, TracedStep):
         return target
-    owner = target
     if feeds is not None and inputs is not None:
         raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
     if open_batch is not None and feeds is not None:
         feeds = map_feeds(lambda _, feed: closed(feed, open_batch), feeds)
-    if isinstance(target, str | Path):
-        target = owner = load_callable(as_path(target), runs=runs)
+    target = owner = read_target(target, runs=runs)
     name = str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__)
     if is_keras_model(target):
         name = f"{name}, {'training step' if mode == 'train' else 'inference'}"
@@ -247,7 +257,7 @@ def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[i
     Raises:
         ArgumentError: it cannot be traced, or the feeds do not fit it.
     """
-    given = {path: declared_shape(feed) for path, feed in leaves_of(feeds).items() if not is_value(feed)}
+    given = {path: declared_shape(path, feed) for path, feed in leaves_of(feeds).items() if not is_value(feed)}
     if given and not _has_signature(target):
         return given
     function = _trace_with_feeds(target, {})
@@ -296,7 +306,7 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
     bound: list[tuple[int, ...]] = []
     for k, (key, shape) in enumerate(zip(names, shapes, strict=True)):
         given = fed.get(k)
-        if given is not None and shape is not None and not _fits(given, shape):
+        if not fits(given, shape):
             raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", argument="feeds", item=key)
         shape = given if given is not None else shape
         if shape and shape[0] is None and open_batch is not None:
@@ -313,7 +323,3 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
             )
         bound.append(tuple(d for d in shape if d is not None))
     return TracedStep(name, function, tuple(bound), owner=owner)
-
-
-def _fits(given: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:
-    return len(given) == len(shape) and all(d is None or d == e for d, e in zip(shape, given, strict=True))

@@ -9,20 +9,18 @@ from typing import Annotated
 
 import typer
 
-from graphwright.commands.costs.options import (
-    Feeds,
-    ModeOption,
-    Outputs,
-    bytes_in,
-    loaded_target,
-    names_in,
-)
 from graphwright.commands.inputs import (
     EXIT_CHECK_FAILED,
     AsJson,
     Batch,
+    Feeds,
     Mode,
+    ModeOption,
+    Outputs,
     Target,
+    bytes_in,
+    load_target,
+    names_in,
     parse_feeds,
 )
 from graphwright.commands.output import echo, print_result, write_html
@@ -51,7 +49,7 @@ def compare(
 ) -> None:
     """Two steps side by side: peak, parameters, FLOPs, nodes, and the layers that differ."""
     feeds, fetched = parse_feeds(feed), names_in(outputs)
-    first_target, second_target = loaded_target(a, fetched), loaded_target(b, fetched)
+    first_target, second_target = load_target(a), load_target(b)
     from graphwright.costs.compare import compare_costs, step_costs
 
     first = step_costs(first_target, feeds=feeds, outputs=fetched, mode=mode.value, batch=batch)
@@ -95,7 +93,7 @@ def check(
     feeds, fetched, shares = parse_feeds(feed), names_in(outputs), _shares(tolerance)
     if as_json:
         form = AnnotationFormat.JSON
-    loaded = loaded_target(target, fetched)
+    loaded = load_target(target)
     from graphwright.costs.check import check as run_check
 
     result = run_check(

@@ -9,20 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphwright.commands.costs.options import (
-    Feeds,
-    ModeOption,
-    Outputs,
-    loaded_target,
-    names_in,
-)
-from graphwright.commands.inputs import (
-    AsJson,
-    Batch,
-    Mode,
-    Target,
-    parse_feeds,
-)
+from graphwright.commands.inputs import AsJson, Batch, Feeds, Mode, ModeOption, Outputs, Target, load_target, names_in, parse_feeds
 from graphwright.commands.output import echo, print_result
 from graphwright.errors import ArgumentError
 
@@ -87,7 +74,7 @@ def profile(
     """
     feeds, fetched = parse_feeds(feed), names_in(outputs)
     words = _tree_words(by, columns, sort, depth, least, show=show, hide=hide, start=start, trim=trim, account=account)
-    loaded = loaded_target(target, fetched, runs=True)
+    loaded = load_target(target, runs=True)
     from graphwright.costs.profile import profile as run_profile
 
     measured = run_profile(loaded, feeds, outputs=fetched, mode=mode.value, batch=batch, steps=steps, inter_op_threads=threads)

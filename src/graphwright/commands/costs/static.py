@@ -6,27 +6,23 @@ from typing import Annotated
 
 import typer
 
-from graphwright.commands.costs.options import (
+from graphwright.commands.inputs import (
+    EXIT_INFEASIBLE,
+    AsJson,
+    Batch,
     BatchFeeds,
     Feeds,
+    Html,
+    Mode,
     ModeOption,
     OpenFeeds,
     Order,
     OrderOption,
     Outputs,
-    bytes_in,
-    loaded_target,
-    names_in,
-    path_or_loaded,
-)
-from graphwright.commands.inputs import (
-    EXIT_INFEASIBLE,
-    AsJson,
-    Batch,
-    Html,
-    Mode,
     Target,
+    bytes_in,
     load_target,
+    names_in,
     parse_amount,
     parse_batches,
     parse_feeds,
@@ -48,7 +44,7 @@ def flops(
     Where the batch size is open, the figures are formulas of it.
     """
     feeds, fetched = parse_feeds(feed, open_sizes=True), names_in(outputs)
-    loaded = loaded_target(target, fetched)
+    loaded = load_target(target)
     from graphwright.costs.flops import count_flops
 
     print_result(count_flops(loaded, feeds=feeds, outputs=fetched, mode=mode.value, batch=batch), as_json=as_json)
@@ -68,7 +64,7 @@ def params(
     With --batch or --feed the step of a Keras model is looked at too: which variables it reads and writes, and likely mistakes.
     """
     feeds, fetched = parse_feeds(feed, open_sizes=True), names_in(outputs)
-    loaded = path_or_loaded(target) if feeds is None and batch is None else loaded_target(target, fetched)
+    loaded = load_target(target)
     from graphwright.costs.parameters import count_parameters
 
     print_result(count_parameters(loaded, feeds, outputs=fetched, mode=mode.value, batch=batch, depth=depth), as_json=as_json)
@@ -77,7 +73,7 @@ def params(
 def shapes(target: Target, feed: OpenFeeds = None, outputs: Outputs = None, mode: ModeOption = Mode.TRAIN, as_json: AsJson = False) -> None:
     """Shapes: which sizes are free, what depends on them and how, and what is not known, and why."""
     feeds, fetched = parse_feeds(feed, open_sizes=True), names_in(outputs)
-    loaded = loaded_target(target, fetched)
+    loaded = load_target(target)
     from graphwright.costs.shapes import infer_shapes
 
     print_result(infer_shapes(loaded, feeds, outputs=fetched, mode=mode.value), as_json=as_json)
