@@ -8,9 +8,10 @@ from contextlib import contextmanager
 import numpy as np
 
 from graphwright.errors import ArgumentError
-from graphwright.ir.attributes import Attribute, ShapeAttribute
+from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, Shape
+from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import walk_forward
@@ -172,19 +173,13 @@ class _Sizes:
             name = f"{value.producer.name}/batch"
             one = add_constant(self._graph, f"{name}/element", array.reshape(-1)[:1].reshape(()), dtype=value.dtype)
             dims = add_constant(self._graph, f"{name}/size", np.array(array.shape, np.int32))
-            attrs: dict[str, Attribute] = {"T": value.dtype, "index_type": DTYPES["int32"]}
-            filled = self._graph.add_node(
-                "Fill",
-                self._graph.unique_name(name),
-                inputs=[dims, one],
-                attrs=attrs,
-                output_types=[(value.dtype, (self._new, *array.shape[1:]))],
-            )
-            if self.change(filled):
-                self._graph.replace_input(node, index, filled.outputs[0])
+            shape = (self._new, *array.shape[1:])
+            filled = add_op(self._graph, "Fill", name, [dims, one], value.dtype, shape, T=value.dtype, index_type=DTYPES["int32"])
+            if self.change(filled.producer):
+                self._graph.replace_input(node, index, filled)
                 changed += 1
             else:
-                self._graph.remove_node(filled)
+                self._graph.remove_node(filled.producer)
             remove_unread(self._graph, [value.producer, one.producer, dims.producer])
         return changed
 
@@ -201,30 +196,16 @@ class _Sizes:
         return first // self._old  # such as all steps of all sequences
 
     def _with_batch(self, source: Value, dims: Array, name: str) -> Value:
-        graph = self._graph
+        graph, int32 = self._graph, DTYPES["int32"]
         if self._batch is None:
-            int32 = (DTYPES["int32"], (1,))
             rank = None if source.shape is None else (len(source.shape),)
-            attrs: dict[str, Attribute] = {"T": source.dtype, "out_type": DTYPES["int32"]}
             name_of = f"{source.producer.name}/shape"
-            shape = graph.add_node("Shape", graph.unique_name(name_of), inputs=[source], attrs=attrs, output_types=[(int32[0], rank)])
+            shape = add_op(graph, "Shape", name_of, [source], int32, rank, T=source.dtype, out_type=int32)
             ends = [add_constant(graph, f"{name_of}/{end}", np.array([k], np.int32)) for end, k in (("begin", 0), ("size", 1))]
-            attrs = {"T": DTYPES["int32"], "Index": DTYPES["int32"]}
-            made = graph.add_node(
-                "Slice", graph.unique_name(f"{name_of}/batch"), inputs=[shape.outputs[0], *ends], attrs=attrs, output_types=[int32]
-            )
-            self._batch = made.outputs[0]
+            self._batch = add_op(graph, "Slice", f"{name_of}/batch", [shape, *ends], int32, (1,), T=int32, Index=int32)
         rest = add_constant(graph, f"{name}/rest", dims[1:].astype(np.int32))
         axis = add_constant(graph, f"{name}/axis", np.array(0, np.int32))
-        attrs = {"N": 2, "T": DTYPES["int32"], "Tidx": DTYPES["int32"]}
-        made = graph.add_node(
-            "ConcatV2",
-            graph.unique_name(name),
-            inputs=[self._batch, rest, axis],
-            attrs=attrs,
-            output_types=[(DTYPES["int32"], (dims.size,))],
-        )
-        return made.outputs[0]
+        return add_op(graph, "ConcatV2", name, [self._batch, rest, axis], int32, (dims.size,), N=2, T=int32, Tidx=int32)
 
 
 def _change_bodies(graph: Graph, behind: Iterable[Node], old_sizes: set[int | None], old: int | None, axis: int, size: int | None) -> int:

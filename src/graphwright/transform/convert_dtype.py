@@ -65,14 +65,10 @@ def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bo
         stored = add_constant(graph, f"{node.name}/stored", array, dtype=DTYPES[dtype], device=node.device)
         for control in node.control_inputs:
             graph.add_control_input(stored.producer, control)
-        cast = graph.add_node(
-            "Cast",
-            graph.unique_name(f"{node.name}/float32"),
-            inputs=[stored],
-            attrs={"SrcT": stored.dtype, "DstT": DTYPES["float32"], "Truncate": False},
-            output_types=[(node.outputs[0].dtype, node.outputs[0].shape)],
-            device=node.device,
-        )
+        value, attrs = node.outputs[0], {"SrcT": stored.dtype, "DstT": DTYPES["float32"], "Truncate": False}
+        name = graph.unique_name(f"{node.name}/float32")
+        types = [(value.dtype, value.shape)]
+        cast = graph.add_node("Cast", name, inputs=[stored], attrs=attrs, output_types=types, device=node.device)
         replace_node(node, cast)
         converted += 1
     if converted:

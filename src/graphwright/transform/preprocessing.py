@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.edit.clone import CloneResult, clone
+from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import unique_scope
@@ -309,11 +310,4 @@ def _check_fits(made: Value, wanted: Value, name: str) -> None:
 
 def _stated(graph: Graph, value: Value, like: Value, name: str) -> Value:
     """The value with the shape that the model counted on, proved when it runs."""
-    node = graph.add_node(
-        "EnsureShape",
-        graph.unique_name(name),
-        inputs=[value],
-        attrs={"T": like.dtype, "shape": ShapeAttribute(like.shape)},
-        output_types=[(like.dtype, like.shape)],
-    )
-    return node.outputs[0]
+    return add_op(graph, "EnsureShape", name, [value], like.dtype, like.shape, T=like.dtype, shape=ShapeAttribute(like.shape))

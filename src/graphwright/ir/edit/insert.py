@@ -118,17 +118,11 @@ def add_identity(value: Value, name: str, *, control_inputs: Sequence[Node] = ()
     """
     node = value.producer
     graph = graph_of([node, *control_inputs])
-    made = graph.add_node(
-        "Identity",
-        graph.unique_name(name),
-        inputs=[value],
-        control_inputs=control_inputs,
-        attrs={"T": value.dtype},
-        output_types=[(value.dtype, value.last_shape)],
-        device=node.device,
+    made = add_op(
+        graph, "Identity", name, [value], value.dtype, value.last_shape, T=value.dtype, control_inputs=control_inputs, device=node.device
     )
-    graph.refresh_shapes([made])
-    return made
+    graph.refresh_shapes([made.producer])
+    return made.producer
 
 
 def _add_reader(
@@ -166,6 +160,30 @@ def _add_reader(
 
 def add_placeholder(graph: Graph, name: str, dtype: Any, shape: Any) -> Value:
     """Add a placeholder; a suffix is added to its name where it is taken. Dtype and shape in any usual form."""
-    dtype, shape = as_dtype(dtype), as_shape(shape)
-    attrs = {"dtype": dtype, "shape": ShapeAttribute(shape)}
-    return graph.add_node("Placeholder", graph.unique_name(name), attrs=attrs, output_types=[(dtype, shape)]).outputs[0]
+    return add_op(graph, "Placeholder", name, (), dtype, shape, dtype=as_dtype(dtype), shape=ShapeAttribute(as_shape(shape)))
+
+
+def add_op(
+    graph: Graph,
+    op_type: str,
+    name: str,
+    inputs: Sequence[Value],
+    output_dtype: Any,
+    output_shape: Any,
+    /,
+    *,
+    control_inputs: Sequence[Node] = (),
+    device: str = "",
+    **attrs: Any,
+) -> Value:
+    """Add a node with one output and these attributes; a suffix is added to its name where it is taken. Returns the output.
+
+    >>> g = Graph()
+    >>> x = add_placeholder(g, "x", "float32", (2,))
+    >>> add_op(g, "Relu", "x", [x], x.dtype, x.shape, T=x.dtype)
+    <Value x_1:0 float32[2]>
+    """
+    types = [(output_dtype, output_shape)]
+    name = graph.unique_name(name)
+    node = graph.add_node(op_type, name, inputs=inputs, control_inputs=control_inputs, attrs=attrs, output_types=types, device=device)
+    return node.outputs[0]
