@@ -42,8 +42,8 @@ def output_values(graph: Graph) -> tuple[Value, ...]:
     )
 
 
-def find_input(graph: Graph, name: str, *, signature: str | None = None) -> Value:
-    """The input with this name.
+def find_end(graph: Graph, name: str, *, is_input: bool, signature: str | None = None) -> Value:
+    """The input or output with this name.
 
     Args:
         signature: look at the keys of this signature alone.
@@ -51,15 +51,6 @@ def find_input(graph: Graph, name: str, *, signature: str | None = None) -> Valu
     Raises:
         ArgumentError: there is none, or several signatures mean different values by it.
     """
-    return _find(graph, name, signature, is_input=True)
-
-
-def find_output(graph: Graph, name: str, *, signature: str | None = None) -> Value:
-    """The output with this name; arguments and errors as for `find_input`."""
-    return _find(graph, name, signature, is_input=False)
-
-
-def _find(graph: Graph, name: str, signature: str | None, *, is_input: bool) -> Value:
     kind = "input" if is_input else "output"
     signatures = graph.signatures
     if signature is not None:
@@ -94,16 +85,15 @@ def find_in_signatures(graph: Graph, names: Iterable[str], *, signature: str | N
     Raises:
         ArgumentError: a name is unknown, or two signatures share some of the values and not all.
     """
-    find = find_input if is_input else find_output
     names = list(names)
     found: list[dict[str, Value]] = []
     for key, known in graph.signatures.items() if signature is None else ():
         if names and all(name in (known.inputs if is_input else known.outputs) for name in names):
-            meant = {name: find(graph, name, signature=key) for name in names}
+            meant = {name: find_end(graph, name, is_input=is_input, signature=key) for name in names}
             if meant not in found:
                 found.append(meant)
     if not found:
-        return [{name: find(graph, name, signature=signature) for name in names}]
+        return [{name: find_end(graph, name, is_input=is_input, signature=signature) for name in names}]
     values = [value for meant in found for value in meant.values()]
     if len(found) > 1 and len(set(values)) != len(values):
         raise ArgumentError(
@@ -127,7 +117,7 @@ def find_value(graph: Graph, name: str | Value) -> Value:
     for is_input in (False, True):
         for key in ("serving_default", None):
             try:
-                return _find(graph, name, key, is_input=is_input)
+                return find_end(graph, name, is_input=is_input, signature=key)
             except ArgumentError:
                 continue
     try:
@@ -136,17 +126,8 @@ def find_value(graph: Graph, name: str | Value) -> Value:
         raise ArgumentError(error.what, where=error.where, remedy=error.remedy) from error
 
 
-def replace_input_value(graph: Graph, old: Value, new: Value) -> None:
-    """Let the graph and its signatures be fed `new` where they were fed `old`."""
-    _replace_value(graph, "inputs", old, new)
-
-
-def replace_output_value(graph: Graph, old: Value, new: Value) -> None:
-    """Let the graph and its signatures return `new` where they returned `old`; readers inside stay."""
-    _replace_value(graph, "outputs", old, new)
-
-
-def _replace_value(graph: Graph, role: Literal["inputs", "outputs"], old: Value, new: Value) -> None:
+def replace_end(graph: Graph, role: Literal["inputs", "outputs"], old: Value, new: Value) -> None:
+    """Let the graph and its signatures be fed, or return, `new` where it was `old`; readers inside stay."""
     listed: tuple[Value, ...] = getattr(graph, role)
     if old in listed:
         setattr(graph, role, [new if v is old else v for v in listed])

@@ -14,8 +14,7 @@ from graphwright.transform.attach import Attachment, holds_values, in_files
 from graphwright.transform.interface import (
     agree,
     described,
-    find_input,
-    find_output,
+    find_end,
     input_values,
     output_values,
     put_in_order,
@@ -147,8 +146,8 @@ def _pairs(first: Graph, second: Graph, connect: Mapping[str, str], signature: s
     """Input of the second -> output of the first that it reads."""
     pairs: dict[Value, Value] = {}
     for input_name, output_name in connect.items():
-        value = find_input(second, input_name, signature=signature if signature in second.signatures else None)
-        source = find_output(first, output_name, signature=signature if signature in first.signatures else None)
+        value = find_end(second, input_name, is_input=True, signature=signature if signature in second.signatures else None)
+        source = find_end(first, output_name, is_input=False, signature=signature if signature in first.signatures else None)
         if value in pairs:
             raise ArgumentError(f"the input {input_name!r} is connected twice", argument="connect", item=input_name)
         if value.producer.op_type not in MAY_BE_FED or value.producer.inputs:

@@ -20,8 +20,7 @@ from graphwright.transform.interface import (
     described,
     find_in_signatures,
     put_in_order,
-    replace_input_value,
-    replace_output_value,
+    replace_end,
     says_less,
 )
 
@@ -122,7 +121,7 @@ def _connect_before(
         if says_less(result.shape, old.shape):
             result = _stated(graph, result, old, f"{place}/{name}_shape")
         old_node = old.producer
-        replace_input_value(graph, old, new)
+        replace_end(graph, "inputs", old, new)
         graph.replace_uses(old, result)  # where the input itself was returned, its preprocessed form is returned
         reroute_control([new.producer], old_node)
         own_name = old_node.name
@@ -202,7 +201,7 @@ def _connect_behind(
     for name, (_, made) in pairs.items():
         old, new = old_of[name], copied.value_of[made]
         node = old.producer
-        replace_output_value(graph, old, new)
+        replace_end(graph, "outputs", old, new)
         if len(node.outputs) == 1 and node not in fed:
             own_name = node.name
             graph.rename(node, graph.unique_name(f"{own_name}_raw"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.transform.interface import find_in_signatures, put_in_order, replace_output_value
+from graphwright.transform.interface import find_in_signatures, put_in_order, replace_end
 
 
 def rename_inputs(graph: Graph, names: Mapping[str, str], *, signature: str | None = None) -> int:
@@ -77,7 +77,7 @@ def _rename(graph: Graph, names: Mapping[str, str], signature: str | None, *, is
             table.update(renamed)
         graph.rename_many(nodes)
         for value, new in split.items():
-            replace_output_value(graph, value, add_identity(value, new).outputs[0])
+            replace_end(graph, "outputs", value, add_identity(value, new).outputs[0])
         if split:
             put_in_order(graph)
         return len(names)
