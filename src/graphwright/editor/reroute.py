@@ -99,22 +99,18 @@ def _reroute_inputs(sgv0: Any, sgv1: Any, *, swap: bool) -> tuple[SubGraphView, 
     # Readers of passthrough tensors may be changed too: there is nothing else to change for them.
     can_modify = [*view0.ops, *view1.ops, *get_consuming_ops(view0.passthroughs), *get_consuming_ops(view1.passthroughs)]
     _reroute_ts(view0.inputs, view1.inputs, swap=swap, can_modify=can_modify)
-    _remap_after(view0, view1, swap)
+    before0, before1 = view0.copy(), view1.copy()
+    _take_inputs(view1, before0)
+    if swap:
+        _take_inputs(view0, before1)
     return view0, view1
 
 
-def _remap_after(view0: SubGraphView, view1: SubGraphView, swap: bool) -> None:
-    """Let the views show the inputs that their nodes have now; done in place."""
-    before0, before1 = view0.copy(), view1.copy()
-    _take_inputs(view1, before1, before0)
-    if swap:
-        _take_inputs(view0, before0, before1)
-
-
-def _take_inputs(view: SubGraphView, before: SubGraphView, other: SubGraphView) -> None:
+def _take_inputs(view: SubGraphView, other: SubGraphView) -> None:
+    """Let a view show, in place, the inputs that its nodes have now."""
     inputs, through = list(other.inputs), list(other.passthroughs)
-    outputs = [inputs[other.input_index(t)] if t in through else t for t in before.outputs]
-    view.assign(before.graph, before.ops, inputs, outputs, through)
+    outputs = [inputs[other.input_index(t)] if t in through else t for t in view.outputs]
+    view.assign(view.graph, view.ops, inputs, outputs, through)
 
 
 def _reroute_outputs(sgv0: Any, sgv1: Any, *, swap: bool) -> tuple[SubGraphView, SubGraphView]:

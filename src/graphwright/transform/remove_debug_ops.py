@@ -95,9 +95,13 @@ class _Cleaner:
                 touched += self._cut(graph, node)
         for node in graph.nodes:
             if graph.owns(node) and self._is_empty_guard(graph, node):
-                touched += self._cut_guard(graph, node)
+                for use in tuple(u for v in node.outputs for u in v.uses):  # Identities that only wait
+                    reroute_control([node, *use.node.control_inputs], use.node)
+                    graph.remove_node(use.node)
+                touched += _bridged(graph, node)
         self._lift_control(graph, touched)
-        self._remove_dead(graph, touched)
+        # What made conditions and messages, as far as nothing else needs it:
+        remove_unread(graph, touched, lambda node: self._is_pure(node) and node.op_type not in MAY_BE_FED)
         if identities:
             for node in graph.nodes:
                 if graph.owns(node):
@@ -112,15 +116,13 @@ class _Cleaner:
         if any(v.uses for v in node.outputs) or _is_returned(graph, node):
             if not passes:
                 return []  # something reads what it makes, such as a summary that is fetched
-            if _is_returned(graph, node) or node.control_inputs:
-                _become_identity(node)
+            if _is_returned(graph, node) or node.control_inputs:  # stays as a name for what it checked
+                made = add_identity(node.inputs[0], f"{node.name}/unchecked", control_inputs=node.control_inputs)
+                made.device = node.device
+                replace_node(node, made)
                 return []
             graph.replace_uses(node.outputs[0], node.inputs[0])
-        before = [*(v.producer for v in node.inputs), *node.control_inputs]
-        after = node.control_consumers
-        reroute_control(before, node)
-        graph.remove_node(node)
-        return [*before, *after]
+        return _bridged(graph, node)
 
     def _is_empty_guard(self, graph: Graph, node: Node) -> bool:
         """An If that did nothing but check: no branch has effects left, and what it returns only waits."""
@@ -133,21 +135,7 @@ class _Cleaner:
             for use in v.uses
         ):
             return False
-        return all(name in self._library and self._does_nothing(self._library[name].body) for name in names)
-
-    def _does_nothing(self, body: Graph) -> bool:
-        """Whether no effect is left in a body; one that does not hold an assertion does nothing either."""
-        return all(self._is_pure(node) for node in body.nodes)
-
-    def _cut_guard(self, graph: Graph, node: Node) -> list[Node]:
-        before = [*(v.producer for v in node.inputs), *node.control_inputs]
-        for use in tuple(u for v in node.outputs for u in v.uses):
-            reroute_control([node, *use.node.control_inputs], use.node)
-            graph.remove_node(use.node)
-        after = node.control_consumers
-        reroute_control(before, node)
-        graph.remove_node(node)
-        return [*before, *after]
+        return all(name in self._library and all(map(self._is_pure, self._library[name].body)) for name in names)
 
     def _is_pure(self, node: Node) -> bool:
         if self._purity is not None and node.op_type not in ("NoOp", *PLACEHOLDERS):
@@ -196,21 +184,18 @@ class _Cleaner:
             waiting += [(before, depth) for before in chain((v.producer for v in current.inputs), current.control_inputs)]
         return list(effects)
 
-    def _remove_dead(self, graph: Graph, nodes: Iterable[Node]) -> None:
-        """Remove what made conditions and messages, as far as nothing else needs it."""
-        remove_unread(graph, nodes, lambda node: self._is_pure(node) and node.op_type not in MAY_BE_FED)
+
+def _bridged(graph: Graph, node: Node) -> list[Node]:
+    """Remove a node, and let what waited for it wait for what it needed; returns both, which may have become useless."""
+    before, after = [*(v.producer for v in node.inputs), *node.control_inputs], node.control_consumers
+    reroute_control(before, node)
+    graph.remove_node(node)
+    return [*before, *after]
 
 
 def _is_returned(graph: Graph, node: Node) -> bool:
     """Whether one of its values is an input or output; a control output is not meant, since that role can be handed on."""
     return graph.is_border(node) and any(value.producer is node for value in (*graph.fed, *graph.fetched))
-
-
-def _become_identity(node: Node) -> None:
-    """A check that is returned, or that waits for something, stays as a name for what it checked."""
-    made = add_identity(node.inputs[0], f"{node.name}/unchecked", control_inputs=node.control_inputs)
-    made.device = node.device
-    replace_node(node, made)
 
 
 def _skip_identity(graph: Graph, node: Node) -> None:
