@@ -353,11 +353,14 @@ def test_graph_replace_of_gradients():
 
 def test_loops_and_branches_are_copied():
     tf.disable_control_flow_v2()
-    with tf.Graph().as_default() as graph:
-        most = tf.placeholder(tf.int32, [])
-        _, total = tf.while_loop(lambda i, _: i <= most, lambda i, s: (i + 1, s + i), [tf.constant(1), tf.constant(0)])
-        choice = tf.placeholder(tf.bool, [])
-        chosen = tf.cond(choice, lambda: total, lambda: -total)
+    try:
+        with tf.Graph().as_default() as graph:
+            most = tf.placeholder(tf.int32, [])
+            _, total = tf.while_loop(lambda i, _: i <= most, lambda i, s: (i + 1, s + i), [tf.constant(1), tf.constant(0)])
+            choice = tf.placeholder(tf.bool, [])
+            chosen = tf.cond(choice, lambda: total, lambda: -total)
+    finally:
+        tf.enable_control_flow_v2()  # what other tests in this process build is of TF2
     other = tf.Graph()
     _, info = ge.copy(graph, dst_graph=other, dst_scope="imported")
     feeds = {info.transformed(most): 10}
