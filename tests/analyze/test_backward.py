@@ -10,8 +10,9 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 
-from graphwright.analyze.backward import backward_nodes
+from graphwright.analyze.backward import backward_nodes, updated_variables
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.text import from_text
 from graphwright.step.flatten import flatten
 
 pytestmark = pytest.mark.tensorflow
@@ -170,3 +171,15 @@ def test_where_gradients_are_returned_those_of_convolutions_are_backward():
     assert made.count("Conv2DBackpropFilter") == 3
     assert made.count("Conv2DBackpropInput") == 1  # of the second convolution; the transposed one is forward
     assert made.count("Conv2D") == 1  # of the transposed one
+
+
+def test_of_an_assignment_by_reference_the_variable_alone_is_updated():
+    graph = from_text("""
+        graph "g"
+        %v = VariableV2() : float32[4]
+        %w = VariableV2() : float32[4]
+        %assign = Assign(%v:0, %w:0) : float32[4]
+        %apply = SparseApplyAdagrad(%v:0, %w:0) : float32[4]
+        """)
+    assert updated_variables(graph["assign"]) == graph["v"].outputs
+    assert updated_variables(graph["apply"]) == (*graph["v"].outputs, *graph["w"].outputs)

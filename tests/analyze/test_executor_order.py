@@ -322,6 +322,17 @@ def test_a_branch_that_is_not_taken_does_not_run() -> None:
         assert "end" in state.order
 
 
+@pytest.mark.parametrize(("number", "taken"), [("zero", 0), ("one", 1), ("three", 2), ("unknown", 2)])
+def test_of_several_branches_the_one_with_the_number_runs_and_the_last_for_what_is_no_number_of_one(number: str, taken: int) -> None:
+    graph = Graph()
+    x = make(graph, "_Arg", "x")
+    index = make(graph, "Const", number, dtype=I32, shape=())
+    node = graph.add_node("_SwitchN", "switch", inputs=[x, index], output_types=[(F32, SHAPE)] * 3)
+    branches = [make(graph, "MatMul", str(k), value) for k, value in enumerate(node.outputs)]
+    graph.add_node("Merge", "merge", inputs=branches, output_types=[(F32, SHAPE), (I32, ())])
+    assert relevant(run(graph), ["0", "1", "2"]) == [str(taken)]
+
+
 def test_a_loop_whose_condition_is_not_known_says_so() -> None:
     graph = Graph()
     _loop(graph)

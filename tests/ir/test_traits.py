@@ -8,13 +8,23 @@ from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text
 from graphwright.ir.traits import (
+    FUNCTION_ATTRIBUTES,
+    INPUTS,
+    SAME_NUMBERS,
+    STANDS_FOR_SOMETHING,
     Purity,
+    adds_to_variable,
     called_functions,
+    has_known_effects,
     in_place_pairs,
+    is_batch_norm,
     is_call,
+    is_control_flow,
     is_view,
+    origin,
     resource_of,
     result_functions,
+    written_references,
     written_resources,
 )
 
@@ -139,3 +149,70 @@ def test_the_functions_that_give_a_node_its_results():
         "case": ("inner", "outer"),
         "loop": ("inner",),
     }
+
+
+@pytest.mark.parametrize(
+    ("op_type", "expected"),
+    [
+        ("Assign", 1),
+        ("AssignSub", 1),
+        ("ScatterNdUpdate", 1),
+        ("StridedSliceAssign", 1),
+        ("CountUpTo", 1),
+        ("ApplyMomentum", 2),
+        ("SparseApplyAdagrad", 2),
+        ("ScatterNd", 0),
+        ("Add", 0),
+    ],
+)
+def test_what_is_written_by_reference(op_type, expected):
+    node = graph_of(f"%v = VariableV2() : float32[4]\n%y = {op_type}(%v:0, %x:0) : float32[4]")["y"]
+    assert written_references(node) == node.inputs[:expected]
+
+
+def test_a_variable_with_a_handle_is_not_written_by_reference():
+    assert written_references(graph_of("%y = AssignAddVariableOp(%w:0, %x:0)")["y"]) == ()
+
+
+@pytest.mark.parametrize("op_type", ["AssignAdd", "AssignSubVariableOp", "ScatterSub", "ResourceScatterNdAdd"])
+def test_additions_to_variables(op_type):
+    assert adds_to_variable(graph_of(f"%y = {op_type}(%w:0, %x:0)")["y"])
+
+
+@pytest.mark.parametrize("op_type", ["AssignVariableOp", "ScatterUpdate", "ResourceScatterMul", "TensorScatterAdd"])
+def test_what_is_no_addition_to_a_variable(op_type):
+    assert not adds_to_variable(graph_of(f"%y = {op_type}(%w:0, %x:0)")["y"])
+
+
+@pytest.mark.parametrize(
+    ("op_type", "expected"), [("FusedBatchNormV2", True), ("_FusedBatchNormEx", True), ("FusedBatchNormGradV3", False)]
+)
+def test_batch_norms(op_type, expected):
+    assert is_batch_norm(graph_of(f"%y = {op_type}(%x:0) : float32[4]")["y"]) == expected
+
+
+def test_a_value_is_followed_through_each_output_of_its_own():
+    graph = graph_of(
+        "%i = IdentityN(%x:0, %w:0) : float32[4], resource[]\n%r = Reshape(%i:0) : float32[2,2]\n%s = Switch(%r:0) : float32[2,2]"
+    )
+    assert origin(graph["i"].outputs[1]) is graph["w"].outputs[0]
+    assert origin(graph["r"].outputs[0]) is graph["r"].outputs[0]
+    assert origin(graph["r"].outputs[0], SAME_NUMBERS) is graph["x"].outputs[0]
+    assert origin(graph["s"].outputs[0], SAME_NUMBERS) is graph["s"].outputs[0]
+
+
+def test_arguments_and_results_on_a_device_stand_for_something():
+    assert "_DeviceArg" in INPUTS
+    assert {"_DeviceArg", "_DeviceRetval"} <= STANDS_FOR_SOMETHING
+
+
+@pytest.mark.parametrize("op_type", FUNCTION_ATTRIBUTES)
+def test_control_flow_names_its_functions(op_type):
+    attributes = ", ".join(f"{key} = [@f]" if key == "branches" else f"{key} = @f" for key in FUNCTION_ATTRIBUTES[op_type])
+    node = graph_of(f"%y = {op_type}(%x:0) {{{attributes}}} : float32[4]", PURE_BODY)["y"]
+    assert is_control_flow(node)
+    assert set(called_functions(node)) == {"f"}
+
+
+def test_what_draws_from_the_state_in_a_variable_has_effects():
+    assert has_known_effects(graph_of("%y = StatefulStandardNormal(%w:0) : float32[4]")["y"])

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.ir.text import to_text
+from graphwright.ir.text import from_text, to_text
 from graphwright.source.variable_values import variable_values
 from graphwright.transform.freeze_variables import freeze_variables
 from tests.transform.serving import built, random, serve
@@ -109,6 +109,46 @@ def test_a_variable_that_serving_writes_is_refused():
     with pytest.raises(UnsupportedError, match="'total' is also used by"):
         freeze_variables(graph, {"total": np.float32(1.0)})
     assert to_text(graph) == before
+
+
+def test_what_asks_about_a_variable_and_reads_single_elements_of_it():
+    """In a branch the shape is asked when it runs, outside of functions it is known."""
+
+    def build():
+        x = v1.placeholder(tf.float32, [3], name="x")
+        w = v1.get_variable("w", [4, 3], use_resource=True)
+        elements = w.gather_nd([[3, 0], [1, 2]])
+
+        def rows():
+            return tf.cast(tf.raw_ops.VariableShape(input=w.handle)[0], tf.float32)
+
+        def ready():
+            (same,) = tf.raw_ops.IdentityN(input=[w.handle])
+            return tf.cast(tf.raw_ops.VarIsInitializedOp(resource=same), tf.float32)
+
+        branches = tf.cond(x[0] > 0, rows, ready)
+        tf.identity(x[:2] * elements + branches + rows(), name="y")
+
+    graph = built(build, inputs={"x": "x:0"}, outputs={"y": "y:0"})
+    assert "ResourceGatherNd" in {node.op_type for node in graph}
+    assert freeze_variables(graph, VALUES) == 1
+    w = VALUES["w"]
+    for first, branch in ((2.0, 4.0), (-2.0, 1.0)):
+        got = serve(graph, {"x": np.array([first, 1.0, 0.0], np.float32)})["y"]
+        np.testing.assert_allclose(got, np.array([first, 1.0]) * [w[3, 0], w[1, 2]] + branch + 4.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("op_type", ["SparseApplyAdagrad", "CountUpTo", "AssignAdd"])
+def test_a_variable_that_serving_writes_by_reference_is_refused(op_type):
+    graph = from_text(f"""
+        graph "g"
+        outputs %y:0
+        %x = Placeholder() : float32[4]
+        %v = VariableV2() {{dtype = float32}} : float32[4]
+        %y = {op_type}(%v:0, %x:0) : float32[4]
+        """)
+    with pytest.raises(UnsupportedError, match=f"'v' is also used by 'y', a {op_type}"):
+        freeze_variables(graph, {"v": np.ones(4, np.float32)})
 
 
 def test_a_variable_in_a_loop_and_a_branch_of_tf1():

@@ -15,14 +15,21 @@ transposed (`*BackpropInput`) are each the other's gradient: of those that read 
 from __future__ import annotations
 
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import REFERENCE_VARIABLES, is_constant, resource_of, written_resources
+from graphwright.ir.traits import (
+    LOSSES_WITH_GRADIENT,
+    MAKES_BY_REFERENCE,
+    SAME_BUT_FOR_TYPE,
+    WHOLE_READS,
+    is_constant,
+    origin,
+    resource_of,
+    written_references,
+    written_resources,
+)
 from graphwright.ir.walk import reached
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-_HAND_ON = frozenset({"Identity", "ReadVariableOp", "Cast"})
-_REFERENCES = REFERENCE_VARIABLES | {"TemporaryVariable"}
-_LOSSES_WITH_GRADIENT = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
-"""Their output 1 is the gradient, which only the backward pass reads."""
+_HAND_ON = SAME_BUT_FOR_TYPE | WHOLE_READS
 
 
 def backward_nodes(graph: Graph) -> frozenset[Node]:
@@ -54,26 +61,19 @@ def _seeds_by_type(graph: Graph) -> list[Node]:
     seeds: list[Node] = []
     for n in graph.nodes:
         kind, transposed, _ = n.op_type.partition("BackpropInput")
-        origin = _origin(n.inputs[1]) if len(n.inputs) > 1 else None
+        filter_read = origin(n.inputs[1], _HAND_ON) if len(n.inputs) > 1 else None
         made_for_gradients = "Grad" in n.op_type[-6:] or ("Backprop" in n.op_type and not transposed)
-        if made_for_gradients or (origin is not None and (kind, not transposed, origin) in seen):
+        if made_for_gradients or (filter_read is not None and (kind, not transposed, filter_read) in seen):
             seeds.append(n)
-        elif origin is not None:
-            seen.add((kind, bool(transposed), origin))
-    losses = (n for n in graph.nodes if n.op_type in _LOSSES_WITH_GRADIENT)
+        elif filter_read is not None:
+            seen.add((kind, bool(transposed), filter_read))
+    losses = (n for n in graph.nodes if n.op_type in LOSSES_WITH_GRADIENT)
     return seeds + [reader for n in losses for reader in n.outputs[1].consumers]
-
-
-def _origin(value: Value) -> Value:
-    """The variable, constant or result that the value is, before it is read, handed on or cast."""
-    while value.producer.op_type in _HAND_ON and value.producer.inputs:
-        value = value.producer.inputs[0]
-    return value
 
 
 def is_reference(value: Value) -> bool:
     """Whether it is a variable of TF1 without a handle, or what such a variable gives when it is read."""
-    return resource_of(value).producer.op_type in _REFERENCES
+    return resource_of(value).producer.op_type in MAKES_BY_REFERENCE
 
 
 def updated_variables(node: Node) -> tuple[Value, ...]:
@@ -81,9 +81,7 @@ def updated_variables(node: Node) -> tuple[Value, ...]:
     written = written_resources(node)
     if written:
         return tuple(resource_of(v) for v in written)
-    if node.inputs and node.op_type.startswith(("Apply", "SparseApply", "Assign", "Scatter")) and is_reference(node.inputs[0]):
-        return tuple(resource_of(v) for v in node.inputs if is_reference(v))
-    return ()
+    return tuple(resource_of(v) for v in written_references(node) if is_reference(v))
 
 
 def data_ancestors(seeds: list[Node]) -> set[Node]:

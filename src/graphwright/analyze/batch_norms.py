@@ -14,11 +14,22 @@ import numpy as np
 from graphwright.ir.constants import constant_array
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import ADDITIONS, RECOMPUTED_FROM, called_functions, is_read
+from graphwright.ir.traits import (
+    ADDITIONS,
+    RECOMPUTED_FROM,
+    SAME_BUT_FOR_TYPE,
+    SCALES,
+    SUMS_AND_DIFFERENCES,
+    assigns,
+    called_functions,
+    hands_on_several,
+    input_behind,
+    is_batch_norm,
+    is_read,
+    origin,
+)
 
-_HANDS_ON = frozenset({"Identity", "Squeeze", "Reshape", "Cast", "StopGradient", "EnsureShape"})
-_ARITHMETIC = _HANDS_ON | frozenset("Add AddV2 AddN Sub Mul RealDiv Neg".split())
-_DEVIATIONS = frozenset({"SquaredDifference", "Square"})
+_ARITHMETIC = SAME_BUT_FOR_TYPE | SUMS_AND_DIFFERENCES | SCALES
 _LIMIT = 64
 
 
@@ -44,7 +55,7 @@ def unkept_batch_norms(body: Graph, nodes: Iterable[Node]) -> list[Node]:
     for node in nodes:
         if RECOMPUTED_FROM in node.attrs:
             continue
-        if node.op_type.startswith(("FusedBatchNorm", "_FusedBatchNorm")) and "Grad" not in node.op_type:
+        if is_batch_norm(node):
             if node.attrs.get("is_training", True) is True and not any(_is_kept(v, results) for v in node.outputs[1:3]):
                 found.append(node)
         elif node.op_type == "Rsqrt":
@@ -60,13 +71,11 @@ def _batch_variance(root: Node) -> Value | None:
     if total.op_type not in ADDITIONS or len(total.inputs) != 2:
         return None
     for value in total.inputs:
-        node = value.producer
-        while node.op_type in _HANDS_ON and node.inputs:
-            node = node.inputs[0].producer
+        node = origin(value, SAME_BUT_FOR_TYPE).producer
         if node.op_type != "Mean" or len(node.inputs) != 2:
             continue
         deviation = node.inputs[0].producer
-        if deviation.op_type in _DEVIATIONS and _is_over_batch(node) and not _is_of_weights(deviation):
+        if deviation.op_type in ("SquaredDifference", "Square") and _is_over_batch(node) and not _is_of_weights(deviation):
             return node.outputs[0]
     return None
 
@@ -82,10 +91,7 @@ def _is_over_batch(mean: Node) -> bool:
 
 def _is_of_weights(deviation: Node) -> bool:
     """Whether it is of a variable: weights may be standardized, too."""
-    node = deviation.inputs[0].producer
-    while node.op_type in _HANDS_ON and node.inputs:
-        node = node.inputs[0].producer
-    return is_read(node)
+    return is_read(origin(deviation.inputs[0], SAME_BUT_FOR_TYPE).producer)
 
 
 def _is_kept(statistic: Value, results: frozenset[Value]) -> bool:
@@ -97,12 +103,11 @@ def _is_kept(statistic: Value, results: frozenset[Value]) -> bool:
         if value in results:
             return True
         for consumer in value.consumers:
-            if consumer.op_type.startswith("Assign") or called_functions(consumer):
+            if assigns(consumer) or called_functions(consumer):
                 return True
-            for after in consumer.outputs[:1]:
-                if after in seen or consumer.op_type not in _ARITHMETIC:
-                    continue
-                if size is None or consumer.op_type in _HANDS_ON or _size(after.shape) == size:
+            handed_on = [v for v in consumer.outputs if not hands_on_several(consumer) or input_behind(v) is value]
+            for after in handed_on if consumer.op_type in _ARITHMETIC else ():
+                if after not in seen and (size is None or consumer.op_type in SAME_BUT_FOR_TYPE or _size(after.shape) == size):
                     seen.add(after)
                     stack.append(after)
     return False
@@ -118,4 +123,4 @@ def is_gpu_scratch(value: Value) -> bool:
 
     Other kernels leave it empty, but for oneDNN's: one bit for each element that a fused ReLU may let through.
     """
-    return value.index == 5 and value.producer.op_type.removeprefix("_") in ("FusedBatchNormV3", "FusedBatchNormEx")
+    return value.index == 5 and is_batch_norm(value.producer)

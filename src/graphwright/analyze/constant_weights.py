@@ -16,7 +16,7 @@ from graphwright.ir.constants import constant_array
 from graphwright.ir.dtypes import DType, element_count
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import is_constant
+from graphwright.ir.traits import COMBINES_TWO, LOOKUPS, hands_on_several, is_batch_norm, is_constant
 
 EVERY = -1
 _SLOTS: Mapping[str, tuple[int, ...]] = {
@@ -29,7 +29,6 @@ _SLOTS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("Einsum", "BlockLSTM", "BlockLSTMV2", "LSTMBlockCell", "GRUBlockCell", "CudnnRNN", "CudnnRNNV3"), (EVERY,)),
     **dict.fromkeys(("SparseTensorDenseMatMul",), (3,)),
 }
-_LOOKUPS = frozenset({"Gather", "GatherV2"})
 _HANDS_ON = frozenset(
     "Identity IdentityN Cast Reshape Transpose Dequantize Squeeze ExpandDims Enter QuantizeV2 Bitcast Split SplitV ConcatV2 Pack "
     "Unpack StridedSlice Slice Tile BroadcastTo Neg Rsqrt StopGradient RightShift LeftShift BitwiseAnd BitwiseOr BitwiseXor "
@@ -37,7 +36,6 @@ _HANDS_ON = frozenset(
     "FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsPerChannel FakeQuantWithMinMaxArgs UniformDequantize".split()
 )
 _PACKED = frozenset({"RightShift", "BitwiseAnd"})
-_ELEMENTWISE = frozenset("Add AddV2 Sub Mul RealDiv Maximum Minimum SquaredDifference".split())
 _NUMBERS = ("float", "bfloat", "complex", "qint", "quint", "int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2")
 _LIMIT = 64
 """Nodes that are looked at behind one constant."""
@@ -117,15 +115,15 @@ def weight_use(value: Value, graph: Graph, elements: int | None = None) -> str |
                     stack.append(function.body.inputs[position])
             if _takes_weight(node, use.index, value.dtype, is_many=is_many):
                 found = True
-                if node.op_type in _LOOKUPS:
+                if node.op_type in LOOKUPS:
                     notes["embedding"] = None
-                elif node.op_type.startswith(("FusedBatchNorm", "_FusedBatchNorm")) and use.index in (3, 4):
+                elif is_batch_norm(node) and use.index in (3, 4):
                     notes["moving average"] = None
             elif node.op_type in _HANDS_ON and (use.index == 0 or node.op_type in ("IdentityN", "Pack", "ConcatV2")):
                 if node.op_type in _PACKED:
                     notes["packed"] = None
-                stack += node.outputs[use.index : use.index + 1] if node.op_type == "IdentityN" else node.outputs
-            elif node.op_type in _ELEMENTWISE and is_many:  # with another constant: what a fold has left
+                stack += node.outputs[use.index : use.index + 1] if hands_on_several(node) else node.outputs
+            elif node.op_type in COMBINES_TWO and is_many:  # with another constant: what a fold has left
                 stack += node.outputs
     if not found:
         return None
@@ -140,6 +138,6 @@ def _takes_weight(node: Node, index: int, dtype: DType, *, is_many: bool) -> boo
         return index in slots or EVERY in slots
     if node.op_type.startswith("Quantized") and "Pool" not in node.op_type:
         return index == 1 or dtype.name.startswith("qint32")
-    if node.op_type not in _ELEMENTWISE or not is_many:
+    if node.op_type not in COMBINES_TWO or not is_many:
         return False
     return all(not is_constant(v.producer) for k, v in enumerate(node.inputs) if k != index)

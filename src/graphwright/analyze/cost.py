@@ -38,6 +38,8 @@ from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
+    ADDS_BIAS,
+    CONVOLUTIONS,
     INPUTS,
     REFERENCE_VARIABLES,
     Purity,
@@ -48,6 +50,7 @@ from graphwright.ir.traits import (
     is_control_flow,
     is_read,
     is_view,
+    only_orders,
     resource_of,
     written_resources,
 )
@@ -230,9 +233,9 @@ class _Builder:
             if node.op_type in ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"):
                 by_gradient.setdefault(node.inputs[2], node)
         for node in self.order:
-            if node.op_type == "BiasAdd":
+            if node.op_type in ADDS_BIAS:
                 producer = node.inputs[0].producer
-                if producer.op_type in ("Conv2D", "Conv3D") and len(node.inputs[0].uses) == 1 and node.inputs[0] not in outputs:
+                if producer.op_type in CONVOLUTIONS and len(node.inputs[0].uses) == 1 and node.inputs[0] not in outputs:
                     leader[node] = producer
             elif node.op_type == "BiasAddGrad" and node.inputs[0] in by_gradient:
                 other = by_gradient[node.inputs[0]]
@@ -411,7 +414,7 @@ class _Builder:
             outputs=tuple(outputs),
             after=tuple(sorted(after)),
             workspace_bytes=sum(self.workspace_of(n) for n in nodes),
-            recomputable=all(self.purity.is_pure(n) and n.op_type != "NoOp" for n in nodes),
+            recomputable=all(self.purity.is_pure(n) and not only_orders(n) for n in nodes),
             in_place=tuple(pairs),
         )
 

@@ -29,15 +29,14 @@ from graphwright.analyze.backward import backward_nodes, updated_variables
 from graphwright.analyze.flops import flop_rule
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import BRANCHES, INPUTS, is_constant
+from graphwright.ir.traits import ADDS_BIAS, BRANCHES, INPUTS, SUMS_OF_MANY, is_collective, is_constant, takes_from_stream
 from graphwright.ir.walk import topological_order
 
 Direction = Literal["forward", "backward", "optimizer"]
 
-_FINISHES_A_GRADIENT = frozenset({"AddN", "AccumulateNV2", "BiasAdd", "NcclAllReduce", "CollectiveReduce", "CollectiveReduceV2"})
+_FINISHES_A_GRADIENT = SUMS_OF_MANY | ADDS_BIAS
 _ARITHMETIC = frozenset({"element by element", "optimizer"})
 _NORMS = frozenset({"L2Loss", "EuclideanNorm"})
-_SOURCES = ("IteratorGetNext", "QueueDequeue", "ReaderRead")
 
 
 def find_directions(graph: Graph) -> Mapping[Node, Direction]:
@@ -122,7 +121,7 @@ def _begins(node: Node, finished: AbstractSet[Shape]) -> bool:
     if node.op_type in _NORMS:
         return _rows([node.inputs[0].shape]) <= finished
     rule = flop_rule(node.op_type)
-    if node.op_type in _FINISHES_A_GRADIENT or rule is None or rule.family not in _ARITHMETIC:
+    if node.op_type in _FINISHES_A_GRADIENT or is_collective(node) or rule is None or rule.family not in _ARITHMETIC:
         return False
     return _rows(v.shape for v in node.outputs) <= finished
 
@@ -134,7 +133,7 @@ def _depends_on_data(graph: Graph, order: Sequence[Node]) -> set[Node]:
     for node in order:
         if (
             (node in fed and node.outputs[0].dtype.name != "resource")
-            or node.op_type.startswith(_SOURCES)
+            or takes_from_stream(node)
             or _is_random(node)
             or any(v.producer in found for v in node.inputs)
         ):

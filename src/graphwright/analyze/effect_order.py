@@ -20,15 +20,21 @@ from dataclasses import dataclass
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
+    ASKS_FOR_SHAPE,
     BRANCHES,
     IDENTITIES,
     LOOPS,
     READS_OF_VARIABLES,
+    SWITCHES,
     Purity,
     called_functions,
     draws_by_counter,
+    input_behind,
     is_call,
     is_control_flow,
+    only_orders,
+    opens_variable,
+    origin,
     variable_key,
     written_resources,
 )
@@ -43,9 +49,8 @@ Same = tuple[tuple[int, int], ...]
 
 _WORLD = "the world"
 _ANYWHERE = "any place"
-_HANDED_ON = IDENTITIES | {"Switch"}
+_HANDED_ON = IDENTITIES | SWITCHES
 _HANDLES = ("resource", "variant")
-_TOUCHES_NOTHING = frozenset({"Const", "NoOp", "VarHandleOp", "VariableShape"})
 _AT_ONCE = 4096
 """Writes that one sweep over the graph follows; a set of them is one whole number."""
 
@@ -133,7 +138,7 @@ class EffectOrder:
     def _touched(self, node: Node) -> Touched:
         handles = {k: self._place(value) for k, value in enumerate(node.inputs) if value.dtype.name == "resource"}
         is_argument = bool(node.outputs) and node.outputs[0] in self._inputs
-        if is_argument or node.op_type in _HANDED_ON or node.op_type in _TOUCHES_NOTHING:
+        if is_argument or only_orders(node) or opens_variable(node) or node.op_type in _HANDED_ON | ASKS_FOR_SHAPE:
             return {}
         if node.op_type in READS_OF_VARIABLES:
             return dict.fromkeys(handles.values(), False)
@@ -168,11 +173,11 @@ class EffectOrder:
     def _place(self, value: Value) -> Place:
         node = value.producer
         while node.op_type in _HANDED_ON or (node.op_type in LOOPS and self._stays(node, value.index)):
-            value = node.inputs[0 if node.op_type == "Switch" else value.index]
+            value = input_behind(value)
             node = value.producer
         if value in self._inputs:
             return ("input", self._inputs[value])
-        if node.op_type == "VarHandleOp":
+        if opens_variable(node):
             return variable_key(value)
         shared = node.attrs.get("shared_name")
         if shared:  # two nodes may make one table
@@ -184,7 +189,7 @@ class EffectOrder:
         """Whether the body of a loop returns an argument as it got it."""
         body = loop.attrs.get("body")
         function = self._graph.functions.get(body.name) if isinstance(body, FunctionReference) else None
-        return function is not None and behind_identities(function.body.outputs[k]) is function.body.inputs[k]
+        return function is not None and origin(function.body.outputs[k]) is function.body.inputs[k]
 
     def _sweep(
         self, order: Sequence[Node], bits: Mapping[Node, int], neighbors: Callable[[Node], Iterable[Node]]
@@ -210,13 +215,6 @@ class EffectOrder:
                 if seen:
                     reached[node] = seen
         return found
-
-
-def behind_identities(value: Value) -> Value:
-    """What an Identity, or a row of them, hands on."""
-    while value.producer.op_type == "Identity":
-        value = value.producer.inputs[0]
-    return value
 
 
 def _united(parts: Iterable[Mapping[Place, bool]]) -> Touched:

@@ -19,7 +19,7 @@ from graphwright.analyze.executor_buffers import Buffer
 from graphwright.analyze.executor_memory import Memory
 from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, TOGETHER, Numbered, in_drawn_order
 from graphwright.ir.graph import Node
-from graphwright.ir.traits import ENTERS, EXITS, MERGES, NEXT_ITERATIONS
+from graphwright.ir.traits import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, RESULTS, is_loop_condition
 
 _DEAD_S = 6e-6
 """To pass over a dead node. After the last round of a loop its whole body is dead, and until that is passed the loop holds its arguments,
@@ -119,7 +119,7 @@ class Frames:
         if token.dead:
             self.running[token] = _Running(inputs, [None] * len(node.outputs))
             return _DEAD_S
-        if self.types[k] == "LoopCond" and inputs[0] is not None and inputs[0].number is None:
+        if is_loop_condition(node) and inputs[0] is not None and inputs[0].number is None:
             self.memory.notes[f"how often the loop of {node.name!r} runs is not known; one round is counted"] = None
             inputs[0].number = token.iteration < 1
         self.running[token] = _Running(inputs, self.memory.start(node, inputs))
@@ -158,7 +158,7 @@ class Frames:
                     self.memory.release(buffer)
         else:
             self.memory.finish(node, run.inputs)
-        if node.op_type == "_Retval" and run.inputs and run.inputs[0] is not None:
+        if node.op_type in RESULTS and run.inputs and run.inputs[0] is not None:
             run.inputs[0].refs += 1  # the caller gets it
         ready: list[Token] = []
         self._propagate(token, run.outputs, ready)

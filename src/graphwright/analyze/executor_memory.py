@@ -30,24 +30,24 @@ from graphwright.analyze.workspace import hidden_output_bytes
 from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
+    ASSIGNS_WHOLE_VALUE,
     CALL_TYPES,
-    CONTROL_FLOW_OF_TF1,
-    INPUTS,
+    GIVEN,
+    HANDS_ON_IN_TF1,
     MERGES,
+    SAME_BUT_FOR_TYPE,
     SWITCHES,
+    hands_on_several,
     in_place_pairs,
     is_constant,
     is_control_flow,
+    is_read,
     is_view,
+    written_references,
     written_resources,
 )
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
-_KEEPS_NUMBER = frozenset({"Cast"})
-_HANDS_ON = CONTROL_FLOW_OF_TF1 - {"_SwitchN", "ControlTrigger"}
-_ALWAYS = INPUTS | {"Const"}
-_BY_REFERENCE = frozenset({"Assign", "AssignAdd", "AssignSub", "DestroyTemporaryVariable"})
-"""They write into the buffer that their first input refers to, and hand it on. Grappler makes them of an `AddN` where memory is short."""
 
 
 class Memory:
@@ -180,16 +180,16 @@ class Memory:
 
     def _outputs(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None]:
         op = node.op_type
-        if op in _ALWAYS or node in self.computed_once:
+        if op in GIVEN or node in self.computed_once:
             return [self._constant(value) for value in node.outputs]
-        if op in _HANDS_ON:
+        if op in HANDS_ON_IN_TF1:
             return self._control_flow(node, inputs)
         first = inputs[0] if inputs else None
-        if op == "ReadVariableOp" and first is not None and first in self.handles:
+        if is_read(node) and first is not None and first in self.handles:
             variable = self.variables.get(self.handles[first])
             if variable is not None:
                 return [self._held(variable)]
-        if op == "AssignVariableOp" and first in self.handles and inputs[1] is not None:
+        if op in ASSIGNS_WHOLE_VALUE and first in self.handles and inputs[1] is not None:
             self._assign(self.handles[first], inputs[1])
             return []
         if written_resources(node):
@@ -198,11 +198,12 @@ class Memory:
                     self._update_in_place(self.handles[buffer])
         if op in CALL_TYPES or is_control_flow(node):
             self.notes[f"{node.name!r} calls a function that TensorFlow does not inline; what it needs inside is not counted"] = None
-        if op == "IdentityN":
+        if hands_on_several(node):
             return [None if b is None else self._held(b) for b in inputs]
         if node not in self.views:
             self.views[node] = is_view(node)
-        if first is not None and (self.views[node] or op in _BY_REFERENCE):
+        # Assignments by reference hand the reference on. Grappler makes them of an `AddN` where memory is short.
+        if first is not None and (self.views[node] or op == "DestroyTemporaryVariable" or written_references(node)):
             return [self._held(first)]
         outputs = self._list_kernel(node, inputs)
         return self._plain(node, inputs) if outputs is None else outputs
@@ -222,8 +223,9 @@ class Memory:
     def _control_flow(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None]:
         first = inputs[0]
         if node.op_type in SWITCHES:
-            taken = 1 if inputs[1] is None or inputs[1].number is None or inputs[1].number else 0
-            return [self._held(first) if first is not None and k == taken else None for k in range(2)]
+            number, last = None if inputs[1] is None else inputs[1].number, len(node.outputs) - 1
+            taken = last if number is None or not 0 <= number <= last else int(number)  # what is no index is that of the last branch
+            return [self._held(first) if first is not None and k == taken else None for k in range(last + 1)]
         if node.op_type in MERGES:
             came = next((b for b in inputs if b is not None), None)
             return [None, None] if came is None else [self._held(came), self._new(None, 0)]
@@ -246,7 +248,7 @@ class Memory:
                 outputs[o] = self._new(value, self._size(value))
         if len(outputs) == 1 and (out := outputs[0]) is not None and self._size(node.outputs[0]) <= 8:
             numbers = [None if b is None else b.number for b in inputs]
-            out.number = numbers[0] if node.op_type in _KEEPS_NUMBER else compute(node.op_type, numbers)
+            out.number = numbers[0] if node.op_type in SAME_BUT_FOR_TYPE else compute(node.op_type, numbers)
         return outputs
 
     def _can_forward(self, node: Node, i: int, o: int, buffer: Buffer) -> bool:

@@ -14,7 +14,18 @@ from dataclasses import dataclass, field
 from graphwright.analyze.storages import Scalar
 from graphwright.analyze.trip_counts import ConstantNumber, CountedLoop, TripCount, follow_loop, scalar_value
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import ADDITIONS, ENTERS, EXITS, MERGES, NEXT_ITERATIONS, SWITCHES, is_back_edge
+from graphwright.ir.traits import (
+    ADDITIONS,
+    ENTERS,
+    EXITS,
+    IDENTITIES,
+    MERGES,
+    NEXT_ITERATIONS,
+    SWITCHES,
+    is_back_edge,
+    is_loop_condition,
+    origin,
+)
 from graphwright.ir.walk import topological_order
 
 Side = tuple[Value, int]
@@ -123,9 +134,7 @@ def is_one_more(following: Value, before: Value, constant: ConstantNumber) -> bo
 
 
 def _through(value: Value) -> Value:
-    while value.producer.op_type in ("Identity", *SWITCHES):
-        value = value.producer.inputs[0]
-    return value
+    return origin(value, IDENTITIES | SWITCHES)
 
 
 def _find_frames(order: Sequence[Node]) -> dict[Node, _Frame | None]:
@@ -144,7 +153,7 @@ def _find_frames(order: Sequence[Node]) -> dict[Node, _Frame | None]:
             frame = frame.parent
         elif frame is not None and node.op_type in MERGES and any(is_back_edge(v, node) for v in node.inputs):
             frame.merges.append(node)
-        elif frame is not None and node.op_type == "LoopCond":
+        elif frame is not None and is_loop_condition(node):
             frame.condition = node
         frames[node] = frame
     return frames
@@ -193,7 +202,7 @@ def _find_bodies(order: Sequence[Node], frames: Mapping[Node, _Frame | None]) ->
             continue
         for value in node.inputs:
             source = value.producer
-            goes_on = source.op_type in SWITCHES and value.index == 1 and source.inputs[1].producer.op_type == "LoopCond"
+            goes_on = source.op_type in SWITCHES and value.index == 1 and is_loop_condition(source.inputs[1].producer)
             if not is_back_edge(value, node) and frames.get(source) is frame and (goes_on or source in inside):
                 inside.add(node)
         if any(c in inside and frames.get(c) is frame for c in node.control_inputs):
@@ -217,7 +226,7 @@ def _find_sides(order: Sequence[Node]) -> dict[Node, frozenset[Side]]:
     def of_value(value: Value) -> frozenset[Side]:
         node = value.producer
         own = sides.get(node, frozenset())
-        if node.op_type in SWITCHES and node.inputs[1].producer.op_type != "LoopCond":
+        if node.op_type in SWITCHES and not is_loop_condition(node.inputs[1].producer):
             return own | {(_through(node.inputs[1]), value.index)}
         return own
 

@@ -29,14 +29,25 @@ from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import Argument, DType, Numbers, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
-from graphwright.ir.traits import BRANCHES, CALL_TYPES, LOOPS, in_place_pairs, input_behind, is_constant, is_few_integers, is_view
+from graphwright.ir.traits import (
+    BRANCHES,
+    CALL_TYPES,
+    FUNCTION_ATTRIBUTES,
+    LOOPS,
+    NO_LARGER,
+    in_place_pairs,
+    input_behind,
+    is_constant,
+    is_few_integers,
+    is_read,
+    is_view,
+)
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 InferBody = Callable[[Graph, Sequence[Argument]], tuple[Sequence[str], Mapping[Value, Numbers]]]
 
 _SHAPE_BYTES = 64  # of a tensor that holds the sizes of another one, whatever its rank
 _EVALUATIONS = 200_000  # nodes executed on storages per loop; what a longer loop adds per iteration is scaled up
-_NO_LARGER = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin Slice StridedSlice Reshape BroadcastGradientArgs Shape".split())
 
 
 class Executor:
@@ -69,16 +80,15 @@ class Executor:
             if function is not None:
                 return self._call(function, arguments, frame)
         frame.executed.append((node, 1.0))
-        if op == "Const":
+        if is_constant(node):
             return [self._constant(v) for v in node.outputs]
-        if op == "ReadVariableOp":
+        if is_read(node):
             return [Dense(Storage(v.nbytes or 0, resident=True), v.shape) for v in node.outputs]
         if is_view(node):
             return [_viewed(value, source, state) for value, source, state in zip(node.outputs, node.inputs, arguments, strict=False)]
-        if "TensorList" in op or op.startswith("Optional") or (op in ("ZerosLike", "AddN") and isinstance(arguments[0], TensorList)):
-            outputs = self._list_operation(node, arguments, frame)
-            if outputs is not None:
-                return outputs
+        outputs = self._list_operation(node, arguments, frame)
+        if outputs is not None:
+            return outputs
         frame.workspace = max(frame.workspace, workspace_bytes(node))
         number = compute(node.op_type, [number_of(a) for a in arguments])
         return [self._make(v, arguments, frame, number) for v in node.outputs]
@@ -115,7 +125,7 @@ class Executor:
         if size is not None:
             return size
         node = value.producer
-        if node.op_type in _NO_LARGER or in_place_pairs(node):
+        if node.op_type in NO_LARGER or in_place_pairs(node):
             return max((s.nbytes for a in arguments for s in storages_of([a], resident=True)), default=0)
         raise UnknownShapeError(
             f"the size of {value.name} is not known: {value.dtype}{format_shape(value.shape)}",
@@ -268,7 +278,7 @@ class Executor:
     # Control flow
 
     def _branches(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
-        names = [a for key in ("then_branch", "else_branch", "branches") for a in as_tuple(node.attrs.get(key))]
+        names = [a for key in FUNCTION_ATTRIBUTES[node.op_type] for a in as_tuple(node.attrs.get(key))]
         results: list[tuple[int, list[State], Frame]] = []
         for reference in names:
             function = self.graph.functions.get(reference.name) if isinstance(reference, FunctionReference) else None

@@ -39,7 +39,7 @@ from graphwright.analyze.resource_effects import resource_effects
 from graphwright.analyze.storages import Dense, Frame, State, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import LOOPS, is_control_flow, is_view, resource_of
+from graphwright.ir.traits import LOOPS, TAKES_OUT_OF_LIST, is_constant, is_control_flow, is_read, is_view, resource_of
 from graphwright.ir.walk import consumers_of, reached, topological_order
 
 
@@ -145,7 +145,7 @@ class _Accounts(Executor):
         )
 
     def _execute_outer(self, node: Node, is_input: bool) -> None:
-        if is_input or node.op_type in ("Const", "ReadVariableOp"):
+        if is_input or is_constant(node) or is_read(node):
             for value in node.outputs:
                 self.states[value] = state = self._constant(value)
                 if value in self.graph.variables:
@@ -250,11 +250,7 @@ def _is_special(node: Node) -> bool:
     """Whether its outputs are counted by this module: control flow and lists, and what takes an element out of a list."""
     if is_view(node):
         return False
-    return (
-        is_control_flow(node)
-        or any(v.dtype.name == "variant" for v in node.outputs)
-        or node.op_type in ("TensorListGetItem", "TensorListPopBack", "OptionalGetValue")
-    )
+    return is_control_flow(node) or any(v.dtype.name == "variant" for v in node.outputs) or node.op_type in TAKES_OUT_OF_LIST
 
 
 def _all_paths_end(first: Node, loop: Node) -> bool:

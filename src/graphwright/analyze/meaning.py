@@ -29,21 +29,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from graphwright.analyze.effect_order import EffectOrder, Order, Place, Same, behind_identities
+from graphwright.analyze.effect_order import EffectOrder, Order, Place, Same
 from graphwright.analyze.variable_access import run_nodes
 from graphwright.errors import UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute
 from graphwright.ir.constants import array_of, constant_array
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
+    BRANCHES,
     ENTERS,
     IDENTITIES,
+    MERGES,
     NEXT_ITERATIONS,
     PLACEHOLDERS,
+    SWITCHES,
     WRITES_INTO_INPUT,
     Purity,
     called_functions,
     is_control_flow,
+    only_orders,
+    origin,
 )
 from graphwright.ir.walk import backward_reachable, order_of
 from graphwright.ir.wire import fields_of
@@ -234,7 +239,7 @@ class _Body:
             runs |= backward_reachable(node for node in body.nodes if not reader.purity.is_pure(node))
         self.nodes = order_of([node for node in body.nodes if node in runs])
         _refuse_what_has_no_proof(self.nodes)
-        self.has_switches = any(node.op_type == "Switch" for node in self.nodes)
+        self.has_switches = any(node.op_type in SWITCHES for node in self.nodes)
         self.order = EffectOrder(body, self.nodes, reader.purity, reader.touched, reader.numbering.bit, function, same)
         self.numbers: dict[Value, Number] = {}
         self.conditions: dict[Value | Node, Condition] = {}
@@ -261,7 +266,7 @@ class _Body:
         return Meaning(outputs, effects, self.order.touched, by_name, self._sums())
 
     def _is_effect(self, node: Node) -> bool:
-        if node.op_type == "NoOp":
+        if only_orders(node):
             return False
         if not self.reader.purity.is_pure(node):
             return True
@@ -273,7 +278,7 @@ class _Body:
 
     def _key(self, node: Node, is_effect: bool) -> object:
         inputs: list[object] = [self.numbers[value] for value in node.inputs]
-        if node.op_type == "Merge":  # it hands on the input that is there
+        if node.op_type in MERGES:  # it hands on the input that is there
             inputs = [(made, self._condition_of(value)) for made, value in zip(inputs, node.inputs, strict=True)]
         if not inputs and node.op_type in PLACEHOLDERS:
             inputs = [node.name]
@@ -314,7 +319,7 @@ class _Body:
             places: Sequence[int | None] = range(len(node.inputs))
         elif node.op_type == "SelectV2" and node.inputs[2].shape == () and self._is_always_true(node.inputs[0]):
             places = [1]
-        elif node.op_type in ("If", "StatelessIf") and self._is_always_true(node.inputs[0]):
+        elif node.op_type in BRANCHES and self._is_always_true(node.inputs[0]):
             places = self._results_of_first_branch(node)
         else:
             return False
@@ -332,7 +337,7 @@ class _Body:
         if function is None or not self.reader.purity.is_pure(node):
             return ()
         inputs = list(function.body.inputs)
-        results = map(behind_identities, function.body.outputs)
+        results = map(origin, function.body.outputs)
         return [1 + inputs.index(value) if value in inputs else None for value in results]
 
     def _is_always_true(self, value: Value) -> bool:
@@ -356,9 +361,9 @@ class _Body:
         if not self.has_switches:
             return
         of_inputs = [self._condition_of(value) for value in node.inputs]
-        condition = self._either(of_inputs) if node.op_type == "Merge" else _ALWAYS.union(*of_inputs)
+        condition = self._either(of_inputs) if node.op_type in MERGES else _ALWAYS.union(*of_inputs)
         self.conditions[node] = condition.union(*(self.conditions[control] for control in node.control_inputs))
-        if node.op_type == "Switch":
+        if node.op_type in SWITCHES:
             for value in node.outputs:
                 self.conditions[value] = self.conditions[node] | {(self.numbers[node.inputs[1]], value.index)}
 
@@ -378,12 +383,12 @@ def _says_what(node: Node, name: str) -> bool:
 
 def _operands(value: Value | None, op_type: str) -> tuple[Value, Value] | tuple[None, None]:
     """The two operands of an operation of this type, or None twice."""
-    node = behind_identities(value).producer if value is not None else None
+    node = origin(value).producer if value is not None else None
     return (node.inputs[0], node.inputs[1]) if node is not None and node.op_type == op_type else (None, None)
 
 
 def _is_number(value: Value | None, expected: int) -> bool:
-    array = constant_array(behind_identities(value).producer) if value is not None else None
+    array = constant_array(origin(value).producer) if value is not None else None
     return array is not None and array.shape == () and int(array) == expected
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import BRANCHES, IDENTITIES, READS_OF_VARIABLES, resource_of, written_resources
+from graphwright.ir.traits import ASKS_FOR_SHAPE, BRANCHES, IDENTITIES, READS_OF_VARIABLES, resource_of, written_resources
 
 
 def resource_effects(node: Node, graph: Graph) -> tuple[frozenset[int], frozenset[int]]:
@@ -33,7 +33,7 @@ def resource_effects(node: Node, graph: Graph) -> tuple[frozenset[int], frozense
                 written |= {resources[k] for k in inner_written if k in resources}
                 continue
             writes = written_resources(inner)
-            if inner.op_type != "VariableShape":
+            if inner.op_type not in ASKS_FOR_SHAPE:
                 read |= set(resources.values())
             if writes or not _only_reads(inner):
                 written |= set(resources.values())

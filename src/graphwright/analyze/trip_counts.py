@@ -11,6 +11,7 @@ import numpy as np
 
 from graphwright.analyze.storages import Scalar
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.traits import ENTERS, EXITS, LOOP_CONDITIONS, SAME_VALUE, SWITCHES, input_behind, origin
 from graphwright.ir.walk import reached
 
 _LONGEST = 1_000_000  # iterations that are counted; a loop that counts further is taken as unknown
@@ -97,23 +98,17 @@ def _can_be_decided(value: Value, known: dict[Value, bool], constant: ConstantNu
         node = value.producer
         known[value] = constant(value) is not None
         if not known[value] and node.op_type in _HANDED_ON:
-            known[value] = _can_be_decided(node.inputs[0], known, constant)
+            known[value] = _can_be_decided(input_behind(value), known, constant)
         elif node.op_type in _SCALAR_OPERATIONS:
             decided = [_can_be_decided(v, known, constant) for v in node.inputs]
-            known[value] = any(decided) if node.op_type in ("LogicalAnd", "LogicalOr") else all(decided)
+            known[value] = any(decided) if node.op_type in _DECISIVE else all(decided)
     return known[value]
 
 
 def _unchanging(loop: CountedLoop, arguments: Sequence[Scalar | None]) -> tuple[Scalar | None, ...]:
     """The numbers of the values that the body hands on as they are."""
     pairs = zip(loop.body_inputs, loop.body_outputs, arguments, strict=True)
-    return tuple(number if before is _source(after) else None for before, after, number in pairs)
-
-
-def _source(value: Value) -> Value:
-    while value.producer.op_type == "Identity":
-        value = value.producer.inputs[0]
-    return value
+    return tuple(number if before is origin(after) else None for before, after, number in pairs)
 
 
 def scalar_value(value: Value, known: dict[Value, Scalar | None], constant: ConstantNumber) -> Scalar | None:
@@ -127,7 +122,7 @@ def _evaluate(value: Value, known: dict[Value, Scalar | None], constant: Constan
     node = value.producer
     result = constant(value)
     if result is None and node.op_type in _HANDED_ON:
-        result = _evaluate(node.inputs[0], known, constant)
+        result = _evaluate(input_behind(value), known, constant)
     elif node.op_type in _SCALAR_OPERATIONS:
         result = _apply(node.op_type, [_evaluate(v, known, constant) for v in node.inputs])
     known[value] = result
@@ -147,13 +142,12 @@ def _scalar_sources(value: Value, arguments: AbstractSet[Value]) -> set[Value]:
 
     def sources(v: Value) -> Sequence[Value]:
         op_type = "" if v in arguments else v.producer.op_type
-        return v.producer.inputs[:1] if op_type in _HANDED_ON else v.producer.inputs if op_type in _SCALAR_OPERATIONS else ()
+        return (input_behind(v),) if op_type in _HANDED_ON else v.producer.inputs if op_type in _SCALAR_OPERATIONS else ()
 
     return {v for v in reached([value], sources) if v in arguments}
 
 
-_HANDED_ON = frozenset({"Identity", "Switch", "Enter", "Exit", "LoopCond", "EnsureShape"})
-"""Output 0 (for `Switch`, both outputs) is the first input."""
+_HANDED_ON = SAME_VALUE | SWITCHES | ENTERS | EXITS | LOOP_CONDITIONS
 
 _SCALAR_OPERATIONS: Mapping[str, np.ufunc] = {
     "Add": np.add,
@@ -176,6 +170,9 @@ _SCALAR_OPERATIONS: Mapping[str, np.ufunc] = {
     "LogicalOr": np.logical_or,
 }
 
+_DECISIVE: Mapping[str, bool] = {"LogicalAnd": False, "LogicalOr": True}
+"""The operand that decides the result, whatever the other one is."""
+
 
 def compute(op_type: str, numbers: Sequence[Scalar | None]) -> Scalar | None:
     """The scalar that an operation makes of scalars, or None for one that is not known."""
@@ -184,11 +181,10 @@ def compute(op_type: str, numbers: Sequence[Scalar | None]) -> Scalar | None:
 
 def _apply(op_type: str, numbers: Sequence[Scalar | None]) -> Scalar | None:
     """The result on numbers of which some may be unknown; False and anything is False."""
-    if op_type in ("LogicalAnd", "LogicalOr"):
-        decisive = op_type == "LogicalOr"
-        if any(n is not None and bool(n) is decisive for n in numbers):
-            return decisive
+    decisive, operation = _DECISIVE.get(op_type), _SCALAR_OPERATIONS[op_type]
+    if decisive is not None and any(n is not None and bool(n) is decisive for n in numbers):
+        return decisive
     known = [n for n in numbers if n is not None]
-    if len(known) < len(numbers) or (op_type in ("FloorDiv", "FloorMod") and not known[1]):
+    if len(known) < len(numbers) or (operation in (np.floor_divide, np.mod) and not known[1]):
         return None
-    return _SCALAR_OPERATIONS[op_type](*known).item()
+    return operation(*known).item()

@@ -20,8 +20,11 @@ from typing import NamedTuple
 
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import (
+    ASSIGNS_WHOLE_VALUE,
     BRANCHES,
     IDENTITIES,
+    LEAVES_VALUES_ALONE,
+    MERGES,
     READS_OF_VALUES,
     VARIABLES,
     called_functions,
@@ -31,14 +34,10 @@ from graphwright.ir.traits import (
     is_control_flow,
     is_control_flow_of_tf1,
     variable_key,
+    written_references,
     written_resources,
 )
 from graphwright.ir.walk import backward_reachable, reached
-
-_TOUCHES_NO_VALUE = frozenset("VariableShape VarIsInitializedOp IsVariableInitialized DestroyResourceOp DestroyTemporaryVariable".split())
-_OVERWRITES = frozenset({"Assign", "AssignVariableOp"})
-_WRITES_FIRST = ("AssignAdd", "AssignSub", "Scatter", "StridedSliceAssign", "CountUpTo")
-_WRITES_REFERENCES = ("Apply", "SparseApply")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +190,8 @@ def _handed_on(node: Node, index: int, value: Value) -> Iterable[Value] | None:
         return None
     if node.op_type in IDENTITIES:
         return node.outputs[index : index + 1]
-    if is_control_flow_of_tf1(node) or node.op_type in ("RefIdentity", "RefSelect"):
-        return [v for v in node.outputs if v.dtype.name == value.dtype.name] if index == 0 or "Merge" in node.op_type else []
+    if is_control_flow_of_tf1(node) or _is_by_reference(node):
+        return [v for v in node.outputs if v.dtype.name == value.dtype.name] if index == 0 or node.op_type in MERGES else []
     return None
 
 
@@ -210,9 +209,9 @@ def function_arguments(node: Node, index: int, graph: Graph) -> Iterator[tuple[s
 def _does(node: Node, index: int, value: Value, results: AbstractSet[Value], needed: AbstractSet[Node]) -> tuple[bool, bool]:
     """Whether a node reads the variable that its input stands for, and whether it writes it."""
     op_type = node.op_type
-    if op_type in _TOUCHES_NO_VALUE or index >= len(node.inputs):
+    if op_type in LEAVES_VALUES_ALONE or index >= len(node.inputs):
         return False, False
-    if op_type in _OVERWRITES:
+    if op_type in ASSIGNS_WHOLE_VALUE:
         return index > 0, index == 0
     if value.dtype.name == "resource":
         if op_type in READS_OF_VALUES:
@@ -220,10 +219,8 @@ def _does(node: Node, index: int, value: Value, results: AbstractSet[Value], nee
         if written_resources(node):
             return True, True
         return True, not called_functions(node)  # a data set that reads a variable
-    if op_type.startswith(_WRITES_FIRST) and op_type not in ("ScatterNd", "ScatterNdNonAliasingAdd"):
-        return True, index == 0
-    if op_type.startswith(_WRITES_REFERENCES):
-        return True, True
+    if written := written_references(node):
+        return True, index < len(written)
     return not node.outputs or any(_is_used(v, results, needed) for v in node.outputs), False
 
 

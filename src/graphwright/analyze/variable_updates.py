@@ -17,22 +17,28 @@ from typing import NamedTuple
 
 from graphwright.analyze.variable_access import Access
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import REFERENCE_VARIABLES, is_read, resource_of
+from graphwright.ir.traits import (
+    ASKS_FOR_SHAPE,
+    ASSIGNS_WHOLE_VALUE,
+    CHOOSES_ELEMENTS,
+    DRAWS_FROM_VARIABLE,
+    REFERENCE_VARIABLES,
+    SAME_BUT_FOR_TYPE,
+    SCALES,
+    SUMS_AND_DIFFERENCES,
+    assigns,
+    hands_on_several,
+    input_behind,
+    is_read,
+    resource_of,
+)
 
-_SCALES = frozenset({"Mul", "RealDiv", "Div", "DivNoNan", "MulNoNan"})
-_ADDS = frozenset(
-    "Add AddV2 AddN Sub Neg Cast Identity IdentityN Squeeze Reshape ExpandDims StopGradient Select SelectV2 Maximum Minimum FloorMod Mod "
-    "EnsureShape BroadcastTo".split()
-)
-_GENERATORS = frozenset(
-    "StatefulStandardNormal StatefulStandardNormalV2 StatefulUniform StatefulUniformInt StatefulUniformFullInt StatefulTruncatedNormal "
-    "StatefulRandomBinomial RngSkip RngReadAndSkip".split()
-)
+_ADDS = SUMS_AND_DIFFERENCES | SAME_BUT_FOR_TYPE | CHOOSES_ELEMENTS | {"FloorMod", "Mod", "BroadcastTo"}
 AVERAGE_OF_VARIABLE = "moving average of a variable"
 STATE_OF = {"running total": "metric", "counter": "counter", "random state": "random state"}
 """Effects of what is neither a weight nor the optimizer's -> what such a variable is used for."""
 INTEGERS = frozenset("int32 int64 uint32 uint64 bool".split())
-_CONSTANTS = frozenset({"Const", "Shape", "Size", "Rank"})
+_CONSTANTS = ASKS_FOR_SHAPE | {"Const"}
 _INTEGERS = ("int", "uint")
 _LIMIT = 32
 """Nodes that are looked at: the arithmetic of an update is short."""
@@ -50,12 +56,12 @@ def describe_update(access: Access) -> str:
     'counter'
     """
     node = access.node
-    if node.op_type in _GENERATORS:
+    if node.op_type in DRAWS_FROM_VARIABLE:
         return "random state"
-    if len(node.inputs) < 2 or not node.op_type.startswith("Assign"):
+    if len(node.inputs) < 2 or not assigns(node):
         return "assignment"
     own = resource_of(node.inputs[0])
-    adds = node.op_type.removesuffix("VariableOp") != "Assign"
+    adds = node.op_type not in ASSIGNS_WHOLE_VALUE
     terms = _terms(node.inputs[1], own)
     if terms.scaled:
         return "moving average" if terms.data else AVERAGE_OF_VARIABLE if terms.variables else "scaling"
@@ -108,9 +114,9 @@ def _terms(value: Value, own: Value) -> _Terms:
         seen += 1
         if _is_read_of(node, own):
             scaled, plain = scaled or is_scaled, plain or not is_scaled
-        elif seen < _LIMIT and (node.op_type in _ADDS or node.op_type in _SCALES) and node.inputs:
-            inputs = node.inputs[value.index : value.index + 1] if node.op_type == "IdentityN" else node.inputs
-            stack += [(v, is_scaled or node.op_type in _SCALES) for v in inputs]
+        elif seen < _LIMIT and (node.op_type in _ADDS or node.op_type in SCALES) and node.inputs:
+            inputs = (input_behind(value),) if hands_on_several(node) else node.inputs
+            stack += [(v, is_scaled or node.op_type in SCALES) for v in inputs]
         elif is_read(node) or node.op_type in REFERENCE_VARIABLES:
             variables = True
         elif node.op_type not in _CONSTANTS:
@@ -132,7 +138,7 @@ def _makes_random_numbers(own: Value) -> bool:
             seen += 1
             if "Random" in consumer.op_type or "Rng" in consumer.op_type:
                 return True
-            if consumer.op_type.startswith("Assign"):
+            if assigns(consumer):
                 continue
             stack += [v for v in consumer.outputs if v.dtype.name == "resource" or v.dtype.name.startswith(_INTEGERS)]
     return False

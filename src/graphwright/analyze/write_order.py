@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import SWITCHES
+from graphwright.ir.traits import SWITCHES, adds_to_variable
 from graphwright.ir.walk import producers_of, topological_order
 
 _NEAR = 16
@@ -34,7 +34,7 @@ def unordered_writes(body: Graph, writers: Mapping[str, Collection[Node]]) -> di
     >>> unordered_writes(g, {"v": [first, second]})
     {}
     """
-    several = {key: nodes for key, nodes in writers.items() if len(nodes) > 1 and not all(_adds(node) for node in nodes)}
+    several = {key: nodes for key, nodes in writers.items() if len(nodes) > 1 and not all(map(adds_to_variable, nodes))}
     if not several:
         return {}
     order = topological_order(body)
@@ -84,7 +84,3 @@ def _sweep(order: Sequence[Node], pairs: Sequence[tuple[str, Node, Node]], found
             bits |= branch
         if bits:
             behind[node] = bits
-
-
-def _adds(node: Node) -> bool:
-    return any(word in node.op_type for word in ("AssignAdd", "AssignSub", "ScatterAdd", "ScatterSub"))

@@ -11,11 +11,11 @@ from graphwright.analyze.flop_tally import Sums, Tally
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.traffic import bytes_moved
-from graphwright.ir.traits import STANDS_FOR_SOMETHING
+from graphwright.ir.traits import STANDS_FOR_SOMETHING, VARIABLES, WHOLE_READS
 from graphwright.report.results import LayerCost, NodeCost, OpTypeCost
 from graphwright.step.summary import layer_of
 
-_FREE = STANDS_FOR_SOMETHING | {"VarHandleOp", "ReadVariableOp", "Identity"}
+_FREE = STANDS_FOR_SOMETHING | VARIABLES | WHOLE_READS
 
 
 def node_costs(execution: Execution) -> tuple[dict[str, NodeCost], dict[str, float]]:

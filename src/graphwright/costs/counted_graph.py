@@ -14,7 +14,7 @@ from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, Unkno
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Variable
-from graphwright.ir.traits import INPUTS, is_constant, is_read
+from graphwright.ir.traits import ARGUMENTS, INPUTS, MAY_BE_FED, is_constant, is_read
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.concrete_function import Binding
 from graphwright.source.graph_def import from_graph_def, to_graph_def
@@ -129,7 +129,7 @@ def _from_graph(target: Any, feeds: Mapping[str, Feed], outputs: Sequence[str] |
     graph = from_graph_def(graph_def, name=name)
     for body in bodies(graph):
         for node in body.nodes:
-            if node.op_type != "_Arg":
+            if node.op_type not in ARGUMENTS:
                 body.set_attr(node, "_output_shapes", None)
     graph.outputs, graph.control_outputs = fetch(graph, outputs if outputs is not None else _own_outputs(given, graph))
     _set_inputs(graph, given, {key.removesuffix(":0") for key in feeds})
@@ -176,15 +176,15 @@ def _own_outputs(given: Graph | None, graph: Graph) -> Sequence[str]:
     )
 
 
-def _is_fed(node: Node, fed: AbstractSet[str]) -> bool:
-    """Whether it is a placeholder whose default does not count: another value is given, or its shape is not the default's."""
-    return node.op_type == "PlaceholderWithDefault" and (node.name in fed or node.outputs[0].nbytes is None)
+def _is_input(node: Node, fed: AbstractSet[str]) -> bool:
+    """Whether its value comes from outside. The default of a placeholder does not count where its shape is not that of the placeholder."""
+    return node.op_type in INPUTS or (node.op_type in MAY_BE_FED and (node.name in fed or node.outputs[0].nbytes is None))
 
 
 def _set_inputs(graph: Graph, given: Graph | None, fed: AbstractSet[str]) -> None:
     """The placeholders that are needed; a variable behind one is told by what reads it."""
     needed = backward_reachable([*(v.producer for v in graph.outputs), *graph.control_outputs])
-    graph.inputs = [node.outputs[0] for node in graph.nodes if node in needed and (node.op_type in INPUTS or _is_fed(node, fed))]
+    graph.inputs = [node.outputs[0] for node in graph.nodes if node in needed and _is_input(node, fed)]
     for value in graph.inputs:
         if value.dtype.name != "resource":
             continue

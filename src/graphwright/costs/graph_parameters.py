@@ -17,16 +17,13 @@ from graphwright.costs.step_variables import StepVariables
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of
-from graphwright.ir.traits import VARIABLES, is_constant, updated_weight, variable_key
+from graphwright.ir.traits import LOOKUPS, READS_OF_ROWS, SAVES, VARIABLES, WHOLE_READS, is_constant, updated_weight, variable_key
 from graphwright.report.obtained import Obtained
 from graphwright.report.units import format_count
 from graphwright.source.meta_graph import SAVER
 from graphwright.source.stored_variables import StoredVariable
 
 _NAMED = 2
-_READS = frozenset({"ReadVariableOp", "Identity", *VARIABLES})
-"""Whose result is the variable as a whole."""
-_SAVES = frozenset({"Save", "SaveSlices", "SaveV2"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +106,7 @@ def graph_parameters(
 
 def _without_savers(graph: Graph) -> set[Node]:
     savers = {node_of(held) for held in graph.collections[SAVER].references()} if SAVER in graph.collections else set[Node]()
-    return {node for node in graph.nodes if node.op_type not in _SAVES and node not in savers}
+    return {node for node in graph.nodes if node.op_type not in SAVES and node not in savers}
 
 
 def _uses(accesses: Iterable[Access], graph: Graph, elements: Mapping[str, int | None]) -> dict[str, str]:
@@ -122,12 +119,12 @@ def _uses(accesses: Iterable[Access], graph: Graph, elements: Mapping[str, int |
     for access in accesses:
         if not access.reads or access.writes:
             continue
-        if access.node.op_type == "ResourceGather":
+        if access.node.op_type in READS_OF_ROWS:
             notes[access.key]["embedding"] = None
         for value in access.node.outputs[:1]:
-            whole = elements.get(access.key) if access.node.op_type in _READS else None
+            whole = elements.get(access.key) if access.node.op_type in WHOLE_READS | VARIABLES else None
             use = weight_use(value, graph, whole)
-            if access.node.op_type in ("Gather", "GatherV2"):
+            if access.node.op_type in LOOKUPS:
                 use = "embedding"
             if use:
                 notes[access.key].update(dict.fromkeys(use.split(", ")))

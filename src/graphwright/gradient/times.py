@@ -5,8 +5,8 @@ from __future__ import annotations
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node
+from graphwright.ir.traits import COMBINES_TWO
 
-_BROADCASTING = frozenset("Add AddV2 Sub Mul Div RealDiv Maximum Minimum SquaredDifference".split())
 _BROADCAST_BYTES_PER_S = 1.5e10
 _SLOW_BYTES_PER_S = {"MaxPool": 1.6e10, "ConcatV2": 2.5e10}
 
@@ -41,7 +41,7 @@ def _traffic_time_s(node: Node) -> float:
 
 def _is_broadcast(node: Node) -> bool:
     """Whether it reads a tensor of several elements that has fewer than the result."""
-    if node.op_type not in _BROADCASTING:
+    if node.op_type not in COMBINES_TWO:
         return False
     result = element_count(node.outputs[0].shape) or 0
     return any(1 < (element_count(value.shape) or 0) < result for value in node.inputs)

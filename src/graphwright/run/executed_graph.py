@@ -16,6 +16,7 @@ from typing import Any
 from graphwright.errors import GraphError, UnsupportedError, first_line
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph
+from graphwright.ir.traits import ARGUMENTS, ENTERS, EXITS, LOOP_CONDITIONS, MERGES, NEXT_ITERATIONS, RESULTS, SWITCHES
 from graphwright.run.call_options import optimized_anew
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.bounded_shapes import import_bounded
@@ -26,7 +27,7 @@ tf: Any = importlib.import_module("tensorflow")
 
 _ONEDNN_PREFIXES = ("_MklNative", "_Mkl")
 _WITH_BIAS = "WithBias"
-_PASSES_ON = frozenset({"Enter", "Merge", "Exit", "NextIteration"})
+_PASSES_ON = ENTERS | MERGES | EXITS | NEXT_ITERATIONS
 _ATTEMPTS = 3
 
 
@@ -85,8 +86,8 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
             f"the step runs as {len(partitions)} graphs", where=f"step {like.name!r}", cause="its operations are placed on several devices"
         )
     graph_def = _numbered_as_constructed(partitions[0])
-    position: dict[str, int] = {node.name: node.attr["index"].i for node in record.pre_optimization_graph.node if node.op == "_Arg"}
-    names: dict[int, str] = {position[n.name]: n.name for n in graph_def.node if n.op == "_Arg" and n.name in position}
+    position: dict[str, int] = {node.name: node.attr["index"].i for node in record.pre_optimization_graph.node if node.op in ARGUMENTS}
+    names: dict[int, str] = {position[n.name]: n.name for n in graph_def.node if n.op in ARGUMENTS and n.name in position}
     known: dict[str, Shape] = {name: like.inputs[k].shape for k, name in names.items() if like.inputs[k].dtype.name != "resource"}
     graph = from_graph_def(graph_def, name=like.name, file_order=True)
     inferred = {} if shapes is None else shapes
@@ -101,7 +102,7 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
         if like.inputs[k] in like.variables:
             graph.variables[graph[name].outputs[0]] = like.variables[like.inputs[k]]
     graph.inputs = [graph[name].outputs[0] for _, name in sorted(names.items())]
-    graph.outputs = [node.inputs[0] for node in graph.nodes if node.op_type == "_Retval"]
+    graph.outputs = [node.inputs[0] for node in graph.nodes if node.op_type in RESULTS]
     return graph
 
 
@@ -113,7 +114,7 @@ def _records_like(graphs: Sequence[bytes], like: Graph) -> list[Any]:
 
 def _takes_inputs_of(graph_def: Any, like: Graph) -> bool:
     """Whether a recorded graph has the arguments of this one: as many, of the same types."""
-    arguments = sorted((node.attr["index"].i, node.attr["T"].type) for node in graph_def.node if node.op == "_Arg")
+    arguments = sorted((node.attr["index"].i, node.attr["T"].type) for node in graph_def.node if node.op in ARGUMENTS)
     return arguments == [(k, value.dtype.number) for k, value in enumerate(like.inputs)]
 
 
@@ -137,7 +138,7 @@ def _numbered_as_constructed(graph_def: Any) -> Any:
     result.library.CopyFrom(graph_def.library)
 
     def place(node: Any) -> tuple[int, int]:
-        rank = {"_Arg": 0, "_Retval": 2}.get(node.op, 1)
+        rank = 0 if node.op in ARGUMENTS else 2 if node.op in RESULTS else 1
         return rank, node.attr["index"].i if rank != 1 else 0
 
     result.node.extend(sorted(graph_def.node, key=place))
@@ -154,18 +155,18 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape]) -> dict[str, Shape]:
     plain.library.CopyFrom(graph_def.library)
     biases: list[str] = []
     around = _sides_of_conditionals(graph_def)
-    rounds = {node.name for node in graph_def.node if node.op == "NextIteration"}
+    rounds = {node.name for node in graph_def.node if node.op in NEXT_ITERATIONS}
     for node in graph_def.node:
         copy = plain.node.add()
         copy.CopyFrom(node)
         copy.device = ""
         inputs = [text for text in node.input if not text.startswith("^")]
-        if node.op in _PASSES_ON and (node.op != "Merge" or inputs[-1] in rounds):
+        if node.op in _PASSES_ON and (node.op not in MERGES or inputs[-1] in rounds):
             inputs = inputs[:1]
             _make_identity(copy)
         elif node.op.endswith("BackpropFilter" + _WITH_BIAS):
             biases.append(node.name)
-        elif node.op == "_Arg" and node.name in arguments and arguments[node.name] is not None:
+        elif node.op in ARGUMENTS and node.name in arguments and arguments[node.name] is not None:
             del copy.attr["_output_shapes"].list.shape[:]
             shape = copy.attr["_output_shapes"].list.shape.add()
             for size in arguments[node.name] or ():
@@ -183,7 +184,7 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape]) -> dict[str, Shape]:
     for name in biases:
         shapes[f"{name}:1"] = shapes[f"{name}{_WITH_BIAS}:0"]
     for node in graph_def.node:
-        if node.op == "Merge":
+        if node.op in MERGES:
             shapes[f"{node.name}:1"] = ()  # which input came
         elif plain_op_type(node.op) in ("MaxPool", "MaxPool3D") and node.op != plain_op_type(
             node.op
@@ -205,8 +206,8 @@ def _make_identity(node: Any) -> None:
 
 def _sides_of_conditionals(graph_def: Any) -> dict[str, str]:
     """By `Switch` of a conditional, what it hands on: so inference sees constants behind it. One of a loop hands on another each round."""
-    conditions = {node.name for node in graph_def.node if node.op == "LoopCond"}
-    switches = {n.name: n.input[0] for n in graph_def.node if n.op == "Switch" and n.input[1].partition(":")[0] not in conditions}
+    conditions = {node.name for node in graph_def.node if node.op in LOOP_CONDITIONS}
+    switches = {n.name: n.input[0] for n in graph_def.node if n.op in SWITCHES and n.input[1].partition(":")[0] not in conditions}
 
     def source(text: str) -> str:
         while text.partition(":")[0] in switches:

@@ -35,6 +35,7 @@ from graphwright.analyze.measurement import Measurement
 from graphwright.analyze.workspace import onednn_enabled
 from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
+from graphwright.ir.traits import CONVOLUTIONS, MATRIX_PRODUCTS, VIEWS
 from graphwright.run.allocations import COUNTING_ENVIRONMENT
 from graphwright.run.meter import MEMORY_ENVIRONMENT
 from graphwright.run.traced_step import TracedStep, resolve
@@ -316,15 +317,11 @@ def _check_plausible(step: TracedStep, growths: Sequence[int]) -> None:
         )
 
 
-_FORWARDING = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Bitcast"})
-
-
 def _is_computed(tensor: Any) -> bool:
     """Whether a tensor surely has a buffer of its own when the step ends."""
-    operation = tensor.op
-    while operation.type in _FORWARDING:
-        operation = operation.inputs[0].op
-    return operation.type in {"MatMul", "Conv2D", "Exp", "Tanh", "Sigmoid", "RandomUniform", "BatchMatMulV2"}
+    while tensor.op.type in VIEWS:
+        tensor = tensor.op.inputs[tensor.value_index]
+    return tensor.op.type in MATRIX_PRODUCTS | CONVOLUTIONS | {"Exp", "Tanh", "Sigmoid", "RandomUniform"}
 
 
 def conditions(result: Mapping[str, Any], options: Mapping[str, Any]) -> str:

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from graphwright.errors import UnsupportedError
+from graphwright.ir.traits import CALLS_PYTHON
 from graphwright.run.traced_step import TracedStep
-from graphwright.source.concrete_function import HOST_CALLBACKS
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
@@ -97,7 +97,7 @@ def check_recordable(step: TracedStep) -> None:
         )
     graph_def = step.function.graph.as_graph_def()
     for node in (*graph_def.node, *(n for f in graph_def.library.function for n in f.node_def)):
-        if node.op in HOST_CALLBACKS:
+        if node.op in CALLS_PYTHON:
             raise UnsupportedError(
                 "the step calls Python (tf.py_function or tf.numpy_function), which cannot be taken to another session",
                 where=f"node {node.name!r} ({node.op})",

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.ir.traits import RECOMPUTED_FROM
+from graphwright.ir.traits import READS_OF_TABLES, RECOMPUTED_FROM
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
 from graphwright.run.traced_step import TracedStep, resolve
 from graphwright.source.concrete_function import meets_other_processes
@@ -38,7 +38,6 @@ tf: Any = importlib.import_module("tensorflow")
 
 # Relative and absolute tolerance where bitwise equality is not asked for, by the number of bits of the mantissa.
 _TOLERANCES = {"float64": (1e-9, 1e-12), "float32": (1e-4, 1e-6), "float16": (1e-2, 1e-3), "bfloat16": (4e-2, 4e-3)}
-_READ_ONLY_TABLE_OPS = frozenset({"LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +310,7 @@ def _check_restorable(step: TracedStep) -> None:
         if external.dtype not in (tf.resource, tf.variant) or variable_behind(external) is not None:
             continue
         consumers = [consumer.type for consumer in internal.consumers()]
-        if all(consumer in _READ_ONLY_TABLE_OPS for consumer in consumers):
+        if all(consumer in READS_OF_TABLES for consumer in consumers):
             continue
         raise UnsupportedError(
             f"the step {step.name!r} is given a resource that is not a variable, so its state cannot be put back",

@@ -6,7 +6,7 @@ from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import parents
-from graphwright.ir.traits import CALL_TYPES, callee, is_call
+from graphwright.ir.traits import ARGUMENTS, CALL_TYPES, callee, is_call
 from graphwright.source.function_def import signatures_of_functions
 from graphwright.source.op_types import OpTypes
 from graphwright.source.private_tensorflow import op_definition
@@ -31,7 +31,7 @@ def check_types(graph: Graph) -> None:
         _check_names_below_calls(body)
         arguments = {value.producer for value in body.inputs}
         for node in body.nodes:
-            if body is graph or (node not in arguments and node.op_type != "_Arg"):
+            if body is graph or (node not in arguments and node.op_type not in ARGUMENTS):
                 _check(node, types, body)
                 _check_version(node, body, in_function=body is not graph)
 

@@ -13,15 +13,12 @@ from graphwright.errors import UnsupportedError
 from graphwright.ir.dtypes import DType, Shape, dtype_from_number
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Value, Variable
-from graphwright.ir.traits import NEXT_ITERATIONS
+from graphwright.ir.traits import ARGUMENTS, CALLS_PYTHON, NEXT_ITERATIONS
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.private_tensorflow import captures_of
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
-
-HOST_CALLBACKS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
-"""Op types that call Python functions of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +91,14 @@ def drop_shape_attributes(graph: Graph) -> None:
     """Forget the shapes that TensorFlow wrote as attributes, so that other shapes can be inferred."""
     for body in bodies(graph):
         for node in body.nodes:
-            if node.op_type != "_Arg":  # the shapes of arguments are what tracing a call starts from
+            if node.op_type not in ARGUMENTS:  # the shapes of arguments are what tracing a call starts from
                 body.set_attr(node, "_output_shapes", None)
 
 
 def _refuse_unsupported(graph: Graph, *, compiled: bool) -> None:
     for body in bodies(graph):
         for node in body.nodes:
-            if node.op_type in HOST_CALLBACKS:
+            if node.op_type in CALLS_PYTHON:
                 raise UnsupportedError(
                     f"the step calls back into Python ({node.op_type})",
                     where=f"node {node.name!r} of {body.name!r}",

@@ -16,6 +16,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.dtypes import Shape, dtype_from_number
 from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.traits import ARGUMENTS
 from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto, write_attr_value
 from graphwright.source.op_types import REGISTERED, OpTypes
 from graphwright.source.private_tensorflow import op_definition
@@ -100,7 +101,7 @@ def write_function(function: Function, definition: Any) -> None:
     _write_arguments(signature.input_arg, body.inputs, [v.producer.name for v in body.inputs])
     _write_arguments(signature.output_arg, body.outputs, results)
     for node in body:
-        if node.op_type == "_Arg" and node not in edges.arguments:
+        if node.op_type in ARGUMENTS and node not in edges.arguments:
             _check_dropped(node, function.name)
         elif node not in edges.arguments:
             write_node(node, definition.node_def.add(), edges.name_of)

@@ -16,6 +16,7 @@ from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.signature import Collection, NamedRefs, Signature
+from graphwright.ir.traits import WHOLE_READS
 from graphwright.source.attributes import shape_from_proto, shape_to_proto
 from graphwright.source.named_refs import find, parsed, read_refs, refs_bytes, write_refs
 from graphwright.source.private_tensorflow import message_class
@@ -268,7 +269,7 @@ def _with_snapshot(item: NamedRefs) -> NamedRefs:
     variable = item.refs.get("variable_name")
     if not isinstance(variable, Value) or "snapshot_name" in item.refs:
         return item
-    read = next((reader for reader in variable.consumers if reader.op_type in ("ReadVariableOp", "Identity")), None)
+    read = next((reader for reader in variable.consumers if reader.op_type in WHOLE_READS), None)
     return item if read is None else NamedRefs(item.serialized, {**item.refs, "snapshot_name": read.outputs[0]})
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Function, Graph
-from graphwright.ir.traits import CALL_TYPES, callee, is_constant
+from graphwright.ir.traits import CALL_TYPES, callee, is_constant, opens_variable
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.outline import outline_signature
@@ -81,7 +81,7 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
     by_name = {o.variable.name: k for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable" and o.variable.name}
     for node in graph.nodes:
         shared = node.attrs.get("shared_name")
-        if node.op_type == "VarHandleOp" and isinstance(shared, bytes) and shared.decode("utf-8", "replace") in by_name:
+        if opens_variable(node) and isinstance(shared, bytes) and shared.decode("utf-8", "replace") in by_name:
             package.object_ids.setdefault(node.outputs[0], by_name[shared.decode("utf-8", "replace")])
 
 

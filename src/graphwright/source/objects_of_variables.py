@@ -11,7 +11,7 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import DType
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of, references_of
-from graphwright.ir.traits import REFERENCE_VARIABLES
+from graphwright.ir.traits import REFERENCE_VARIABLES, opens_variable
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.object_graph import make_plain
@@ -46,7 +46,7 @@ def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any
     found: dict[str, int] = {}
     object_ids: dict[Value, int] = {}
     for node in graph.nodes:
-        if node.op_type != "VarHandleOp":
+        if not opens_variable(node):
             continue
         name = _shared_name(node)
         if name not in keys:

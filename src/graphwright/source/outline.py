@@ -9,12 +9,10 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits import PLACEHOLDERS, VARIABLES, has_known_effects, is_constant
+from graphwright.ir.traits import MAKES_BY_REFERENCE, PLACEHOLDERS, VARIABLES, has_known_effects, is_constant, makes_table
 from graphwright.source.function_def import argument_name
 
 _LARGE_BYTES = 1024  # a constant above this is captured, not copied into the function
-_MAKES_STATE = VARIABLES | {"TemporaryVariable"}
-_MAKES_TABLE = "HashTable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ def _check_possible(node: Node, key: str) -> None:
             where=where,
             remedy=f"add it to graph.signatures[{key!r}].inputs, or replace what it feeds",
         )
-    if node.op_type in _MAKES_STATE or (_MAKES_TABLE in node.op_type and any(v.dtype.name == "resource" for v in node.outputs)):
+    if node.op_type in VARIABLES | MAKES_BY_REFERENCE or (makes_table(node) and any(v.dtype.name == "resource" for v in node.outputs)):
         raise GraphError(
             f"{node.op_type} {node.name!r} has no object in the SavedModel that would hold its content",
             where=where,

@@ -13,7 +13,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, SerializedAttribute, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import MERGES, NEXT_ITERATIONS
+from graphwright.ir.traits import MERGES, NEXT_ITERATIONS, PLACEHOLDERS
 from graphwright.source.attributes import from_attr_value, shape_from_proto
 from graphwright.source.op_types import NodeTypes, OpTypes
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -229,7 +229,7 @@ def _output_types(dtypes: Sequence[DType], attrs: Mapping[str, Attribute], op_ty
         known: list[Shape] = [shape_from_proto(s) for s in value.list.shape]
     elif isinstance(shapes, tuple):
         known = [s.shape if isinstance(s, ShapeAttribute) else None for s in shapes]
-    elif op_type == "Placeholder" and isinstance(attrs.get("shape"), ShapeAttribute) and len(dtypes) == 1:
+    elif op_type in PLACEHOLDERS and isinstance(attrs.get("shape"), ShapeAttribute) and len(dtypes) == 1:
         shape = attrs["shape"]
         known = [shape.shape if isinstance(shape, ShapeAttribute) else None]
     else:

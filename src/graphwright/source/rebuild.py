@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError, GraphError
+from graphwright.ir.traits import PLACEHOLDERS
 from graphwright.source import private_tensorflow as private
 
 tf: Any = importlib.import_module("tensorflow")
@@ -107,7 +108,7 @@ def rebuild_concrete_function(
 
         tensor_of = func_graph.get_tensor_by_name
         for operation in func_graph.get_operations():
-            if operation.type == "Placeholder" and operation.outputs[0].dtype == tf.resource:
+            if operation.type in PLACEHOLDERS and operation.outputs[0].dtype == tf.resource:
                 operation.outputs[0].set_shape([])
         func_graph.inputs = [tensor_of(tensor_name) for tensor_name in inputs]
         for external, tensor_name in captures:
@@ -168,7 +169,7 @@ def _state_shapes_of_reads(nodes: Iterable[Any], captures: Sequence[tuple[Any, s
 def _leave_handles_open(nodes: Iterable[Any]) -> None:
     """Keep TensorFlow from taking a handle's shape for that of its variable, as inference for `ResourceScatterNdAdd` and its kin does."""
     for node in nodes:
-        if node.op == "Placeholder" and node.attr["dtype"].type == tf.resource.as_datatype_enum:
+        if node.op in PLACEHOLDERS and node.attr["dtype"].type == tf.resource.as_datatype_enum:
             node.attr["shape"].shape.Clear()
             node.attr["shape"].shape.unknown_rank = True
 

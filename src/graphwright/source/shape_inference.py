@@ -10,7 +10,19 @@ from graphwright.errors import GraphError, first_line
 from graphwright.ir.dtypes import Shape, common_shape
 from graphwright.ir.function_names import functions_of_node
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import CALL_TYPES, INPUTS, is_back_edge, is_control_flow, result_functions
+from graphwright.ir.traits import (
+    ARGUMENTS,
+    CALL_TYPES,
+    ENTERS,
+    INPUTS,
+    MERGES,
+    NEXT_ITERATIONS,
+    is_back_edge,
+    is_constant,
+    is_control_flow,
+    opens_variable,
+    result_functions,
+)
 from graphwright.source.function_def import write_function
 from graphwright.source.never_run import forbid_to_run
 from graphwright.source.private_tensorflow import op_definition
@@ -19,7 +31,8 @@ from graphwright.source.write_nodes import graph_edge, write_node, write_placeho
 
 _BORDER = "graphwright_border_"
 _MOST_BEHIND = 10_000
-_NOT_ASKED = INPUTS | {"NextIteration", "Enter", "Merge"}  # for a reference no placeholder can stand
+_BY_VALUE = frozenset(kind for kind in NEXT_ITERATIONS | ENTERS | MERGES if not kind.startswith("Ref"))
+_NOT_ASKED = INPUTS | _BY_VALUE  # for a reference no placeholder can stand
 
 
 def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
@@ -60,7 +73,7 @@ def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
     called: dict[str, None] = {}
     for node in inside if len(inside) > len(nodes) else nodes:
         node_def = graph_def.node.add()
-        if node.op_type == "_Arg":
+        if node.op_type in ARGUMENTS:
             write_placeholder(node.outputs[0], node.name, node_def)
             continue
         write_node(node, node_def, edge)
@@ -94,7 +107,7 @@ def _behind_shapes(nodes: Sequence[Node]) -> set[Node]:
         if node in known or node in found or node.op_type in _NOT_ASKED:
             continue
         is_length = value.dtype.name in ("int32", "int64") and node.op_type not in CALL_TYPES
-        if node.op_type in ("Const", "VarHandleOp") or is_length or _is_reference(value):
+        if is_constant(node) or opens_variable(node) or is_length or _is_reference(value):
             found.add(node)
             stack += node.inputs
     return found

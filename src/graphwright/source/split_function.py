@@ -17,7 +17,7 @@ from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.edit.insert import add_placeholder
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import is_constant, resource_of
+from graphwright.ir.traits import is_constant, is_identity, resource_of
 from graphwright.ir.walk import backward_reachable, forward_reachable, made_of
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.graph_def import to_graph_def
@@ -134,7 +134,7 @@ def _static_shape(value: Value) -> Shape:
 def _without_barrier(value: Value) -> Value:
     """What a function returns, before the Identity with which TensorFlow makes every result wait for all effects, those of both parts."""
     node = value.producer
-    return node.inputs[0] if node.op_type == "Identity" and node.control_inputs else value
+    return node.inputs[0] if is_identity(node) and node.control_inputs else value
 
 
 def _crossing(graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node], gradients: Sequence[Value]) -> list[Value]:

@@ -13,7 +13,16 @@ from graphwright.errors import FileFormatError, UnsupportedError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature, node_of
-from graphwright.ir.traits import CALL_TYPES, PLACEHOLDERS, REFERENCE_VARIABLES, callee, is_constant, updated_weight
+from graphwright.ir.traits import (
+    CALL_TYPES,
+    PLACEHOLDERS,
+    REFERENCE_VARIABLES,
+    STANDS_FOR_SOMETHING,
+    callee,
+    is_constant,
+    origin,
+    updated_weight,
+)
 from graphwright.ir.walk import backward_reachable
 from graphwright.source import private_tensorflow as private
 from graphwright.source.attributes import constant_array, shape_to_proto
@@ -40,7 +49,7 @@ def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
     variables = _Variables(graph, runs)
     if not key:
         inputs = [node.outputs[0] for node in graph if node.op_type in PLACEHOLDERS]
-        ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in (*PLACEHOLDERS, "NoOp", "Const")]
+        ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in STANDS_FOR_SOMETHING]
         outputs = [value for node in ends if not node.control_consumers for value in node.outputs]
         _check_no_writes(graph, outputs)
         return variables.function(graph, inputs, outputs, variables.captured(graph, outputs), None)
@@ -56,7 +65,7 @@ def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
     inputs = [inner for inner, outer in zip(body.inputs, call.inputs, strict=True) if outer in fed]
     captured = {inner: variables.behind(outer) for inner, outer in zip(body.inputs, call.inputs, strict=True) if outer not in fed}
     place = {value: k for k, value in enumerate(call.outputs)}
-    results = [body.outputs[place[_source(value)]] for value in outputs]
+    results = [body.outputs[place[origin(value)]] for value in outputs]
     return variables.function(body, inputs, results, captured, signature)
 
 
@@ -90,15 +99,9 @@ def default_signature(graph: Graph, where: str) -> str:
     return "serving_default" if "serving_default" in keys else keys[0]
 
 
-def _source(value: Value) -> Value:
-    while value.producer.op_type == "Identity":
-        value = value.producer.inputs[0]
-    return value
-
-
 def _only_call(graph: Graph, signature: Signature) -> Node | None:
     """The call that makes all outputs of a signature from its inputs, variables and constants."""
-    makers = {_source(value).producer for value in signature.outputs.values()}
+    makers = {origin(value).producer for value in signature.outputs.values()}
     call = next(iter(makers)) if len(makers) == 1 else None
     if call is None or call.op_type not in CALL_TYPES or callee(call) not in graph.functions:
         return None

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import FileFormatError, GraphError, UnsupportedError
-from graphwright.source.concrete_function import HOST_CALLBACKS
+from graphwright.ir.traits import CALLS_PYTHON
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
@@ -177,7 +177,7 @@ def _read_value(directory: Path, entry: Mapping[str, Any]) -> Any:
 def _check_portable(name: str, concrete: Any, arguments: Sequence[Any]) -> None:
     graph_def = concrete.graph.as_graph_def()
     for node in _all_nodes(graph_def):
-        if node.op in HOST_CALLBACKS:
+        if node.op in CALLS_PYTHON:
             raise UnsupportedError(
                 f"the step {name!r} calls Python (tf.py_function or tf.numpy_function), which cannot be taken to another process",
                 where=f"node {node.name!r} ({node.op})",

@@ -9,7 +9,7 @@ from typing import Any
 from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.traits import Purity, is_control_flow
+from graphwright.ir.traits import NEXT_ITERATIONS, Purity, is_control_flow
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function
@@ -110,7 +110,7 @@ def flatten_graph(
         run_iterations_in_order(graph)
         prune(graph)
     # Inference imports the graph, which is the slow part: tracing with static shapes has inferred nearly all already.
-    has_rounds = any(node.op_type == "NextIteration" for node in graph.nodes)
+    has_rounds = any(node.op_type in NEXT_ITERATIONS for node in graph.nodes)
     open_sizes = infer and _has_unknown_sizes(graph)
     if has_rounds or open_sizes or has_loops or any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
         infer_flat_shapes(graph, feeds)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import ENTERS, is_back_edge
+from graphwright.ir.traits import ENTERS, IDENTITIES, SWITCHES, is_back_edge, origin
 from graphwright.source.import_graph import infer_shapes
 
 _PUSHES, _POPS = frozenset({"StackPush", "StackPushV2"}), frozenset({"StackPop", "StackPopV2"})
@@ -71,7 +71,7 @@ def _infer_without_loops(graph: Graph, merges: list[Node], feeds: Mapping[int, t
         for node, index, value in reversed(replaced):
             graph.replace_input(node, index, value)
     for node in graph.nodes:
-        if node.op_type == "Enter":
+        if node.op_type in ENTERS:
             node.outputs[0].shape = node.inputs[0].shape
         elif node in popped:
             node.outputs[0].shape = popped[node].shape
@@ -108,9 +108,7 @@ def _bind_tensor_arrays(graph: Graph) -> bool:
 
 def _behind(value: Value) -> Node:
     """The node that makes a handle, through what hands it on into a loop."""
-    while value.producer.op_type in ("Enter", "RefEnter", "Identity", "Switch") and value.producer.inputs:
-        value = value.producer.inputs[0]
-    return value.producer
+    return origin(value, IDENTITIES | ENTERS | SWITCHES).producer
 
 
 def _filled(shape: Shape, known: Shape) -> Shape:

@@ -15,7 +15,7 @@ from graphwright.ir.edit.clone import CloneResult, clone, copy_collections, copy
 from graphwright.ir.edit.library import bodies, rename_functions
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import free_name
-from graphwright.ir.traits import VARIABLES
+from graphwright.ir.traits import VARIABLES, opens_variable
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.interface import output_values
 
@@ -172,7 +172,7 @@ def _rename_shared(graph: Graph, scope: str) -> None:
         for node in body:
             shared = _shared_name(node)
             by_node_name = body is not graph and bool(node.attrs.get("use_node_name_sharing"))
-            if "shared_name" not in node.attrs or not (shared or by_node_name or node.op_type == "VarHandleOp"):
+            if "shared_name" not in node.attrs or not (shared or by_node_name or opens_variable(node)):
                 continue  # those without one are called as their node is
             own = shared or (node.name.encode() if by_node_name or body is graph else b"")
             body.set_attr(node, "shared_name", f"{scope}/".encode() + own)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from graphwright.ir.edit.library import reached_functions
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import ADDITIONS, is_call
+from graphwright.ir.traits import ADDITIONS, ADDS_BIAS, is_call, is_identity
 from graphwright.transform.constant_values import Constants
 from graphwright.transform.folding.before import fold_before
 from graphwright.transform.folding.behind import Notes, fold_behind
@@ -131,7 +131,7 @@ def _is_unfused_norm(node: Node, constants: Constants) -> bool:
         return False
     factor = node.inputs[parameters.index(True)]
     reader = node.outputs[0].uses[0].node
-    if reader.op_type not in (*ADDITIONS, "Sub") or factor.shape in (None, ()):
+    if reader.op_type not in ADDITIONS | {"Sub"} or factor.shape in (None, ()):
         return False
     other = next((v for v in reader.inputs if v is not node.outputs[0]), None)
     return other is not None and constants.is_parameter(other)
@@ -153,9 +153,9 @@ def _next_other(node: Node, constants: Constants) -> Node | None:
     waiting = deque([node])
     while waiting:
         for reader in waiting.popleft().outputs[0].consumers:
-            if reader.op_type not in (*ADDITIONS, "Sub", "BiasAdd", "Identity"):
+            if reader.op_type not in ADDITIONS | ADDS_BIAS | {"Sub", "Identity"}:
                 return reader
-            if reader.op_type == "Identity" or any(constants.is_parameter(v) for v in reader.inputs):
+            if is_identity(reader) or any(constants.is_parameter(v) for v in reader.inputs):
                 waiting.append(reader)
             else:
                 return reader

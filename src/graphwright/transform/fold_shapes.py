@@ -8,7 +8,7 @@ import numpy as np
 
 from graphwright.ir.dtypes import DTYPES, DType, Shape
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import ASKS_FOR_SHAPE, resource_of
+from graphwright.ir.traits import ASKS_FOR_SHAPE, reads_resource, resource_of
 from graphwright.transform.fold_constants import replace_by_constants
 
 
@@ -29,7 +29,7 @@ def fold_shapes(graph: Graph) -> int:
             continue
         variables = [graph.variables.get(resource_of(v)) for v in node.inputs]
         shapes = [variable.shape if variable else v.shape for variable, v in zip(variables, node.inputs, strict=True)]
-        if node.op_type == "VariableShape" and variables[0] is None:
+        if reads_resource(node) and variables[0] is None:
             continue
         if not any(shape is None or None in shape for shape in shapes):
             found[node] = [_answer(node.op_type, shape, v.dtype) for v, shape in zip(node.outputs, shapes, strict=True)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference
-from graphwright.ir.constants import add_constant
+from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.edit.copying import copy_body
@@ -17,7 +17,7 @@ from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.function_names import with_functions
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.node import Library
-from graphwright.ir.traits import LOOPS, is_control_flow
+from graphwright.ir.traits import IDENTITIES, LOOPS, is_constant, is_control_flow
 from graphwright.transform.inline_calls import inline_calls
 
 
@@ -60,21 +60,64 @@ def bind_arguments(graph: Graph, node: Node, given: Mapping[int, Value]) -> None
     graph.set_attr(node, *(("T", types_attribute(node.inputs)) if is_loop else ("Tin", types_attribute(node.inputs[1:]))))
 
 
-def gather_from(graph: Graph, node: Node, params: Value) -> None:
-    """Replace a `ResourceGather` by a gather from a tensor."""
-    batch_dims = node.attrs.get("batch_dims", 0)
-    axis = add_constant(graph, f"{node.name}/axis", np.array(batch_dims, np.int32))
-    attrs: dict[str, Attribute] = {"Tparams": params.dtype, "Tindices": node.inputs[1].dtype, "Taxis": axis.dtype, "batch_dims": batch_dims}
-    made = graph.add_node(
-        "GatherV2",
-        graph.unique_name(f"{node.name}/frozen"),
-        inputs=[params, node.inputs[1], axis],
+def read_from(node: Node, value: Value) -> bool:
+    """Let a node that reads a variable with a handle, or asks about it, read a tensor instead; whether it is such a node."""
+    rule = _READS.get(node.op_type)
+    if rule is None:
+        return False
+    graph, new = node.graph, rule(node, value)
+    if new is not value and not is_constant(new.producer):
+        replace_node(node, new.producer)
+        return True
+    graph.replace_uses(node.outputs[0], new)
+    reroute_control(node.control_inputs, node)  # who waited for the node waits for what it waited for
+    graph.remove_node(node)
+    return True
+
+
+def _instead(node: Node, op_type: str, inputs: Sequence[Value], **attrs: Attribute) -> Value:
+    made = node.graph.add_node(
+        op_type,
+        node.graph.unique_name(f"{node.name}/frozen"),
+        inputs=inputs,
         control_inputs=node.control_inputs,
         attrs=attrs,
         output_types=[(v.dtype, v.shape) for v in node.outputs],
         device=node.device,
     )
-    replace_node(node, made)
+    return made.outputs[0]
+
+
+def _constant(node: Node, array: Array) -> Value:
+    return add_constant(node.graph, f"{node.name}/frozen", array)
+
+
+def _gather(node: Node, value: Value) -> Value:
+    batch_dims, indices = node.attrs.get("batch_dims", 0), node.inputs[1]
+    axis = add_constant(node.graph, f"{node.name}/axis", np.array(batch_dims, np.int32))
+    types: dict[str, Attribute] = {"Tparams": value.dtype, "Tindices": indices.dtype, "Taxis": axis.dtype}
+    return _instead(node, "GatherV2", [value, indices, axis], **types, batch_dims=batch_dims)
+
+
+def _gather_nd(node: Node, value: Value) -> Value:
+    return _instead(node, "GatherNd", [value, node.inputs[1]], Tparams=value.dtype, Tindices=node.inputs[1].dtype)
+
+
+def _shape(node: Node, value: Value) -> Value:
+    dtype = node.outputs[0].dtype
+    if value.shape is None or None in value.shape:
+        return _instead(node, "Shape", [value], T=value.dtype, out_type=dtype)
+    return _constant(node, np.array(value.shape, dtype.name))
+
+
+_READS: Mapping[str, Callable[[Node, Value], Value]] = {
+    "ReadVariableOp": lambda _, value: value,
+    "VarIsInitializedOp": lambda node, _: _constant(node, np.array(True)),
+    "VariableShape": _shape,
+    "ResourceGather": _gather,
+    "ResourceGatherNd": _gather_nd,
+}
+"""What reads a variable -> what gives the same, given the value that the variable holds."""
 
 
 def _positions(node: Node, dtypes: Mapping[int, DType]) -> dict[int, DType]:
@@ -133,23 +176,21 @@ def _read_from(body: Graph, old: Value, new: Value) -> set[Value]:
     for use in old.uses:
         positions.setdefault(use.node, []).append(use.index)
     for node, indices in positions.items():
-        match node.op_type:
-            case "ReadVariableOp":
-                body.replace_uses(node.outputs[0], new)
-                reroute_control(node.control_inputs, node)
+        if read_from(node, new):
+            continue
+        if node.op_type in IDENTITIES:
+            for index in indices:
+                returned |= _read_from(body, node.outputs[index], new)
+            if not any(v.uses for v in node.outputs) and not node.control_consumers and not body.is_border(node):
                 body.remove_node(node)
-            case "ResourceGather":
-                gather_from(body, node, new)
-            case "Identity":
-                returned |= _read_from(body, node.outputs[0], new)
-            case _ if is_control_flow(node):
-                bind_arguments(body, node, dict.fromkeys(indices, new))
-            case _:
-                raise UnsupportedError(
-                    f"the variable is also used by {node.name!r}, a {node.op_type}, in function {body.name!r}",
-                    where=f"node {node.name!r}",
-                    cause="the body changes the variable, or hands it on to an op that needs a variable",
-                )
+        elif is_control_flow(node):
+            bind_arguments(body, node, dict.fromkeys(indices, new))
+        else:
+            raise UnsupportedError(
+                f"the variable is also used by {node.name!r}, a {node.op_type}, in function {body.name!r}",
+                where=f"node {node.name!r}",
+                cause="the body changes the variable, or hands it on to an op that needs a variable",
+            )
     return returned
 
 

@@ -10,20 +10,28 @@ import numpy as np
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.constants import add_constant
+from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import IDENTITIES, MAY_BE_FED, VARIABLES, is_control_flow, is_read
+from graphwright.ir.traits import (
+    ENTERS,
+    IDENTITIES,
+    MAY_BE_FED,
+    READS_OF_VALUES,
+    READS_OF_VARIABLES,
+    SWITCHES,
+    VARIABLES,
+    is_control_flow,
+    is_read,
+    only_orders,
+    written_references,
+)
 from graphwright.ir.walk import backward_reachable
-from graphwright.transform.freeze_functions import bind_arguments, check_arguments, gather_from
+from graphwright.transform.freeze_functions import bind_arguments, check_arguments, read_from
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import output_values, put_in_order
 from graphwright.transform.strip_training import drop_collections, forget_items, remove_unneeded
-
-Array = np.ndarray[Any, Any]
-
-_REF_WRITES = ("Assign", "AssignAdd", "AssignSub", "Apply", "Scatter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,7 @@ def _variable_of(graph: Graph, node: Node, table: Mapping[str, Any]) -> Value | 
         return known
     # What a function captured is fed: a variable where something reads it as one, else a table or an iterator.
     fed = node.outputs[0]
-    return fed if node.name in table or any(c.op_type in _READS for c in fed.consumers) else None
+    return fed if node.name in table or any(c.op_type in READS_OF_VARIABLES for c in fed.consumers) else None
 
 
 def _names(graph: Graph, value: Value) -> list[str]:
@@ -117,7 +125,7 @@ def _dtype_of(graph: Graph, value: Value, array: Array) -> DType:
     if value in graph.variables:
         return graph.variables[value].dtype
     if value.producer.op_type in MAY_BE_FED:
-        read = next((c for c in value.consumers if c.op_type in ("ReadVariableOp", "ResourceGather")), None)
+        read = next((c for c in value.consumers if c.op_type in READS_OF_VALUES), None)
         return DTYPES.get(str(array.dtype), value.dtype) if read is None else read.outputs[0].dtype
     return stated if isinstance(stated, DType) else value.dtype
 
@@ -145,15 +153,12 @@ def _plain(dtype: DType) -> str:
     return "float32" if dtype.name == "bfloat16" else dtype.name
 
 
-_READS = ("ReadVariableOp", "VariableShape", "VarIsInitializedOp", "ResourceGather")
-
-
-_HAND_ON = (*IDENTITIES, "Enter", "Switch")
+_HAND_ON = IDENTITIES | ENTERS | SWITCHES
 
 
 def _handed_on(node: Node, index: int) -> tuple[Value, ...]:
     """The outputs that are input `index`; loops and branches of TF1 take variables in through `Enter` and `Switch`."""
-    return node.outputs[index : index + 1] if node.op_type.startswith("Identity") else node.outputs
+    return node.outputs[index : index + 1] if node.op_type in IDENTITIES else node.outputs
 
 
 def _check_uses(graph: Graph, value: Value, needed: set[Node]) -> None:
@@ -162,7 +167,7 @@ def _check_uses(graph: Graph, value: Value, needed: set[Node]) -> None:
         if node not in needed:
             continue
         if value.dtype.name != "resource":
-            if node.op_type.startswith(_REF_WRITES) and node.inputs[0] is value:
+            if value in written_references(node):
                 raise _written(value, node)
             continue
         if node.op_type in _HAND_ON:
@@ -170,7 +175,7 @@ def _check_uses(graph: Graph, value: Value, needed: set[Node]) -> None:
                 _check_uses(graph, output, needed)
         elif is_control_flow(node):
             check_arguments(graph, node, [use.index])
-        elif node.op_type not in _READS:
+        elif node.op_type not in READS_OF_VARIABLES:
             raise _written(value, node)
 
 
@@ -191,7 +196,7 @@ def _freeze(graph: Graph, item: _Frozen, needed: set[Node]) -> None:
         readers = {use.node for use in item.value.uses if use.node not in needed}
         graph.replace_uses(item.value, constant, keep=readers)
     else:
-        _bind(graph, item.value, constant, item.array, needed)
+        _bind(graph, item.value, constant, needed)
     doomed = remove_behind(graph, node, needed)
     if doomed:
         name = node.name
@@ -210,7 +215,7 @@ def remove_behind(graph: Graph, node: Node, needed: set[Node]) -> bool:
         user = waiting.pop()
         if user in doomed or user in needed:
             continue
-        if user.op_type == "NoOp" and any(before not in doomed and before is not node for before in user.control_inputs):
+        if only_orders(user) and any(before not in doomed and before is not node for before in user.control_inputs):
             continue  # it comes again with each of them
         doomed[user] = None
         waiting += [c for v in user.outputs for c in v.consumers] + list(user.control_consumers)
@@ -218,7 +223,7 @@ def remove_behind(graph: Graph, node: Node, needed: set[Node]) -> bool:
         return False
     for gone in (node, *doomed):
         for group in gone.control_consumers:
-            if group.op_type == "NoOp" and group not in doomed and group not in needed:
+            if only_orders(group) and group not in doomed and group not in needed:
                 graph.remove_control_input(group, gone)
     graph.remove_nodes(doomed)
     return not any(v.uses for v in node.outputs)
@@ -230,37 +235,27 @@ def _remove_variable(graph: Graph, node: Node) -> None:
     graph.remove_node(node)
 
 
-def _bind(graph: Graph, resource: Value, constant: Value, array: Array, needed: set[Node]) -> None:
+def _bind(graph: Graph, resource: Value, constant: Value, needed: set[Node]) -> None:
     """Let everything needed that reads the resource read the constant."""
     positions: dict[Node, list[int]] = {}
     for use in resource.uses:
         positions.setdefault(use.node, []).append(use.index)
     for node, indices in positions.items():
-        if node not in needed:
+        if node not in needed or read_from(node, constant):
             continue
-        match node.op_type:
-            case "ReadVariableOp":
-                _replace(graph, node, constant)
-            case "VariableShape":
-                shape = np.array(array.shape, node.outputs[0].dtype.name)
-                _replace(graph, node, add_constant(graph, f"{node.name}/frozen", shape))
-            case "VarIsInitializedOp":
-                _replace(graph, node, add_constant(graph, f"{node.name}/frozen", np.array(True)))
-            case "ResourceGather":
-                gather_from(graph, node, constant)
-            case "Identity" | "IdentityN":
-                for index in indices:
-                    _bind(graph, node.outputs[index], constant, array, needed)
-                if not any(v.uses for v in node.outputs) and not node.control_consumers and not graph.is_border(node):
-                    graph.remove_node(node)
-            case "Enter" | "Switch":
-                made = _taken_in(graph, node, constant)
-                for old, new in zip(node.outputs, made.outputs, strict=True):
-                    _bind(graph, old, new, array, needed)
-                needed.add(made)
-                _take_name(graph, node, made)
-            case _:
-                bind_arguments(graph, node, dict.fromkeys(indices, constant))
+        if node.op_type in IDENTITIES:
+            for index in indices:
+                _bind(graph, node.outputs[index], constant, needed)
+            if not any(v.uses for v in node.outputs) and not node.control_consumers and not graph.is_border(node):
+                graph.remove_node(node)
+        elif node.op_type in _HAND_ON:
+            made = _taken_in(graph, node, constant)
+            for old, new in zip(node.outputs, made.outputs, strict=True):
+                _bind(graph, old, new, needed)
+            needed.add(made)
+            _take_name(graph, node, made)
+        else:
+            bind_arguments(graph, node, dict.fromkeys(indices, constant))
 
 
 def _taken_in(graph: Graph, node: Node, value: Value) -> Node:
@@ -286,10 +281,3 @@ def _take_name(graph: Graph, old: Node, new: Node) -> None:
     name = old.name
     graph.remove_node(old)
     graph.rename(new, name)
-
-
-def _replace(graph: Graph, node: Node, value: Value) -> None:
-    """Let the readers of a node read a constant; who waited for the node waits for what it waited for."""
-    graph.replace_uses(node.outputs[0], value)
-    reroute_control(node.control_inputs, node)
-    graph.remove_node(node)

@@ -10,8 +10,8 @@ memory that the loop makes.
 from __future__ import annotations
 
 from graphwright.ir.attributes import FunctionReference
-from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import LOOPS, Purity
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits import LOOPS, Purity, origin
 
 
 def forward_loop_invariants(graph: Graph, purity: Purity) -> int:
@@ -55,10 +55,4 @@ def invariant_positions(graph: Graph, node: Node) -> tuple[int, ...]:
     if function is None:
         return ()
     body = function.body
-    return tuple(k for k, (inner, outer) in enumerate(zip(body.inputs, body.outputs, strict=True)) if _source(outer) is inner)
-
-
-def _source(value: Value) -> Value:
-    while value.producer.op_type == "Identity":
-        value = value.producer.inputs[0]
-    return value
+    return tuple(k for k, (inner, outer) in enumerate(zip(body.inputs, body.outputs, strict=True)) if origin(outer) is inner)

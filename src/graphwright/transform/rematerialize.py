@@ -16,7 +16,7 @@ from graphwright.ir.attributes import Attribute
 from graphwright.ir.edit.insert import insert_before
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import RECOMPUTED_FROM
+from graphwright.ir.traits import CONVOLUTIONS, RECOMPUTED_FROM, hands_on_several, input_behind
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
 
@@ -126,8 +126,8 @@ class _Rewriter:
         if found is not None:
             return found
         node = value.producer
-        several = node.op_type == "IdentityN"
-        source = self._view(node.inputs[value.index if several else 0], root, version)
+        several = hands_on_several(node)
+        source = self._view(input_behind(value), root, version)
         attrs: dict[str, Attribute] = {"T": value.dtype} if several else dict(node.attrs)
         clone = self.graph.add_node(
             "Identity" if several else node.op_type,
@@ -155,7 +155,7 @@ def _chain(graph: Graph, steps: list[tuple[Node, ...]]) -> None:
         entries = [n for n in after if not any(v.producer in following for v in n.inputs)]
         if all(leave in {v.producer for v in entry.inputs} for entry in entries for leave in exits):
             continue  # the data edges say it already
-        if len(after) > 1 and after[0].op_type in ("Conv2D", "Conv3D"):
+        if len(after) > 1 and after[0].op_type in CONVOLUTIONS:
             gate = insert_before(graph, after[0], 0, "Identity", f"{after[0].name}/ordered", attrs={"T": after[0].inputs[0].dtype})
             waiting = [gate]
         else:

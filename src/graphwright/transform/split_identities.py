@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.traits import hands_on_several
 
 
 def split_identities(graph: Graph) -> int:
@@ -27,7 +28,7 @@ def split_identities(graph: Graph) -> int:
     (1, 'b:0')
     """
     fixed = {*graph.control_outputs, *(v.producer for v in graph.inputs)}
-    found = [n for n in graph.nodes if n.op_type == "IdentityN" and not (n.control_inputs or n.control_consumers or n in fixed)]
+    found = [n for n in graph.nodes if hands_on_several(n) and not (n.control_inputs or n.control_consumers or n in fixed)]
     passed_on = {output: value for node in found for output, value in zip(node.outputs, node.inputs, strict=True)}
     graph.replace_many_uses({output: _source(output, passed_on) for output in passed_on})
     graph.remove_nodes(found)

@@ -14,7 +14,7 @@ from graphwright.ir.edit.prune import prune
 from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of, references_of
-from graphwright.ir.traits import MAY_BE_FED
+from graphwright.ir.traits import MAY_BE_FED, STOPS_GRADIENTS, makes_table
 from graphwright.ir.walk import needed_nodes, served_variables
 from graphwright.transform.interface import agree, described, find_in_signatures, find_value, put_in_order
 
@@ -25,7 +25,6 @@ _TRAINING_COLLECTIONS = frozenset(
 )
 _SAVER = "graphwright:saver"  # what saves and restores, see `source.meta_graph`
 _VARIABLE_COLLECTIONS = frozenset(("variables", "local_variables", "model_variables", _SAVER))
-_PASSED_THROUGH = ("StopGradient", "PreventGradient")
 
 
 def strip_training(
@@ -92,7 +91,7 @@ def strip_training(
 def drop_collections(graph: Graph, *, keep_variables: bool) -> None:
     """Forget the collections that only training reads, and those of variables on request."""
     forgotten = _TRAINING_COLLECTIONS if keep_variables else _TRAINING_COLLECTIONS | _VARIABLE_COLLECTIONS
-    if not keep_variables and any("HashTable" in node.op_type for body in bodies(graph) for node in body):
+    if not keep_variables and any(makes_table(node) for body in bodies(graph) for node in body):
         forgotten -= {_SAVER}  # tables that can be written are restored as variables are
     for name in forgotten & graph.collections.keys():
         del graph.collections[name]
@@ -143,7 +142,7 @@ def _make_constant(graph: Graph, value: Value, array: np.ndarray[Any, Any]) -> N
 def _pass_through(graph: Graph) -> None:
     """Let the readers of what only stops gradients read its input."""
     for node in graph.nodes:
-        if node.op_type not in _PASSED_THROUGH or node.control_inputs or graph.is_border(node):
+        if node.op_type not in STOPS_GRADIENTS or node.control_inputs or graph.is_border(node):
             continue
         reroute_control([node.inputs[0].producer], node)
         graph.replace_uses(node.outputs[0], node.inputs[0])

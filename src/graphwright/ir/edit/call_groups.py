@@ -16,16 +16,9 @@ from graphwright.ir.dtypes import DType
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.function_names import functions_of_node
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits import CALL_TYPES, callee
+from graphwright.ir.traits import BRANCHES, CALL_TYPES, FUNCTION_ATTRIBUTES, LOOPS, callee, hands_on_several
 
 _EMPTY_LIST = SerializedAttribute(EMPTY_LIST)
-_BRANCHES = {
-    "If": ("then_branch", "else_branch"),
-    "StatelessIf": ("then_branch", "else_branch"),
-    "Case": ("branches",),
-    "StatelessCase": ("branches",),
-}
-_LOOPS = {"While": ("cond", "body"), "StatelessWhile": ("cond", "body")}
 
 
 @dataclass(frozen=True)
@@ -196,9 +189,9 @@ def lists_of_types(node: Node) -> dict[str, tuple[Value, ...]]:
     kind = node.op_type
     if kind in CALL_TYPES:
         return {"Tin": node.inputs, "Tout": node.outputs}
-    if kind in _BRANCHES:
+    if kind in BRANCHES:
         return {"Tin": node.inputs[1:], "Tout": node.outputs}
-    return {"T": node.inputs} if kind in _LOOPS or kind == "IdentityN" else {}
+    return {"T": node.inputs} if kind in LOOPS or hands_on_several(node) else {}
 
 
 def types_attribute(values: Sequence[Value]) -> Attribute:
@@ -208,7 +201,7 @@ def types_attribute(values: Sequence[Value]) -> Attribute:
 
 def _site(node: Node, name: str, graph: Graph) -> CallSite:
     kind = node.op_type
-    keys = _BRANCHES.get(kind) or _LOOPS.get(kind)
+    keys = FUNCTION_ATTRIBUTES.get(kind)
     named: list[str] = []
     if keys is not None:
         for key in keys:
@@ -217,16 +210,16 @@ def _site(node: Node, name: str, graph: Graph) -> CallSite:
             named += [item.name for item in items if isinstance(item, FunctionReference)]
     elif kind in CALL_TYPES or kind == name:
         named = [callee(node)]
-    expected = len(named) == len(keys) if kind in _LOOPS and keys else bool(named)
-    if not expected or set(named) != set(functions_of_node(node, graph.functions)) or (kind in _BRANCHES and not node.inputs):
+    expected = len(named) == len(keys) if kind in LOOPS and keys else bool(named)
+    if not expected or set(named) != set(functions_of_node(node, graph.functions)) or (kind in BRANCHES and not node.inputs):
         raise UnsupportedError(
             f"function {name!r} belongs to {node.name!r} = {kind}, which fixes its arguments and results",
             where=f"graph {node.graph.name!r}",
             remedy="give that node a copy of the function first, or edit the body only",
         )
-    if kind in _LOOPS:
+    if kind in LOOPS:
         return CallSite(node, tuple(named), 0, named[0], named[1])
-    return CallSite(node, tuple(dict.fromkeys(named)), 1 if kind in _BRANCHES else 0)
+    return CallSite(node, tuple(dict.fromkeys(named)), 1 if kind in BRANCHES else 0)
 
 
 def _check_fits(site: CallSite, group: CallGroup) -> None:

@@ -11,7 +11,20 @@ from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.subgraph import graph_of
-from graphwright.ir.traits import ENTERS, EXITS, INPUTS, MERGES, SWITCHES, Purity, callee, is_control_flow_of_tf1, reads_resource
+from graphwright.ir.traits import (
+    ARGUMENTS,
+    ENTERS,
+    EXITS,
+    GIVEN,
+    MERGES,
+    SWITCHES,
+    Purity,
+    callee,
+    is_control_flow_of_tf1,
+    only_orders,
+    opens_variable,
+    reads_resource,
+)
 from graphwright.ir.walk import consumers_of, order_of, producers_of, reached
 
 
@@ -158,12 +171,12 @@ def _outside(nodes: dict[Node, None], inside: set[Node]) -> dict[Node, None]:
 
 
 def _is_inert(node: Node) -> bool:
-    return node.op_type in ("NoOp", "_Arg") or is_control_flow_of_tf1(node)
+    return only_orders(node) or node.op_type in ARGUMENTS or is_control_flow_of_tf1(node)
 
 
 def _is_given(node: Node) -> bool:
     """Whether nothing happens when the node runs, and nothing before it."""
-    return node.op_type in (*INPUTS, "Const", "VarHandleOp") and not node.control_inputs
+    return (node.op_type in GIVEN or opens_variable(node)) and not node.control_inputs
 
 
 def _body_of(call: Node) -> Graph:

@@ -13,7 +13,7 @@ from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.select import walk_forward
 from graphwright.ir.subgraph import Subgraph, graph_of
-from graphwright.ir.traits import Purity, called_functions, has_known_effects, is_control_flow_of_tf1, reads_resource
+from graphwright.ir.traits import Purity, called_functions, has_known_effects, is_control_flow_of_tf1, only_orders, reads_resource
 
 
 def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "", stateful: bool = True) -> Node:
@@ -103,7 +103,7 @@ def _acts(node: Node, purity: Purity) -> bool:
         return True
     if called_functions(node) or node.op_type in node.graph.functions or reads_resource(node):
         return purity.changes_something(node)
-    return not node.outputs and node.op_type != "NoOp"
+    return not node.outputs and not only_orders(node)
 
 
 def _check_outline(view: Subgraph) -> None:

@@ -22,14 +22,12 @@ from collections.abc import Set as AbstractSet
 
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import ADDITIONS, ASKS_FOR_SHAPE, called_functions, input_behind, is_view
+from graphwright.ir.traits import ASKS_FOR_SHAPE, LOOKUPS, SUMS, called_functions, input_behind, is_view
 from graphwright.ir.walk import made_of, topological_order
 from graphwright.source.live_graph import is_numeric, numeric_output
 
 _KNOWN_WHEN_COMPILING = ASKS_FOR_SHAPE | {"Const"}
-_LOOKUPS = frozenset({"Gather", "GatherV2"})
 _SIZES_ONLY = frozenset({"Range", "LinSpace", "Fill"})
-_SUMS = ADDITIONS | {"AddN"}
 _SMALL_BYTES = 4096
 
 
@@ -120,7 +118,7 @@ def _operands_to_hold(node: Node, compile_time: AbstractSet[Node]) -> list[int]:
         return []
     if called_functions(node):  # is inlined: what reads only the other arguments would be merged
         return able
-    if node.op_type in _LOOKUPS and 1 in able:
+    if node.op_type in LOOKUPS and 1 in able:
         return [1]
     numbers = [k for k in able if "int" not in node.inputs[k].dtype.name]  # the others may be sizes that are arguments
     return [min(numbers, key=lambda k: node.inputs[k].nbytes or 0) if numbers else able[0]]
@@ -128,7 +126,7 @@ def _operands_to_hold(node: Node, compile_time: AbstractSet[Node]) -> list[int]:
 
 def _is_large_sum(value: Value) -> bool:
     node, nbytes = value.producer, value.nbytes or 0
-    return node.op_type in _SUMS and nbytes > _SMALL_BYTES and sum((v.nbytes or 0) >= nbytes for v in node.inputs) > 1 and is_numeric(value)
+    return node.op_type in SUMS and nbytes > _SMALL_BYTES and sum((v.nbytes or 0) >= nbytes for v in node.inputs) > 1 and is_numeric(value)
 
 
 def _last_of(nodes: Sequence[Node], compile_time: AbstractSet[Node]) -> list[Node]:

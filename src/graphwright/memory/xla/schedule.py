@@ -20,16 +20,13 @@ from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.cost import SMALL_BYTES, TaskMap
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import INPUTS, RECOMPUTED_FROM, is_view
+from graphwright.ir.traits import GIVEN, RECOMPUTED_FROM, hands_on_several, is_read, is_view
 from graphwright.ir.walk import topological_order
 from graphwright.memory.xla.gates import add_gates
 from graphwright.plan.model import Schedule
 from graphwright.source.gate_nodes import write_gates
 from graphwright.source.live_graph import is_numeric
 from graphwright.transform.rematerialize import apply_schedule
-
-_GIVEN = INPUTS | {"ReadVariableOp", "Const"}
-_SEVERAL = frozenset({"IdentityN"})
 
 
 def apply_for_xla(tasks: TaskMap, schedule: Schedule) -> int:
@@ -66,8 +63,8 @@ def _hold_residuals(
         for node in nodes:
             for k, value in enumerate(node.inputs):
                 root = held.root_of(value)
-                is_residual = root.producer in early and root.producer.op_type not in _GIVEN and root not in resident
-                if gradient is not None and is_residual and _is_large(root):
+                is_given = root in resident or root.producer.op_type in GIVEN or is_read(root.producer)
+                if gradient is not None and root.producer in early and not is_given and _is_large(root):
                     graph.replace_input(node, k, held.behind_gate(value, root, gradient))
         made = [node for node in nodes if node in backward and node not in clones and not is_view(node) and _has_gradient(node)]
         gradient = made[-1] if made else gradient
@@ -94,7 +91,7 @@ class _Held:
 
     def root_of(self, value: Value) -> Value:
         """What the storage was made as, as far back as the forward part and plain views go."""
-        while value.producer in self._early and is_view(value.producer) and value.producer.op_type not in _SEVERAL:
+        while value.producer in self._early and is_view(value.producer) and not hands_on_several(value.producer):
             if not value.producer.inputs:
                 break
             value = value.producer.inputs[0]

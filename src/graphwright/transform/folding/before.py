@@ -15,10 +15,11 @@ import numpy as np
 
 from graphwright.ir.constants import add_constant
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import ADDS_BIAS, BATCH_NORMS, CONVOLUTIONS, is_identity
 from graphwright.transform.constant_values import Constants, remove_unread
 from graphwright.transform.folding.behind import Notes, take_place
 from graphwright.transform.folding.linear import LINEAR, Layout, Linear, can_hold, linear_of, set_constant_input, set_weights
-from graphwright.transform.folding.steps import FUSED_NORMS, Step, add_bias, blocked, data_index, is_returned, step_of, then
+from graphwright.transform.folding.steps import Step, add_bias, blocked, data_index, is_returned, step_of, then
 
 
 @dataclass(slots=True)
@@ -116,7 +117,7 @@ def _chain_before(
     count = _channel_count(value, linears, constants)
     if count is None or any(linear.layout != layout for linear in linears):
         return None
-    if any(linear.node.op_type == "MatMul" and linear.node.attrs.get("transpose_a") for linear in linears):
+    if any(linear.node.attrs.get("transpose_a") for linear in linears):
         return None
     best: _Before | None = None
     chain = _Before(value, Step(np.ones(count), np.zeros(count), scales=False))
@@ -128,7 +129,7 @@ def _chain_before(
         if reason:
             notes.refuse(node, reason)
             return best
-        if node.op_type == "Identity":
+        if is_identity(node):
             chain = _Before(node.inputs[0], chain.step, [*chain.nodes, node])
             continue
         if not node.inputs:
@@ -136,7 +137,7 @@ def _chain_before(
         index = data_index(node, constants)
         source = node.inputs[index]
         step = step_of(node, index, layout, count, constants)
-        if isinstance(step, Step) and node.op_type not in FUSED_NORMS and not _has_channels(source, layout, count):
+        if isinstance(step, Step) and node.op_type not in BATCH_NORMS and not _has_channels(source, layout, count):
             step = f"it is not known that {source.name} has {count} channels"
         if isinstance(step, str):
             notes.refuse(node, step)
@@ -151,13 +152,13 @@ def _channel_count(value: Value, linears: Sequence[Linear], constants: Constants
     axis = linears[0].layout.axis
     shape = value.shape
     count = shape[axis] if shape is not None and axis < len(shape) else None
-    if count is None and value.producer.op_type in FUSED_NORMS:
+    if count is None and value.producer.op_type in BATCH_NORMS:
         gamma = constants(value.producer.inputs[1])
         count = None if gamma is None else gamma.size
     if count is None:
         return None
     for linear in linears:
-        grouped = linear.node.op_type in ("Conv2D", "Conv3D")
+        grouped = linear.node.op_type in CONVOLUTIONS
         inputs = linear.channels_in()
         if not inputs or (count % inputs or linear.channels_out % (count // inputs) if grouped else count != inputs):
             return None
@@ -194,7 +195,7 @@ def _add_behind(graph: Graph, linear: Linear, offset: np.ndarray[tuple[int, ...]
     """Add an offset to what a linear op makes, in the bias that it has or in a new one, which takes its name."""
     node = linear.node
     uses = linear.output.uses
-    if len(uses) == 1 and not is_returned(graph, linear.output) and uses[0].node.op_type == "BiasAdd" and uses[0].index == 0:
+    if len(uses) == 1 and not is_returned(graph, linear.output) and uses[0].node.op_type in ADDS_BIAS and uses[0].index == 0:
         bias = uses[0].node
         old = constants(bias.inputs[1])
         if old is not None and can_hold(old + offset, bias.inputs[1]):

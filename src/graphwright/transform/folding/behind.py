@@ -13,6 +13,7 @@ import numpy as np
 
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import ADDS_BIAS, is_identity
 from graphwright.transform.constant_values import Array, Constants, remove_unread
 from graphwright.transform.folding.linear import LINEAR, Layout, Linear, can_hold, linear_of, set_constant_input, set_weights
 from graphwright.transform.folding.steps import Step, add_bias, blocked, layout_behind, step_of, then
@@ -101,7 +102,7 @@ def _chain_behind(
             return best
         layout_next = layout_behind(node, chain.layout, channels, constants) if use.index == 0 else None
         if layout_next is not None:
-            moved = chain.moved if node.op_type == "Identity" else {*chain.moved, node}
+            moved = chain.moved if is_identity(node) else {*chain.moved, node}
             chain = _Chain(node.outputs[0], layout_next, chain.step, [*chain.nodes, node], moved)
             continue
         step = step_of(node, use.index, chain.layout, channels, constants)
@@ -194,7 +195,7 @@ def _branch(graph: Graph, value: Value, constants: Constants) -> _Branch | str:
     if reason:
         return reason
     bias, offset = None, None
-    if value.producer.op_type == "BiasAdd":
+    if value.producer.op_type in ADDS_BIAS:
         bias = value.producer
         offset = constants(bias.inputs[1])
         value = bias.inputs[0]

@@ -44,67 +44,50 @@ class Linear:
         return self.node.outputs[0]
 
     @property
+    def _is_swapped(self) -> bool:
+        """Whether the last axes of the weights are those of the outputs and of the inputs, and not the other way around."""
+        return self.node.op_type in _TRANSPOSED or self.node.attrs.get("transpose_b") is True
+
+    @property
+    def _is_by_channel(self) -> bool:
+        """Whether each channel of the input has outputs of its own."""
+        return self.node.op_type == "DepthwiseConv2dNative"
+
+    def _in_order(self, weights: Array) -> Array:
+        """Weights with the axes of inputs and outputs last, from or to the order in which the op has them."""
+        return weights.swapaxes(-1, -2) if self._is_swapped else weights
+
+    @property
     def channels_out(self) -> int:
         """How many channels it makes."""
-        shape = self.weights.shape
-        match self.node.op_type:
-            case "MatMul":
-                return shape[0 if self.node.attrs.get("transpose_b") else 1]
-            case "DepthwiseConv2dNative":
-                return shape[2] * shape[3]
-            case kind:
-                return shape[-2 if kind in _TRANSPOSED else -1]
+        inputs, outputs = self._in_order(self.weights).shape[-2:]
+        return inputs * outputs if self._is_by_channel else outputs
 
     def channels_in(self, groups: int = 1) -> int:
         """How many channels it reads."""
-        if self.node.op_type == "MatMul":
-            return self.weights.shape[1 if self.node.attrs.get("transpose_b") else 0]
-        if self.node.op_type in _TRANSPOSED:
-            return self.weights.shape[-1]
-        return self.weights.shape[-2] * groups
+        return self._in_order(self.weights).shape[-2] * groups
 
     def with_outputs_scaled(self, scale: Array) -> Array:
         """The weights with which each channel comes out times a factor."""
-        match self.node.op_type:
-            case "DepthwiseConv2dNative":
-                scale = scale.reshape(self.weights.shape[2:])
-            case "MatMul":
-                scale = scale[:, None] if self.node.attrs.get("transpose_b") else scale
-            case kind:
-                scale = scale[:, None] if kind in _TRANSPOSED else scale
-        return self.weights.astype(np.float64) * scale
+        factors = scale.reshape(self.weights.shape[-2:]) if self._is_by_channel else scale
+        return self._in_order(self._in_order(self.weights).astype(np.float64) * factors)
 
     def with_inputs_scaled(self, scale: Array) -> Array:
         """The weights that do to `x` what the weights do to `x * scale`."""
-        match self.node.op_type:
-            case "MatMul":
-                factors = scale if self.node.attrs.get("transpose_b") else scale[:, None]
-            case "DepthwiseConv2dNative":
-                factors = scale[:, None]
-            case kind if kind in _TRANSPOSED:
-                factors = scale
-            case _:
-                # Channel k of the input belongs to group k // inputs, and so do outputs in a row.
-                inputs, outputs = self.weights.shape[-2:]
-                groups = len(scale) // inputs
-                factors = np.repeat(scale.reshape(groups, inputs).T, outputs // groups, axis=1)
-        return self.weights.astype(np.float64) * factors
+        # Channel k of the input belongs to group k // inputs, and so do outputs in a row.
+        inputs, outputs = self._in_order(self.weights).shape[-2:]
+        groups = len(scale) // inputs
+        factors = np.repeat(scale.reshape(groups, inputs).T, outputs // groups, axis=1)
+        return self._in_order(self._in_order(self.weights).astype(np.float64) * factors)
 
     def answer_to(self, constant: Array) -> Array:
         """What comes out, per channel, where the same number stands everywhere in each channel of the input and nothing is padded."""
-        answered = self.with_inputs_scaled(constant)
-        match self.node.op_type:
-            case "MatMul":
-                return answered.sum(axis=1 if self.node.attrs.get("transpose_b") else 0)
-            case "DepthwiseConv2dNative":
-                return answered.sum(axis=(0, 1)).reshape(-1)
-            case _:
-                return answered.sum(axis=tuple(range(answered.ndim - 1)))
+        answered = self._in_order(self.with_inputs_scaled(constant))
+        kept = 2 if self._is_by_channel else 1
+        return answered.sum(axis=tuple(range(answered.ndim - kept))).reshape(-1)
 
     def sees_borders(self) -> bool:
         """Whether an output may depend on less than the whole window, since there are zeros around the input."""
-        if self.node.op_type == "MatMul":
-            return False
         if self.node.op_type in _TRANSPOSED:
             return True
         padding = self.node.attrs.get("padding")
@@ -127,9 +110,8 @@ def linear_of(node: Node, constants: Constants) -> Linear | str:
     layout = node.attrs.get("data_format", b"N")
     if not isinstance(layout, bytes) or layout.startswith(b"NCHW_"):
         return f"{node.name!r} has the layout {layout!r}"
-    first = layout.startswith(b"NC") and node.op_type != "MatMul"
     rank = LINEAR[node.op_type]
-    linear = Linear(node, weights, Layout(1 if first else rank - 1, rank))
+    linear = Linear(node, weights, Layout(1 if layout.startswith(b"NC") else rank - 1, rank))
     shape = node.outputs[0].shape
     made = shape[linear.layout.axis] if shape is not None and len(shape) == rank else None
     if made not in (None, linear.channels_out):  # a transposed convolution in groups

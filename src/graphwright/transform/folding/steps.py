@@ -9,12 +9,12 @@ import numpy as np
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits import ADDITIONS, ADDS_BIAS, BATCH_NORMS
 from graphwright.transform.constant_values import Array, Constants
 from graphwright.transform.folding.linear import Layout
 
-FUSED_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
-NORMS = (*FUSED_NORMS, "BatchNormWithGlobalNormalization")
-_ARITHMETIC = ("BiasAdd", "Add", "AddV2", "Sub", "Mul", "RealDiv")
+NORMS = BATCH_NORMS | {"BatchNormWithGlobalNormalization"}
+_ARITHMETIC = ADDITIONS | ADDS_BIAS | {"Sub", "Mul", "RealDiv"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _arithmetic(node: Node, index: int, layout: Layout, channels: int, constants
     other = constants(node.inputs[1 - index])
     if other is None or node.inputs[0] is node.inputs[1]:
         return f"{node.name!r}, a {node.op_type}, reads no constant"
-    if node.op_type == "BiasAdd":
+    if node.op_type in ADDS_BIAS:
         axis = 1 if node.attrs.get("data_format", b"NHWC") == b"NCHW" else layout.rank - 1
         vector = other.astype(np.float64) if index == 0 and axis == layout.axis and other.shape == (channels,) else None
     else:
@@ -88,7 +88,7 @@ def _arithmetic(node: Node, index: int, layout: Layout, channels: int, constants
         return f"the constant of {node.name!r}, of shape {other.shape}, is not one number per channel"
     zeros, ones = np.zeros(channels), np.ones(channels)
     match node.op_type, index:
-        case (("BiasAdd" | "Add" | "AddV2"), _):
+        case op_type, _ if op_type in ADDITIONS | ADDS_BIAS:
             return Step(ones, zeros + vector, scales=False)
         case "Sub", 0:
             return Step(ones, zeros - vector, scales=False)
