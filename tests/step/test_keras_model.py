@@ -141,7 +141,7 @@ def test_what_cannot_be_done_is_said() -> None:
 def test_inspect_reads_a_model_a_file_and_both_modes(tmp_path: Path) -> None:
     model = _model()
     train = gw.inspect(model, batch=8)
-    assert train.parameters.trainable == model.count_params() - 2 * 4 * 16
+    assert train.parameters.trainable == model.count_params() - 2 * 3 * 16
     assert train.backward_flops > train.forward_flops > 0
     infer = gw.inspect(model, mode="infer", batch=8)
     assert infer.peak_bytes < train.peak_bytes
