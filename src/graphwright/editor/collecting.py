@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from graphwright.errors import GraphError
@@ -49,16 +49,6 @@ def remove_item(graph: Graph, item: object) -> None:
         items[:] = [other for other in items if other is not item]
         if not items:
             del graph.collections[name]
-
-
-def check_one_type(name: str, items: Iterable[object]) -> None:
-    """Raise when nodes and tensors are mixed.
-
-    Raises:
-        TypeError: they are.
-    """
-    if {type(item) for item in items} >= {Node, Value}:
-        raise TypeError(f"Node collections cannot be Nodes and Tensors for: {name}")
 
 
 def is_variable(item: object) -> bool:

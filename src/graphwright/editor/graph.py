@@ -11,16 +11,18 @@ from graphwright.editor import collecting, inference, node_protocol
 from graphwright.editor.base_graph import BaseGraph
 from graphwright.editor.function_graph import FunctionGraph
 from graphwright.editor.node import Node
-from graphwright.editor.saved_model import SaverInfo, SignatureInfo, keep_saver, write_saved_model
+from graphwright.editor.saved_model import SaverInfo, SignatureInfo, write_saved_model
 from graphwright.editor.visitors import Visitor, Walk
 from graphwright.errors import ArgumentError
 from graphwright.ir import graph as ir
+from graphwright.ir.signature import Collection
 from graphwright.ir.walk import forward_reachable
 from graphwright.source.concrete_function import drop_shape_attributes
 from graphwright.source.function_def import is_template
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load
 from graphwright.source.meta_graph import SAVER
+from graphwright.source.named_refs import read_refs
 from graphwright.source.saved_model import parse_saved_model
 from graphwright.source.tensorflow_import import import_tensorflow
 
@@ -70,7 +72,7 @@ class Graph(BaseGraph):
             collecting.read(graph, collections=collections, signatures=signatures)
         self.adopt_variables()
         if saver_info is not None:
-            keep_saver(graph, saver_info)
+            graph.collections[SAVER] = Collection("any", [read_refs(graph, saver_info.saver_def)])  # its nodes follow renames
         self._saver_info = saver_info
 
     # Writing
@@ -168,7 +170,8 @@ class Graph(BaseGraph):
         if name not in collecting.keys(self._ir):
             raise ValueError(f"No collection with name '{name}'")
         collection = self._ir.collections[name]
-        collecting.check_one_type(name, collection.items)
+        if {type(item) for item in collection.items} >= {ir.Node, ir.Value}:
+            raise TypeError(f"Node collections cannot be Nodes and Tensors for: {name}")
         plain = [item for item in collection.items if not isinstance(item, ir.Node | ir.Value) and not collecting.is_variable(item)]
         if plain:
             return collecting.written(self._ir).collection_def[name]

@@ -14,6 +14,8 @@ from graphwright.ir import graph as ir
 from graphwright.ir.colocation import colocated_with
 from graphwright.ir.dtypes import as_dtype, as_shape
 from graphwright.ir.edit.reroute import set_control_inputs
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.write_nodes import write_node
 
 
 class Node(View):
@@ -42,10 +44,7 @@ class Node(View):
         """The op type."""
         return self._ir.op_type
 
-    @property
-    def type(self) -> str:
-        """The same as `op_type`, for code that was written for `tf.Operation`."""
-        return self._ir.op_type
+    type = op_type  # as `tf.Operation` calls it
 
     def change_op_type(self, new_op_type: str) -> None:
         """Change the op type. Shapes and dtypes of the outputs stay; `infer_outputs` finds them again.
@@ -276,7 +275,10 @@ class Node(View):
             target: an empty `NodeDef` to fill.
             add_shapes: whether to write the shapes of the outputs as attribute `_output_shapes`.
         """
-        return node_protocol.to_node_def(self._ir, target, add_shapes)
+        target = import_tensorflow().compat.v1.NodeDef() if target is None else target
+        write_node(self._ir, target)
+        node_protocol.write_shapes(self._ir, target, add_shapes)
+        return target
 
     @property
     def node_def(self) -> Any:

@@ -12,7 +12,6 @@ from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Node
 from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.source.write_nodes import write_node
 
 SHAPES = "_output_shapes"
 SPECIAL_ATTRS = (COLOCATION, SHAPES)
@@ -84,14 +83,6 @@ def set_output_types(node: Node, types: Sequence[tuple[DType, Shape]]) -> None:
         value.shape = shape
     for dtype, shape in types[len(node.outputs) :]:
         node.graph.add_output(node, dtype, shape)
-
-
-def to_node_def(node: Node, target: Any, add_shapes: bool) -> Any:
-    """Write a node into a `NodeDef`."""
-    target = import_tensorflow().compat.v1.NodeDef() if target is None else target
-    write_node(node, target)
-    write_shapes(node, target, add_shapes)
-    return target
 
 
 def write_shapes(node: Node, target: Any, wanted: bool) -> None:

@@ -9,11 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphwright.files import replaced_folder
-from graphwright.ir import graph as ir
-from graphwright.ir.signature import Collection
 from graphwright.source.join import OpenPackage
-from graphwright.source.meta_graph import SAVER
-from graphwright.source.named_refs import read_refs
 from graphwright.source.package import Package
 from graphwright.source.private_tensorflow import message_class
 from graphwright.source.saved_model import parse_saved_model
@@ -56,11 +52,6 @@ class SignatureInfo:
     def signature_defs(self) -> dict[str, Any]:
         """The signatures by name."""
         return self._signature_defs
-
-
-def keep_saver(graph: ir.Graph, saver_info: SaverInfo) -> None:
-    """Let the graph carry a `SaverDef`; the nodes that it names follow renames."""
-    graph.collections[SAVER] = Collection("any", [read_refs(graph, saver_info.saver_def)])
 
 
 def write_saved_model(graph: Graph, path: str, tags: Iterable[str] | None, variables: str | None) -> Any:

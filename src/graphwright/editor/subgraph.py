@@ -38,14 +38,13 @@ class SubGraphView:
         self._input_ts = inputs + self._passthrough_ts
         self._output_ts = outputs + self._passthrough_ts
 
-    def __copy__(self) -> Self:
+    def copy(self) -> Self:
+        """Another view of the same."""
         result = self.__class__.__new__(self.__class__)
         result.assign_from(self)
         return result
 
-    def copy(self) -> Self:
-        """Another view of the same."""
-        return self.__copy__()
+    __copy__ = copy
 
     def assign_from(self, other: SubGraphView) -> None:
         """Become a view of what the other is a view of.

@@ -67,10 +67,7 @@ class Tensor(View):
         """The node that makes it."""
         return self._graph.view_of(self._ir.producer)
 
-    @property
-    def op(self) -> Node:
-        """The same as `node`, for code that was written for `tf.Tensor`."""
-        return self.node
+    op = node  # as `tf.Tensor` calls it
 
     @property
     def graph(self) -> BaseGraph | None:

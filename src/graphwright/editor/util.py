@@ -59,9 +59,6 @@ class ListView(Sequence[T]):
     def __len__(self) -> int:
         return len(self._list)
 
-    def __bool__(self) -> bool:
-        return bool(self._list)
-
     def __getitem__(self, i: Any) -> Any:
         return cast("Any", self._list)[i]
 

@@ -112,9 +112,7 @@ class Views:
             raise ValueError(f"No node '{name}' found in graph")
         return self.view_of(self._ir[name])
 
-    def get_operation_by_name(self, name: str) -> Node:
-        """The same as `get_node_by_name`, for code that was written for `tf.Graph`."""
-        return self.get_node_by_name(name)
+    get_operation_by_name = get_node_by_name  # as `tf.Graph` calls it
 
     def contains_node(self, name: str) -> bool:
         """Whether there is a node with this name.

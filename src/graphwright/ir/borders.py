@@ -73,16 +73,6 @@ class Borders(NodeTable):
         self._control_outputs = nodes
         self._count_borders()
 
-    @property
-    def fed(self) -> tuple[Value, ...]:
-        """The inputs of the graph and of its signatures, each once."""
-        return tuple(dict.fromkeys((*self._inputs, *(v for s in self._signatures.values() for v in s.inputs.values()))))
-
-    @property
-    def fetched(self) -> tuple[Value, ...]:
-        """The outputs of the graph and of its signatures, each once."""
-        return tuple(dict.fromkeys((*self._outputs, *(v for s in self._signatures.values() for v in s.outputs.values()))))
-
     def is_border(self, node: Node) -> bool:
         """Whether the node is a control output, or one of its values is an input or output of the graph or of a signature."""
         return node in self._borders or bool(self._holdings.signatures_of(node))

@@ -70,13 +70,19 @@ def walk_forward(
         stop_at: values that are not followed, and nodes that are reached but not left.
         control: whether to follow control edges.
     """
-    start = [node for seed in seeds for node in ((seed,) if isinstance(seed, Node) else seed.consumers)]
+    start = dict.fromkeys(node for seed in seeds for node in ((seed,) if isinstance(seed, Node) else seed.consumers))
+    stop = set(stop_at)
 
-    def after(node: Node) -> Iterator[tuple[Value | None, Iterable[Node]]]:
-        yield from ((value, value.consumers) for value in node.outputs)
-        yield None, node.control_consumers if control else ()
+    def after(node: Node) -> Iterator[Node]:
+        if node in stop:
+            return
+        for value in node.outputs:
+            if value not in stop:
+                yield from value.consumers
+        if control:
+            yield from node.control_consumers
 
-    return _walk(start, after, inclusive, within, stop_at)
+    return _walk(start, after, inclusive, within)
 
 
 def walk_backward(
@@ -88,28 +94,22 @@ def walk_backward(
     control: bool = False,
 ) -> list[Node]:
     """What the seeds depend on; the arguments are those of `walk_forward`, and a value stands for the node that makes it."""
-    start = [seed if isinstance(seed, Node) else seed.producer for seed in seeds]
+    start = dict.fromkeys(seed if isinstance(seed, Node) else seed.producer for seed in seeds)
+    stop = set(stop_at)
 
-    def before(node: Node) -> Iterator[tuple[Value | None, Iterable[Node]]]:
-        yield from ((value, (value.producer,)) for value in node.inputs)
-        yield None, node.control_inputs if control else ()
+    def before(node: Node) -> Iterator[Node]:
+        if node in stop:
+            return
+        for value in node.inputs:
+            if value not in stop:
+                yield value.producer
+        if control:
+            yield from node.control_inputs
 
-    return _walk(start, before, inclusive, within, stop_at)
+    return _walk(start, before, inclusive, within)
 
 
-def _walk(
-    start: Iterable[Node],
-    edges: Callable[[Node], Iterable[tuple[Value | None, Iterable[Node]]]],
-    inclusive: bool,
-    within: Where | None,
-    stop_at: Iterable[Node | Value],
-) -> list[Node]:
+def _walk(first: dict[Node, None], following: Callable[[Node], Iterable[Node]], inclusive: bool, within: Where | None) -> list[Node]:
     inside = within if within is None or callable(within) else frozenset(within).__contains__
-    stop: set[object] = set(stop_at)
-
-    def following(node: Node) -> Iterable[Node]:
-        over = edges(node) if node not in stop else ()
-        return filter(inside, (other for value, others in over if value not in stop for other in others))
-
-    first = dict.fromkeys(start)
-    return [node for node in reached(first, following) if inclusive or node not in first]
+    found = reached(first, following if inside is None else lambda node: filter(inside, following(node)))
+    return [node for node in found if inclusive or node not in first]

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from graphwright.errors import GraphError
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.walk import fetched_values
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def boundary(nodes: Iterable[Node], *, borders: bool = True) -> Boundary:
     outputs: list[Value] = []
     for node in members:
         if borders and fetched is None and node.graph.is_border(node):
-            fetched = frozenset(node.graph.fetched)
+            fetched = frozenset(fetched_values(node.graph))
         outputs += [v for v in node.outputs if (fetched and v in fetched) or not v.use_count or any(c not in members for c in v.consumers)]
     controls = dict.fromkeys(c for node in members for c in node.control_inputs if c not in members)
     return Boundary(

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, TypeVar
 
 from graphwright.errors import GraphError
-from graphwright.ir.node import Node
+from graphwright.ir.node import Node, Value
 from graphwright.ir.traits import VARIABLES, is_back_edge
 
 if TYPE_CHECKING:
@@ -78,6 +78,16 @@ def order_of(nodes: Iterable[Node]) -> list[Node]:
     return _sorted(nodes)
 
 
+def fed_values(graph: Graph) -> tuple[Value, ...]:
+    """The inputs of the graph and of its signatures, each once."""
+    return tuple(dict.fromkeys((*graph.inputs, *(v for s in graph.signatures.values() for v in s.inputs.values()))))
+
+
+def fetched_values(graph: Graph) -> tuple[Value, ...]:
+    """The outputs of the graph and of its signatures, each once."""
+    return tuple(dict.fromkeys((*graph.outputs, *(v for s in graph.signatures.values() for v in s.outputs.values()))))
+
+
 def needed_nodes(graph: Graph, *, inputs: bool = True, signatures: bool = True, collections: bool = True) -> set[Node]:
     """The nodes that inputs, outputs and control outputs of the graph, its signatures and collections need.
 
@@ -97,7 +107,7 @@ def needed_nodes(graph: Graph, *, inputs: bool = True, signatures: bool = True, 
 
 def served_variables(graph: Graph) -> list[str]:
     """The names of the variables that outputs and control outputs of the graph, and outputs of its signatures, need."""
-    needed = backward_reachable([*(value.producer for value in graph.fetched), *graph.control_outputs])
+    needed = backward_reachable([*(value.producer for value in fetched_values(graph)), *graph.control_outputs])
     return [node.name for node in graph.nodes if node.op_type in VARIABLES and node in needed]
 
 

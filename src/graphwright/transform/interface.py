@@ -12,7 +12,7 @@ from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits import MAY_BE_FED, is_constant
-from graphwright.ir.walk import topological_order
+from graphwright.ir.walk import fed_values, fetched_values, topological_order
 
 
 def input_values(graph: Graph) -> tuple[Value, ...]:
@@ -24,13 +24,14 @@ def input_values(graph: Graph) -> tuple[Value, ...]:
     >>> input_values(g)
     (<Value x:0 float32[2]>,)
     """
-    return graph.fed or tuple(v for node in graph.nodes if node.op_type in MAY_BE_FED for v in node.outputs)
+    return fed_values(graph) or tuple(v for node in graph.nodes if node.op_type in MAY_BE_FED for v in node.outputs)
 
 
 def output_values(graph: Graph) -> tuple[Value, ...]:
     """What is fetched: the outputs of the graph and of its signatures; where it states none, what nothing reads."""
-    if graph.fetched:
-        return graph.fetched
+    stated = fetched_values(graph)
+    if stated:
+        return stated
     read = {v for node in graph.nodes for v in node.inputs}
     fed = set(input_values(graph))
     return tuple(

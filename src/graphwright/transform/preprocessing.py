@@ -13,7 +13,7 @@ from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import unique_scope
 from graphwright.ir.traits import INPUTS, MAY_BE_FED
-from graphwright.ir.walk import backward_reachable, forward_reachable
+from graphwright.ir.walk import backward_reachable, fed_values, forward_reachable
 from graphwright.transform.attach import Attachment, check_values, in_files
 from graphwright.transform.interface import (
     agree,
@@ -182,7 +182,7 @@ def add_postprocessing(
     place = unique_scope(graph, scope)
     attachment = Attachment(graph, postprocessing, place)
     placeholders = {name: placeholder for name, (placeholder, _) in pairs.items()}
-    fed = {value.producer for value in graph.fed}
+    fed = {value.producer for value in fed_values(graph)}
     with graph.restored_on_error():
         input_map = {placeholder: meanings[0][name] for name, placeholder in placeholders.items()}
         copies = [attachment.attach(input_map, left_out={v.producer for v in placeholders.values()})]

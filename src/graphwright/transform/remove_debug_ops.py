@@ -19,6 +19,7 @@ from graphwright.ir.traits import (
     Purity,
     called_functions,
 )
+from graphwright.ir.walk import fed_values, fetched_values
 from graphwright.transform.dead_code import remove_unread
 from graphwright.transform.interface import put_in_order
 
@@ -195,7 +196,7 @@ def _bridged(graph: Graph, node: Node) -> list[Node]:
 
 def _is_returned(graph: Graph, node: Node) -> bool:
     """Whether one of its values is an input or output; a control output is not meant, since that role can be handed on."""
-    return graph.is_border(node) and any(value.producer is node for value in (*graph.fed, *graph.fetched))
+    return graph.is_border(node) and any(value.producer is node for value in (*fed_values(graph), *fetched_values(graph)))
 
 
 def _skip_identity(graph: Graph, node: Node) -> None:

@@ -25,7 +25,7 @@ from graphwright.ir.traits import (
     opens_variable,
     reads_resource,
 )
-from graphwright.ir.walk import consumers_of, order_of, producers_of, reached
+from graphwright.ir.walk import consumers_of, fed_values, order_of, producers_of, reached
 
 
 def inline(call: Node, *, purity: Purity | None = None) -> CloneResult:
@@ -201,6 +201,6 @@ def _body_of(call: Node) -> Graph:
             raise GraphError(f"{passed[result].producer.name!r} reads {output.name} and makes it", where=f"node {call.name!r}")
     if any(v.producer is call for v in call.inputs):
         raise GraphError(f"{call.name!r} reads itself", where=f"node {call.name!r}")
-    if graph.is_border(call) and any(v.producer is call for v in graph.fed):
+    if graph.is_border(call) and any(v.producer is call for v in fed_values(graph)):
         raise GraphError(f"{call.name!r} is fed by the graph or a signature", where=f"node {call.name!r}")
     return body

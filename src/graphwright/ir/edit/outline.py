@@ -14,6 +14,7 @@ from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.select import walk_forward
 from graphwright.ir.subgraph import Subgraph, graph_of
 from graphwright.ir.traits import Purity, called_functions, has_known_effects, is_control_flow_of_tf1, only_orders, reads_resource
+from graphwright.ir.walk import fed_values, fetched_values
 
 
 def outline(nodes: Iterable[Node] | Subgraph, name: str, *, call_name: str = "", stateful: bool = True) -> Node:
@@ -109,7 +110,7 @@ def _acts(node: Node, purity: Purity) -> bool:
 def _check_outline(view: Subgraph) -> None:
     graph, members = view.graph, view.members
     graph_of(view.nodes)
-    fed = {value.producer for value in graph.fed}
+    fed = {value.producer for value in fed_values(graph)}
     held = next((node for node in view.nodes if node in fed), None)
     if held is not None:
         raise GraphError(f"{held.name!r} is an input of the graph or of a signature", where=f"node {held.name!r}", remedy="leave it out")
@@ -118,7 +119,7 @@ def _check_outline(view: Subgraph) -> None:
         raise UnsupportedError(f"{loop.name!r} = {loop.op_type} is control flow of TF1, whose frames cannot cross a function")
     if len(set(view.outputs)) != len(view.outputs):
         raise GraphError("an output is given twice", where="outline")
-    fetched, results, inputs = set(graph.fetched), set(view.outputs), set(view.inputs)
+    fetched, results, inputs = set(fetched_values(graph)), set(view.outputs), set(view.inputs)
     for value in view.boundary.outputs:
         if value not in results and (value in fetched or any(c not in members for c in value.consumers)):
             raise GraphError(f"{value.name} is read outside, and is not among the outputs of the subgraph", where="outline")
