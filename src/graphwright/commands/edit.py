@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphwright.commands.inputs import AsJson, path_of
+from graphwright.commands.inputs import AsJson, path_of, unset
 from graphwright.commands.output import Commands, echo, echo_json
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import format_shape
@@ -24,7 +24,7 @@ from graphwright.report.diff import diff as diff_of
 from graphwright.report.diff import print_diff
 from graphwright.report.plain import plain
 from graphwright.report.terminal_layout import Page
-from graphwright.report.units import format_count, printable
+from graphwright.report.units import counted, printable
 from graphwright.source.tensorflow_import import start_quietly
 
 edit = typer.Typer(
@@ -39,7 +39,7 @@ Graft = Annotated[Path, typer.Argument(metavar="GRAFT", help="The graph to graft
 First = Annotated[Path, typer.Argument(metavar="FIRST", help="A model.")]
 Second = Annotated[Path, typer.Argument(metavar="SECOND", help="Another one.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at OUT.")]
-SignatureName = Annotated[str | None, typer.Option("--signature", help="The signature that is meant; all by default.", show_default=False)]
+SignatureName = Annotated[str | None, unset("The signature that is meant; all by default.", "--signature")]
 Rows = Annotated[int, typer.Option(min=1, help="Lines per section.")]
 Pairs = Annotated[list[str], typer.Argument(metavar="OLD=NEW...", help="The name and the new one, once per name.")]
 
@@ -83,7 +83,7 @@ def rename_inputs(model: Model, out: Out, names: Pairs, signature: SignatureName
 
     pairs = _pairs(names)
     graph = _load(model, out, overwrite)
-    _write(graph, out, f"renamed {_counted(job(graph, pairs, signature=signature), 'input')}")
+    _write(graph, out, f"renamed {counted(job(graph, pairs, signature=signature), 'input')}")
 
 
 @edit.command("rename-outputs")
@@ -93,7 +93,7 @@ def rename_outputs(model: Model, out: Out, names: Pairs, signature: SignatureNam
 
     pairs = _pairs(names)
     graph = _load(model, out, overwrite)
-    _write(graph, out, f"renamed {_counted(job(graph, pairs, signature=signature), 'output')}")
+    _write(graph, out, f"renamed {counted(job(graph, pairs, signature=signature), 'output')}")
 
 
 @edit.command("batch-size")
@@ -101,7 +101,7 @@ def batch_size(
     model: Model,
     out: Out,
     size: Annotated[str, typer.Argument(metavar="SIZE", help="A number, or `free`.")],
-    inputs: Annotated[list[str] | None, typer.Option("--input", help="An input; all by default.", show_default=False)] = None,
+    inputs: Annotated[list[str] | None, unset("An input; all by default.", "--input")] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Change the batch size, or free it."""
@@ -110,19 +110,15 @@ def batch_size(
     if size != "free" and not size.isdecimal():
         raise ArgumentError(f"{size!r} is not a batch size", where="argument SIZE", remedy="write a number, or free")
     graph = _load(model, out, overwrite)
-    _write(graph, out, f"changed {_counted(job(graph, None if size == 'free' else int(size), inputs=inputs), 'node')}")
+    _write(graph, out, f"changed {counted(job(graph, None if size == 'free' else int(size), inputs=inputs), 'node')}")
 
 
 @edit.command("strip-training")
 def strip_training(
     model: Model,
     out: Out,
-    outputs: Annotated[
-        list[str] | None, typer.Option("--output", help="A value to keep, where the model states no outputs.", show_default=False)
-    ] = None,
-    constants: Annotated[
-        list[str] | None, typer.Option("--constant", help="INPUT=VALUE, such as keep_prob=1.0.", show_default=False)
-    ] = None,
+    outputs: Annotated[list[str] | None, unset("A value to keep, where the model states no outputs.", "--output")] = None,
+    constants: Annotated[list[str] | None, unset("INPUT=VALUE, such as keep_prob=1.0.", "--constant")] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Remove gradients, optimizers, summaries, and inputs that only training knows."""
@@ -130,14 +126,14 @@ def strip_training(
 
     values = {name: _literal(text) for name, text in _pairs(constants or []).items()}
     graph = _load(model, out, overwrite)
-    _write(graph, out, f"removed {_counted(job(graph, outputs=outputs, constants=values), 'node')}")
+    _write(graph, out, f"removed {counted(job(graph, outputs=outputs, constants=values), 'node')}")
 
 
 @edit.command("freeze")
 def freeze(model: Model, out: Out, overwrite: Overwrite = False) -> None:
     """Make constants of the variables of a SavedModel."""
     graph = _load(model, out, overwrite)
-    _write(graph, out, f"froze {_counted(_freeze(graph), 'variable')}")
+    _write(graph, out, f"froze {counted(_freeze(graph), 'variable')}")
 
 
 @edit.command("fold-batch-norms")
@@ -148,7 +144,7 @@ def fold_batch_norms(model: Model, out: Out, overwrite: Overwrite = False) -> No
     graph = _load(model, out, overwrite)
     _freeze(graph)
     report = job(graph)
-    _write(graph, out, f"folded {_counted(len(report.folded), 'chain')}")
+    _write(graph, out, f"folded {counted(len(report.folded), 'chain')}")
     for norm in report.left:
         echo(f"left {norm.name} ({norm.op_type}): {norm.reason}")
 
@@ -165,7 +161,7 @@ def replace_op(
     from graphwright.transform.replace_op_type import replace_op_type as job
 
     graph = _load(model, out, overwrite)
-    _write(graph, out, f"replaced {_counted(job(graph, old, new), 'node')}")
+    _write(graph, out, f"replaced {counted(job(graph, old, new), 'node')}")
 
 
 @edit.command("extract")
@@ -188,9 +184,7 @@ def merge(
     first: First,
     second: Second,
     out: Out,
-    connect: Annotated[
-        list[str] | None, typer.Option(help="INPUT=OUTPUT: an input of the second reads an output of the first.", show_default=False)
-    ] = None,
+    connect: Annotated[list[str] | None, unset("INPUT=OUTPUT: an input of the second reads an output of the first.")] = None,
     keep_signatures: Annotated[bool, typer.Option("--keep-signatures", help="Keep the signatures of both that are still fed.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -207,7 +201,7 @@ def remove_debug(model: Model, out: Out, overwrite: Overwrite = False) -> None:
     from graphwright.transform.remove_debug_ops import remove_debug_ops as job
 
     graph = _load(model, out, overwrite)
-    _write(graph, out, f"removed {_counted(job(graph), 'node')}")
+    _write(graph, out, f"removed {counted(job(graph), 'node')}")
 
 
 @edit.command("convert-weights")
@@ -222,7 +216,7 @@ def convert_weights(
 
     graph = _load(model, out, overwrite)
     _freeze(graph)
-    _write(graph, out, f"converted {_counted(job(graph, dtype.value), 'constant')}")
+    _write(graph, out, f"converted {counted(job(graph, dtype.value), 'constant')}")
 
 
 @edit.command("inline")
@@ -231,18 +225,14 @@ def inline(model: Model, out: Out, overwrite: Overwrite = False) -> None:
     from graphwright.transform.inline_calls import inline_calls as job
 
     graph = _load(model, out, overwrite)
-    _write(graph, out, f"inlined {_counted(job(graph), 'call')}")
+    _write(graph, out, f"inlined {counted(job(graph), 'call')}")
 
 
 @edit.command("show")
 def show(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model to look at.")],
-    nodes: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="List the nodes whose names it is found in; '' lists all.", show_default=False)
-    ] = None,
-    tags: Annotated[
-        list[str] | None, typer.Option("--tag", help="Of the graph of a SavedModel with several, once per tag.", show_default=False)
-    ] = None,
+    nodes: Annotated[str | None, unset("List the nodes whose names it is found in; '' lists all.", metavar="REGEX")] = None,
+    tags: Annotated[list[str] | None, unset("Of the graph of a SavedModel with several, once per tag.", "--tag")] = None,
     rows: Rows = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -282,12 +272,9 @@ def diff(before: First, after: Second, rows: Rows = 40, as_json: AsJson = False)
 def draw(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model to draw.")],
     out: Annotated[Path | None, typer.Argument(metavar="PICTURE", help="An .svg or .html file.", show_default=False)] = None,
-    kind: Annotated[
-        PictureKind | None,
-        typer.Option(help="By default what the file's name says, else SVG where Graphviz is installed.", show_default=False),
-    ] = None,
+    kind: Annotated[PictureKind | None, unset("By default what the file's name says, else SVG where Graphviz is installed.")] = None,
     scope: Annotated[str, typer.Option(help="Draw only this scope.")] = "",
-    open_scopes: Annotated[list[str] | None, typer.Option("--open", help="A scope to show open.", show_default=False)] = None,
+    open_scopes: Annotated[list[str] | None, unset("A scope to show open.", "--open")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at PICTURE.")] = False,
 ) -> None:
     """Draw a model; in HTML scopes open and close. Without PICTURE, into a file named after the model."""
@@ -326,7 +313,7 @@ def _write(graph: Graph, out: Path, done: str) -> None:
     from graphwright.source.write import write
 
     write(graph, out, overwrite=True)  # what is there has been looked at
-    echo(f"{done}; {_counted(len(graph), 'node')} written to {out}")
+    echo(f"{done}; {counted(len(graph), 'node')} written to {out}")
 
 
 def _regex(text: str) -> re.Pattern[str]:
@@ -334,10 +321,6 @@ def _regex(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise ArgumentError(f"{text!r} is not a regular expression: {error}", where="option --nodes") from error
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{format_count(count)} {what}" + ("" if count == 1 else "s")
 
 
 def _named(values: Mapping[str, Value]) -> str:

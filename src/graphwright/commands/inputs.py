@@ -27,6 +27,11 @@ _TARGET_HELP = "A .keras file, a SavedModel folder, a GraphDef .pb file, or modu
 _FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int32. Once per input."
 
 
+def unset(help: str, *names: str, **words: Any) -> Any:  # noqa: A002 - as typer calls it
+    """An option that is not set unless it is given: its help tells no default."""
+    return typer.Option(*names, help=help, show_default=False, **words)
+
+
 class Mode(StrEnum):
     """Which step of a Keras model is meant."""
 
@@ -50,19 +55,19 @@ class Order(StrEnum):
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=_TARGET_HELP, show_default=False)]
 ModeOption = Annotated[Mode, typer.Option("--mode", help="Of a Keras model: the training step, or the forward pass alone.")]
-Batch = Annotated[int | None, typer.Option(min=1, help="Batch size of a Keras model, instead of feeds.", show_default=False)]
-Feeds = Annotated[list[str] | None, typer.Option("--feed", help=_FEED_HELP, show_default=False)]
-OpenFeeds = Annotated[list[str] | None, typer.Option("--feed", help=f"{_FEED_HELP} The word batch leaves a size open.", show_default=False)]
+Batch = Annotated[int | None, unset("Batch size of a Keras model, instead of feeds.", min=1)]
+Feeds = Annotated[list[str] | None, unset(_FEED_HELP, "--feed")]
+OpenFeeds = Annotated[list[str] | None, unset(f"{_FEED_HELP} The word batch leaves a size open.", "--feed")]
 BatchFeeds = Annotated[
     list[str] | None,
-    typer.Option("--feed", help="Shape of one input; the word batch, or else the first dimension, is the batch.", show_default=False),
+    unset("Shape of one input; the word batch, or else the first dimension, is the batch.", "--feed"),
 ]
 Outputs = Annotated[
     list[str] | None,
-    typer.Option("--outputs", help="Of a graph: what is fetched, by name; once per name, or with commas.", show_default=False),
+    unset("Of a graph: what is fetched, by name; once per name, or with commas.", "--outputs"),
 ]
 OrderOption = Annotated[Order, typer.Option("--order", help="The order in which the step was traced, or that of TensorFlow's executor.")]
-Html = Annotated[Path | None, typer.Option("--html", help="Write the report to this file.", show_default=False)]
+Html = Annotated[Path | None, unset("Write the report to this file.", "--html")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 

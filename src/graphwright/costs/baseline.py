@@ -70,7 +70,10 @@ def read_costs(path: str | Path) -> StepCosts:
     unknown = read.items(read.get(data, "unknown_flop_ops", "unknown_flop_ops"), "unknown_flop_ops")
     return StepCosts(
         name=str(read.get(data, "name", "name")),
-        feeds={name: _shape(read, shape, f"feeds.{name}") for name, shape in feeds.items()},
+        feeds={
+            name: tuple(read.integer(size, f"feeds.{name}[{k}]") for k, size in enumerate(read.items(shape, f"feeds.{name}")))
+            for name, shape in feeds.items()
+        },
         figures=figures,
         layers=tuple(
             _layer(read, read.record(row, f"layers[{k}]"), f"layers[{k}]")
@@ -79,10 +82,6 @@ def read_costs(path: str | Path) -> StepCosts:
         unknown_flop_ops=tuple(str(name) for name in unknown),
         how={key: str(text) for key, text in how.items()},
     )
-
-
-def _shape(read: FieldReader, shape: Any, field: str) -> tuple[int, ...]:
-    return tuple(read.integer(size, f"{field}[{k}]") for k, size in enumerate(read.items(shape, field)))
 
 
 def _layer(read: FieldReader, row: dict[str, Any], field: str) -> LayerFigures:

@@ -16,7 +16,6 @@ from graphwright.costs.baseline import is_costs_file, read_costs
 from graphwright.costs.counted_graph import Countable, countable, is_graph
 from graphwright.costs.parameters import count_parameters as count_parameters_of
 from graphwright.costs.xla_peak import by_operation, xla_peak
-from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Variable
 from graphwright.ir.traits import VARIABLES, Purity, variable_key
@@ -30,6 +29,7 @@ from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.stored_variables import of_node
 from graphwright.step.executor_peak import inter_op_threads
+from graphwright.step.feeds import open_input
 from graphwright.step.flatten import flat_step, stateful_op_types
 from graphwright.step.summary import count_executed, count_parameters, find_roles, layer_of, make_layers, make_timeline
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
@@ -85,14 +85,8 @@ def step_costs(
     read, counted = countable(Countable(target, feeds, inputs, outputs, mode, batch))
     if read.is_open:
         free = next(name for name, shape in (read.feeds or {}).items() if None in shape)
-        raise UnknownShapeError(
-            f"the batch size of input {free!r} is open",
-            where=f"graph {counted.name!r}",
-            item=free,
-            code=ErrorCode.OPEN_INPUT,
-            cause="memory and FLOPs depend on it",
-            remedy=f"bind it: feeds={{{free!r}: (...)}}",
-        )
+        where, cause = f"graph {counted.name!r}", "memory and FLOPs depend on it"
+        raise open_input(f"the batch size of input {free!r} is open", free, where=where, cause=cause)
     graph = counted.graph
     if any(node.op_type in VARIABLES for node in graph.nodes):
         _name_variables(graph, count_parameters_of(target, outputs=outputs))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from graphwright.costs.fetches import check_fed, check_takes_outputs, fetch, output_names
+from graphwright.costs.fetches import check_takes_outputs, fetch, output_names
 from graphwright.costs.sized_step import TRACED_FIRST, open_shape
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import Shape, format_shape
@@ -20,7 +20,7 @@ from graphwright.source.concrete_function import Binding
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.step.feeds import declared_shape, is_value, leaves_of
+from graphwright.step.feeds import check_known, declared_shape, is_value, leaves_of, open_input
 from graphwright.step.flatten import counted_graph, flatten_graph
 from graphwright.step.targets import Feed, Mode, read_target, trace
 
@@ -136,7 +136,7 @@ def _from_graph(target: Any, feeds: Mapping[str, Feed], outputs: Sequence[str] |
     shapes: dict[int, Shape] = {}
     bound: dict[str, tuple[int, ...]] = {}
     known = {value.producer.name: k for k, value in enumerate(graph.inputs) if value.dtype.itemsize is not None}
-    check_fed(feeds, known)
+    check_known(feeds, known, "what is fetched needs")
     for key, feed in feeds.items():
         shapes[known[key.removesuffix(":0")]] = declared_shape(key, feed)
     for key, k in known.items():
@@ -144,14 +144,8 @@ def _from_graph(target: Any, feeds: Mapping[str, Feed], outputs: Sequence[str] |
         if shape and batch is not None:  # of a feed any dimension may be open, of a placeholder the first
             shape = tuple(batch if d is None and (k in shapes or axis == 0) else d for axis, d in enumerate(shape))
         if shape is None or None in shape:
-            raise UnknownShapeError(
-                f"input {key!r} has the shape {format_shape(shape)}",
-                where=f"node {key!r}",
-                cause="the graph leaves dimensions open, and FLOPs depend on them",
-                remedy=f"bind it: feeds={{{key!r}: (...)}}",
-                item=key,
-                code=ErrorCode.OPEN_INPUT,
-            )
+            cause = "the graph leaves dimensions open, and FLOPs depend on them"
+            raise open_input(f"input {key!r} has the shape {format_shape(shape)}", key, where=f"node {key!r}", cause=cause)
         shapes[k] = shape
         bound[key] = tuple(d for d in shape if d is not None)
     flat, _ = flatten_graph(graph, {k: s for k, s in shapes.items() if s is not None}, infer=True, fold_floats=False)

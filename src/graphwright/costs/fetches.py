@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -56,17 +56,3 @@ def check_takes_outputs(target: Any, *, is_graph: bool) -> None:
     """
     if not is_graph and not isinstance(target, str | Path):
         raise ArgumentError(f"{type(target).__name__} has outputs of its own", argument="outputs", remedy="leave it out: it is for graphs")
-
-
-def check_fed(feeds: Mapping[str, Any], needed: Iterable[str]) -> None:
-    """Raise where something is fed that what is fetched does not need.
-
-    Raises:
-        ArgumentError: it names one.
-    """
-    known = list(needed)
-    strange = next((name for name in feeds if name.removesuffix(":0") not in known), None)
-    if strange is not None:
-        raise ArgumentError(
-            f"what is fetched needs no input {strange!r}", argument="feeds", item=strange, remedy=f"it needs {', '.join(known) or 'none'}"
-        )

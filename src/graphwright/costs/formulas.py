@@ -60,7 +60,6 @@ def batch_formulas(target: Any, feeds: Feeds = None, *, mode: Mode = "train") ->
     sized = SizedStep(target, feeds, mode)
     shapes = sized.open_feeds()
     peak = peak_formula(sized)
-    found = {name: _formula(sized, figure) for name, figure in _figures(sized).items()}
     flops, unknown, why = _flops(sized)
     how = {"peak bytes": HOW_PEAK_TRACED, **_HOW, "shapes": sized.how, "formulas": f"peak: {peak.how}"}
     how = by_operation(how, sized.traced(max(sized.traced_sizes)), "peak bytes")
@@ -73,9 +72,9 @@ def batch_formulas(target: Any, feeds: Feeds = None, *, mode: Mode = "train") ->
         feeds=shapes,
         order="traced",
         peak_bytes=peak,
-        resident_bytes=found["resident"],
-        activation_bytes=found["activation"],
-        residual_bytes=found["residual"],
+        resident_bytes=_formula(sized, sized.resident_bytes),
+        activation_bytes=_formula(sized, sized.activation_bytes),
+        residual_bytes=_formula(sized, sized.residual_bytes),
         flops_forward=flops["forward"],
         flops_backward=flops["backward"],
         flops_optimizer=flops["optimizer"],
@@ -90,10 +89,6 @@ def peak_formula(sized: SizedStep) -> Formula:
     if sized.is_bound and not sized.is_confirmed(_LAST):
         found = _formula(sized, sized.peak_bytes)
     return found
-
-
-def _figures(sized: SizedStep) -> dict[str, Callable[[int], int]]:
-    return {"resident": sized.resident_bytes, "activation": sized.activation_bytes, "residual": sized.residual_bytes}
 
 
 def _formula(sized: SizedStep, figure: Callable[[int], int]) -> Formula:

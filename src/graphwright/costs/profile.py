@@ -13,7 +13,7 @@ import numpy as np
 from graphwright.analyze.profile_tree import TreeOptions, TreeWords, grow_tree
 from graphwright.analyze.step_profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
 from graphwright.costs.counted_graph import is_graph
-from graphwright.costs.fetches import check_fed, check_takes_outputs, fetch
+from graphwright.costs.fetches import check_takes_outputs, fetch
 from graphwright.costs.measured_step import join_records
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.graph import Graph
@@ -34,6 +34,7 @@ from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import check_trusted
 from graphwright.step.example_inputs import runnable
+from graphwright.step.feeds import check_known
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _HOW = {
@@ -233,7 +234,7 @@ def _callable_of(target: Any, feeds: Mapping[str, Feed], outputs: Any) -> tuple[
         )
     fed = [node.name for node in graph.nodes if node in needed and node.op_type in INPUTS]
     given = {key.removesuffix(":0"): value for key, value in feeds.items()}
-    check_fed(feeds, fed)
+    check_known(feeds, fed, "what is fetched needs")
     inputs = {name: graph[name].outputs[0] for name in fed}
     signature = tuple(tf.TensorSpec(value.shape, tf.as_dtype(value.dtype.number), name) for name, value in inputs.items())
     function = rebuild_concrete_function(

@@ -17,7 +17,7 @@ from graphwright.ir.walk import backward_reachable
 from graphwright.report.shape_report import ShapeReport, UnknownCause, ValueShape
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load
-from graphwright.step.feeds import declared_shape, fits, is_nested, is_value, leaves_of, map_feeds, resized
+from graphwright.step.feeds import check_known, declared_shape, fits, is_nested, is_value, leaves_of, map_feeds, resized
 from graphwright.step.flatten import counted_graph, flatten_graph
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.targets import Feed, Mode, about_a_step, declared_shapes, read_target, trace
@@ -132,8 +132,8 @@ def _given(feeds: Mapping[str, Feed], known: _Shapes) -> dict[str, Shape]:
         if is_value(feed):
             continue
         name = key.removesuffix(":0")
-        if known and name not in known:
-            raise ArgumentError(f"there is no input {key!r}", argument="feeds", item=key, remedy=f"there are {', '.join(known)}")
+        if known:
+            check_known([key], known, "the target has")
         given[name] = declared_shape(key, feed)
         if not fits(given[name], known.get(name)):
             raise ArgumentError(f"the feed {given[name]} does not fit {format_shape(known[name])}", argument="feeds", item=key)
@@ -218,7 +218,8 @@ def _report(
             same = [found[value.name] for found in others if value.name in found]
             missing += len(same) < len(others)
             if len(same) == len(others):
-                values[value.name] = _value(value, [value, *same], bindings)
+                dims = _dims([v.shape for v in (value, *same)], bindings)
+                values[value.name] = ValueShape(value.name, node.op_type, str(value.dtype), dims)
     how = {"shapes": _how(free, bindings)}
     if missing:
         how["left out"] = f"{missing:,} values that the graph has at some sizes only"
@@ -232,10 +233,6 @@ def _report(
         causes=_causes(blamed),
         how=how,
     )
-
-
-def _value(value: Value, seen: list[Value], bindings: Bindings) -> ValueShape:
-    return ValueShape(value.name, value.producer.op_type, str(value.dtype), _dims([v.shape for v in seen], bindings))
 
 
 def _dims(shapes: list[Shape], bindings: Bindings) -> tuple[Dimension, ...] | None:

@@ -80,7 +80,8 @@ def look_at_step(
     needed = backward_reachable([*(v.producer for v in values), *nodes])
     if any(is_call(node, graph) for node in needed):
         try:
-            flat = _inlined(graph, needed, values, nodes)
+            part = graph if list(values) == list(graph.outputs) else _only(graph, needed, values, nodes)
+            flat = inline_functions(part, Purity(part, stateful_op_types(part)))
         except (GraphError, UnsupportedError):  # a function that calls itself: calls stay, and updates count as the call's
             flat = None
         if flat is not None:
@@ -111,11 +112,6 @@ def _only(graph: Graph, needed: AbstractSet[Node], values: Sequence[Value], node
     part.outputs = [copied.value_of[v] for v in dict.fromkeys(values)]
     part.control_outputs = [copied.node_of[n] for n in dict.fromkeys(nodes)]
     return part
-
-
-def _inlined(graph: Graph, needed: AbstractSet[Node], values: Sequence[Value], nodes: Sequence[Node]) -> Graph:
-    part = graph if list(values) == list(graph.outputs) else _only(graph, needed, values, nodes)
-    return inline_functions(part, Purity(part, stateful_op_types(part)))
 
 
 def _keys_in(flat: Graph, by_name: Mapping[str, str], known: Mapping[Value, str]) -> dict[Value, str]:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphwright.report.comparison import FIGURES, LAYER_FIGURES, Comparison, LayerPair, StepCosts
+from graphwright.report.comparison import FIGURES, LAYER_FIGURES, Comparison, LayerPair
 from graphwright.report.page import page_data, render_page
 from graphwright.report.results import ROLES, Role, Timeline
-from graphwright.report.summary import NO_LAYER, Tone, live_groups
+from graphwright.report.summary import NO_LAYER, live_groups
 from graphwright.report.tables import Column, Table, layer_href, signed, tabulated
 from graphwright.report.terminal_comparison import comparison_verdict, difference_column, figure_columns
 from graphwright.report.timeline_chart import chart_words, timeline_data
@@ -55,7 +55,7 @@ def comparison_page(compared: Comparison) -> str:
         feeds={},
         tabs=tabs,
         verdict=comparison_verdict(compared),
-        tone=_tone(compared),
+        tone="good" if compared.difference("peak_bytes") < 0 else "neutral",
         steps=steps,
         figures=tabulated(
             "table-figures", "Figures", "What both steps cost, and B's figure minus A's", list(FIGURES), figure_columns(compared)
@@ -67,7 +67,7 @@ def comparison_page(compared: Comparison) -> str:
         layers=_layer_table(compared.layers),
         charts=[chart_words(*chart) for chart in charts],
         origins=list({**compared.a.how, **compared.b.how}.items()),
-        unknown=_unknown(compared.a, compared.b),
+        unknown=[(letter, ", ".join(step.unknown_flop_ops)) for letter, step in steps if step.unknown_flop_ops],
         data=page_data(
             max((timeline.peak_bytes for timeline in timelines.values()), default=1),
             timelines=[{**timeline_data(identity, timeline), "title": title} for identity, title, timeline in charts],
@@ -145,10 +145,6 @@ def _paired(pairs: Sequence[LayerPair], figure: str, form: Callable[[Any], str])
     ]
 
 
-def _tone(compared: Comparison) -> Tone:
-    return "good" if compared.difference("peak_bytes") < 0 else "neutral"
-
-
 def _layer_table(pairs: Sequence[LayerPair]) -> Table:
     order = {"changed": 0, "added": 1, "removed": 2, "same": 3}
     columns: list[Column[LayerPair]] = [
@@ -167,7 +163,3 @@ def _layer_table(pairs: Sequence[LayerPair]) -> Table:
     caption = ", ".join(f"{format_count(count)} {change}" for change, count in counts.items() if count) or "no layers"
     shown = sorted(pairs, key=lambda pair: order[pair.change])
     return tabulated("table-layers", "Layers", caption, shown, columns, lambda pair: pair.name)
-
-
-def _unknown(a: StepCosts, b: StepCosts) -> list[tuple[str, str]]:
-    return [(letter, ", ".join(costs.unknown_flop_ops)) for letter, costs in (("A", a), ("B", b)) if costs.unknown_flop_ops]

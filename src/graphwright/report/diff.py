@@ -287,26 +287,23 @@ def _signatures(before: Graph, after: Graph, names: Mapping[str, str]) -> list[C
 def print_diff(result: GraphDiff, page: Page, *, rows: int = 40) -> None:
     """Put a difference on a page; at most `rows` lines a section, those of the main graph first."""
     width = page.width
-    counts = [
-        (len(result.added), "added"),
-        (len(result.removed), "removed"),
-        (len(result.renamed), "renamed"),
-        (len({(c.function, c.name) for c in result.changed}), "changed"),
-        (len({(c.function, c.name) for c in result.rewired}), "rewired"),
-        (len(result.interface), "at inputs, outputs and signatures"),
-    ]
-    words = ", ".join(f"{format_count(count)} {word}" for count, word in counts if count) or "no difference"
-    sizes = f"{format_count(result.node_count_before)} nodes before, {format_count(result.node_count_after)} after"
-    page.line(Text(f"{sizes}: {words}", style="bold"))
     sections: tuple[tuple[str, str, Sequence[_Difference]], ...] = (
-        ("Inputs, outputs, signatures", "magenta", result.interface),
         ("Added", "green", result.added),
         ("Removed", "red", result.removed),
         ("Renamed", "cyan", result.renamed),
         ("Changed", "yellow", result.changed),
         ("Rewired", "blue", result.rewired),
     )
-    for title, style, differences in sections:
+    interface = ("Inputs, outputs, signatures", "magenta", result.interface)
+    counts = [
+        (len({(d.function, d.name if isinstance(d, Change) else d) for d in differences}), title.lower())
+        for title, _, differences in sections
+    ]
+    counts.append((len(result.interface), "at inputs, outputs and signatures"))
+    words = ", ".join(f"{format_count(count)} {word}" for count, word in counts if count) or "no difference"
+    sizes = f"{format_count(result.node_count_before)} nodes before, {format_count(result.node_count_after)} after"
+    page.line(Text(f"{sizes}: {words}", style="bold"))
+    for title, style, differences in (interface, *sections):
         if not differences:
             continue
         page.line(Text(f"\n{title}", style=f"bold {style}"))

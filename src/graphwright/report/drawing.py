@@ -31,6 +31,7 @@ _FONT = {"fontname": "Helvetica"}
 _PAGE = {"rankdir": "TB", **_FONT, "fontsize": "11", "bgcolor": "white", "nodesep": "0.25", "ranksep": "0.35"}
 _BOX = {"shape": "box", "style": "rounded,filled", "fillcolor": "#eef2f6", "color": "#7a8794", **_FONT, "fontsize": "10", "height": "0.3"}
 _ARROW = {"color": "#7a8794", "arrowsize": "0.6", **_FONT, "fontsize": "9"}
+_COLORS = ("", "#fdf3d8", "#f4f4f4", "#dff3e2")  # by kind of a node
 _SCOPE = {"style": "rounded,filled", "color": "#c5ced8", "fillcolor": "#00000008", "margin": "8"}
 
 
@@ -218,7 +219,7 @@ def _boxes(part: Part, open_parts: set[Part], numbers: dict[Part, str], picture:
         if child.node is None:
             below, look = f"{format_count(child.node_count)} nodes", {"tooltip": child.path, "fillcolor": "#dbe9fb", "peripheries": "2"}
         else:
-            below, look = child.node.op_type, {"tooltip": _line_of(child.node), "fillcolor": _color(child.node)}
+            below, look = child.node.op_type, {"tooltip": _line_of(child.node), "fillcolor": _COLORS[kind_of(child.node)]}
         label = f"{shorten_middle(printable(child.label), 32)}\n{below}"
         picture.node(numbers[child], literal(label), **{key: literal(text) for key, text in look.items() if text})
 
@@ -230,10 +231,6 @@ def _edge(before: Part, after: Part, count: int, *, only_control: bool) -> dict[
         values = [v for v in after.node.inputs if v.producer is before.node]
         return {"tooltip": literal(", ".join(f"{v.name} {v.dtype}{format_shape(v.shape)}" for v in values))}
     return {"label": f" {count}"} if count > 1 else {"penwidth": "1"}
-
-
-def _color(node: Node) -> str:
-    return ("", "#fdf3d8", "#f4f4f4", "#dff3e2")[kind_of(node)]
 
 
 def literal(text: str) -> str:

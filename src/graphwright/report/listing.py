@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits import VARIABLES
-from graphwright.report.units import format_count, printable
+from graphwright.report.units import counted, format_count, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Listing:
             rows: how many functions, op types and values of each kind to show; how many more there are is said.
         """
         counts = [(self.node_count, "node"), (len(self.functions), "function"), (self.variable_count, "variable")]
-        lines = [f"{printable(self.name) or 'graph'}: {', '.join(_counted(*pair) for pair in counts)}"]
+        lines = [f"{printable(self.name) or 'graph'}: {', '.join(counted(*pair) for pair in counts)}"]
         for signature in self.signatures:
             lines.append(
                 f"signature {printable(signature.name)}" + (f" ({printable(signature.method_name)})" if signature.method_name else "")
@@ -156,7 +156,3 @@ def _function_line(function: FunctionLine) -> str:
 
 def _cut(lines: list[str], rows: int) -> list[str]:
     return lines[:rows] + ([f"  and {format_count(len(lines) - rows)} more"] if len(lines) > rows else [])
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{format_count(count)} {what}" + ("" if count == 1 else "s")

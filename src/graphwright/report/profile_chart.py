@@ -20,7 +20,7 @@ def profile_data(profile: StepProfile) -> dict[str, Any]:
     """Op runs by lane, a lane per thread or stream; times in microseconds, the names by number."""
     kept = sorted(profile.runs, key=lambda run: run.start_ns - run.end_ns)[:RUN_LIMIT]
     kept.sort(key=lambda run: run.start_ns)
-    lanes = _lanes(profile)
+    lanes = {lane: k for k, lane in enumerate(sorted({_lane(run) for run in profile.runs}))}
     names: dict[str, int] = {}
     op_types: dict[str, int] = {}
     layers: dict[str, int] = {}
@@ -93,7 +93,3 @@ def run_table(profile: StepProfile) -> Table:
 
 def _lane(run: OpRun) -> str:
     return f"{run.device} {run.thread}".strip()
-
-
-def _lanes(profile: StepProfile) -> dict[str, int]:
-    return {lane: k for k, lane in enumerate(sorted({_lane(run) for run in profile.runs}))}

@@ -7,13 +7,13 @@ its budget is never said to fit, and a measured peak over the budget is said fir
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import BufferDecision, Decision, Inspection, LayerCost, LiveBuffer, MemoryPlan, Role, Timeline
-from graphwright.report.units import format_bytes, format_bytes_apart, format_count, format_flops, format_percent, format_time
+from graphwright.report.units import feeds_text, format_bytes, format_bytes_apart, format_count, format_flops, format_percent, format_time
 
 Tone = Literal["good", "bad", "neutral"]
 NOT_MEASURED = "not measured"
@@ -125,7 +125,7 @@ def inspection_facts(inspection: Inspection) -> list[Fact]:
         Fact("forward", format_flops(inspection.forward_flops), _unknown_flops(inspection)),
         Fact("backward", format_flops(inspection.backward_flops), "gradients"),
         Fact("optimizer", format_flops(inspection.optimizer_flops), "from finished gradients to updated variables"),
-        Fact("nodes", format_count(inspection.node_count), _feeds(inspection.feeds)),
+        Fact("nodes", format_count(inspection.node_count), f"with {feeds_text(inspection.feeds)}" if inspection.feeds else ""),
     ]
 
 
@@ -283,10 +283,6 @@ def _unknown_flops(inspection: Inspection) -> str:
     named = inspection.unknown_flop_ops[:_OP_TYPES_NAMED]
     more = len(inspection.unknown_flop_ops) - len(named)
     return "not counted: " + ", ".join(named) + (f" and {more} op types more" if more else "")
-
-
-def _feeds(feeds: Mapping[str, tuple[int, ...]]) -> str:
-    return "with " + ", ".join(f"{name} {tuple(shape)}" for name, shape in feeds.items()) if feeds else ""
 
 
 def _compare_bytes(label: str, predicted: int, measured: int | None) -> Comparison:

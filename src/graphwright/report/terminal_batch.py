@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from graphwright.analyze.formula import Formula
-from graphwright.ir.dtypes import Shape
 from graphwright.report.batch_results import BatchFormulas, MaxBatch, MeasuredBatch
 from graphwright.report.sweep import SweepResult, sweep_columns, sweep_rows
 from graphwright.report.tables import Column, chosen
 from graphwright.report.terminal_layout import Page, wrapped
-from graphwright.report.units import format_bytes, format_bytes_apart, format_count, printable
+from graphwright.report.units import feeds_text, format_bytes, format_bytes_apart, format_count, printable
 
 _PIECES = 8
 _BAR_CELLS = 32
@@ -24,7 +23,7 @@ def print_formulas(formulas: BatchFormulas, page: Page) -> None:
     text = Formula((peak,), formulas.peak_bytes.variable, "bytes")
     where = f" for {formulas.peak_bytes.where(peak)}" if peak.first > 1 else ""
     page.headline(f"{printable(formulas.name)}: {text} at its peak{where}.")
-    page.paragraph(f"Inputs: {_feeds(formulas.feeds)}")
+    page.paragraph(f"Inputs: {feeds_text(formulas.feeds)}")
     for name, formula in formulas.formulas.items():
         label = name.replace("_", " ").replace("flops", "FLOPs").removesuffix(" bytes")
         page.section(label, pieces_table(formula, page.body_width))
@@ -40,13 +39,9 @@ def pieces_table(formula: Formula, width: int) -> RenderableType:
     )
 
 
-def _feeds(feeds: Mapping[str, Shape]) -> str:
-    return ", ".join(f"{name} ({', '.join('batch' if d is None else str(d) for d in shape or ())})" for name, shape in feeds.items())
-
-
 def print_max_batch(answer: MaxBatch, page: Page) -> None:
     page.headline(max_batch_verdict(answer))
-    page.paragraph(f"Inputs: {_feeds(answer.feeds)}")
+    page.paragraph(f"Inputs: {feeds_text(answer.feeds)}")
     columns = chosen(_AROUND, "batch", "predicted peak", *(["measured peak"] if answer.measured else []), "budget", "fits")
     if rows := _max_batch_rows(answer):
         page.table("Around the budget", rows, columns)

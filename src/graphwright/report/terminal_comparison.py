@@ -11,7 +11,7 @@ from graphwright.report.comparison import FIGURES, LAYER_FIGURES, CheckResult, C
 from graphwright.report.summary import NO_LAYER, Fact
 from graphwright.report.tables import Cell, Column, signed
 from graphwright.report.terminal_layout import Page, listed, wrapped
-from graphwright.report.units import format_count, format_percent, printable
+from graphwright.report.units import feeds_text, format_count, format_percent, printable
 
 _ROWS = 20
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "same": " "}
@@ -187,8 +187,7 @@ def _escaped(text: str) -> str:
 
 
 def _title(costs: StepCosts) -> str:
-    feeds = ", ".join(f"{name} ({', '.join(map(str, shape))})" for name, shape in costs.feeds.items())
-    return printable(costs.name + (f", with {feeds}" if feeds else ""))
+    return printable(costs.name + (f", with {feeds_text(costs.feeds)}" if costs.feeds else ""))
 
 
 def _indented(text: str, width: int) -> str:

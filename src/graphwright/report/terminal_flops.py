@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from graphwright.analyze.formula import Formula
@@ -11,7 +11,7 @@ from graphwright.report.flop_count import FlopCount, UnknownOps
 from graphwright.report.summary import Fact
 from graphwright.report.tables import Column, chosen, flop_columns
 from graphwright.report.terminal_layout import Page
-from graphwright.report.units import NOT_KNOWN, format_bytes, format_count, format_flops, format_percent, printable
+from graphwright.report.units import NOT_KNOWN, feeds_text, format_bytes, format_count, format_flops, format_percent, printable
 
 _ROWS = 12
 
@@ -27,7 +27,8 @@ def print_flop_count(count: FlopCount, page: Page) -> None:
             columns = chosen(columns, heading, "ops", "forward", "back, opt.", "bytes", "FLOP/B")
         page.table(f"Per {heading}", rows, columns, limit=_ROWS)
     page.pairs("Loops", count.loops.items())
-    page.pairs("Branches", [(k, _branches(v)) for k, v in count.branches.items()])
+    branches = ((name, " or ".join(map(format_flops, costs))) for name, costs in count.branches.items())
+    page.pairs("Branches", [(name, f"{costs}; the largest is counted") for name, costs in branches])
     page.origins(count.how.items())
 
 
@@ -40,9 +41,8 @@ def flop_verdict(count: FlopCount) -> str:
 
 
 def flop_facts(count: FlopCount) -> list[Fact]:
-    feeds = ", ".join(f"{name} {_shape(shape)}" for name, shape in count.feeds.items())
     facts = [
-        Fact("forward", _flops(count.forward, count.formulas, "forward"), feeds),
+        Fact("forward", _flops(count.forward, count.formulas, "forward"), feeds_text(count.feeds)),
         Fact("backward", _flops(count.backward, count.formulas, "backward"), "gradients"),
         Fact("optimizer", _flops(count.optimizer, count.formulas, "optimizer"), "from finished gradients to updated variables"),
         Fact("total", _flops(count.total, count.formulas, "total"), "a multiply-add counts as two"),
@@ -56,10 +56,6 @@ def flop_facts(count: FlopCount) -> list[Fact]:
     return facts
 
 
-def _shape(shape: Iterable[int | None]) -> str:
-    return "(" + ", ".join("batch" if d is None else str(d) for d in shape) + ")"
-
-
 def _flops(figure: float, formulas: Mapping[str, Formula], name: str) -> str:
     return format_flops(figure) if math.isfinite(figure) else str(formulas.get(name, NOT_KNOWN))
 
@@ -71,7 +67,3 @@ _UNKNOWN: Sequence[Column[tuple[str, UnknownOps]]] = (
     Column("of the bytes", lambda row: row[1].bytes_share if math.isfinite(row[1].bytes_share) else NOT_KNOWN, format_percent),
     Column("reason", lambda row: row[1].reason, kind="text"),
 )
-
-
-def _branches(costs: Iterable[float]) -> str:
-    return " or ".join(format_flops(cost) for cost in costs) + "; the largest is counted"

@@ -57,11 +57,8 @@ def parameters_verdict(table: ParameterTable) -> str:
 def parameter_facts(table: ParameterTable) -> list[Fact]:
     sums = table.sums
     shown: list[ParameterKind] = [kind for kind in KINDS if sums.elements[kind] or kind in ("trainable", "non-trainable")]
-    return [Fact(kind, format_count(sums.elements[kind]), _note(kind, sums.nbytes[kind])) for kind in shown]
-
-
-def _note(kind: ParameterKind, nbytes: int) -> str:
-    return ", ".join(part for part in (format_bytes(nbytes), _NOTES[kind]) if part)
+    notes = {kind: f", {note}" if note else "" for kind, note in _NOTES.items()}
+    return [Fact(kind, format_count(sums.elements[kind]), format_bytes(sums.nbytes[kind]) + notes[kind]) for kind in shown]
 
 
 def _scopes(table: ParameterTable) -> list[tuple[str, ParameterSums]]:

@@ -20,17 +20,13 @@ def print_peak(prediction: PeakPrediction, page: Page) -> None:
     groups: tuple[tuple[Literal["role", "layer"], Mapping[Any, int]], ...] = (("role", prediction.by_role), ("layer", prediction.by_layer))
     for heading, sizes in groups:
         columns: tuple[Column[tuple[str, int]], ...] = (
-            Column(heading, _name, kind=heading),
+            Column(heading, lambda row: row[0], kind=heading),
             Column("bytes", lambda row: row[1], format_bytes),
             Column("share", lambda row: row[1] / prediction.peak_bytes, format_percent),
         )
         if rows := [(name, nbytes) for name, nbytes in sizes.items() if nbytes or heading == "layer"]:
             page.table(f"Live at the peak, by {heading}", rows[:_ROWS], columns)
     page.origins(prediction.how.items())
-
-
-def _name(row: tuple[str, int]) -> str:
-    return row[0]
 
 
 def _verdict(prediction: PeakPrediction) -> str:
@@ -40,12 +36,9 @@ def _verdict(prediction: PeakPrediction) -> str:
     if prediction.order == "xla":
         return text + "compiled by XLA."
     threads = "one inter-op thread" if prediction.threads == 1 else f"{prediction.threads} inter-op threads"
-    spread = f" ({format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)})" if _is_spread(prediction) else ""
+    low, high = format_bytes(prediction.low_bytes), format_bytes(prediction.high_bytes)
+    spread = f" ({low} to {high})" if low != high else ""
     return text + f"in the order of TensorFlow's executor with {threads}{spread}."
-
-
-def _is_spread(prediction: PeakPrediction) -> bool:
-    return format_bytes(prediction.low_bytes) != format_bytes(prediction.high_bytes)
 
 
 def _facts(prediction: PeakPrediction) -> list[Fact]:

@@ -9,7 +9,7 @@ from rich.text import Text
 from graphwright.report.shape_report import ShapeReport, UnknownCause, ValueShape
 from graphwright.report.tables import Column
 from graphwright.report.terminal_layout import Page
-from graphwright.report.units import format_count, printable
+from graphwright.report.units import counted, format_count, printable
 
 _ROWS = 12
 
@@ -40,7 +40,7 @@ def _verdict(report: ShapeReport) -> str:
 
 
 def _cause(cause: UnknownCause) -> str:
-    return f"{cause.op_type}: {cause.reason}; {format_count(len(cause.values))} value{'' if len(cause.values) == 1 else 's'}"
+    return f"{cause.op_type}: {cause.reason}; {counted(len(cause.values), 'value')}"
 
 
 def _columns(heading: str) -> Sequence[Column[tuple[str, ValueShape]]]:

@@ -29,7 +29,7 @@ def timeline_data(identity: str, timeline: Timeline) -> dict[str, Any]:
         "labels": [timeline.labels[step] for step in steps],
         "total": [timeline.total_bytes[step] for step in steps],
         # Of the very step, where the spans below close small gaps.
-        "phase": [_phase(timeline, step) for step in steps],
+        "phase": [2 if timeline.is_recomputation[step] else int(timeline.is_backward[step]) for step in steps],
         "byRole": {role: _picked(timeline.bytes_by_role, role, steps) for role in ROLES},
         "backward": runs(timeline.is_backward, gap),
         "recomputation": runs(timeline.is_recomputation, gap),
@@ -44,10 +44,6 @@ def timeline_data(identity: str, timeline: Timeline) -> dict[str, Any]:
 def chart_words(identity: str, title: str, timeline: Timeline) -> dict[str, Any]:
     """What stands around a chart: its title, and what it shows in words."""
     return {"id": identity, "title": title, "summary": timeline_summary(timeline), "empty": not timeline.total_bytes}
-
-
-def _phase(timeline: Timeline, step: int) -> int:
-    return 2 if timeline.is_recomputation[step] else 1 if timeline.is_backward[step] else 0
 
 
 def _picked(rows: Mapping[Any, Sequence[int]], role: str, steps: Sequence[int]) -> list[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 from rich.cells import cell_len
@@ -52,6 +53,24 @@ def format_count(count: float) -> str:
     '31,030,658'
     """
     return f"{int(count):,}"
+
+
+def counted(count: int, what: str) -> str:
+    """So many of something.
+
+    >>> counted(1, "node"), counted(1200, "node")
+    ('1 node', '1,200 nodes')
+    """
+    return f"{format_count(count)} {what}" + ("" if count == 1 else "s")
+
+
+def feeds_text(feeds: Mapping[str, Sequence[int | None] | None]) -> str:
+    """Shapes by input.
+
+    >>> feeds_text({"x": (None, 3), "y": (8,)})
+    'x (batch, 3), y (8)'
+    """
+    return ", ".join(f"{name} ({', '.join('batch' if d is None else str(d) for d in shape or ())})" for name, shape in feeds.items())
 
 
 def format_flops(flops: float) -> str:

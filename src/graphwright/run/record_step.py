@@ -109,6 +109,7 @@ def record_here(session: StepSession, request: Mapping[str, Any], directory: Pat
     """Record in this process, and close the session; the records go into the directory."""
     on_gpu = bool(tf.config.list_logical_devices("GPU"))
     recording = trace_options(devices=on_gpu)
+    every_operation = tf.profiler.experimental.ProfilerOptions(host_tracer_level=3, python_tracer_level=0, device_tracer_level=0)
     kept: list[tuple[float, bytes, bytes | None]] = []
     plain: list[float] = []
     with session:
@@ -119,7 +120,7 @@ def record_here(session: StepSession, request: Mapping[str, Any], directory: Pat
             logs = directory / f"profiler{k}"
             # On a GPU, TensorFlow's recording of kernels is a profiler itself, and there can be but one.
             if not on_gpu:
-                tf.profiler.experimental.start(str(logs), _profiler_options())
+                tf.profiler.experimental.start(str(logs), every_operation)
             start = time.perf_counter()
             try:
                 session.run(options=recording, metadata=metadata)
@@ -140,8 +141,3 @@ def record_here(session: StepSession, request: Mapping[str, Any], directory: Pat
     if trace is not None:
         (directory / _TRACE).write_bytes(trace)
     return {"times": times, "plain_times": plain}
-
-
-def _profiler_options() -> Any:
-    """Every operation, and no Python."""
-    return tf.profiler.experimental.ProfilerOptions(host_tracer_level=3, python_tracer_level=0, device_tracer_level=0)

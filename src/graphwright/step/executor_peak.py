@@ -15,7 +15,7 @@ from graphwright.analyze.time_model import ASSUMED_ROOFS, estimated_time_s
 from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import GraphwrightError, first_line, in_words
 from graphwright.ir.dtypes import Shape
-from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits import Purity
 from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import PeakPrediction
@@ -167,7 +167,8 @@ def _live_at(state: PeakState, tasks: TaskMap, roles: Roles) -> tuple[tuple[Live
     for value, nbytes in tasks.resident.items():
         role = roles.resident[value]
         by_role[role] += nbytes
-        live.append(LiveBuffer(_resident_name(value, tasks.graph), value.producer.op_type, layer_of(value.producer.name), role, nbytes))
+        name = tasks.graph.variables[value].name if value in tasks.graph.variables else value.name
+        live.append(LiveBuffer(name, value.producer.op_type, layer_of(value.producer.name), role, nbytes))
     for value, nbytes in state.live:
         name = value.producer.name
         made: Role = "gradients" if name in backward else "temporaries"
@@ -178,7 +179,3 @@ def _live_at(state: PeakState, tasks: TaskMap, roles: Roles) -> tuple[tuple[Live
     by_role["temporaries"] += max(0, state.peak_bytes - sum(by_role.values()))
     live.sort(key=lambda b: (-b.nbytes, b.name))
     return tuple(live), by_role
-
-
-def _resident_name(value: Value, graph: Graph) -> str:
-    return graph.variables[value].name if value in graph.variables else value.name

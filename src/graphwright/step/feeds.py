@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import Shape
 from graphwright.source.tensorflow_import import import_tensorflow
 
@@ -106,6 +106,21 @@ def declared_shape(path: str, feed: Feed) -> Shape:
             item=path,
             remedy="give a tuple such as (8, 572, 572, 1), None where a dimension is open, or a tf.TensorSpec",
         ) from error
+
+
+def open_input(what: str, name: str, *, where: str, cause: str) -> UnknownShapeError:
+    """The error of an input that leaves a dimension open: what was found, where, why it matters."""
+    remedy = f"bind it: feeds={{{name!r}: (...)}}, or give example inputs"
+    return UnknownShapeError(what, argument="feeds", item=name, where=where, cause=cause, remedy=remedy, code=ErrorCode.OPEN_INPUT)
+
+
+def check_known(feeds: Iterable[str], known: Iterable[str], who: str, what: str = "input") -> None:
+    """Raise `ArgumentError` where something is fed that is not known; `who` takes it, such as "the step has"."""
+    names = list(known)
+    strange = next((name for name in feeds if name not in names and name.removesuffix(":0") not in names), None)
+    if strange is not None:
+        remedy = f"it {who.rpartition(' ')[2]} {', '.join(names) or 'none'}"
+        raise ArgumentError(f"{who} no {what} {strange!r}", argument="feeds", item=strange, remedy=remedy)
 
 
 def fits(given: Shape, declared: Shape) -> bool:

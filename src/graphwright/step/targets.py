@@ -17,7 +17,19 @@ from graphwright.source.files import load_callable
 from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import as_path
-from graphwright.step.feeds import Feed, as_shape, closed, declared_shape, fits, is_nested, is_value, leaves_of, map_feeds
+from graphwright.step.feeds import (
+    Feed,
+    as_shape,
+    check_known,
+    closed,
+    declared_shape,
+    fits,
+    is_nested,
+    is_value,
+    leaves_of,
+    map_feeds,
+    open_input,
+)
 from graphwright.step.keras_step import is_keras_model, keras_data, keras_specs, keras_step
 
 Mode = Literal["train", "infer"]
@@ -200,10 +212,8 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
     known = [p.name for p in parameters]
     strange = [key for key in feeds if key not in known]
     others = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
-    if strange and not others:
-        raise ArgumentError(
-            f"the step has no argument {strange[0]!r}", argument="feeds", item=strange[0], remedy=f"it has {', '.join(known)}"
-        )
+    if not others:
+        check_known(strange, known, "the step has", "argument")
     missing = [
         p.name for p in parameters if p.name not in feeds and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
@@ -263,11 +273,7 @@ def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[i
     function = _trace_with_feeds(target, {})
     shapes = argument_shapes(function)
     declared = dict(zip(argument_names(function), shapes, strict=True))
-    strange = [key for key in given if key not in declared]
-    if strange:
-        raise ArgumentError(
-            f"the step has no argument {strange[0]!r}", argument="feeds", item=strange[0], remedy=f"it has {', '.join(declared)}"
-        )
+    check_known(given, declared, "the step has", "argument")
     return declared | given
 
 
@@ -312,14 +318,7 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
         if shape and shape[0] is None and open_batch is not None:
             shape = (open_batch, *shape[1:])
         if shape is None or None in shape:
-            raise UnknownShapeError(
-                f"argument {key!r} has the shape {format_shape(shape)}",
-                argument="feeds",
-                item=key,
-                where=f"step {name!r}",
-                cause="the signature leaves dimensions open, and memory depends on them",
-                remedy=f"bind it: feeds={{{key!r}: (...)}}, or give example inputs",
-                code=ErrorCode.OPEN_INPUT,
-            )
+            cause = "the signature leaves dimensions open, and memory depends on them"
+            raise open_input(f"argument {key!r} has the shape {format_shape(shape)}", key, where=f"step {name!r}", cause=cause)
         bound.append(tuple(d for d in shape if d is not None))
     return TracedStep(name, function, tuple(bound), owner=owner)

@@ -22,6 +22,7 @@ from graphwright.commands.inputs import (
     load_target,
     names_in,
     parse_feeds,
+    unset,
 )
 from graphwright.commands.output import echo, print_result, write_html
 from graphwright.errors import ArgumentError, printable
@@ -42,9 +43,9 @@ def compare(
     feed: Feeds = None,
     outputs: Outputs = None,
     mode: ModeOption = Mode.TRAIN,
-    batch_b: Annotated[int | None, typer.Option(min=1, help="Batch size of B, where it is another one.", show_default=False)] = None,
-    mode_b: Annotated[Mode | None, typer.Option(help="Mode of B, where it is another one.", show_default=False)] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Write the comparison to this file.", show_default=False)] = None,
+    batch_b: Annotated[int | None, unset("Batch size of B, where it is another one.", min=1)] = None,
+    mode_b: Annotated[Mode | None, unset("Mode of B, where it is another one.")] = None,
+    html: Annotated[Path | None, unset("Write the comparison to this file.", "--html")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Two steps side by side: peak, parameters, FLOPs, nodes, and the layers that differ."""
@@ -67,20 +68,13 @@ def check(
     feed: Feeds = None,
     outputs: Outputs = None,
     mode: ModeOption = Mode.TRAIN,
-    max_peak: Annotated[str | None, typer.Option(help='The most bytes: "4GiB", or a number.', show_default=False)] = None,
-    max_flops: Annotated[str | None, typer.Option(help='The most FLOPs of a step: "20G", or a number.', show_default=False)] = None,
-    max_parameters: Annotated[
-        str | None, typer.Option(help='The most parameters, the optimizer\'s left out: "30M", or a number.', show_default=False)
-    ] = None,
-    max_nodes: Annotated[str | None, typer.Option(help="The most nodes of the graph, calls inlined.", show_default=False)] = None,
-    baseline: Annotated[
-        Path | None, typer.Option(help="A file that --write-baseline wrote; what has grown since fails.", show_default=False)
-    ] = None,
-    tolerance: Annotated[
-        list[str] | None,
-        typer.Option(help="How much it may have grown: 2%, or for one figure peak=5%. Once per figure.", show_default=False),
-    ] = None,
-    write_baseline: Annotated[Path | None, typer.Option(help="Write the figures to this .json file.", show_default=False)] = None,
+    max_peak: Annotated[str | None, unset('The most bytes: "4GiB", or a number.')] = None,
+    max_flops: Annotated[str | None, unset('The most FLOPs of a step: "20G", or a number.')] = None,
+    max_parameters: Annotated[str | None, unset('The most parameters, the optimizer\'s left out: "30M", or a number.')] = None,
+    max_nodes: Annotated[str | None, unset("The most nodes of the graph, calls inlined.")] = None,
+    baseline: Annotated[Path | None, unset("A file that --write-baseline wrote; what has grown since fails.")] = None,
+    tolerance: Annotated[list[str] | None, unset("How much it may have grown: 2%, or for one figure peak=5%. Once per figure.")] = None,
+    write_baseline: Annotated[Path | None, unset("Write the figures to this .json file.")] = None,
     form: Annotated[
         AnnotationFormat, typer.Option("--format", help="github adds annotations as GitHub Actions shows them.")
     ] = AnnotationFormat.TEXT,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphwright.commands.inputs import AsJson, Batch, Feeds, Mode, ModeOption, Outputs, Target, load_target, names_in, parse_feeds
+from graphwright.commands.inputs import AsJson, Batch, Feeds, Mode, ModeOption, Outputs, Target, load_target, names_in, parse_feeds, unset
 from graphwright.commands.output import echo, print_result
 from graphwright.errors import ArgumentError
 
@@ -28,10 +28,6 @@ class View(StrEnum):
     CODE = "code"
 
 
-def _regex(text: str) -> Any:
-    return typer.Option(help=text, metavar="REGEX", show_default=False)
-
-
 def profile(
     target: Target,
     batch: Batch = None,
@@ -39,31 +35,20 @@ def profile(
     outputs: Outputs = None,
     mode: ModeOption = Mode.TRAIN,
     steps: Annotated[int, typer.Option(min=1, help="Steps that are recorded; the one of median time is kept.")] = 3,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Operations that may run at once; those of this machine by default.", show_default=False)
-    ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="Write a Chrome trace, which ui.perfetto.dev opens.", metavar="FILE", show_default=False)
-    ] = None,
-    tensorboard: Annotated[
-        Path | None, typer.Option(help="Write an event file: graph, times, memory.", metavar="FOLDER", show_default=False)
-    ] = None,
-    by: Annotated[
-        View | None, typer.Option(help="Show a tree: by name scope, dataflow, op type or line of code.", show_default=False)
-    ] = None,
-    columns: Annotated[str | None, typer.Option(help=f"Of the tree, with commas: {_COLUMNS}.", show_default=False)] = None,
-    sort: Annotated[str | None, typer.Option(help="Column by which siblings are sorted, or name.", show_default=False)] = None,
-    depth: Annotated[int | None, typer.Option(min=0, help="Levels of the tree.", show_default=False)] = None,
-    show: Annotated[list[str] | None, _regex("Show only these names.")] = None,
-    hide: Annotated[list[str] | None, _regex("Hide these names; what is below them moves up.")] = None,
-    start: Annotated[list[str] | None, _regex("Begin at these names.")] = None,
-    trim: Annotated[list[str] | None, _regex("Show nothing below these names.")] = None,
-    account: Annotated[list[str] | None, _regex("Count only these op types and devices.")] = None,
+    threads: Annotated[int | None, unset("Operations that may run at once; those of this machine by default.", min=1)] = None,
+    trace: Annotated[Path | None, unset("Write a Chrome trace, which ui.perfetto.dev opens.", metavar="FILE")] = None,
+    tensorboard: Annotated[Path | None, unset("Write an event file: graph, times, memory.", metavar="FOLDER")] = None,
+    by: Annotated[View | None, unset("Show a tree: by name scope, dataflow, op type or line of code.")] = None,
+    columns: Annotated[str | None, unset(f"Of the tree, with commas: {_COLUMNS}.")] = None,
+    sort: Annotated[str | None, unset("Column by which siblings are sorted, or name.")] = None,
+    depth: Annotated[int | None, unset("Levels of the tree.", min=0)] = None,
+    show: Annotated[list[str] | None, unset("Show only these names.", metavar="REGEX")] = None,
+    hide: Annotated[list[str] | None, unset("Hide these names; what is below them moves up.", metavar="REGEX")] = None,
+    start: Annotated[list[str] | None, unset("Begin at these names.", metavar="REGEX")] = None,
+    trim: Annotated[list[str] | None, unset("Show nothing below these names.", metavar="REGEX")] = None,
+    account: Annotated[list[str] | None, unset("Count only these op types and devices.", metavar="REGEX")] = None,
     least: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--min", help="Show what reaches an amount: time=0.001 (seconds), bytes=1000000.", metavar="COLUMN=N", show_default=False
-        ),
+        list[str] | None, unset("Show what reaches an amount: time=0.001 (seconds), bytes=1000000.", "--min", metavar="COLUMN=N")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

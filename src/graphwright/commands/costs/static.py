@@ -27,6 +27,7 @@ from graphwright.commands.inputs import (
     parse_batches,
     parse_feeds,
     parse_open_feeds,
+    unset,
 )
 from graphwright.commands.output import print_result, write_html
 
@@ -85,9 +86,7 @@ def peak(
     feed: Feeds = None,
     mode: ModeOption = Mode.TRAIN,
     order: OrderOption = Order.TRACED,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Inter-op threads of the executor; those of this machine by default.", show_default=False)
-    ] = None,
+    threads: Annotated[int | None, unset("Inter-op threads of the executor; those of this machine by default.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Peak memory of a step, predicted: how much, where, and what is live there."""
@@ -110,20 +109,14 @@ def formulas(target: Target, feed: BatchFeeds = None, mode: ModeOption = Mode.TR
 def sweep(
     target: Target,
     batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1..32",
-    budget: Annotated[str | None, typer.Option("--budget", help='Bytes, or text such as "8GiB".', show_default=False)] = None,
+    budget: Annotated[str | None, unset('Bytes, or text such as "8GiB".', "--budget")] = None,
     feed: BatchFeeds = None,
     mode: ModeOption = Mode.TRAIN,
     optimized: Annotated[
         str | None,
-        typer.Option(
-            "--optimized",
-            help='Show the peaks with memory-saving plans too: their budget, in bytes, or as a share of each peak: "50%".',
-            show_default=False,
-        ),
+        unset('Show the peaks with memory-saving plans too: their budget, in bytes, or as a share of each peak: "50%".', "--optimized"),
     ] = None,
-    beside: Annotated[
-        list[str] | None, typer.Option("--beside", help="Another target to show beside it; once per target.", show_default=False)
-    ] = None,
+    beside: Annotated[list[str] | None, unset("Another target to show beside it; once per target.", "--beside")] = None,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
