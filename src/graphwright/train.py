@@ -43,40 +43,4 @@ if TYPE_CHECKING:
     from graphwright.workers.repair import repair_for_workers as repair_for_workers
     from graphwright.workers.resume import ResumeTraining as ResumeTraining
 
-_HOME = {
-    "LMModel": "graphwright.least_squares.keras.lm_model",
-    "LeastSquares": "graphwright.least_squares.solve",
-    "LeastSquaresLoss": "graphwright.least_squares.keras.least_squares_losses",
-    "LeastSquaresResult": "graphwright.least_squares.result",
-    "LeastSquaresStep": "graphwright.least_squares.progress",
-    "LeastSquaresTensors": "graphwright.least_squares.result",
-    "LevenbergMarquardt": "graphwright.least_squares.keras.trainer",
-    "ReducedMeanSquaredError": "graphwright.least_squares.keras.least_squares_losses",
-    "ResumeTraining": "graphwright.workers.resume",
-    "SquareRootLoss": "graphwright.least_squares.keras.least_squares_losses",
-    "TrainingCheckpoints": "graphwright.workers.checkpoints",
-    "least_squares": "graphwright.least_squares.solve",
-    "Coupling": "graphwright.reversible.couplings",
-    "FusedBatchNormalization": "graphwright.reversible.batch_norm",
-    "InvertibleDownsampling": "graphwright.reversible.downsampling",
-    "RecomputedLayer": "graphwright.reversible.recomputed",
-    "ReversibleBlock": "graphwright.reversible.block",
-    "ReversibleSequence": "graphwright.reversible.sequence",
-    "check_inverse": "graphwright.reversible.check",
-    "repair_for_workers": "graphwright.workers.repair",
-    "remember": "graphwright.reversible.remember",
-    "resnet": "graphwright.reversible.revnet",
-    "resnet32": "graphwright.reversible.revnet",
-    "resnet101": "graphwright.reversible.revnet",
-    "resnet110": "graphwright.reversible.revnet",
-    "resnet164": "graphwright.reversible.revnet",
-    "reversible_transformer": "graphwright.reversible.transformer",
-    "revnet": "graphwright.reversible.revnet",
-    "revnet38": "graphwright.reversible.revnet",
-    "revnet104": "graphwright.reversible.revnet",
-    "revnet110": "graphwright.reversible.revnet",
-    "revnet164": "graphwright.reversible.revnet",
-}
-"""Public name -> module that defines it."""
-
-__getattr__, __dir__ = public_names("graphwright.train", _HOME)
+__getattr__, __dir__ = public_names("graphwright.train")

@@ -1,34 +1,38 @@
-"""Names of a package that are loaded when they are first used, so that importing the package is quick and works without TensorFlow."""
+"""Names of a package that are loaded when they are first used, so that importing the package is quick and works without TensorFlow.
+
+The package lists them once, as the imports that type checkers see: `from module import name as name`, in its block `if TYPE_CHECKING`.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import Any
+
+_IMPORT = re.compile(r"^    from (\S+) import (\w+) as \2$", re.MULTILINE)
 
 
-def public_names(
-    package: str, home: Mapping[str, str], others: Sequence[str] = ()
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def public_names(package: str, others: Sequence[str] = ()) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package.
 
     Args:
-        package: its full name.
-        home: public name -> module that defines it.
-        others: further names that `dir` shows; what is not an attribute by itself is a module within the package.
+        package: its full name. What it imports from itself for type checkers is a module within it.
+        others: further names that `dir` shows.
 
-    >>> load, names = public_names("graphwright", {"Graph": "graphwright.ir.graph"}, ["train"])
-    >>> load("Graph"), names()
-    (<class 'graphwright.ir.graph.Graph'>, ['Graph', 'train'])
+    >>> load, names = public_names("graphwright.train")
+    >>> load("TrainingCheckpoints"), names()[-1]
+    (<class 'graphwright.workers.checkpoints.TrainingCheckpoints'>, 'revnet38')
     """
+    module: Any = sys.modules[package]
+    home = {name: where for where, name in _IMPORT.findall(module.__spec__.loader.get_source(package))}
 
     def load(name: str) -> object:
         if name not in home:
-            if name in others:
-                return import_module(f"{package}.{name}")
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            value: object = getattr(import_module(home[name]), name)
+            value: object = import_module(f"{package}.{name}") if home[name] == package else getattr(import_module(home[name]), name)
         except ModuleNotFoundError as error:
             if error.name != "tensorflow":
                 raise
@@ -36,7 +40,7 @@ def public_names(
 
             import_tensorflow()  # raises the error that says what to install
             raise
-        setattr(sys.modules[package], name, value)
+        setattr(module, name, value)
         return value
 
     def names() -> list[str]:
