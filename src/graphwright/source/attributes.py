@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,8 @@ def shape_from_proto(proto: Any) -> Shape:
 
 
 def shape_to_proto(shape: Shape, proto: Any) -> None:
-    """Write a shape into a `TensorShapeProto`."""
+    """Write a shape into an empty `TensorShapeProto`; one without dimensions is set too."""
+    proto.SetInParent()
     if shape is None:
         proto.unknown_rank = True
         return
@@ -30,70 +33,47 @@ def shape_to_proto(shape: Shape, proto: Any) -> None:
         proto.dim.add().size = -1 if d is None else d
 
 
+def shape_of(tensor: Any) -> Shape:
+    """The shape of a tensor or variable of TensorFlow."""
+    return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+
+
 def from_attr_value(value: Any) -> Attribute:
     """Decode an `AttrValue`; what the IR does not model is kept serialized."""
     kind = value.WhichOneof("value")
-    match kind:
-        case "i":
-            return int(value.i)
-        case "f":
-            return float(value.f)
-        case "b":
-            return bool(value.b)
-        case "s":
-            return bytes(value.s)
-        case "type" if value.type < 100:
-            return dtype_from_number(value.type)
-        case "shape" if _is_modeled(value.shape):
-            return ShapeAttribute(shape_from_proto(value.shape))
-        case "func":
-            return _from_function(value.func)
-        case "list":
-            decoded = _from_list(value.list)
-            if decoded is not None:
-                return decoded
-        case _:
-            pass
+    if kind == "list":
+        filled = [field.name for field, _ in value.list.ListFields()]
+        if len(filled) == 1:
+            items = getattr(value.list, filled[0])
+            if all(_is_modeled(filled[0], item) for item in items):
+                return tuple(map(_DECODE[filled[0]], items))
+    elif kind is not None and _is_modeled(kind, found := getattr(value, kind)):
+        return _DECODE[kind](found)
     return SerializedAttribute(value.SerializeToString(deterministic=True))
 
 
-def _is_modeled(proto: Any) -> bool:
-    """Whether a `TensorShapeProto` holds nothing that a `Shape` would lose."""
-    return not any(d.name or d.size < -1 for d in proto.dim) and not (proto.unknown_rank and proto.dim)
+def _is_modeled(kind: str, content: Any) -> bool:
+    """Whether an attribute of the IR says all that this field of an `AttrValue` does: no reference types, no named dimensions."""
+    if kind == "type":
+        return content < 100
+    if kind == "shape":
+        return not any(d.name or d.size < -1 for d in content.dim) and not (content.unknown_rank and content.dim)
+    return kind in _DECODE
 
 
 def _from_function(proto: Any) -> FunctionReference:
     return FunctionReference(proto.name, proto.SerializeToString(deterministic=True) if proto.attr else b"")
 
 
-def _write_function(reference: FunctionReference, proto: Any) -> None:
-    if reference.serialized:
-        proto.ParseFromString(reference.serialized)
-    proto.name = reference.name
-
-
-def _from_list(items: Any) -> tuple[Attribute, ...] | None:
-    """A list that holds one kind of item, or None: then it stays serialized."""
-    filled = [d.name for d, _ in items.ListFields()]
-    if len(filled) != 1:
-        return None
-    match filled[0]:
-        case "i":
-            return tuple(int(i) for i in items.i)
-        case "f":
-            return tuple(float(f) for f in items.f)
-        case "b":
-            return tuple(bool(b) for b in items.b)
-        case "s":
-            return tuple(bytes(s) for s in items.s)
-        case "type" if all(t < 100 for t in items.type):
-            return tuple(dtype_from_number(t) for t in items.type)
-        case "shape" if all(_is_modeled(s) for s in items.shape):
-            return tuple(ShapeAttribute(shape_from_proto(s)) for s in items.shape)
-        case "func":
-            return tuple(_from_function(f) for f in items.func)
-        case _:
-            return None
+_DECODE: dict[str, Callable[[Any], Attribute]] = {
+    "i": int,
+    "f": float,
+    "b": bool,
+    "s": bytes,
+    "type": dtype_from_number,
+    "shape": lambda proto: ShapeAttribute(shape_from_proto(proto)),
+    "func": _from_function,
+}
 
 
 def write_attr_value(attribute: Attribute, value: Any) -> None:
@@ -102,47 +82,38 @@ def write_attr_value(attribute: Attribute, value: Any) -> None:
     Raises:
         ArgumentError: a list holds something that no `AttrValue` list can hold.
     """
-    match attribute:
+    if isinstance(attribute, SerializedAttribute):
+        value.ParseFromString(attribute.data)
+    elif not isinstance(attribute, tuple):
+        _write_item(attribute, functools.partial(setattr, value), lambda kind: getattr(value, kind))
+    else:
+        items = value.list
+        for item in attribute:
+            _write_item(item, lambda kind, plain: getattr(items, kind).append(plain), lambda kind: getattr(items, kind).add())
+
+
+def _write_item(item: Attribute, put: Callable[[str, Any], None], message: Callable[[str], Any]) -> None:
+    """Write an attribute, or an item of one: plain ones by `put`, others into a new `message`."""
+    match item:
         case bool():
-            value.b = attribute
+            put("b", item)
         case int():
-            value.i = attribute
+            put("i", item)
         case float():
-            value.f = attribute
+            put("f", item)
         case bytes():
-            value.s = attribute
+            put("s", item)
         case DType():
-            value.type = attribute.number
+            put("type", item.number)
         case ShapeAttribute():
-            value.shape.SetInParent()
-            shape_to_proto(attribute.shape, value.shape)
+            shape_to_proto(item.shape, message("shape"))
         case FunctionReference():
-            _write_function(attribute, value.func)
-        case SerializedAttribute():
-            value.ParseFromString(attribute.data)
+            proto = message("func")
+            if item.serialized:
+                proto.ParseFromString(item.serialized)
+            proto.name = item.name
         case _:
-            _write_list(attribute, value.list)
-
-
-def _write_list(items: tuple[Attribute, ...], proto: Any) -> None:
-    for item in items:
-        match item:
-            case bool():
-                proto.b.append(item)
-            case int():
-                proto.i.append(item)
-            case float():
-                proto.f.append(item)
-            case bytes():
-                proto.s.append(item)
-            case DType():
-                proto.type.append(item.number)
-            case ShapeAttribute():
-                shape_to_proto(item.shape, proto.shape.add())
-            case FunctionReference():
-                _write_function(item, proto.func.add())
-            case _:
-                raise ArgumentError(f"an attribute list cannot hold {item!r}", remedy="keep the whole list as a SerializedAttribute")
+            raise ArgumentError(f"an attribute list cannot hold {item!r}", remedy="keep the whole list as a SerializedAttribute")
 
 
 def constant_array(value: Value) -> np.ndarray[Any, Any] | None:

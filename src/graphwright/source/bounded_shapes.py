@@ -20,6 +20,7 @@ from graphwright.ir.dtypes import Argument, Numbers, Shape
 from graphwright.ir.traits import BRANCHES, GOES_BY_ELEMENTS, LOOPS, NEXT_ITERATIONS
 from graphwright.ir.walk import in_order
 from graphwright.source import private_tensorflow
+from graphwright.source.attributes import shape_of
 from graphwright.source.tensorflow_import import import_tensorflow
 
 Outputs = Sequence[tuple[Shape, Numbers | None]]
@@ -141,7 +142,7 @@ class _Bounds:
         except ValueError:  # two bounds of one size differ, or an end that no run can have
             return merged
         shapes = [_largest([shape_of(outputs[k]) for outputs in made]) for k in range(len(op.outputs))]
-        return [_filled(shape, other) for shape, other in zip(shapes, merged, strict=True)]
+        return [filled(shape, other) for shape, other in zip(shapes, merged, strict=True)]
 
     def _fixed(self, op: Any, k: int, tensor: Any) -> list[Any]:
         """What stands for an input: constants, where it holds numbers of which the shapes of the outputs are made."""
@@ -341,11 +342,6 @@ def _sizes_of(tensor: Any, largest: Any) -> Numbers | None:
     return np.array([0 if d is None else d for d in exact], np.int64), np.array(most, np.int64)
 
 
-def shape_of(tensor: Any) -> Shape:
-    """The shape of a tensor of TensorFlow."""
-    return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
-
-
 def _largest(shapes: Sequence[Shape]) -> Shape:
     """In each dimension the largest, or None where one of them is open; None where they have not as many dimensions."""
     known = [shape for shape in shapes if shape is not None]
@@ -354,7 +350,8 @@ def _largest(shapes: Sequence[Shape]) -> Shape:
     return tuple(None if None in sizes else max(d for d in sizes if d is not None) for sizes in zip(*known, strict=True))
 
 
-def _filled(shape: Shape, other: Shape) -> Shape:
+def filled(shape: Shape, other: Shape) -> Shape:
+    """The dimensions of a shape, and where they are open those of the other."""
     if shape is None or other is None or len(shape) != len(other):
         return other if shape is None else shape
     return tuple(b if a is None else a for a, b in zip(shape, other, strict=True))

@@ -15,6 +15,7 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Value, Variable
 from graphwright.ir.traits import ARGUMENTS, CALLS_PYTHON, NEXT_ITERATIONS
 from graphwright.ir.walk import backward_reachable
+from graphwright.source.attributes import shape_of
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.private_tensorflow import captures_of
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
@@ -73,13 +74,18 @@ def from_concrete_function(function: Any, *, planned: bool = True, compiled: boo
         variable = by_handle.get(id(external))
         behind = variable_behind(external)
         if variable is not None:
-            name_of_variable = str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
-            graph.variables[value] = Variable(name_of_variable, *types_of(variable.shape, variable.dtype), bool(variable.trainable))
+            graph.variables[value] = variable_of(variable)
         elif behind is not None:
             graph.variables[value] = Variable(f"resource_{k}", *types_of(*behind), False)
     if planned:
         _refuse_unsupported(graph, compiled=compiled)
     return graph, Binding(captures, argument_count, name, function)
+
+
+def variable_of(variable: Any) -> Variable:
+    """What the IR knows of a variable of TensorFlow or Keras."""
+    name = str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
+    return Variable(name, *types_of(variable.shape, variable.dtype), bool(variable.trainable))
 
 
 def types_of(shape: Any, dtype: Any) -> tuple[DType, Shape]:
@@ -197,7 +203,7 @@ def traced_arguments(function: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def argument_shapes(function: Any) -> list[Shape]:
     """Shapes of the flat arguments of a `ConcreteFunction`, captures left out."""
-    return [None if t.shape.rank is None else tuple(t.shape.as_list()) for t in arguments_of(function)]
+    return [shape_of(t) for t in arguments_of(function)]
 
 
 def argument_names(function: Any) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ from graphwright.ir.dtypes import Argument, Shape, format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits import LOOPS, called_functions
 from graphwright.source import private_tensorflow
-from graphwright.source.bounded_shapes import Bounded, Numbers, Outputs, import_bounded, shape_of
+from graphwright.source.attributes import shape_of
+from graphwright.source.bounded_shapes import Bounded, Numbers, Outputs, filled, import_bounded
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.never_run import forbid_to_run
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -82,10 +83,10 @@ def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> tuple[list[
     for value, argument in zip(body.inputs, arguments, strict=True):
         if argument.exact is not None:
             body.at_most[value] = value.shape
-        value.shape = _merged(argument.shape, value.shape)
+        value.shape = filled(argument.shape, value.shape)
     for name, tensors in inferred.tensors.items():
         for value, tensor in zip(body[name].outputs, tensors, strict=True):
-            value.shape = _merged(shape_of(tensor), value.shape)
+            value.shape = filled(shape_of(tensor), value.shape)
     _note_bounds(body, inferred)
     handed_on = {v for node in body.nodes if called_functions(node) for v in node.inputs if v.producer.name in inferred.tensors}
     known = {v: inferred.numbers(inferred.made[v.producer.name][v.index]) for v in handed_on}
@@ -156,10 +157,3 @@ def _results(graph: Graph, name: str, arguments: Sequence[Argument]) -> list[Out
                 outputs.append((shape_of(largest), inferred.numbers(made)))
         results.append(outputs)
     return results
-
-
-def _merged(shape: Shape, traced: Shape) -> Shape:
-    """The dimensions of `shape`, and where they are open those of `traced`."""
-    if shape is None or traced is None or len(shape) != len(traced):
-        return traced if shape is None else shape
-    return tuple(t if s is None else s for s, t in zip(shape, traced, strict=True))

@@ -175,7 +175,6 @@ def _write_tensor_info(info: Any, value: Value) -> None:
     known: Shape = shape_from_proto(info.tensor_shape) if info.HasField("tensor_shape") else None
     if not info.HasField("tensor_shape") or known != value.shape:
         info.ClearField("tensor_shape")
-        info.tensor_shape.SetInParent()
         shape_to_proto(value.shape, info.tensor_shape)
 
 

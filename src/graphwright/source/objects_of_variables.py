@@ -78,7 +78,6 @@ def _shared_name(node: Node) -> str:
 def _add_variable(saved: Any, node: Node, name: str, *, trainable: bool) -> None:
     dtype, shape = node.attrs.get("dtype"), node.attrs.get("shape")
     saved.variable.dtype = dtype.number if isinstance(dtype, DType) else 0
-    saved.variable.shape.SetInParent()
     shape_to_proto(shape.shape if isinstance(shape, ShapeAttribute) else None, saved.variable.shape)
     saved.variable.trainable = trainable
     saved.variable.name = name

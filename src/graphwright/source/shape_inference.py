@@ -23,6 +23,7 @@ from graphwright.ir.traits import (
     opens_variable,
     result_functions,
 )
+from graphwright.source.attributes import shape_of
 from graphwright.source.function_def import write_function
 from graphwright.source.never_run import forbid_to_run
 from graphwright.source.private_tensorflow import op_definition
@@ -116,25 +117,20 @@ def _behind_shapes(nodes: Sequence[Node]) -> set[Node]:
 def _is_reference(value: Value) -> bool:
     """Whether the value is a reference to a variable of TF1, which no placeholder can stand for."""
     definition = op_definition(value.producer.op_type)
-    arguments: list[Any] = [] if definition is None else list(definition.output_arg)
-    return any(argument.is_ref for argument in arguments)
+    return definition is not None and any(argument.is_ref for argument in definition.output_arg)
 
 
 def _shape(tensor: Any, value: Value) -> Shape:
     """What TensorFlow says. Of a call it says nothing, and of control flow what stands in the file: there functions that know it count."""
     node = value.producer
-    said = _dimensions(tensor)
+    said = shape_of(tensor)
     if said is not None and not is_control_flow(node):
         return said
     functions = [node.graph.functions[name] for name in result_functions(node) if name in node.graph.functions]
     results = [f.body.outputs[value.index].shape for f in functions if value.index < len(f.body.outputs)]
     if "body" in node.attrs:  # a loop that makes no round hands on what goes in
-        results.append(_dimensions(tensor.op.inputs[value.index]))
+        results.append(shape_of(tensor.op.inputs[value.index]))
     return said if not results or None in results else reduce(common_shape, results)
-
-
-def _dimensions(tensor: Any) -> Shape:
-    return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
 
 
 def _without_outside(node_def: Any, inside: set[Node], node: Node) -> None:

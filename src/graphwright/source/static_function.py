@@ -195,7 +195,6 @@ def _as_placeholders(graph_def: Any, by_name: Mapping[str, Value]) -> Iterator[A
             node.input.append(_handle_name(value).removesuffix(":0"))
             target = tf.compat.v1.NodeDef(name=node.input[0], op="Placeholder")
         target.attr["dtype"].type = dtype
-        target.attr["shape"].shape.SetInParent()
         shape_to_proto(shape, target.attr["shape"].shape)
         if reference:
             yield target

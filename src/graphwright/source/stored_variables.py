@@ -15,6 +15,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits import VARIABLES, variable_key
 from graphwright.ir.walk import backward_reachable, reached
 from graphwright.source.attributes import shape_from_proto
+from graphwright.source.concrete_function import types_of, variable_of
 from graphwright.source.package import Package
 from graphwright.source.private_tensorflow import message_class
 from graphwright.source.rebuild import variable_behind
@@ -101,14 +102,15 @@ def _add_captured(graph: Graph, package: Package, found: dict[str, StoredVariabl
         if value in keys or value.dtype.name != "resource" or not graph.owns(value.producer):
             continue
         variable: Any = by_handle.get(id(outer))
-        behind: Any = (variable.shape, variable.dtype) if variable is not None else variable_behind(outer)
-        if behind is None:
+        behind = variable_behind(outer) if variable is None else None
+        if variable is None and behind is None:
             continue
         key = keys[value] = by_outer.setdefault(id(outer), variable_key(value))
-        name = value.producer.name if variable is None else str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
-        shape: Shape = None if behind[0].rank is None else tuple(behind[0].as_list())
-        trainable = None if variable is None else bool(variable.trainable)
-        found[key] = StoredVariable(key, name, dtype_from_number(int(behind[1].as_datatype_enum)), shape, trainable)
+        if behind is not None:
+            found[key] = StoredVariable(key, value.producer.name, *types_of(*behind), None)
+        else:
+            known = variable_of(variable)
+            found[key] = StoredVariable(key, known.name, known.dtype, known.shape, known.trainable)
 
 
 def _add_objects(graph: Graph, package: Package, found: dict[str, StoredVariable], keys: dict[Value, str]) -> None:

@@ -51,7 +51,6 @@ def fill_specs(structure: Any, values: Sequence[Value]) -> None:
         spec.dtype = spec.dtype if same else value.dtype.number
         if not same or (value.shape is not None and shape_from_proto(spec.shape) != value.shape):
             spec.ClearField("shape")
-            spec.shape.SetInParent()
             shape_to_proto(value.shape, spec.shape)
 
 
@@ -59,7 +58,6 @@ def _spec(value: Value, name: str) -> Any:
     leaf = _new()
     leaf.tensor_spec_value.name = name
     leaf.tensor_spec_value.dtype = value.dtype.number
-    leaf.tensor_spec_value.shape.SetInParent()
     shape_to_proto(value.shape, leaf.tensor_spec_value.shape)
     return leaf
 

@@ -36,7 +36,6 @@ def write_placeholder(value: Value, name: str, node_def: Any) -> None:
     node_def.attr.clear()
     node_def.name, node_def.op = name, "Placeholder"
     node_def.attr["dtype"].type = value.dtype.number
-    node_def.attr["shape"].shape.SetInParent()
     shape_to_proto(value.last_shape, node_def.attr["shape"].shape)
 
 
