@@ -9,7 +9,7 @@ from typing import Any
 
 from graphwright.errors import ArgumentError, FileFormatError
 from graphwright.files import file_for_user
-from graphwright.plan.json_file import FieldReader, read_json
+from graphwright.plan.json_file import LARGEST, Record, read_json
 from graphwright.report.comparison import FIGURES, LayerFigures, StepCosts
 
 FORMAT = "graphwright costs"
@@ -54,42 +54,28 @@ def read_costs(path: str | Path) -> StepCosts:
     path = Path(path)
     if not path.exists():
         raise FileFormatError("there is no such file", where=str(path), remedy=_WRITE.replace("FILE", path.name))
-    data = read_json(path)
-    read = FieldReader(path)
+    file = read_json(path)
     for field, wanted, cause in (
         ("format", FORMAT, "the file holds something else"),
         ("version", VERSION, "it was written by another version of graphwright"),
     ):
-        if data.get(field) != wanted:
-            what = f"field {field!r} must be {wanted!r}, it is {data.get(field)!r:.60}"
+        if file.data.get(field) != wanted:
+            what = f"field {field!r} must be {wanted!r}, it is {file.data.get(field)!r:.60}"
             raise FileFormatError(what, where=str(path), cause=cause, remedy=_WRITE_AGAIN)
-    given = read.record(read.get(data, "figures", "figures"), "figures")
-    figures = {name: read.number(read.get(given, name, f"figures.{name}"), f"figures.{name}") for name in FIGURES}
-    feeds = read.record(read.get(data, "feeds", "feeds"), "feeds")
-    how = read.record(read.get(data, "how", "how"), "how")
-    unknown = read.items(read.get(data, "unknown_flop_ops", "unknown_flop_ops"), "unknown_flop_ops")
+    figures, feeds = file.record("figures"), file.record("feeds")
     return StepCosts(
-        name=str(read.get(data, "name", "name")),
-        feeds={
-            name: tuple(read.integer(size, f"feeds.{name}[{k}]") for k, size in enumerate(read.items(shape, f"feeds.{name}")))
-            for name, shape in feeds.items()
-        },
-        figures=figures,
-        layers=tuple(
-            _layer(read, read.record(row, f"layers[{k}]"), f"layers[{k}]")
-            for k, row in enumerate(read.items(read.get(data, "layers", "layers"), "layers"))
-        ),
-        unknown_flop_ops=tuple(str(name) for name in unknown),
-        how={key: str(text) for key, text in how.items()},
+        name=str(file.value("name")),
+        feeds={name: feeds.indices(name, LARGEST) for name in feeds.data},
+        figures={name: figures.number(name) for name in FIGURES},
+        layers=tuple(map(_layer, file.records("layers"))),
+        unknown_flop_ops=tuple(map(str, file.items("unknown_flop_ops"))),
+        how={key: str(text) for key, text in file.record("how").data.items()},
     )
 
 
-def _layer(read: FieldReader, row: dict[str, Any], field: str) -> LayerFigures:
-    values: dict[str, Any] = {}
+def _layer(row: Record) -> LayerFigures:
+    numbers: dict[str, Any] = {}
     for own in fields(LayerFigures):
-        name = f"{field}.{own.name}"
-        given = read.get(row, own.name, name)
-        values[own.name] = (
-            str(given) if own.name == "layer" else read.number(given, name) if own.name in _FLOATS else read.integer(given, name)
-        )
-    return LayerFigures(**values)
+        if own.name != "layer":
+            numbers[own.name] = row.number(own.name) if own.name in _FLOATS else row.integer(own.name)
+    return LayerFigures(layer=str(row.value("layer")), **numbers)

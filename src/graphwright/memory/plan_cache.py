@@ -11,7 +11,7 @@ from platformdirs import user_cache_path
 
 from graphwright.errors import FileFormatError
 from graphwright.ir.graph import Graph
-from graphwright.plan.json_file import FieldReader, read_json, write_json
+from graphwright.plan.json_file import read_json, write_json
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import known_solution
 
@@ -59,11 +59,11 @@ class PlanCache:
         """
         path = self.path(key)
         try:
-            data, read = read_json(path), FieldReader(path)
-            schedule = Schedule(read.indices(data.get("schedule"), "schedule", len(costs.tasks)))
+            file = read_json(path)
+            schedule = Schedule(file.indices("schedule", len(costs.tasks)))
         except FileFormatError:
             return None
-        return known_solution(costs, schedule, budget_bytes, status="optimal" if data.get("status") == "optimal" else "feasible")
+        return known_solution(costs, schedule, budget_bytes, status="optimal" if file.data.get("status") == "optimal" else "feasible")
 
     def write(self, key: str, solution: Solution) -> None:
         data = {"status": solution.status, "schedule": list(solution.schedule.steps)}

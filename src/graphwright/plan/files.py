@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from graphwright.errors import FileFormatError, GraphError
-from graphwright.plan.json_file import FieldReader, read_json, write_json
+from graphwright.plan.json_file import Record, read_json, write_json
 from graphwright.plan.model import Buffer, CostGraph, Solution, Task
 from graphwright.plan.simulate import ScheduleError, check_graph
 
@@ -28,9 +27,8 @@ def read_cost_graph(path: str | Path) -> CostGraph:
     Raises:
         FileFormatError: naming the file and the field that is wrong.
     """
-    path = Path(path)
-    data = read_json(path)
-    return _from_full(data, path) if data.get("format") == FORMAT else _from_exchange(data, path)
+    file = read_json(Path(path))
+    return _from_full(file) if file.data.get("format") == FORMAT else _from_exchange(file)
 
 
 def write_full(graph: CostGraph, path: str | Path) -> Path:
@@ -61,73 +59,46 @@ def solution_to_json(solution: Solution) -> dict[str, object]:
     }
 
 
-def _from_exchange(data: dict[str, Any], path: Path) -> CostGraph:
-    read = FieldReader(path)
-    rows = [read.record(row, f"tasks[{index}]") for index, row in enumerate(read.items(read.get(data, "tasks", "tasks"), "tasks"))]
-    costs: list[tuple[str, float, int]] = []
-    for index, row in enumerate(rows):
-        time = read.number(read.get(row, "time", f"tasks[{index}].time"), f"tasks[{index}].time")
-        nbytes = read.integer(read.get(row, "nbytes", f"tasks[{index}].nbytes"), f"tasks[{index}].nbytes")
-        costs.append((read.text(row.get("name", str(index)), f"tasks[{index}].name"), time, nbytes))
+def _from_exchange(file: Record) -> CostGraph:
+    rows = file.records("tasks")
+    buffers = tuple(Buffer(row.text("name", str(k)), row.integer("nbytes"), k) for k, row in enumerate(rows))
+    times = [row.number("time") for row in rows]
     inputs: list[dict[int, None]] = [{} for _ in rows]
-    for place, edge in enumerate(read.items(read.get(data, "edges", "edges"), "edges")):
-        producer, reader = read.pair(edge, f"edges[{place}]", len(rows))
+    for place, (producer, reader) in enumerate(file.pairs("edges", len(rows))):
         if producer == reader:
-            raise read.fail(f"edges[{place}]", "joins a task to itself")
+            raise file.fail(f"edges[{place}]", "joins a task to itself")
         inputs[reader][producer] = None
-    tasks = [Task(name, time, tuple(inputs[index]), (index,)) for index, (name, time, _) in enumerate(costs)]
-    buffers = [Buffer(name, nbytes, index) for index, (name, _, nbytes) in enumerate(costs)]
-    order = read.indices(read.get(data, "order", "order"), "order", len(rows))
-    return _checked(CostGraph(tuple(tasks), tuple(buffers), order, name=read.text(data.get("name", path.stem), "name")), path)
+    tasks = tuple(Task(buffer.name, times[k], tuple(inputs[k]), (k,)) for k, buffer in enumerate(buffers))
+    return _checked(CostGraph(tasks, buffers, file.indices("order", len(rows)), name=file.text("name", file.path.stem)), file.path)
 
 
-def _from_full(data: dict[str, Any], path: Path) -> CostGraph:
-    read = FieldReader(path)
-    if data.get("version") != VERSION:
-        raise read.fail("version", f"must be {VERSION}, it is {data.get('version')!r:.60}")
-    task_rows = read.items(read.get(data, "tasks", "tasks"), "tasks")
-    buffer_rows = read.items(read.get(data, "buffers", "buffers"), "buffers")
-    tasks: list[Task] = []
-    for index, item in enumerate(task_rows):
-        field = f"tasks[{index}]"
-        row = read.record(item, field)
-
-        def take(name: str, row: dict[str, Any] = row, field: str = field) -> tuple[Any, str]:
-            return read.get(row, name, f"{field}.{name}"), f"{field}.{name}"
-
-        pairs, pairs_field = take("in_place")
-        tasks.append(
-            Task(
-                name=read.text(*take("name")),
-                time=read.number(*take("time")),
-                inputs=read.indices(*take("inputs"), len(buffer_rows)),
-                outputs=read.indices(*take("outputs"), len(buffer_rows)),
-                after=read.indices(*take("after"), len(task_rows)),
-                workspace_bytes=read.integer(*take("workspace_bytes")),
-                recomputable=read.flag(*take("recomputable")),
-                in_place=tuple(
-                    read.pair(pair, f"{pairs_field}[{k}]", len(buffer_rows)) for k, pair in enumerate(read.items(pairs, pairs_field))
-                ),
-            )
+def _from_full(file: Record) -> CostGraph:
+    if file.data.get("version") != VERSION:
+        raise file.fail("version", f"must be {VERSION}, it is {file.data.get('version')!r:.60}")
+    task_rows, buffer_rows = file.records("tasks"), file.records("buffers")
+    tasks = tuple(
+        Task(
+            name=row.text("name"),
+            time=row.number("time"),
+            inputs=row.indices("inputs", len(buffer_rows)),
+            outputs=row.indices("outputs", len(buffer_rows)),
+            after=row.indices("after", len(task_rows)),
+            workspace_bytes=row.integer("workspace_bytes"),
+            recomputable=row.flag("recomputable"),
+            in_place=row.pairs("in_place", len(buffer_rows)),
         )
-    buffers: list[Buffer] = []
-    for number, item in enumerate(buffer_rows):
-        field = f"buffers[{number}]"
-        row = read.record(item, field)
+        for row in task_rows
+    )
 
-        def optional(name: str, row: dict[str, Any] = row, field: str = field) -> int | None:
-            value = read.get(row, name, f"{field}.{name}")
-            return None if value is None else read.integer(value, f"{field}.{name}", high=len(task_rows))
+    def task_of(row: Record, name: str) -> int | None:
+        return None if row.value(name) is None else row.integer(name, high=len(task_rows))
 
-        nbytes = read.integer(read.get(row, "nbytes", f"{field}.nbytes"), f"{field}.nbytes")
-        kept = read.flag(read.get(row, "kept", f"{field}.kept"), f"{field}.kept")
-        name = read.text(read.get(row, "name", f"{field}.name"), f"{field}.name")
-        buffers.append(Buffer(name, nbytes, optional("producer"), kept, optional("killed_by")))
-    order = read.indices(read.get(data, "order", "order"), "order", len(task_rows))
-    resident = read.integer(read.get(data, "resident_bytes", "resident_bytes"), "resident_bytes")
-    unit, name = (read.text(data.get(key, default), key) for key, default in (("time_unit", "s"), ("name", "")))
-    graph = CostGraph(tuple(tasks), tuple(buffers), order, resident, unit, name)
-    return _checked(graph, path)
+    buffers = tuple(
+        Buffer(row.text("name"), row.integer("nbytes"), task_of(row, "producer"), row.flag("kept"), task_of(row, "killed_by"))
+        for row in buffer_rows
+    )
+    order, resident = file.indices("order", len(task_rows)), file.integer("resident_bytes")
+    return _checked(CostGraph(tasks, buffers, order, resident, file.text("time_unit", "s"), file.text("name", "")), file.path)
 
 
 def _checked(graph: CostGraph, path: Path) -> CostGraph:

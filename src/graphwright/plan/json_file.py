@@ -15,7 +15,7 @@ LARGEST = 2**63
 """Below it are all numbers in a file: bytes of a buffer, seconds of a task."""
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Record:
     """The object that a file holds.
 
     Raises:
@@ -35,7 +35,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise FileFormatError("holds a number of thousands of digits", where=str(path)) from error  # which Python refuses to read
     if not isinstance(data, dict):
         raise FileFormatError(f"holds a {type(data).__name__}, not an object", where=str(path))
-    return cast(dict[str, Any], data)
+    return Record(path, data)
 
 
 def write_json(path: Path, data: Mapping[str, object], *, indent: int | None = None) -> Path:
@@ -45,62 +45,90 @@ def write_json(path: Path, data: Mapping[str, object], *, indent: int | None = N
     return path
 
 
-class FieldReader:
-    """Typed access to the fields of a file; every failure names file and field."""
+class Record:
+    """An object in a file. Its fields are read by name and type; every failure names file and field.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Args:
+        path: of the file.
+        data: the object.
+        place: of the object in the file, as messages name it.
+    """
 
-    def fail(self, field: str, what: str) -> FileFormatError:
+    def __init__(self, path: Path, data: Any, place: str = "") -> None:
+        self.path, self._place = path, place
+        if not isinstance(data, dict):
+            raise FileFormatError(f"field '{place}' must be an object, it is {data!r:.60}", where=str(path))
+        self.data = cast(dict[str, Any], data)
+
+    def fail(self, name: str, what: str) -> FileFormatError:
         """The error that says what is wrong with a field."""
-        return FileFormatError(f"field '{field}' {what}", where=str(self.path))
+        return FileFormatError(f"field '{self._at(name)}' {what}", where=str(self.path))
 
-    def get(self, data: dict[str, Any], name: str, field: str) -> Any:
-        """A field that must be there; `field` is how messages name it."""
-        if name not in data:
-            raise self.fail(field, "is missing")
-        return data[name]
+    def value(self, name: str) -> Any:
+        """A field that must be there."""
+        if name not in self.data:
+            raise self.fail(name, "is missing")
+        return self.data[name]
 
-    def items(self, value: Any, field: str) -> list[Any]:
+    def record(self, name: str) -> Record:
+        return Record(self.path, self.value(name), self._at(name))
+
+    def records(self, name: str) -> list[Record]:
+        return [Record(self.path, row, self._at(f"{name}[{k}]")) for k, row in enumerate(self.items(name))]
+
+    def items(self, name: str) -> list[Any]:
+        return self._list(self.value(name), name)
+
+    def integer(self, name: str, *, high: int = LARGEST) -> int:
+        """A whole number that is not negative, below `high`."""
+        return self._integer(self.value(name), name, high)
+
+    def number(self, name: str) -> float:
+        """A number that is not negative, below `LARGEST`: sums of them stay finite."""
+        value = self.value(name)
+        if isinstance(value, bool) or not isinstance(value, _NUMBER) or not 0 <= value < LARGEST:
+            raise self.fail(name, f"must be a finite number that is not negative, it is {value!r:.60}")
+        return value
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Text that can be written as UTF-8: JSON can spell halves of characters, which are none."""
+        value = self.value(name) if default is None else self.data.get(name, default)
+        if not isinstance(value, str) or any("\ud800" <= character <= "\udfff" for character in value):
+            raise self.fail(name, f"must be text of whole characters, it is {value!a:.60}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self.value(name)
+        if not isinstance(value, bool):
+            raise self.fail(name, f"must be true or false, it is {value!r:.60}")
+        return value
+
+    def indices(self, name: str, count: int) -> tuple[int, ...]:
+        """A list of whole numbers below `count`."""
+        return self._integers(self.value(name), name, count)
+
+    def pairs(self, name: str, count: int) -> tuple[tuple[int, int], ...]:
+        """A list of pairs of whole numbers below `count`."""
+        found: list[tuple[int, int]] = []
+        for k, value in enumerate(self.items(name)):
+            pair = self._integers(value, f"{name}[{k}]", count)
+            if len(pair) != 2:
+                raise self.fail(f"{name}[{k}]", f"must be a pair of indices, it is {value!r:.60}")
+            found.append((pair[0], pair[1]))
+        return tuple(found)
+
+    def _at(self, name: str) -> str:
+        return f"{self._place}.{name}" if self._place else name
+
+    def _list(self, value: Any, name: str) -> list[Any]:
         if not isinstance(value, list):
-            raise self.fail(field, f"must be a list, it is {value!r:.60}")
+            raise self.fail(name, f"must be a list, it is {value!r:.60}")
         return cast(list[Any], value)
 
-    def record(self, value: Any, field: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self.fail(field, f"must be an object, it is {value!r:.60}")
-        return cast(dict[str, Any], value)
+    def _integers(self, value: Any, name: str, count: int) -> tuple[int, ...]:
+        return tuple(self._integer(item, f"{name}[{k}]", count) for k, item in enumerate(self._list(value, name)))
 
-    def integer(self, value: Any, field: str, *, low: int = 0, high: int = LARGEST) -> int:
-        """A whole number from `low` on, below `high`."""
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value < high:
-            raise self.fail(field, f"must be an integer from {low} to {high - 1}, it is {value!r:.60}")
+    def _integer(self, value: Any, name: str, high: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < high:
+            raise self.fail(name, f"must be an integer from 0 to {high - 1}, it is {value!r:.60}")
         return value
-
-    def number(self, value: Any, field: str) -> float:
-        """A number that is not negative, below `LARGEST`: sums of them stay finite."""
-        if isinstance(value, bool) or not isinstance(value, _NUMBER) or not 0 <= value < LARGEST:
-            raise self.fail(field, f"must be a finite number that is not negative, it is {value!r:.60}")
-        return value
-
-    def text(self, value: Any, field: str) -> str:
-        """Text that can be written as UTF-8: JSON can spell halves of characters, which are none."""
-        if not isinstance(value, str) or any("\ud800" <= character <= "\udfff" for character in value):
-            raise self.fail(field, f"must be text of whole characters, it is {value!a:.60}")
-        return value
-
-    def flag(self, value: Any, field: str) -> bool:
-        if not isinstance(value, bool):
-            raise self.fail(field, f"must be true or false, it is {value!r:.60}")
-        return value
-
-    def indices(self, value: Any, field: str, count: int) -> tuple[int, ...]:
-        """A list of whole numbers below `count`."""
-        return tuple(self.integer(item, f"{field}[{place}]", high=count) for place, item in enumerate(self.items(value, field)))
-
-    def pair(self, value: Any, field: str, count: int) -> tuple[int, int]:
-        """Two whole numbers below `count`."""
-        found = self.indices(value, field, count)
-        if len(found) != 2:
-            raise self.fail(field, f"must be a pair of indices, it is {value!r:.60}")
-        return found[0], found[1]
