@@ -55,11 +55,7 @@ class ReversibleBlock(StreamLayer):
 
     @property
     def functions(self) -> list[ResidualFunction]:
-        """The functions that it calls, in the order of the calls."""
         return list(self._residuals)
-
-    def stream_parts(self) -> list[Any]:
-        return [self]
 
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
         """Build f and g for streams of these shapes."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from graphwright.errors import ArgumentError
 from graphwright.reversible.engine import BackwardRun, ForwardRun, InverseRun, Streams
-from graphwright.reversible.residual import ResidualFunction
 from graphwright.reversible.stream_layer import StreamLayer
 
 tf: Any = importlib.import_module("tensorflow")
@@ -44,17 +43,6 @@ class InvertibleDownsampling(StreamLayer):
             raise ArgumentError(f"block_size={block_size!r} was given", argument="block_size", remedy="give a whole number from 2 on")
         super().__init__(**kwargs)
         self.block_size = block_size
-
-    @property
-    def functions(self) -> list[ResidualFunction]:
-        """None: it has no residual functions."""
-        return []
-
-    def stream_parts(self) -> list[Any]:
-        return [self]
-
-    def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-        return self.output_stream_shapes(shapes)
 
     def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
         """Height and width over the block size, channels times its square."""

@@ -43,14 +43,7 @@ class RecomputedLayer(StreamLayer):
 
     @property
     def functions(self) -> list[ResidualFunction]:
-        """The functions that it calls, in the order of the calls."""
         return [self._function]
-
-    def stream_parts(self) -> list[Any]:
-        return [self]
-
-    def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-        return self.output_stream_shapes(shapes)
 
     def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
         result: Any = self.layer(tuple(keras.KerasTensor(tuple(shape), self.stream_dtype) for shape in shapes))

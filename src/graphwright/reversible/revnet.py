@@ -41,10 +41,6 @@ class _Plan:
     bottleneck: bool
     large_images: bool = False
 
-    def arguments(self) -> dict[str, Any]:
-        """What the builders take by name."""
-        return {"bottleneck": self.bottleneck, "stem": self.stem, "large_images": self.large_images}
-
 
 _REVNETS = {
     "revnet38": _Plan((3, 3, 3), 32, (16, 32, 56), bottleneck=False),
@@ -71,42 +67,42 @@ def revnet38(input_shape: Shape = (32, 32, 3), classes: int = 10, **options: Any
     >>> revnet38().count_params()
     467562
     """
-    return _reversible("revnet38", input_shape, classes, options)
+    return _listed("revnet38", input_shape, classes, options)
 
 
 def revnet110(input_shape: Shape = (32, 32, 3), classes: int = 10, **options: Any) -> Any:
     """RevNet-110 for small images: 3 stages of 9 units; the size of ResNet-110. Arguments as for `revnet38`."""
-    return _reversible("revnet110", input_shape, classes, options)
+    return _listed("revnet110", input_shape, classes, options)
 
 
 def revnet164(input_shape: Shape = (32, 32, 3), classes: int = 10, **options: Any) -> Any:
     """RevNet-164 for small images: 3 stages of 9 bottleneck units; the size of ResNet-164. Arguments as for `revnet38`."""
-    return _reversible("revnet164", input_shape, classes, options)
+    return _listed("revnet164", input_shape, classes, options)
 
 
 def revnet104(input_shape: Shape = (224, 224, 3), classes: int = 1000, **options: Any) -> Any:
     """RevNet-104 for photographs: 4 stages of 2, 2, 11 and 2 bottleneck units; the size of ResNet-101. Arguments as for `revnet38`."""
-    return _reversible("revnet104", input_shape, classes, options)
+    return _listed("revnet104", input_shape, classes, options)
 
 
 def resnet32(input_shape: Shape = (32, 32, 3), classes: int = 10, **options: Any) -> Any:
     """The plain network of the size of `revnet38`."""
-    return _plain("resnet32", input_shape, classes, options)
+    return _listed("resnet32", input_shape, classes, options)
 
 
 def resnet110(input_shape: Shape = (32, 32, 3), classes: int = 10, **options: Any) -> Any:
     """The plain network of the size of `revnet110`."""
-    return _plain("resnet110", input_shape, classes, options)
+    return _listed("resnet110", input_shape, classes, options)
 
 
 def resnet164(input_shape: Shape = (32, 32, 3), classes: int = 10, **options: Any) -> Any:
     """The plain network of the size of `revnet164`."""
-    return _plain("resnet164", input_shape, classes, options)
+    return _listed("resnet164", input_shape, classes, options)
 
 
 def resnet101(input_shape: Shape = (224, 224, 3), classes: int = 1000, **options: Any) -> Any:
     """The plain network of the size of `revnet104`."""
-    return _plain("resnet101", input_shape, classes, options)
+    return _listed("resnet101", input_shape, classes, options)
 
 
 def revnet(
@@ -228,16 +224,12 @@ def _check_stages(units: Sequence[int], widths: Sequence[int], *, bottleneck: bo
         )
 
 
-def _reversible(name: str, input_shape: Shape, classes: int, options: dict[str, Any]) -> Any:
-    plan = _REVNETS[name]
+def _listed(name: str, input_shape: Shape, classes: int, options: dict[str, Any]) -> Any:
+    """A network of the tables."""
+    build, plan = (revnet, _REVNETS[name]) if name in _REVNETS else (resnet, _RESNETS[name])
     given: dict[str, Any] = {"input_shape": input_shape, "classes": classes, "name": name, **options}
-    return revnet(plan.units, plan.widths, **(plan.arguments() | given))
-
-
-def _plain(name: str, input_shape: Shape, classes: int, options: dict[str, Any]) -> Any:
-    plan = _RESNETS[name]
-    given: dict[str, Any] = {"input_shape": input_shape, "classes": classes, "name": name, **options}
-    return resnet(plan.units, plan.widths, **(plan.arguments() | given))
+    own: dict[str, Any] = {"bottleneck": plan.bottleneck, "stem": plan.stem, "large_images": plan.large_images}
+    return build(plan.units, plan.widths, **(own | given))
 
 
 def _head(x: Any, classes: int) -> Any:

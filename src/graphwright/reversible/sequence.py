@@ -72,7 +72,6 @@ class ReversibleSequence(StreamLayer):
 
     @property
     def functions(self) -> list[Any]:
-        """The functions that it calls, in the order of the calls."""
         return [function for part in self.stream_parts() for function in part.functions]
 
     def stream_parts(self) -> list[Any]:

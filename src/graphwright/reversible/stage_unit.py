@@ -50,9 +50,6 @@ class StageUnit(StreamLayer):
     def functions(self) -> list[ResidualFunction]:
         return self._residuals
 
-    def stream_parts(self) -> list[Any]:
-        return [self]
-
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
         first, second = shapes
         y1, y2 = self.output_stream_shapes(shapes)

@@ -45,9 +45,14 @@ class StreamLayer(keras.layers.Layer):
         mixed = self.compute_dtype in ("float16", "bfloat16") and self.variable_dtype == "float32"
         return "float32" if mixed else self.compute_dtype
 
+    @property
+    def functions(self) -> list[Any]:
+        """The functions that it calls, in the order of the calls."""
+        return []
+
     def stream_parts(self) -> list[Any]:
         """What it is made of, in order."""
-        raise NotImplementedError
+        return [self]
 
     def kept_parts(self) -> frozenset[int]:
         """The numbers of the parts that keep their inputs."""
@@ -59,7 +64,7 @@ class StreamLayer(keras.layers.Layer):
 
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
         """Build the functions for streams of these shapes; gives the shapes behind it."""
-        raise NotImplementedError
+        return self.output_stream_shapes(shapes)
 
     def build(self, input_shape: Any) -> None:
         self.build_streams(self._stream_shapes(input_shape))

@@ -17,13 +17,14 @@ from typing import Any
 from graphwright.errors import ArgumentError
 from graphwright.reversible.block import ReversibleBlock
 from graphwright.reversible.sequence import ReversibleSequence
+from graphwright.reversible.units import OptionsLayer
 
 tf: Any = importlib.import_module("tensorflow")
 keras: Any = importlib.import_module("keras")
 
 
 @keras.saving.register_keras_serializable(package="graphwright")
-class AttentionFunction(keras.layers.Layer):
+class AttentionFunction(OptionsLayer):
     """Normalization, self-attention, dropout.
 
     Args:
@@ -36,13 +37,13 @@ class AttentionFunction(keras.layers.Layer):
     def __init__(self, heads: int, *, dropout: float = 0.0, causal: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
-        self._options = {"heads": heads, "dropout": dropout, "causal": causal}
+        self.options = {"heads": heads, "dropout": dropout, "causal": causal}
         self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
         self.attention: Any = None
 
     def build(self, input_shape: Any) -> None:
-        heads, width = self._options["heads"], input_shape[-1]
+        heads, width = self.options["heads"], input_shape[-1]
         self.attention = keras.layers.MultiHeadAttention(int(heads), width // int(heads), dtype=self.dtype_policy)
         self.norm.build(input_shape)
         self.attention.build(query_shape=input_shape, value_shape=input_shape)
@@ -51,18 +52,12 @@ class AttentionFunction(keras.layers.Layer):
     def call(self, x: Any, training: Any = None, mask: Any = None) -> Any:
         x = self.norm(x)
         seen = None if mask is None else mask[:, tf.newaxis, :]
-        x = self.attention(x, x, attention_mask=seen, use_causal_mask=self._options["causal"], training=training)
+        x = self.attention(x, x, attention_mask=seen, use_causal_mask=self.options["causal"], training=training)
         return self.dropout(x, training=training)
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return tuple(input_shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | self._options
 
 
 @keras.saving.register_keras_serializable(package="graphwright")
-class FeedForwardFunction(keras.layers.Layer):
+class FeedForwardFunction(OptionsLayer):
     """Normalization, a wide layer with GELU, a narrow one, dropout.
 
     Args:
@@ -74,7 +69,7 @@ class FeedForwardFunction(keras.layers.Layer):
     def __init__(self, inside: int, *, dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
-        self._options = {"inside": inside, "dropout": dropout}
+        self.options = {"inside": inside, "dropout": dropout}
         self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
         self.wide = keras.layers.Dense(inside, activation="gelu", dtype=self.dtype_policy)
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
@@ -84,21 +79,15 @@ class FeedForwardFunction(keras.layers.Layer):
         self.narrow = keras.layers.Dense(input_shape[-1], dtype=self.dtype_policy)
         self.norm.build(input_shape)
         self.wide.build(input_shape)
-        self.narrow.build((*input_shape[:-1], self._options["inside"]))
+        self.narrow.build((*input_shape[:-1], self.options["inside"]))
         self.built = True
 
     def call(self, x: Any, training: Any = None) -> Any:
         return self.dropout(self.narrow(self.wide(self.norm(x))), training=training)
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return tuple(input_shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | self._options
-
 
 @keras.saving.register_keras_serializable(package="graphwright")
-class TokenEmbedding(keras.layers.Layer):
+class TokenEmbedding(OptionsLayer):
     """Learned embeddings of tokens and positions, added.
 
     Args:
@@ -111,7 +100,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     def __init__(self, vocabulary: int, length: int, width: int, *, mask_zero: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._options = {"vocabulary": vocabulary, "length": length, "width": width, "mask_zero": mask_zero}
+        self.options = {"vocabulary": vocabulary, "length": length, "width": width, "mask_zero": mask_zero}
         self.tokens = keras.layers.Embedding(vocabulary, width, dtype=self.dtype_policy)
         self.positions = keras.layers.Embedding(length, width, dtype=self.dtype_policy)
 
@@ -126,13 +115,10 @@ class TokenEmbedding(keras.layers.Layer):
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Which tokens are no padding."""
-        return keras.ops.not_equal(inputs, 0) if self._options["mask_zero"] else previous_mask
+        return keras.ops.not_equal(inputs, 0) if self.options["mask_zero"] else previous_mask
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        return (*input_shape, self._options["width"])
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | self._options
+        return (*input_shape, self.options["width"])
 
 
 def reversible_transformer(

@@ -23,8 +23,20 @@ BOTTLENECK_FACTOR = 4
 """Channels outside of a bottleneck over those inside."""
 
 
+class OptionsLayer(keras.layers.Layer):
+    """A layer whose own arguments are its `options`, and whose output is shaped like its input where it does not say otherwise."""
+
+    options: dict[str, Any]
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return tuple(input_shape)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | self.options
+
+
 @keras.saving.register_keras_serializable(package="graphwright")
-class Preactivation(keras.layers.Layer):
+class Preactivation(OptionsLayer):
     """The residual function of a preactivation unit: `filters` channels out, whatever comes in.
 
     Args:
@@ -47,7 +59,7 @@ class Preactivation(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self._options = {
+        self.options = {
             "filters": filters,
             "inside": inside,
             "bottleneck": bottleneck,
@@ -64,7 +76,7 @@ class Preactivation(keras.layers.Layer):
     def build(self, input_shape: Any) -> None:
         shape, norms = tuple(input_shape), iter(self.norms)
         for index, conv in enumerate(self.convolutions):
-            if index or self._options["activate_first"]:
+            if index or self.options["activate_first"]:
                 next(norms).build(shape)
             conv.build(shape)
             shape = conv.compute_output_shape(shape)
@@ -76,7 +88,7 @@ class Preactivation(keras.layers.Layer):
         for index, conv in enumerate(self.convolutions):
             if index:
                 x = remember(x)  # with the unit's input this is all that no convolution need run again for
-            if index or self._options["activate_first"]:
+            if index or self.options["activate_first"]:
                 x = tf.nn.relu(next(norms)(x, training=training))
             x = conv(x)
         return x
@@ -86,9 +98,6 @@ class Preactivation(keras.layers.Layer):
         for conv in self.convolutions:
             shape = conv.compute_output_shape(shape)
         return shape
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | self._options
 
 
 @keras.saving.register_keras_serializable(package="graphwright")
@@ -132,7 +141,7 @@ class Shortcut(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="graphwright")
-class Stem(keras.layers.Layer):
+class Stem(OptionsLayer):
     """What comes before the first unit: convolution, normalization, ReLU; for large images at strides of two, and pooled.
 
     As the first part of a reversible sequence it takes the images as both streams and gives half of its channels to each.
@@ -145,7 +154,7 @@ class Stem(keras.layers.Layer):
 
     def __init__(self, filters: int, *, large_images: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._options = {"filters": filters, "large_images": large_images}
+        self.options = {"filters": filters, "large_images": large_images}
         self.convolution = convolution(filters, 7 if large_images else 3, 2 if large_images else 1, self.dtype_policy)
         self.norm = normalization(self.dtype_policy)
 
@@ -157,20 +166,17 @@ class Stem(keras.layers.Layer):
 
     def call(self, images: Any, training: Any = None) -> Any:
         x = tf.nn.relu(self.norm(self.convolution(images[0] if isinstance(images, list | tuple) else images), training=training))
-        if self._options["large_images"]:
+        if self.options["large_images"]:
             x = tf.nn.max_pool2d(x, 3, 2, "SAME")
         return tuple(tf.split(x, 2, -1)) if isinstance(images, list | tuple) else x
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """One shape for one, two for two."""
         batch, height, width, _ = _first(input_shape)
-        shrinks = 4 if self._options["large_images"] else 1
+        shrinks = 4 if self.options["large_images"] else 1
         sides = tuple(side and -(-side // shrinks) for side in (height, width))
-        filters = self._options["filters"]
+        filters = self.options["filters"]
         return ((batch, *sides, filters // 2),) * 2 if isinstance(input_shape[0], list | tuple) else (batch, *sides, filters)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | self._options
 
 
 def _first(shape: Any) -> tuple[int | None, ...]:
