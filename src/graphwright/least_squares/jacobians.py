@@ -57,13 +57,11 @@ def rows_of_jacobian(function: LeafFunction, leaves: Sequence[Any], first: Any, 
 
     The forward pass runs again for each block of rows: memory is that of one evaluation and of a block.
     """
-    with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
-        tape.watch(list(leaves))
-        residuals = function(list(leaves))
+    linear = Linear(function, leaves)
+    residuals = linear.residuals
 
     def row(index: Any) -> list[Any]:
-        cotangent = tf.one_hot(index, residuals.shape[0], dtype=residuals.dtype)
-        return tape.gradient(residuals, list(leaves), output_gradients=cotangent, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return linear.pull(tf.one_hot(index, residuals.shape[0], dtype=residuals.dtype))
 
     return residuals, _side_by_side(tf.vectorized_map(row, first + tf.range(count)), count, leaves)
 
@@ -79,16 +77,11 @@ def per_sample_jacobian(function: Callable[[list[Any], Any], Any], leaves: Seque
 
     def of_sample(sample: Any) -> tuple[Any, list[Any]]:
         batch_of_one = tf.nest.map_structure(_as_batch, sample)
-        with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
-            tape.watch(list(leaves))
-            residuals = function(list(leaves), batch_of_one)
-
-        def row(cotangent: Any) -> list[Any]:
-            return tape.gradient(residuals, list(leaves), output_gradients=cotangent, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-
+        linear = Linear(lambda parts: function(parts, batch_of_one), leaves)
+        residuals = linear.residuals
         if residuals.shape[0] == 1:  # nothing to vectorize: half of the graph
-            return residuals, row(tf.ones_like(residuals))
-        return residuals, tf.vectorized_map(row, tf.eye(residuals.shape[0], dtype=residuals.dtype))
+            return residuals, linear.pull(tf.ones_like(residuals))
+        return residuals, tf.vectorized_map(linear.pull, tf.eye(residuals.shape[0], dtype=residuals.dtype))
 
     residuals, parts = tf.vectorized_map(of_sample, data)
     count = math.prod(residuals.shape)

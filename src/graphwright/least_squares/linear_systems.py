@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Linearization(NamedTuple):
     factor: tuple[Any, ...]
 
 
-class LinearSystem(Protocol):
+class LinearSystem:
     """One way to linearize and to solve for damped steps."""
 
     name: MethodName
@@ -57,25 +57,28 @@ class LinearSystem(Protocol):
 
     def linearize(self, x: Any) -> Linearization:
         """The problem at a point x (n,)."""
-        ...
+        raise NotImplementedError
 
     def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
         """The damped step h (n,); and a solver of (J'J + damping S'S) a = b, if there is one.
 
         Where `free` (n,) is 0 instead of 1 the step is zero; None where all may move.
         """
-        ...
+        raise NotImplementedError
 
     def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
-        """The Gauss-Newton step (n,), which tells how far the minimum is; None where steps are not exact enough for that."""
-        ...
+        """The Gauss-Newton step (n,), which tells how far the minimum is, with the damping that rounding asks for.
+
+        None where steps are not exact enough for that.
+        """
+        return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free)[0]
 
     def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
         """|J step|**2 / 2, a scalar."""
-        ...
+        raise NotImplementedError
 
 
-class QrSystem:
+class QrSystem(LinearSystem):
     """QR of the augmented matrix; the Jacobian is reduced to a triangle chunk by chunk.
 
     The reduction is the sequential TSQR of J. Demmel, L. Grigori, M. Hoemmen, J. Langou (2012): each chunk's rows go below the triangle
@@ -108,7 +111,6 @@ class QrSystem:
         )
 
     def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
-        """By the triangle of the augmented matrix."""
         del x
         step, upper = self._triangle(at, scale, damping, free)
         return step, _by_triangle(upper)
@@ -143,7 +145,7 @@ class QrSystem:
         triangle = tf.linalg.qr(at.factor[1] * free).r
         resolved = np.sqrt(self.smallest_damping) * tf.norm(triangle, axis=0)
         independent = tf.cast(tf.abs(tf.linalg.diag_part(triangle)) > resolved, x.dtype)
-        return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free * independent)[0]
+        return super().undamped(x, at, scale, free * independent)
 
     def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
         del x
@@ -160,7 +162,7 @@ def _by_triangle(upper: Any) -> Solve:
     return solve
 
 
-class CholeskySystem:
+class CholeskySystem(LinearSystem):
     """Normal equations: the lower half of the Jacobian's Gram matrix, summed over chunks, and its Cholesky factor."""
 
     name: MethodName = "cholesky"
@@ -170,7 +172,6 @@ class CholeskySystem:
         self.smallest_damping = 10.0 * rows.layout.size * float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
 
     def linearize(self, x: Any) -> Linearization:
-        """The Gram matrix and the gradient, a chunk at a time."""
         gram, gradient, squares = gram_matrix(self._rows, x)
         return Linearization(gradient, tf.sqrt(symmetric_blocks.diagonal(gram)), tf.sqrt(squares), gram)
 
@@ -185,16 +186,12 @@ class CholeskySystem:
 
         return -solve(at.gradient), solve
 
-    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
-        """With the damping that rounding asks for."""
-        return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free)[0]
-
     def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
         del x
         return 0.5 * symmetric_blocks.quadratic_form(at.factor, step)
 
 
-class DualSystem:
+class DualSystem(LinearSystem):
     """The m by m system of J J', for more parameters than residuals: h = -S^-2 J' (J S^-2 J' + damping)^-1 f."""
 
     name: MethodName = "dual"
@@ -214,7 +211,6 @@ class DualSystem:
         return Linearization(gradient, tf.norm(matrix, axis=0), tf.norm(residuals), (matrix, residuals))
 
     def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
-        """By Cholesky of the damped J J'."""
         del x
         matrix, residuals = at.factor
         inverse = _inverse(scale, free)
@@ -227,19 +223,13 @@ class DualSystem:
         weights = tf.linalg.cholesky_solve(root, residuals[:, tf.newaxis])[:, 0]
         return -tf.linalg.matvec(scaled, weights, transpose_a=True) * inverse, None
 
-    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
-        """With the damping that rounding asks for."""
-        return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free)[0]
-
     def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
         del x
         return tf.nn.l2_loss(tf.linalg.matvec(at.factor[0], step))
 
 
-class _MatrixFreeSystem:
+class _MatrixFreeSystem(LinearSystem):
     """What the two matrix-free systems share: the gradient by one backward pass, column norms from random probes."""
-
-    smallest_damping: float
 
     def __init__(self, rows: Rows, *, tolerance: float, max_iterations: int, probes: int = 16) -> None:
         self._rows = rows
@@ -280,7 +270,6 @@ class CgSystem(_MatrixFreeSystem):
     name: MethodName = "cg"
 
     def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
-        """By conjugate gradients in the scaled parameters."""
         inverse = _inverse(scale, free)
 
         def product(vector: Any) -> Any:
@@ -296,7 +285,6 @@ class LsmrSystem(_MatrixFreeSystem):
     name: MethodName = "lsmr"
 
     def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
-        """By LSMR in the scaled parameters."""
         del at
         inverse = _inverse(scale, free)
         residuals = self._rows.residuals(x)

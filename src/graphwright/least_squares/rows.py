@@ -159,10 +159,10 @@ class Rows:
         """The Gram matrix of the weighted Jacobian times a vector (n,), without either."""
         tangents = self.layout.split(vector)
 
-        def product(linear: Linear) -> Any:
-            return linear.pull(self._weighted(self._weighted(linear.push(tangents), linear), linear))
+        def along(linear: Linear, _data: Any, _first: Any) -> Any:
+            return self._weighted(linear.push(tangents), linear)
 
-        return self._sum_of_pulls(x, product)
+        return self._sum_of_pulls(x, along)
 
     def jvp(self, x: Any, vector: Any) -> Any:
         """The weighted Jacobian times a vector (n,): (m,), all samples at once."""
@@ -196,34 +196,27 @@ class Rows:
             first: the number of the first row here, where others are elsewhere.
             total: rows here and elsewhere; None for those here.
         """
-        leaves = self.layout.split(x)
         coins = tf.random.stateless_uniform([self.count if total is None else total], seed, 0, 2, tf.int32)
 
-        def add(so_far: Any, data: Any, sample: Any) -> Any:
-            linear = self._linear(leaves, data)
+        def signs(linear: Linear, _: Any, sample: Any) -> Any:
             row = first + sample * (self.count // (self.samples or 1))
-            signs = tf.cast(2 * tf.slice(coins, [row], linear.residuals.shape) - 1, x.dtype)
-            return so_far + self.layout.join(linear.pull(self._weighted(signs, linear)))
+            return tf.cast(2 * tf.slice(coins, [row], linear.residuals.shape) - 1, x.dtype)
 
-        return self._over_samples(add, tf.zeros_like(x))
+        return self._sum_of_pulls(x, signs)
 
     def curvature_gradient(self, x: Any, direction: Any) -> Any:
         """The transposed weighted Jacobian times the weighted second derivative of the residuals along `direction`: (n,).
 
         The second derivative is a central difference over a tenth of the direction, as M. K. Transtrum and J. P. Sethna (2012) use.
         """
-        leaves = self.layout.split(x)
         width = tf.constant(0.1, x.dtype)
         ahead, behind = self.layout.split(x + width * direction), self.layout.split(x - width * direction)
 
-        def add(total: Any, data: Any, _: Any) -> Any:
+        def bend(linear: Linear, data: Any, _: Any) -> Any:
             both = self._evaluate(ahead, data) + self._evaluate(behind, data)
+            return self._weighted((both - 2.0 * linear.residuals) / width**2, linear)
 
-            linear = self._linear(leaves, data)
-            bend = self._weighted(self._weighted((both - 2.0 * linear.residuals) / width**2, linear), linear)
-            return total + self.layout.join(linear.pull(bend))
-
-        return self._over_samples(add, tf.zeros_like(x))
+        return self._sum_of_pulls(x, bend)
 
     def _linear(self, leaves: list[Any], data: Sequence[Any]) -> Linear:
         """The residuals of these samples, linearized."""
@@ -233,12 +226,17 @@ class Rows:
         """A vector (m,) times the weights of the Jacobian's rows."""
         return vector if self.loss.is_linear else self.loss.weights(linear.residuals)[0] * vector
 
-    def _sum_of_pulls(self, x: Any, product: Callable[[Linear], list[Any]]) -> Any:
-        """The sum over chunks of samples of products with the transposed Jacobian, as one vector (n,)."""
+    def _sum_of_pulls(self, x: Any, vector: Callable[[Linear, Any, Any], Any]) -> Any:
+        """The transposed weighted Jacobian times a vector, summed over chunks of samples (n,).
+
+        Args:
+            vector: the linearized residuals of a chunk, its data and the number of its first sample -> what belongs to it of the vector.
+        """
         leaves = self.layout.split(x)
 
-        def add(total: Any, data: Any, _: Any) -> Any:
-            return total + self.layout.join(product(self._linear(leaves, data)))
+        def add(total: Any, data: Any, first: Any) -> Any:
+            linear = self._linear(leaves, data)
+            return total + self.layout.join(linear.pull(self._weighted(vector(linear, data, first), linear)))
 
         return self._over_samples(add, tf.zeros_like(x))
 

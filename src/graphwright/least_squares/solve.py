@@ -23,7 +23,6 @@ from graphwright.least_squares.arguments import (
     start_error,
 )
 from graphwright.least_squares.jacobians import JacobianMode
-from graphwright.least_squares.linear_systems import LinearSystem
 from graphwright.least_squares.loop import (
     LoopOptions,
     State,
@@ -157,15 +156,9 @@ class _Compiled:
 
 
 class _Found(NamedTuple):
-    """What the compiled fit returns: tensors, named as in `State` and `LeastSquaresResult`."""
+    """What the compiled fit returns: the state at its end without the linearization, and tensors as in `LeastSquaresResult`."""
 
-    x: Any
-    cost: Any
-    status: Any
-    iterations: Any
-    accepted: Any
-    evaluations: Any
-    damping: Any
+    state: State
     free: Any
     factor: Any
     gradient_norm: Any
@@ -229,7 +222,7 @@ class LeastSquares:
                 remedy="leave out one of them",
             )
         check_chunks(self.method, self.chunk_size)
-        self._loss()
+        RobustLoss(self.loss, self.loss_scale)
         self._tolerances(tf.float64)
 
     @left_alone
@@ -288,8 +281,19 @@ class LeastSquares:
         tolerances = self._tolerances(layout.dtype)
 
         def fit(start: Any, data: tuple[Any, ...]) -> _Found:
-            rows = self._rows(layout, data)
-            system, reason = self._system(rows)
+            rows = Rows(
+                self.residuals,
+                layout,
+                data=data,
+                chunk_size=self.chunk_size,
+                loss=RobustLoss(self.loss, self.loss_scale),
+                mode=self.jacobian_mode,
+                jacobian=self.jacobian,
+            )
+            method, reason = self.method, "as asked"
+            if method == "auto":
+                method, reason = choose_method(layout.size, rows.count, layout.dtype.size, chunked=rows.is_chunked)
+            system = linear_system(method, rows, krylov_tolerance=self.krylov_tolerance, krylov_iterations=self.krylov_iterations)
             options = LoopOptions(
                 tolerances=tolerances,
                 first_damping=self.first_damping,
@@ -302,16 +306,9 @@ class LeastSquares:
             decided.update(method=system.name, reason=reason, mode=rows.mode if self.jacobian is None else "given")
             how = descent(rows, system, options)
             state = minimize(how, start)
-            free = free_parameters(state, options)
             return _Found(
-                x=state.x,
-                cost=state.cost,
-                status=state.status,
-                iterations=state.iterations,
-                accepted=state.accepted,
-                evaluations=state.evaluations,
-                damping=state.damping,
-                free=free,
+                state=state._replace(at=(), curvature=(), scale=()),
+                free=free_parameters(state, options),
                 factor=_covariance_factor(system.name, state),
                 gradient_norm=gradient_norm(state, options),
                 offset=undamped_offset(how, state),
@@ -323,57 +320,37 @@ class LeastSquares:
         compiled = tf.function(fit, autograph=False, jit_compile=self.jit_compile and self.callback is None)
         return _Compiled(compiled.get_concrete_function(*specs), decided, raised)
 
-    def _rows(self, layout: ParameterLayout, data: tuple[Any, ...]) -> Rows:
-        return Rows(
-            self.residuals,
-            layout,
-            data=data,
-            chunk_size=self.chunk_size,
-            loss=self._loss(),
-            mode=self.jacobian_mode,
-            jacobian=self.jacobian,
-        )
-
-    def _system(self, rows: Rows) -> tuple[LinearSystem, str]:
-        chosen, reason = self.method, "as asked"
-        if chosen == "auto":
-            chosen, reason = choose_method(rows.layout.size, rows.count, rows.layout.dtype.size, chunked=rows.is_chunked)
-        system = linear_system(chosen, rows, krylov_tolerance=self.krylov_tolerance, krylov_iterations=self.krylov_iterations)
-        return system, reason
-
-    def _loss(self) -> RobustLoss:
-        return RobustLoss(self.loss, self.loss_scale)
-
     def _tolerances(self, dtype: Any) -> Tolerances:
         return tolerances_for(dtype, self.gtol, self.xtol, self.ftol, self.max_iterations)
 
     def _result(
         self, layout: ParameterLayout, decided: dict[str, Any], found: _Found, start: Any, data: tuple[Any, ...]
     ) -> LeastSquaresResult:
-        status = Status.of_code(int(found.status))
+        state = found.state
+        status = Status.of_code(int(state.status))
         if status is Status.NOT_FINITE:
             raise start_error(layout, self.residuals, start, data)
-        if status is Status.ZERO and not int(found.iterations) and np.any(found.residuals):
+        if status is Status.ZERO and not int(state.iterations) and np.any(found.residuals):
             raise ArgumentError(
                 f"the squares of the residuals, up to {np.abs(found.residuals).max():.3g}, are too small for {layout.dtype.name}",
                 argument="residuals",
                 remedy="give residuals in a smaller unit",
             )
-        offset, iterations = float(found.offset), int(found.iterations)
+        offset, iterations = float(found.offset), int(state.iterations)
         flat = [layout.element_name(int(i)) for i in np.flatnonzero(found.flat.numpy())] if status is Status.FLAT else []
         return LeastSquaresResult(
-            params=layout.pack(layout.split(found.x)),
-            cost=float(found.cost),
+            params=layout.pack(layout.split(state.x)),
+            cost=float(state.cost),
             status=status.value,
             message=explain(status, offset=offset, iterations=iterations, flat=flat),
             converged=status.converged,
             iterations=iterations,
-            accepted_steps=int(found.accepted),
-            evaluations=int(found.evaluations),
-            jacobian_evaluations=1 + int(found.accepted),
+            accepted_steps=int(state.accepted),
+            evaluations=int(state.evaluations),
+            jacobian_evaluations=1 + int(state.accepted),
             gradient_norm=float(found.gradient_norm),
             offset=offset,
-            damping=float(found.damping),
+            damping=float(state.damping),
             method=decided["method"],
             method_reason=decided["reason"],
             jacobian_mode=decided["mode"],
@@ -390,18 +367,19 @@ def _as_tensors(layout: ParameterLayout, found: _Found) -> LeastSquaresTensors:
     def constant(tensor: Any) -> Any:
         return tf.raw_ops.PreventGradient(input=tensor, message="a fit by least_squares has no gradient; see tf.stop_gradient")
 
-    converged = tf.reduce_any([found.status == status.code for status in Status if status.converged])
+    state = found.state
+    converged = tf.reduce_any([state.status == status.code for status in Status if status.converged])
     return LeastSquaresTensors(
-        params=layout.pack([constant(part) for part in layout.split(found.x)]),
-        cost=constant(found.cost),
-        status=found.status,
+        params=layout.pack([constant(part) for part in layout.split(state.x)]),
+        cost=constant(state.cost),
+        status=state.status,
         converged=converged,
-        iterations=found.iterations,
-        accepted_steps=found.accepted,
-        evaluations=found.evaluations,
+        iterations=state.iterations,
+        accepted_steps=state.accepted,
+        evaluations=state.evaluations,
         gradient_norm=constant(found.gradient_norm),
         offset=constant(found.offset),
-        damping=constant(found.damping),
+        damping=constant(state.damping),
         residuals=constant(found.residuals),
     )
 

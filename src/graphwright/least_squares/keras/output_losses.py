@@ -121,18 +121,22 @@ class _Squares:
         return tf.reshape(found, [found.shape[0], math.prod(found.shape[1:])]) if self._per_sample else found[..., tf.newaxis]
 
 
-class _Huber:
-    """Mean Huber losses, by the weights of the robust loss."""
+class _ByHessian:
+    """A loss of Keras that is no square: its elements are Keras's, its root follows from its Hessian."""
 
     is_square = False
 
     def __init__(self, loss: Any) -> None:
         self.name, self.reduction = _name_and_reduction(loss)
-        self._loss = loss
-        self._robust = RobustLoss("huber", _delta(loss))
+        self.elements = loss.call
 
-    def elements(self, y_true: Any, y_pred: Any) -> Any:
-        return self._loss.call(y_true, y_pred)
+
+class _Huber(_ByHessian):
+    """Mean Huber losses, by the weights of the robust loss."""
+
+    def __init__(self, loss: Any) -> None:
+        super().__init__(loss)
+        self._robust = RobustLoss("huber", _delta(loss))
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
         found = _difference(*alike(y_true, y_pred))
@@ -146,17 +150,8 @@ def _delta(loss: Any) -> float:
     return (far - near) / 1e6
 
 
-class _LogCosh:
+class _LogCosh(_ByHessian):
     """Mean logarithms of the hyperbolic cosine; their curvature that of the secant, tanh(f) / f, which is positive everywhere."""
-
-    is_square = False
-
-    def __init__(self, loss: Any) -> None:
-        self.name, self.reduction = _name_and_reduction(loss)
-        self._loss = loss
-
-    def elements(self, y_true: Any, y_pred: Any) -> Any:
-        return self._loss.call(y_true, y_pred)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
         found = _difference(*alike(y_true, y_pred))
@@ -166,14 +161,11 @@ class _LogCosh:
         return _linear(row * found, lambda moved: row * moved, found) / math.sqrt(found.shape[-1])
 
 
-class _Softmax:
+class _Softmax(_ByHessian):
     """Cross-entropy of classes, as a loss of the logits."""
 
-    is_square = False
-
     def __init__(self, loss: Any) -> None:
-        self.name, self.reduction = _name_and_reduction(loss)
-        self._loss = loss
+        super().__init__(loss)
         config = loss.get_config()
         self._from_logits = bool(config.get("from_logits", False))
         self._sparse = isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
@@ -184,9 +176,6 @@ class _Softmax:
                 argument="loss",
                 remedy="keep classes in the last axis; give samples of an ignored class the weight 0",
             )
-
-    def elements(self, y_true: Any, y_pred: Any) -> Any:
-        return self._loss.call(y_true, y_pred)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
         """Of B = diag(sqrt p) (1 - 1 p') and b = (p - y) / sqrt p, what is left of them in a space of a dimension less.
@@ -221,22 +210,16 @@ def _sum(classes: Any) -> Any:
     return tf.reduce_sum(classes, axis=-1, keepdims=True)
 
 
-class _Sigmoid:
+class _Sigmoid(_ByHessian):
     """Mean cross-entropy of yes or no, as a loss of the logits."""
 
-    is_square = False
-
     def __init__(self, loss: Any) -> None:
-        self.name, self.reduction = _name_and_reduction(loss)
-        self._loss = loss
+        super().__init__(loss)
         config = loss.get_config()
         self._from_logits = bool(config["from_logits"])
         self._smoothing = float(config["label_smoothing"])
         if config.get("axis", -1) != -1:
             raise UnsupportedError(f"{loss.name} with axis={config['axis']}", argument="loss", remedy="use axis=-1")
-
-    def elements(self, y_true: Any, y_pred: Any) -> Any:
-        return self._loss.call(y_true, y_pred)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
         """B = sqrt(p (1 - p)), b = (p - y) / B."""
