@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from graphwright.files import replaced_folder
 from graphwright.source.join import OpenPackage
 from graphwright.source.package import Package
-from graphwright.source.private_tensorflow import message_class
 from graphwright.source.saved_model import parse_saved_model
 from graphwright.source.write import check_target, write
 
@@ -88,10 +87,8 @@ def _with_tags(package: Package, tags: Iterable[str] | None, name: str) -> Packa
     """The package with only the MetaGraph that the graph is, under other tags."""
     if package.keep_function is not None:
         return package
-    saved_model: Any = message_class("protobuf.saved_model", "SavedModel")()
-    if package.saved_model:
-        saved_model.ParseFromString(package.saved_model)
-    else:
+    saved_model = package.parsed()
+    if not package.saved_model:
         saved_model.saved_model_schema_version = 1
         info = saved_model.meta_graphs.add().meta_info_def
         info.tags.append("serve")

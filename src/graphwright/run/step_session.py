@@ -16,6 +16,7 @@ from typing import Any, Self
 from graphwright.errors import UnsupportedError
 from graphwright.ir.traits import CALLS_PYTHON
 from graphwright.run.traced_step import TracedStep
+from graphwright.source.graph_def import nodes_of
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
@@ -96,7 +97,7 @@ def check_recordable(step: TracedStep) -> None:
             remedy="profile it without jit_compile",
         )
     graph_def = step.function.graph.as_graph_def()
-    for node in (*graph_def.node, *(n for f in graph_def.library.function for n in f.node_def)):
+    for node in nodes_of(graph_def):
         if node.op in CALLS_PYTHON:
             raise UnsupportedError(
                 "the step calls Python (tf.py_function or tf.numpy_function), which cannot be taken to another session",

@@ -137,3 +137,11 @@ def tensor_from_attribute(attribute: Attribute) -> Any:
     tf = import_tensorflow()
     value: Any = tf.compat.v1.AttrValue.FromString(attribute.data)
     return tf.make_ndarray(value.tensor) if value.WhichOneof("value") == "tensor" else None
+
+
+def tensor_to_attribute(given: Any) -> Attribute:
+    """An array, number, text or nested list of them, or a `TensorProto`, as the attribute of a tensor."""
+    tf = import_tensorflow()
+    value: Any = tf.compat.v1.AttrValue()
+    value.tensor.CopyFrom(given if isinstance(given, type(value.tensor)) else tf.make_tensor_proto(given))
+    return from_attr_value(value)

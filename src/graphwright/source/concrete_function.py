@@ -62,9 +62,7 @@ def from_concrete_function(function: Any, *, planned: bool = True, compiled: boo
         )
     graph = from_graph_def(func_graph.as_graph_def(add_shapes=True), name=func_graph.name)
     drop_shape_attributes(graph)
-    graph.inputs = [graph.value(t.name) for t in func_graph.inputs]
-    graph.outputs = [graph.value(t.name) for t in func_graph.outputs]
-    graph.control_outputs = [graph[op.name] for op in func_graph.control_outputs]
+    set_ends(graph, func_graph)
     captures = tuple(captures_of(function))
     argument_count = len(graph.inputs) - len(captures)
     by_handle = {id(v.handle): v for v in func_graph.variables}
@@ -80,6 +78,13 @@ def from_concrete_function(function: Any, *, planned: bool = True, compiled: boo
     if planned:
         _refuse_unsupported(graph, compiled=compiled)
     return graph, Binding(captures, argument_count, name, function)
+
+
+def set_ends(graph: Graph, func_graph: Any) -> None:
+    """Let the graph that was read from a function have its inputs and outputs."""
+    graph.inputs = [graph.value(t.name) for t in func_graph.inputs]
+    graph.outputs = [graph.value(t.name) for t in func_graph.outputs]
+    graph.control_outputs = [graph[op.name] for op in func_graph.control_outputs]
 
 
 def variable_of(variable: Any) -> Variable:

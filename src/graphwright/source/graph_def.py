@@ -6,7 +6,7 @@ serialized and written back, so that a graph that nobody edited is written as it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from graphwright.errors import GraphError
@@ -47,6 +47,13 @@ def from_graph_def(graph_def: Any, *, name: str = "", file_order: bool = False) 
             function.body.functions = graph.functions
         check_nesting(graph)
     return graph
+
+
+def nodes_of(graph_def: Any) -> Iterator[Any]:
+    """The nodes of a `GraphDef` and of its functions."""
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
 
 
 def to_graph_def(

@@ -30,7 +30,7 @@ from graphwright.source.join_session import (
     saves_objects,
     set_saved_objects,
 )
-from graphwright.source.meta_graph import ASSETS, LEGACY_ASSETS, SAVER
+from graphwright.source.meta_graph import ASSETS, LEGACY_ASSETS, SAVER, items_of
 from graphwright.source.model_folder import check_variables, copy_around
 from graphwright.source.objects_of_variables import add_objects, check_no_session_state, object_key
 from graphwright.source.package import Package, TemporaryFolder
@@ -170,15 +170,12 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[s
 
 def _side(graph: Graph) -> _Side:
     package = graph.package if isinstance(graph.package, Package) else OpenPackage()
-    saved_model: Any = message_class("protobuf.saved_model", "SavedModel")()
-    if package.saved_model:
-        saved_model.ParseFromString(package.saved_model)
-    return _Side(graph, package, saved_model)
+    return _Side(graph, package, package.parsed())
 
 
 def _finish_graph_alone(graph: Graph, package: Package, rest: bytes, other: Graph) -> Finish:
     """Nothing comes along but nodes and functions, and tables that the collection says how to fill."""
-    tables = other.collections["table_initializer"].items if "table_initializer" in other.collections else []
+    tables = items_of(other, "table_initializer")
 
     def finish(copied: CloneResult) -> None:
         if SAVER in graph.collections and package.saved_model:  # it would restore what the files do not hold
@@ -295,7 +292,7 @@ def _free_name(folder: Path, name: str, scope: str) -> str:
 def _rename_assets(graph: Graph, names: Mapping[str, str]) -> None:
     kind = message_class("protobuf.meta_graph", "AssetFileDef")
     for key in (ASSETS, LEGACY_ASSETS):
-        for item in graph.collections[key].items if key in graph.collections else ():
+        for item in items_of(graph, key):
             if isinstance(item, NamedRefs):
                 asset = kind.FromString(item.serialized)
                 asset.filename = names.get(asset.filename, asset.filename)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphwright.source.object_graph import add_signature_map, forget_function, make_plain, signature_map_of
+from graphwright.source.rename_functions import rename_called
 
 
 def attach_objects(
@@ -44,9 +45,7 @@ def attach_objects(
         if old in others.concrete_functions:
             function = objects.concrete_functions[new]
             function.CopyFrom(others.concrete_functions[old])
-            bound = [k + shift for k in function.bound_inputs]
-            del function.bound_inputs[:]
-            function.bound_inputs.extend(bound)
+            function.bound_inputs[:] = [k + shift for k in function.bound_inputs]
     objects.nodes[0].children.add(node_id=shift, local_name=child)
     if kept:
         table = signature_map_of(objects)
@@ -84,21 +83,13 @@ def _renumber(node: Any, shift: int) -> None:
 
 
 def _rename(node: Any, functions: Mapping[str, str], variable_name: Callable[[str], str], first_asset: int) -> None:
-    match node.WhichOneof("kind"):
-        case "function":
-            names = [functions.get(name, name) for name in node.function.concrete_functions]
-            del node.function.concrete_functions[:]
-            node.function.concrete_functions.extend(names)
-        case "bare_concrete_function":
-            bare = node.bare_concrete_function
-            bare.concrete_function_name = functions.get(bare.concrete_function_name, bare.concrete_function_name)
-        case "variable":
-            for variable in (node.variable, *node.variable.experimental_distributed_variable_components):
-                variable.name = variable_name(variable.name) if variable.name else ""
-        case "asset":
-            node.asset.asset_file_def_index += first_asset
-        case _:
-            pass
+    rename_called(node, functions)
+    kind = node.WhichOneof("kind")
+    if kind == "variable":
+        for variable in (node.variable, *node.variable.experimental_distributed_variable_components):
+            variable.name = variable_name(variable.name) if variable.name else ""
+    elif kind == "asset":
+        node.asset.asset_file_def_index += first_asset
 
 
 def attach_stored_objects(stored: Any, others: Any, child: str, *, name_of: Callable[[str], str]) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
-from graphwright.ir.attributes import Attribute, SerializedAttribute
+from graphwright.ir.attributes import Attribute
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.library import bodies, call_sites
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Collection, NamedRefs, node_of
 from graphwright.ir.traits import is_constant
 from graphwright.ir.walk import backward_reachable, topological_order
+from graphwright.source.attributes import constant_array, tensor_to_attribute
 from graphwright.source.join_checkpoints import OBJECT_GRAPH
-from graphwright.source.meta_graph import NODE_SIGNATURES, SAVER
+from graphwright.source.meta_graph import NODE_SIGNATURES, SAVER, items_of
 from graphwright.source.private_tensorflow import message_class
-from graphwright.source.tensorflow_import import import_tensorflow
 
 _STRING = DTYPES["string"]
 _MAIN_OPS = ("saved_model_main_op", "legacy_init_op")
@@ -38,7 +37,7 @@ def rename_saved_keys(graph: Graph, key_of: Callable[[str], str], *, rename_obje
         for node in body:
             if node.op_type not in ("SaveV2", "RestoreV2"):
                 continue
-            names = _texts(node.inputs[1].producer)
+            names = _texts(node.inputs[1])
             stays = () if rename_objects and node.op_type == "SaveV2" else (OBJECT_GRAPH,)
             if names is not None:
                 _set_texts(body, node, 1, [name if name in stays else key_of(name) for name in names])
@@ -46,13 +45,13 @@ def rename_saved_keys(graph: Graph, key_of: Callable[[str], str], *, rename_obje
 
 def saves_objects(graph: Graph) -> bool:
     """Whether the saver of the graph saves the object graph."""
-    return bool(_whole_savers(graph)) and any(OBJECT_GRAPH in (_texts(node.inputs[1].producer) or ()) for _, node in _savers(graph))
+    return bool(_whole_savers(graph)) and any(OBJECT_GRAPH in (_texts(node.inputs[1]) or ()) for _, node in _savers(graph))
 
 
 def set_saved_objects(graph: Graph, serialized: bytes) -> None:
     """Let what saves the object graph save this one."""
     for body, node in _savers(graph):
-        for k, name in enumerate(_texts(node.inputs[1].producer) or ()):
+        for k, name in enumerate(_texts(node.inputs[1]) or ()):
             if name != OBJECT_GRAPH or 3 + k >= len(node.inputs):
                 continue
             value = node.inputs[3 + k]
@@ -68,23 +67,14 @@ def _savers(graph: Graph) -> Iterable[tuple[Graph, Node]]:
     return ((body, node) for body in bodies(graph) for node in body if node.op_type == "SaveV2")
 
 
-def _texts(node: Node) -> list[str] | None:
-    value = node.attrs.get("value")
-    if not is_constant(node) or not isinstance(value, SerializedAttribute):
-        return None
-    tf = import_tensorflow()
-    tensor = message_class("framework.attr_value", "AttrValue").FromString(value.data).tensor
-    return [text.decode("utf-8", "replace") for text in tf.make_ndarray(tensor).ravel()]
-
-
-def _text_attribute(texts: Any) -> SerializedAttribute:
-    tensor = import_tensorflow().make_tensor_proto(texts)
-    return SerializedAttribute(message_class("framework.attr_value", "AttrValue")(tensor=tensor).SerializeToString(deterministic=True))
+def _texts(value: Value) -> list[str] | None:
+    array = constant_array(value)
+    return None if array is None else [text.decode("utf-8", "replace") for text in array.ravel()]
 
 
 def _set_texts(graph: Graph, reader: Node, place: int, texts: list[str]) -> None:
     old = reader.inputs[place]
-    attribute = _text_attribute(texts)
+    attribute = tensor_to_attribute(texts)
     if old.use_count == 1:
         graph.set_attr(old.producer, "value", attribute)
         return
@@ -97,7 +87,7 @@ def _set_texts(graph: Graph, reader: Node, place: int, texts: list[str]) -> None
 
 def _set_text(node: Node, text: bytes) -> None:
     if is_constant(node):
-        node.graph.set_attr(node, "value", _text_attribute(text))
+        node.graph.set_attr(node, "value", tensor_to_attribute(text))
 
 
 # Ops that a session is told of
@@ -142,14 +132,13 @@ def join_savers(graph: Graph) -> None:
 
 
 def _whole_savers(graph: Graph) -> list[NamedRefs]:
-    items = graph.collections[SAVER].items if SAVER in graph.collections else ()
-    return [item for item in items if all(role in item.refs for role in _ROLES)]
+    return [item for item in items_of(graph, SAVER) if all(role in item.refs for role in _ROLES)]
 
 
 def join_initializers(graph: Graph, more: Iterable[Node] = ()) -> None:
     """Make one initializer of all that the collections hold, and of `more`."""
-    signatures = [item for item in _node_signatures(graph) if _signature_key(item) == _INIT and item.refs]
-    listed = [node_of(item) for name in _MAIN_OPS if name in graph.collections for item in graph.collections[name].items]
+    signatures = [item for item in items_of(graph, NODE_SIGNATURES) if _signature_key(item) == _INIT and item.refs]
+    listed = [node_of(item) for name in _MAIN_OPS for item in items_of(graph, name)]
     named = [node_of(ref) for item in signatures for ref in item.refs.values()]
     nodes = list(dict.fromkeys([*listed, *named, *more]))
     if len(nodes) < 2 and len(signatures) < 2 and not more:
@@ -161,13 +150,13 @@ def join_initializers(graph: Graph, more: Iterable[Node] = ()) -> None:
         graph.collections[_MAIN_OPS[0]] = Collection("nodes", [op])
         return
     signatures[0].refs = dict.fromkeys(signatures[0].refs, op)
-    _keep_signatures(graph, [item for item in _node_signatures(graph) if item not in signatures[1:]])
+    _keep_signatures(graph, [item for item in items_of(graph, NODE_SIGNATURES) if item not in signatures[1:]])
 
 
 def drop_doubled_node_signatures(graph: Graph) -> None:
     """Of signatures that name nodes under the same key, the first stays."""
     first: dict[str, NamedRefs] = {}
-    for item in _node_signatures(graph):
+    for item in items_of(graph, NODE_SIGNATURES):
         first.setdefault(_signature_key(item), item)
     if first:
         _keep_signatures(graph, list(first.values()))
@@ -175,10 +164,6 @@ def drop_doubled_node_signatures(graph: Graph) -> None:
 
 def _keep_signatures(graph: Graph, items: list[NamedRefs]) -> None:
     graph.collections[NODE_SIGNATURES].items[:] = items
-
-
-def _node_signatures(graph: Graph) -> list[NamedRefs]:
-    return list(graph.collections[NODE_SIGNATURES].items) if NODE_SIGNATURES in graph.collections else []
 
 
 def _signature_key(item: NamedRefs) -> str:
@@ -190,7 +175,7 @@ def _value(held: Value | Node) -> Value:
 
 
 def _text(graph: Graph, text: str) -> Value:
-    return _node(graph, "Const", "save/piece_suffix", [], dtype=_STRING, value=_text_attribute(text))
+    return _node(graph, "Const", "save/piece_suffix", [], dtype=_STRING, value=tensor_to_attribute(text))
 
 
 def _node(graph: Graph, op_type: str, name: str, inputs: list[Value], **attrs: Attribute) -> Value:

@@ -9,6 +9,7 @@ from typing import Any
 
 from graphwright.errors import FileFormatError, in_words
 from graphwright.files import check_given
+from graphwright.source.model_folder import leaves_folder
 from graphwright.source.tensorflow_import import import_keras
 from graphwright.source.trust import TrustedPath, check_trusted
 
@@ -63,8 +64,7 @@ def check_keras_archive(path: Path) -> None:
         ) from error
     names: set[str] = set()
     for entry in entries:
-        parts = entry.filename.replace("\\", "/").split("/")
-        if entry.filename.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or (entry.external_attr >> 16) & 0o170000 == 0o120000:
+        if leaves_folder(entry.filename) or (entry.external_attr >> 16) & 0o170000 == 0o120000:
             raise FileFormatError(
                 f"the entry {entry.filename!r} leaves the archive", where=str(path), cause="the file was made to write to other folders"
             )

@@ -17,7 +17,7 @@ from graphwright.ir.traits import INPUTS, READS_OF_VARIABLES, VARIABLES
 from graphwright.ir.walk import reached
 from graphwright.source import private_tensorflow as private
 from graphwright.source.concrete_function import drop_shape_attributes, types_of
-from graphwright.source.graph_def import from_graph_def
+from graphwright.source.graph_def import from_graph_def, nodes_of
 from graphwright.source.opaque_gate import always_true, held, some_bits
 from graphwright.source.rebuild import variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -53,7 +53,7 @@ def read_live_graph(live: Any, operations: Iterable[Any], outputs: Sequence[Any]
     part.versions.CopyFrom(whole.versions)
     part.library.CopyFrom(whole.library)
     part.node.extend(node for node in whole.node if node.name in names)
-    for node in (*part.node, *(inner for function in part.library.function for inner in function.node_def)):
+    for node in nodes_of(part):
         node.attr.pop("_class", None)  # may name what is not in this part
     graph = from_graph_def(part, name=getattr(live, "name", "") or "graph", file_order=False)
     drop_shape_attributes(graph)

@@ -14,6 +14,7 @@ from graphwright.files import path_before
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.ir.signature import Signature
+from graphwright.source.concrete_function import set_ends
 from graphwright.source.function_module import LivePackage
 from graphwright.source.graph_def import from_graph_def
 from graphwright.source.join import OpenPackage
@@ -182,9 +183,7 @@ def _load_function(function: Any) -> Graph:
     func_graph = function.graph
     graph = _from_graph_def(func_graph.as_graph_def(add_shapes=True), str(func_graph.name))
     try:
-        graph.inputs = [graph.value(t.name) for t in func_graph.inputs]
-        graph.outputs = [graph.value(t.name) for t in func_graph.outputs]
-        graph.control_outputs = [graph[op.name] for op in func_graph.control_outputs]
+        set_ends(graph, func_graph)
     except GraphwrightError as error:
         raise ArgumentError(f"the function is inconsistent: {error.what}", where=f"function {func_graph.name!r}") from error
     captured = list(function.captured_inputs)

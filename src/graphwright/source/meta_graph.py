@@ -18,6 +18,7 @@ from graphwright.ir.graph import Graph, Value
 from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.ir.traits import WHOLE_READS
 from graphwright.source.attributes import shape_from_proto, shape_to_proto
+from graphwright.source.model_folder import leaves_folder
 from graphwright.source.named_refs import find, parsed, read_refs, refs_bytes, write_refs
 from graphwright.source.private_tensorflow import message_class
 
@@ -272,6 +273,11 @@ def _with_snapshot(item: NamedRefs) -> NamedRefs:
     return item if read is None else NamedRefs(item.serialized, {**item.refs, "snapshot_name": read.outputs[0]})
 
 
+def items_of(graph: Graph, key: str) -> list[Any]:
+    """The items of a collection; none where there is no such collection."""
+    return list(graph.collections[key].items) if key in graph.collections else []
+
+
 def is_whole(item: NamedRefs, kind: Any) -> bool:
     """Whether each node that the message named is still there."""
     message = parsed(kind, item.serialized, "a saver")
@@ -285,8 +291,7 @@ def check_asset_path(filename: str) -> None:
     Raises:
         FileFormatError: it would.
     """
-    parts = filename.replace("\\", "/").split("/")
-    if not filename or filename.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or "\0" in filename:
+    if not filename or leaves_folder(filename) or "\0" in filename:
         raise FileFormatError(
             f"the path {filename!r} of an asset leaves the folder of the SavedModel",
             where="asset files",

@@ -22,6 +22,12 @@ def is_model_folder(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _GRAPH_FILES)
 
 
+def leaves_folder(name: str) -> bool:
+    """Whether the path of a file, as another file tells it, leads out of the folder that it is to lie in."""
+    parts = name.replace("\\", "/").split("/")
+    return not parts[0] or ".." in parts or ":" in parts[0]
+
+
 def refuse_remote(path: str | PathLike[str]) -> None:
     """Refuse a path that is none of this machine's files: `pathlib` would make another one of it.
 

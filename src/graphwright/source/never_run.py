@@ -9,9 +9,9 @@ either; the shapes that its registered rule gives are inferred as ever.
 from __future__ import annotations
 
 from functools import cache
-from itertools import chain
 from typing import Any
 
+from graphwright.source.graph_def import nodes_of
 from graphwright.source.op_registry import is_stateful
 from graphwright.source.private_tensorflow import op_definition
 
@@ -48,7 +48,7 @@ def only_computes(op_type: str) -> bool:
 def forbid_to_run(graph_def: Any) -> Any:
     """Mark the nodes of a `GraphDef` that reach outside, those of its functions too; returns it."""
     library = {function.signature.name for function in graph_def.library.function}
-    for node in chain(graph_def.node, *(function.node_def for function in graph_def.library.function)):
+    for node in nodes_of(graph_def):
         if reaches_outside(node.op) and node.op not in library:
             node.attr["_kernel"].s = _LABEL
     return graph_def

@@ -21,6 +21,7 @@ from graphwright.ir.graph import Function, Graph
 from graphwright.ir.traits import CALL_TYPES, callee, is_constant, opens_variable
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.function_def import write_function
+from graphwright.source.graph_def import nodes_of
 from graphwright.source.outline import outline_signature
 from graphwright.source.package import Package
 from graphwright.source.structured_values import (
@@ -167,8 +168,7 @@ def _bound(function: Function, known: Sequence[int], package: Package) -> list[i
 def _update_function(function: Function, saved: Any, package: Package) -> None:
     bound = _bound(function, saved.bound_inputs, package)
     if list(saved.bound_inputs) != bound:
-        del saved.bound_inputs[:]
-        saved.bound_inputs.extend(bound)
+        saved.bound_inputs[:] = bound
     inputs = function.body.inputs
     arguments = inputs[: len(inputs) - len(bound)]
     names = [value.producer.name for value in arguments]
@@ -193,11 +193,19 @@ def forget_function(objects: Any, name: str) -> None:
     """A function that was removed: what named it names it no longer."""
     del objects.concrete_functions[name]
     for node in objects.nodes:
-        kind = node.WhichOneof("kind")
-        if kind == "function" and name in node.function.concrete_functions:
-            node.function.concrete_functions.remove(name)
-        elif kind == "bare_concrete_function" and node.bare_concrete_function.concrete_function_name == name:
-            make_plain(node)
+        if name in _called(node):
+            if node.WhichOneof("kind") == "function":
+                node.function.concrete_functions.remove(name)
+            else:
+                make_plain(node)
+
+
+def _called(node: Any) -> Sequence[str]:
+    """The functions that an object calls."""
+    kind = node.WhichOneof("kind")
+    if kind == "bare_concrete_function":
+        return (node.bare_concrete_function.concrete_function_name,)
+    return node.function.concrete_functions if kind == "function" else ()
 
 
 def make_plain(node: Any) -> None:
@@ -315,16 +323,10 @@ def _object_of_constant(objects: Any, name: str) -> int:
 def _drop_function_if_unused(meta_graph: Any, name: str, node_id: int | None) -> None:
     """Take away the wrapper of a signature that has another one now, unless something else uses it."""
     objects = meta_graph.object_graph_def
-    users = [k for k, node in enumerate(objects.nodes) if node.WhichOneof("kind") == "bare_concrete_function"
-             and node.bare_concrete_function.concrete_function_name == name]  # fmt: skip
-    users += [
-        k for k, node in enumerate(objects.nodes) if node.WhichOneof("kind") == "function" and name in node.function.concrete_functions
-    ]
-    if users != [node_id]:
+    if [k for k, node in enumerate(objects.nodes) if name in _called(node)] != [node_id]:
         return
     library = meta_graph.graph_def.library.function
-    nodes = (*meta_graph.graph_def.node, *(n for f in library for n in f.node_def))
-    if any(value.func.name == name for n in nodes if n.op in CALL_TYPES for value in n.attr.values()):
+    if any(value.func.name == name for n in nodes_of(meta_graph.graph_def) if n.op in CALL_TYPES for value in n.attr.values()):
         return
     make_plain(objects.nodes[node_id])
     del objects.concrete_functions[name]

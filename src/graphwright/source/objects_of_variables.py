@@ -14,6 +14,7 @@ from graphwright.ir.signature import node_of, references_of
 from graphwright.ir.traits import REFERENCE_VARIABLES, opens_variable
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_to_proto
+from graphwright.source.meta_graph import items_of
 from graphwright.source.object_graph import make_plain
 from graphwright.source.private_tensorflow import message_class
 
@@ -32,7 +33,7 @@ def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any
     Raises:
         UnsupportedError: a signature needs a variable or table that cannot be such an object.
     """
-    _check_possible(graph)
+    check_no_session_state(graph, backward_reachable(v.producer for s in graph.signatures.values() for v in s.outputs.values()))
     stored: Any = message_class("protobuf.trackable_object_graph", "TrackableObjectGraph")()
     for nodes in (objects.nodes, stored.nodes):
         nodes.add().children.add(node_id=1, local_name="variables")
@@ -42,7 +43,7 @@ def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any
         make_plain(objects.nodes[k])
         for node_id, local_name in children:
             objects.nodes[k].children.add(node_id=node_id, local_name=local_name)
-    trained = {node_of(ref) for c in _trainable(graph) for ref in references_of(c)}
+    trained = {node_of(ref) for c in items_of(graph, "trainable_variables") for ref in references_of(c)}
     found: dict[str, int] = {}
     object_ids: dict[Value, int] = {}
     for node in graph.nodes:
@@ -66,10 +67,6 @@ def object_key(name: str) -> str:
     return f"variables/{name.replace('.', '..').replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
-def _trainable(graph: Graph) -> list[Any]:
-    return list(graph.collections["trainable_variables"].items) if "trainable_variables" in graph.collections else []
-
-
 def _shared_name(node: Node) -> str:
     shared = node.attrs.get("shared_name")
     return shared.decode("utf-8", "replace") if isinstance(shared, bytes) and shared else node.name
@@ -81,10 +78,6 @@ def _add_variable(saved: Any, node: Node, name: str, *, trainable: bool) -> None
     shape_to_proto(shape.shape if isinstance(shape, ShapeAttribute) else None, saved.variable.shape)
     saved.variable.trainable = trainable
     saved.variable.name = name
-
-
-def _check_possible(graph: Graph) -> None:
-    check_no_session_state(graph, backward_reachable(v.producer for s in graph.signatures.values() for v in s.outputs.values()))
 
 
 def check_no_session_state(graph: Graph, nodes: Iterable[Node]) -> None:

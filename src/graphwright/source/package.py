@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.ir.graph import Value
+from graphwright.source.private_tensorflow import message_class
 from graphwright.source.rename_functions import rename_in_graph_rest, rename_in_saved_model
 
 
@@ -58,6 +59,10 @@ class Package:
     def has_files(self) -> bool:
         """Whether the graph comes from a SavedModel."""
         return bool(self.saved_model)
+
+    def parsed(self) -> Any:
+        """The `SavedModel`; an empty one where the graph comes from none."""
+        return message_class("protobuf.saved_model", "SavedModel").FromString(self.saved_model)
 
     def rename_functions(self, new_of: Mapping[str, str]) -> None:
         """Let what the file says of functions say it under their new names; `ir.edit.rename_functions` calls this."""

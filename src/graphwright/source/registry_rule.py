@@ -15,7 +15,7 @@ from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.attributes import EMPTY_LIST, Attribute, FunctionReference, SerializedAttribute, ShapeAttribute, as_attribute
 from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
 from graphwright.ir.graph import Graph, Value
-from graphwright.source.attributes import from_attr_value
+from graphwright.source.attributes import from_attr_value, tensor_to_attribute
 from graphwright.source.op_types import REGISTERED
 from graphwright.source.private_tensorflow import op_definition, registered_ops
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -241,13 +241,6 @@ def _function(given: Any) -> Attribute:
     return FunctionReference(given.name, given.SerializeToString(deterministic=True) if given.attr else b"")
 
 
-def _tensor(given: Any) -> Attribute:
-    tf = import_tensorflow()
-    value: Any = tf.compat.v1.AttrValue()
-    value.tensor.CopyFrom(given if isinstance(given, type(value.tensor)) else tf.make_tensor_proto(given))
-    return from_attr_value(value)
-
-
 def plain_attribute(given: Any) -> Attribute:
     """`as_attribute`, of arrays and `NameAttrList` too.
 
@@ -256,7 +249,9 @@ def plain_attribute(given: Any) -> Attribute:
     """
     if isinstance(given, list | tuple):
         return tuple(map(plain_attribute, cast("list[Any]", given))) or SerializedAttribute(EMPTY_LIST)
-    return _tensor(given) if isinstance(given, np.ndarray) else _function(given) if hasattr(given, "attr") else as_attribute(given)
+    return (
+        tensor_to_attribute(given) if isinstance(given, np.ndarray) else _function(given) if hasattr(given, "attr") else as_attribute(given)
+    )
 
 
 _CONVERT: dict[str, Callable[[Any], Attribute]] = {
@@ -267,5 +262,5 @@ _CONVERT: dict[str, Callable[[Any], Attribute]] = {
     "bool": _bool,
     "string": _text,
     "func": _function,
-    "tensor": _tensor,
+    "tensor": tensor_to_attribute,
 }

@@ -31,16 +31,18 @@ def rename_in_saved_model(saved_model: bytes, meta_graph: int, new_of: Mapping[s
     objects = found.object_graph_def
     _rename_keys(objects.concrete_functions, new_of)
     for node in objects.nodes:
-        match node.WhichOneof("kind"):
-            case "function":
-                names = [new_of.get(name, name) for name in node.function.concrete_functions]
-                node.function.concrete_functions[:] = names
-            case "bare_concrete_function":
-                bare = node.bare_concrete_function
-                bare.concrete_function_name = new_of.get(bare.concrete_function_name, bare.concrete_function_name)
-            case _:
-                pass
+        rename_called(node, new_of)
     return message.SerializeToString(deterministic=True)
+
+
+def rename_called(node: Any, new_of: Mapping[str, str]) -> None:
+    """Let an object of a SavedModel call its functions by their new names."""
+    kind = node.WhichOneof("kind")
+    if kind == "function":
+        node.function.concrete_functions[:] = [new_of.get(name, name) for name in node.function.concrete_functions]
+    elif kind == "bare_concrete_function":
+        bare = node.bare_concrete_function
+        bare.concrete_function_name = new_of.get(bare.concrete_function_name, bare.concrete_function_name)
 
 
 def _rename_keys(entries: Any, new_of: Mapping[str, str]) -> None:

@@ -110,9 +110,8 @@ def write_saved_model(graph: Graph, folder: Path) -> None:
 
 
 def _filled(graph: Graph, package: Package) -> Any:
-    saved_model: Any = message_class("protobuf.saved_model", "SavedModel")()
+    saved_model = package.parsed()
     if package.saved_model:
-        saved_model.ParseFromString(package.saved_model)
         meta_graph = saved_model.meta_graphs[package.meta_graph]
     else:
         saved_model.saved_model_schema_version = _SCHEMA_VERSION

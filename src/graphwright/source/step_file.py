@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 
 from graphwright.errors import FileFormatError, GraphError, UnsupportedError
 from graphwright.ir.traits import CALLS_PYTHON
+from graphwright.source.graph_def import nodes_of
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
@@ -176,14 +177,14 @@ def _read_value(directory: Path, entry: Mapping[str, Any]) -> Any:
 
 def _check_portable(name: str, concrete: Any, arguments: Sequence[Any]) -> None:
     graph_def = concrete.graph.as_graph_def()
-    for node in _all_nodes(graph_def):
+    for node in nodes_of(graph_def):
         if node.op in CALLS_PYTHON:
             raise UnsupportedError(
                 f"the step {name!r} calls Python (tf.py_function or tf.numpy_function), which cannot be taken to another process",
                 where=f"node {node.name!r} ({node.op})",
                 remedy="compute this part outside the step and hand it in as an argument",
             )
-    collectives = [node for node in _all_nodes(graph_def) if node.op.startswith("Collective")]
+    collectives = [node for node in nodes_of(graph_def) if node.op.startswith("Collective")]
     if collectives or concrete.graph.deferred_external_captures:
         raise UnsupportedError(
             f"the step {name!r} exchanges values between devices (tf.distribute), which another process cannot take part in",
@@ -199,12 +200,6 @@ def _check_portable(name: str, concrete: Any, arguments: Sequence[Any]) -> None:
                 cause="a table, an iterator or a queue is used inside the step",
                 remedy="hand its elements to the step as arguments",
             )
-
-
-def _all_nodes(graph_def: Any) -> Iterator[Any]:
-    yield from graph_def.node
-    for function in graph_def.library.function:
-        yield from function.node_def
 
 
 def _replace(path: Path, content: bytes) -> None:

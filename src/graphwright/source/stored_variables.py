@@ -17,7 +17,6 @@ from graphwright.ir.walk import backward_reachable, reached
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.concrete_function import types_of, variable_of
 from graphwright.source.package import Package
-from graphwright.source.private_tensorflow import message_class
 from graphwright.source.rebuild import variable_behind
 
 _EXPORT_LIST = "_all_variables"
@@ -115,8 +114,7 @@ def _add_captured(graph: Graph, package: Package, found: dict[str, StoredVariabl
 
 def _add_objects(graph: Graph, package: Package, found: dict[str, StoredVariable], keys: dict[Value, str]) -> None:
     """Variables of the object graph of a TF2 SavedModel."""
-    saved: Any = message_class("protobuf.saved_model", "SavedModel").FromString(package.saved_model)
-    meta_graph = saved.meta_graphs[package.meta_graph]
+    meta_graph = package.parsed().meta_graphs[package.meta_graph]
     if not meta_graph.HasField("object_graph_def"):
         return
     objects = meta_graph.object_graph_def.nodes

@@ -84,9 +84,7 @@ def _object_keys(reader: Any, package: Package) -> tuple[dict[int, str], dict[st
     stored: Any = parsed(
         message_class("protobuf.trackable_object_graph", "TrackableObjectGraph"), reader.get_tensor(OBJECT_GRAPH), "the checkpoint"
     )
-    saved: Any = message_class("protobuf.saved_model", "SavedModel")()
-    saved.ParseFromString(package.saved_model)
-    objects = saved.meta_graphs[package.meta_graph].object_graph_def.nodes
+    objects = package.parsed().meta_graphs[package.meta_graph].object_graph_def.nodes
     by_name: dict[str, str] = {}
     for node in stored.nodes:
         for attribute in node.attributes:

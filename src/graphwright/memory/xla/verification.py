@@ -14,6 +14,7 @@ from typing import Any
 
 from graphwright.errors import in_words
 from graphwright.run.verify import verify
+from graphwright.source.graph_def import nodes_of
 from graphwright.source.private_tensorflow import captures_of
 from graphwright.source.rebuild import rebuild_concrete_function
 
@@ -64,14 +65,13 @@ def verify_compiled(original: Any, rewritten: Any, inputs: Any) -> tuple[str, st
 def _draws_by_state(function: Any) -> bool:
     """Whether an operation draws random numbers that TensorFlow seeds by a hidden counter; XLA has a state of its own for them."""
     graph_def = function.graph.as_graph_def()
-    nodes = [*graph_def.node, *(node for body in graph_def.library.function for node in body.node_def)]
-    return any("seed" in node.attr and "seed2" in node.attr for node in nodes)
+    return any("seed" in node.attr and "seed2" in node.attr for node in nodes_of(graph_def))
 
 
 def _without_xla(function: Any) -> Any:
     """The same function, run by TensorFlow's kernels."""
     graph_def = function.graph.as_graph_def()
-    for node in (*graph_def.node, *(inner for body in graph_def.library.function for inner in body.node_def)):
+    for node in nodes_of(graph_def):
         node.attr.pop("_XlaMustCompile", None)
     for body in graph_def.library.function:
         body.attr.pop("_XlaMustCompile", None)
