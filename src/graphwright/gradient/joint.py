@@ -97,7 +97,6 @@ def read_joint(
     Args:
         added: names of the operations that taking them added.
         incoming: the gradients of the ys, as they were given.
-        gradients: tensors.
         feeds: shapes by name of a placeholder.
     """
     graph = read_live_graph(live, [tensor.op for tensor in ys], [*ys, *gradients])

@@ -138,8 +138,6 @@ def tracing_error(error: Exception, dtype: Any, other_dtypes: set[Any]) -> Argum
     """What went wrong when the residuals were traced, and what to do about it.
 
     Args:
-        error: what they raised.
-        dtype: of the parameters.
         other_dtypes: of data that are of floating point, too.
     """
     cause = in_words(error)

@@ -26,12 +26,7 @@ _BETTER = 0.5
 
 
 class Curvature(NamedTuple):
-    """What is known of it: tensors.
-
-    Attributes:
-        matrix: C (n, n).
-        trusted: whether steps count on it.
-    """
+    """What is known of it: the matrix C (n, n), and whether steps count on it. Tensors."""
 
     matrix: Any
     trusted: Any

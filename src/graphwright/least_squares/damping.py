@@ -87,12 +87,5 @@ def updated_scale(scale: Any, column_norms: Any, damping: Any, shortened: Any) -
 
 
 def loses_influence(before: Any, residual_norm_before: Any, after: Any, residual_norm_after: Any) -> Any:
-    """Whether some parameter's influence falls to less than a hundredth: a scalar bool.
-
-    Args:
-        before: column norms of the Jacobian (n,) at the old point.
-        residual_norm_before: length of the residuals there.
-        after: column norms at the new point.
-        residual_norm_after: length of the residuals there.
-    """
+    """Whether some parameter's influence falls to less than a hundredth, by the Jacobian's column norms (n,) and the residuals' length: a scalar bool."""
     return tf.reduce_any(after * residual_norm_before < LEAST_INFLUENCE_KEPT * before * residual_norm_after)

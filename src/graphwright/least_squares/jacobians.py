@@ -93,10 +93,6 @@ class Linear:
 
     Args:
         function: parameter tensors -> a vector of residuals (m,).
-        leaves: the parameter tensors.
-
-    Attributes:
-        residuals: the value (m,).
 
     >>> x = tf.constant([1.0, 2.0], tf.float64)
     >>> linear = Linear(lambda leaves: leaves[0] ** 2, [x])
@@ -122,9 +118,6 @@ class Linear:
         `pull` is linear in its cotangent u, so its derivative with respect to u, applied to a tangent, is J times that tangent
         (J. Townsend: A new trick for calculating Jacobian vector products, 2017). It is traced several times faster than a
         `tf.autodiff.ForwardAccumulator`, which makes a function for each operation, and leaves much smaller graphs.
-
-        Args:
-            tangents: tensors shaped like the parameters.
         """
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             cotangent = tf.zeros_like(self.residuals)

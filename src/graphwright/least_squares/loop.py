@@ -39,7 +39,6 @@ class LoopOptions:
     """How steps are made.
 
     Attributes:
-        tolerances: when to stop.
         first_damping: relative to squared column norms.
         geodesic: whether steps are bent.
         guard_influence: whether steps after which a parameter no longer matters are refused.
@@ -62,9 +61,6 @@ class Descent:
     """A problem, and how it is to be minimized.
 
     Attributes:
-        rows: residuals and their Jacobian.
-        system: how a linearized problem is solved.
-        options: how steps are made.
         linearize: the system's, traced once though the loop has it in two places.
     """
 

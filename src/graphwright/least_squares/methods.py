@@ -38,8 +38,6 @@ def choose_method(parameters: int, residuals: int, itemsize: int, *, chunked: bo
     """The linear solver for a problem of this size, and why.
 
     Args:
-        parameters: n.
-        residuals: m.
         itemsize: bytes of a number.
         chunked: whether the Jacobian comes in chunks.
 

@@ -46,8 +46,6 @@ def watcher(callback: Callback, layout: ParameterLayout, raised: list[Exception]
     """A function of the tensors of a `LeastSquaresStep`, the parameters as a vector, that calls back and tells whether to stop.
 
     Args:
-        callback: of the user.
-        layout: of the parameters.
         raised: what the callback raises is put here, since TensorFlow hands on no more than its text.
     """
 

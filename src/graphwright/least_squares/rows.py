@@ -191,7 +191,6 @@ class Rows:
         the diagonal of a matrix (2007).
 
         Args:
-            x: the point (n,).
             seed: two ints.
             first: the number of the first row here, where others are elsewhere.
             total: rows here and elsewhere; None for those here.

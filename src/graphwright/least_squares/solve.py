@@ -123,26 +123,8 @@ def least_squares(
     >>> fit.converged, round(float(fit.params["rate"]), 4)
     (True, 0.5021)
     """
-    solver = LeastSquares(
-        residuals,
-        method=method,
-        chunk_size=chunk_size,
-        bounds=bounds,
-        loss=loss,
-        loss_scale=loss_scale,
-        jacobian=jacobian,
-        jacobian_mode=jacobian_mode,
-        geodesic=geodesic,
-        gtol=gtol,
-        xtol=xtol,
-        ftol=ftol,
-        max_iterations=max_iterations,
-        first_damping=first_damping,
-        krylov_tolerance=krylov_tolerance,
-        krylov_iterations=krylov_iterations,
-        jit_compile=jit_compile,
-        callback=callback,
-    )
+    given = dict(locals())
+    solver = LeastSquares(**{name: value for name, value in given.items() if name not in ("params", "data")})
     return solver(params, *data)
 
 

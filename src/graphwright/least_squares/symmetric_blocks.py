@@ -97,7 +97,6 @@ def cholesky(blocks: Blocks, scale: Any, shift: Any) -> tuple[RootBlock, ...]:
     """The lower triangular root of `S A S + shift`, S being a diagonal matrix; not finite where that is not positive definite.
 
     Args:
-        blocks: A.
         scale: the diagonal of S (n,).
         shift: what is added to the diagonal, a scalar.
     """

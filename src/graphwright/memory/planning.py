@@ -62,7 +62,6 @@ class Planned:
 
     Attributes:
         function: the rewritten `ConcreteFunction`; None where the step runs as it is.
-        plan: what users see.
         steps: names of the nodes that lead each step of the schedule, so that a step of the same structure can follow it.
         proof: that the function computes what the original does; None where it was not asked for.
     """

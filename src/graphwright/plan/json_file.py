@@ -49,8 +49,6 @@ class Record:
     """An object in a file. Its fields are read by name and type; every failure names file and field.
 
     Args:
-        path: of the file.
-        data: the object.
         place: of the object in the file, as messages name it.
     """
 

@@ -25,7 +25,6 @@ class Version:
     """The life of one version of a buffer.
 
     Attributes:
-        buffer: index of the buffer.
         start: step that makes it, -1 when it is there from the start.
         end: last step at which it is live (the last step of the schedule for a kept one).
         reads: steps that read it, in order.

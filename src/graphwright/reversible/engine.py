@@ -183,8 +183,6 @@ def run_reversible(
     Args:
         parts: in order.
         x: the streams before the first.
-        training: as Keras means it.
-        mask: the Keras mask, or None.
         kept: the numbers of the parts that keep their inputs.
         remembering: of those that keep what their functions pass through `remember`.
 

@@ -29,7 +29,6 @@ class ResidualFunction:
     """A function of one stream.
 
     Attributes:
-        function: what the user gave.
         where: its place in words, for errors.
     """
 
@@ -59,7 +58,6 @@ class ResidualFunction:
             x: the stream.
             values: of the trainable variables.
             states: of those others that are not to be read from the variable.
-            training: as Keras means it.
             mask: the Keras mask of the stream, or None.
 
         Returns:

@@ -25,7 +25,6 @@ class StageUnit(StreamLayer):
         strides: how much smaller the images get.
         bottleneck: as in `Preactivation`.
         activate_first: whether f begins with normalization and ReLU.
-        **kwargs: what a Keras layer takes.
 
     Source: the official code of Gomez et al. 2017, `_residual` and `_bottleneck_residual`.
 

@@ -22,7 +22,6 @@ class StreamLayer(keras.layers.Layer):
     Args:
         axis: the axis along which one tensor is split into two streams.
         stream_dtype: dtype of the streams inside; None chooses.
-        **kwargs: what a Keras layer takes.
     """
 
     is_invertible = True

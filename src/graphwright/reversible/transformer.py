@@ -31,7 +31,6 @@ class AttentionFunction(OptionsLayer):
         heads: of the attention.
         dropout: share of the results that are set to zero in training.
         causal: whether a position sees only those before it.
-        **kwargs: what a Keras layer takes.
     """
 
     def __init__(self, heads: int, *, dropout: float = 0.0, causal: bool = True, **kwargs: Any) -> None:
@@ -63,7 +62,6 @@ class FeedForwardFunction(OptionsLayer):
     Args:
         inside: units of the wide layer.
         dropout: share of the results that are set to zero in training.
-        **kwargs: what a Keras layer takes.
     """
 
     def __init__(self, inside: int, *, dropout: float = 0.0, **kwargs: Any) -> None:
@@ -93,9 +91,7 @@ class TokenEmbedding(OptionsLayer):
     Args:
         vocabulary: number of tokens; ids lie below it.
         length: number of positions at most.
-        width: of an embedding.
         mask_zero: whether token 0 is padding, which no position sees.
-        **kwargs: what a Keras layer takes.
     """
 
     def __init__(self, vocabulary: int, length: int, width: int, *, mask_zero: bool = False, **kwargs: Any) -> None:

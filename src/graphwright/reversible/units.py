@@ -45,7 +45,6 @@ class Preactivation(OptionsLayer):
         bottleneck: three convolutions instead of two.
         strides: of the first 3x3 convolution.
         activate_first: whether it begins with normalization and ReLU.
-        **kwargs: what a Keras layer takes.
     """
 
     def __init__(
@@ -110,7 +109,6 @@ class Shortcut(keras.layers.Layer):
         filters: channels of the result, at least those of the input.
         strides: how much smaller the images get.
         bottleneck: as in `Preactivation`.
-        **kwargs: what a Keras layer takes.
     """
 
     def __init__(self, filters: int, *, strides: int = 1, bottleneck: bool = False, **kwargs: Any) -> None:
@@ -149,7 +147,6 @@ class Stem(OptionsLayer):
     Args:
         filters: channels of the result.
         large_images: whether images become four times smaller.
-        **kwargs: what a Keras layer takes.
     """
 
     def __init__(self, filters: int, *, large_images: bool = False, **kwargs: Any) -> None:

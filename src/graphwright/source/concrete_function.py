@@ -30,7 +30,6 @@ class Binding:
         captures: external tensors (variable handles, constants) and closures that give one at each call, in the order of the
             graph's last inputs.
         argument_count: the graph's first inputs are arguments.
-        name: of the function.
         function: the `ConcreteFunction` itself: its signature, its variables.
     """
 

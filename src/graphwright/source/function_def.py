@@ -34,8 +34,6 @@ def read_function(definition: Any, types: OpTypes, *, file_order: bool) -> Funct
     """Read a `FunctionDef`. The body does not know its library yet.
 
     Args:
-        definition: is not changed.
-        types: answers for the functions of the library too.
         file_order: keep the order of the nodes as it is written; else each node comes after its inputs.
 
     Raises:

@@ -25,8 +25,6 @@ def from_graph_def(graph_def: Any, *, name: str = "", file_order: bool = False) 
     """Read a `GraphDef`. The graph has no inputs or outputs yet: the caller knows them.
 
     Args:
-        graph_def: is not changed.
-        name: of the graph.
         file_order: keep the order of the nodes as it is written; else each node comes after its inputs.
 
     Raises:
@@ -62,7 +60,6 @@ def to_graph_def(
     """Write a `GraphDef`, with the functions that its nodes reach.
 
     Args:
-        graph: is not changed.
         keep: which nodes to write; all by default. Inputs of written nodes may name nodes that are not.
         library: whether to write the functions.
         every_function: write all functions of the library, not only those that are reached.

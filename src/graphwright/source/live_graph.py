@@ -38,7 +38,6 @@ def read_live_graph(live: Any, operations: Iterable[Any], outputs: Sequence[Any]
     Args:
         live: the `tf.Graph`; it is not changed.
         operations: of it; control outputs of the result.
-        outputs: tensors of it.
 
     Returns:
         A graph whose inputs are the placeholders in it (the captures of a `tf.function` too) and the variables of TF1, with what is

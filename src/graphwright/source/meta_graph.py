@@ -67,8 +67,6 @@ def write_meta_graph(graph: Graph, meta_graph: Any, *, forget: bool = False) -> 
     """Write signatures, collections, saver and asset files of the graph into a `MetaGraphDef`, replacing what it has.
 
     Args:
-        graph: is not changed.
-        meta_graph: is filled.
         forget: leave out what an edit removed: names, and messages in collections that miss one.
 
     Raises:

@@ -51,8 +51,6 @@ def copy_around(source: Path, target: Path, *, skip: Collection[str] = ()) -> No
     """Copy all files but those that hold the graph.
 
     Args:
-        source: folder of a SavedModel.
-        target: an existing folder.
         skip: names of files and folders at the top that are left out.
 
     Raises:
@@ -97,7 +95,6 @@ def check_variables(folder: Path, *, needed: bool) -> None:
     """Refuse a checkpoint that lacks files, which TensorFlow could not restore.
 
     Args:
-        folder: of a SavedModel.
         needed: whether there must be a checkpoint.
 
     Raises:

@@ -24,8 +24,6 @@ def read_refs(graph: Graph, message: Any, serialized: bytes = b"") -> NamedRefs:
     """The message with a reference for each string in it that names a value or node of the graph.
 
     Args:
-        graph: has the values and nodes.
-        message: names them.
         serialized: the bytes that it was read from, which are written again where no name changed.
     """
     refs: dict[str, Value | Node] = {}
@@ -40,9 +38,6 @@ def write_refs(graph: Graph, item: NamedRefs, message: Any, *, forget: bool = Fa
     """Fill the message with what was read, under the names that hold now.
 
     Args:
-        graph: has the values and nodes.
-        item: what was read.
-        message: is filled.
         forget: let the names of what is not in the graph leave; they stay otherwise.
 
     Returns:

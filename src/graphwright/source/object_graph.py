@@ -90,8 +90,6 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets:
     """Bring the object graph of a `MetaGraphDef`, whose graph and signatures are written, in line with them.
 
     Args:
-        graph: what was written.
-        meta_graph: its object graph is changed.
         package: says which values stand for which objects.
         assets: the asset files that the numbers in the object graph mean.
 

@@ -24,7 +24,6 @@ def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any
 
     Args:
         graph: of a SavedModel of TF1, or of a file without variables.
-        objects: a `SavedObjectGraph`.
         keys: of its checkpoint: the names of the variables.
 
     Returns:

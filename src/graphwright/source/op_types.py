@@ -46,11 +46,6 @@ class OpTypes:
     def types_of(self, op_type: str, attrs: Mapping[str, Attribute], name: str) -> NodeTypes:
         """The types of a node.
 
-        Args:
-            op_type: of the node.
-            attrs: of the node.
-            name: of the node, for messages.
-
         Raises:
             UnsupportedError: the op type is not known.
             GraphError: an attribute that says a dtype or a number is missing, or is something else.

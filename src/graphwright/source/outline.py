@@ -32,9 +32,6 @@ def outline_signature(graph: Graph, key: str, name: str, object_ids: Mapping[Val
     """Make a function of what lies between the inputs and outputs of a signature. The graph is not changed.
 
     Args:
-        graph: holds the signature.
-        key: of the signature.
-        name: of the function.
         object_ids: values that stand for objects of the SavedModel; these are captured.
 
     Raises:

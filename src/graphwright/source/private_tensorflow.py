@@ -68,7 +68,6 @@ def new_call_options(config: Any, executor: str) -> Any:
     """Options for `set_call_options`.
 
     Args:
-        config: a `ConfigProto`.
         executor: the name of TensorFlow's executor; empty for its default.
     """
     return _private("eager.context").FunctionCallOptions(executor_type=executor or None, config_proto=config)

@@ -25,8 +25,6 @@ class NodeReader:
     """Reads the nodes of one graph or function body.
 
     Args:
-        graph: is filled.
-        types: answers what op types read and make.
         arguments: values that exist already, by the name under which nodes read them.
         in_function: whether edges are written as in a `FunctionDef` (`node:output_argument:0`).
     """

@@ -32,7 +32,6 @@ def read_saved_model(folder: Path, tags: Iterable[str] | None, *, keep: Any = No
     """Read one MetaGraph of a SavedModel.
 
     Args:
-        folder: of the SavedModel.
         tags: of the MetaGraph; by default the only one, or the one tagged `serve`.
         keep: is kept alive with the graph, for a temporary folder.
 

@@ -52,7 +52,6 @@ def split_function(
         inputs: names of the tensors that both functions may take: arguments, and captures that are no handles.
         incoming: names of the placeholders of the incoming gradients, which are no arguments of the function.
         early: names of nodes that run with the results though only gradients need them.
-        name: of the new functions.
     """
     graph, binding = from_concrete_function(function, planned=False)
     _write_out_known_sizes(function, graph)

@@ -39,7 +39,6 @@ def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
 
     Args:
         graph: as `load` gives it.
-        key: of the signature.
         runs: whether it is to be called all the same: a graph without variables can be.
 
     Raises:

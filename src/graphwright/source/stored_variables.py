@@ -46,9 +46,6 @@ class StoredVariable:
 def stored_variables(graph: Graph) -> tuple[list[StoredVariable], dict[Value, str]]:
     """The variables of a graph, each once; and the key of each handle, reference or input that stands for one.
 
-    Args:
-        graph: as `load` or `from_concrete_function` gives it.
-
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
     ... graph "g"

@@ -16,9 +16,6 @@ def creation_lines(function: Any) -> dict[str, tuple[tuple[str, int, str], ...]]
     Frames of TensorFlow, Keras, graphwright and of what runs Python itself are left out. What was read from a file, or made in C++,
     has no lines. Operations of functions that it calls are not listed; the call is.
 
-    Args:
-        function: a `ConcreteFunction`.
-
     >>> import tensorflow as tf
     >>> def double(x):
     ...     return x + x

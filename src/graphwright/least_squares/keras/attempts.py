@@ -57,12 +57,7 @@ def attempt_steps(
 
     Args:
         cost_of: parameters -> the loss of the batch.
-        system: that linearized it.
-        point: the parameters (n,).
-        cost: the loss there.
-        at: the linearization there.
         scale: units of the parameters (n,).
-        damping: of the first step tried.
         growth: what a first refusal multiplies it with.
         attempts: steps tried at most.
         limits: smallest and largest damping.

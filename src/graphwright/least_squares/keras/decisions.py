@@ -27,8 +27,6 @@ class Decisions:
     """How the steps of batches of one shape are computed.
 
     Attributes:
-        method: the linear solver.
-        reason: why that one.
         jacobian_mode: how Jacobians are found.
         chunk_size: samples (or, where samples depend on each other, residuals) whose Jacobian is in memory at a time; None for all.
         parameters: trainable numbers.

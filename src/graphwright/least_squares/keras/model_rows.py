@@ -42,9 +42,6 @@ class ModelRows(Rows):
     """Residuals and Jacobian of a model's losses on one batch.
 
     Args:
-        function: the model.
-        losses: of its outputs.
-        batch: the samples.
         factors: what the losses of the outputs are multiplied with.
         state: values of the model's other variables.
         decisions: how to compute the Jacobian.
@@ -122,8 +119,6 @@ class LocalBatch:
     """A batch on one device.
 
     Args:
-        function: the model.
-        losses: of its outputs.
         data: inputs, targets and sample weights.
         state: values of the model's other variables.
         decide: the number of samples -> how to compute.
@@ -204,8 +199,6 @@ class ReplicatedRows:
     """The rows of all replicas, as far as they are needed as sums.
 
     Args:
-        strategy: whose replicas they are.
-        layout: of the parameters.
         data: per replica.
         rows_here: data of a replica -> its rows.
         most: residuals of the replica that has most of them.
