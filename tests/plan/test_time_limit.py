@@ -13,7 +13,7 @@ from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import curve, lower_bound, minimum_within, solve
 from graphwright.plan.solvers import backward
-from graphwright.plan.solvers.sequence import Sequence
+from graphwright.plan.solvers.draft import Draft
 
 GRAPH = nets.residual_net_of(311)
 PEAK = simulate(GRAPH, Schedule(GRAPH.order)).peak_bytes
@@ -43,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(time, "thread_time", made)
     monkeypatch.setattr(time, "perf_counter", made)
-    monkeypatch.setattr(Sequence, "trial", made.charged(Sequence.trial, 0.02))
+    monkeypatch.setattr(Draft, "trial", made.charged(Draft.trial, 0.02))
     monkeypatch.setattr(backward, "_best", made.charged(backward._best, 0.02))
     return made
 

@@ -87,5 +87,5 @@ def updated_scale(scale: Any, column_norms: Any, damping: Any, shortened: Any) -
 
 
 def loses_influence(before: Any, residual_norm_before: Any, after: Any, residual_norm_after: Any) -> Any:
-    """Whether some parameter's influence falls to less than a hundredth, by the Jacobian's column norms (n,) and the residuals' length: a scalar bool."""
+    """Whether some influence falls to less than a hundredth, by the Jacobian's column norms (n,) and the residuals' length: a scalar."""
     return tf.reduce_any(after * residual_norm_before < LEAST_INFLUENCE_KEPT * before * residual_norm_after)

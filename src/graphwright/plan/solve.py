@@ -13,11 +13,11 @@ from graphwright.errors import ArgumentError, GraphwrightError
 from graphwright.plan.bound import lower_bound
 from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution, Status
 from graphwright.plan.simulate import check_graph, simulate
+from graphwright.plan.solvers.draft import Draft
 from graphwright.plan.solvers.frugal import smallest_within
 from graphwright.plan.solvers.improve import fill
 from graphwright.plan.solvers.portfolio import Portfolio, canonical
 from graphwright.plan.solvers.problem import Problem, now
-from graphwright.plan.solvers.sequence import Sequence as Plan
 
 Progress = Callable[[float, str], None]
 _FIRST, _FIRST_S = 2.0, 5.0  # what a first answer may take: so many time limits, and seconds at least
@@ -112,9 +112,9 @@ def drop_useless_repeats(graph: CostGraph, schedule: Schedule) -> Schedule:
     """
     peak = simulate(graph, schedule).peak_bytes
     place = {task: k for k, task in enumerate(graph.order)}
-    sequence = Plan(Problem(canonical(graph)), [place[task] for task in schedule.steps], peak)
-    fill(sequence, float("inf"))
-    return Schedule(tuple(graph.order[k] for k in sequence.steps()))
+    draft = Draft(Problem(canonical(graph)), [place[task] for task in schedule.steps], peak)
+    fill(draft, float("inf"))
+    return Schedule(tuple(graph.order[k] for k in draft.steps()))
 
 
 def curve(

@@ -1,1 +1,1 @@
-"""Small parts that the portfolio combines; each works on a `Problem` or a `Sequence`."""
+"""Small parts that the portfolio combines; each works on a `Problem` or a `Draft`."""

@@ -49,7 +49,7 @@ class Found:
 class BackwardSearch:
     """The tables of one problem; `run` searches within a budget.
 
-    States are columns. A row stands for a buffer with a producer or without, or for a *token*:
+    States are columns. A row stands for a buffer with a producer or without, or for a *mark*:
     a buffer of no bytes that says "this task must still run" where no needed buffer says so (a
     task that only has effects, or that must precede another).
     """
@@ -58,22 +58,22 @@ class BackwardSearch:
         self.problem = problem
         count, buffers = problem.task_count, problem.buffer_count
         after = [task.after for task in problem.graph.tasks]
-        token: dict[int, int] = {}
+        mark: dict[int, int] = {}
         for index in range(count):
             ends = not problem.before[index] and not any(problem.consumers[n] or problem.kept[n] for n in problem.outputs[index])
             if ends or problem.before[index]:
-                token[index] = buffers + len(token)
-        self.rows = buffers + len(token)
+                mark[index] = buffers + len(mark)
+        self.rows = buffers + len(mark)
         self.nbytes = np.zeros(self.rows, dtype=np.int64)
         self.nbytes[:buffers] = problem.nbytes
         always = [problem.kept[n] and problem.producer[n] < 0 for n in range(buffers)]
         self.nbytes[:buffers][always] = 0
         self.base = problem.graph.resident_bytes + sum(problem.nbytes[n] for n in range(buffers) if always[n])
-        self.producer = np.array([*problem.producer, *token], dtype=np.int64)
-        self.reads = [[*problem.inputs[t], *(token[e] for e in sorted(set(after[t])))] for t in range(count)]
-        self.makes = [[*problem.outputs[t], *([token[t]] if t in token else [])] for t in range(count)]
+        self.producer = np.array([*problem.producer, *mark], dtype=np.int64)
+        self.reads = [[*problem.inputs[t], *(mark[e] for e in sorted(set(after[t])))] for t in range(count)]
+        self.makes = [[*problem.outputs[t], *([mark[t]] if t in mark else [])] for t in range(count)]
         self.start = [n for n in range(buffers) if problem.kept[n] and problem.producer[n] >= 0]
-        self.start += [row for task, row in token.items() if not problem.before[task]]
+        self.start += [row for task, row in mark.items() if not problem.before[task]]
         self.before = [sorted({int(self.producer[row]) for row in self.reads[t]} - {-1}) for t in range(count)]
         self.recomputable = np.array(problem.recomputable, dtype=bool)
         self.time = np.array(problem.time, dtype=np.float64) / (problem.base_time or 1.0)

@@ -13,12 +13,12 @@ import random
 from collections.abc import Iterator, Sequence
 
 from graphwright.plan.simulate import simulate_unchecked
+from graphwright.plan.solvers.draft import Draft
 from graphwright.plan.solvers.improve import fill, ruin_and_recreate
 from graphwright.plan.solvers.intervals import reduce_overflow
 from graphwright.plan.solvers.portfolio import Portfolio
 from graphwright.plan.solvers.problem import Problem, now
 from graphwright.plan.solvers.segments import segment_levels
-from graphwright.plan.solvers.sequence import Sequence as Plan
 
 STARTS = 3
 SEGMENTS_TASK_S = 5e-4  # at least, for each task, for schedules by segments
@@ -37,13 +37,13 @@ def smallest_within(portfolio: Portfolio, max_time: float, deadline: float) -> l
     """
     problem = portfolio.problem
     starts = sorted(_starts(portfolio, max_time, deadline))[:STARTS]
-    best = Plan(problem, starts[0][2], 0)
+    best = Draft(problem, starts[0][2], 0)
     problem.work_limit = problem.work + WORK
     for place, (_, _, steps) in enumerate(starts):
         if place and (now() > deadline or problem.stop(float("inf"))):
             break
         portfolio.say(0.2 + 0.8 * place / STARTS, "looking for the smallest peak in the time given")
-        found = _fall(portfolio, Plan(problem, steps, 0), max_time, deadline, place)
+        found = _fall(portfolio, Draft(problem, steps, 0), max_time, deadline, place)
         best = min(best, found, key=lambda plan: (plan.peak, plan.time))
     problem.work_limit = 1 << 62
     best.budget = best.peak
@@ -81,7 +81,7 @@ def _cut_down(problem: Problem, steps: Sequence[int], max_time: float) -> list[i
     return kept
 
 
-def _fall(portfolio: Portfolio, start: Plan, max_time: float, deadline: float, seed: int) -> Plan:
+def _fall(portfolio: Portfolio, start: Draft, max_time: float, deadline: float, seed: int) -> Draft:
     """Lower the budget little by little while the time allows; the first start's way down is finished even behind the deadline."""
     problem = portfolio.problem
     source = random.Random(seed)

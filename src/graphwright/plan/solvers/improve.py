@@ -11,24 +11,24 @@ from __future__ import annotations
 import heapq
 import random
 
+from graphwright.plan.solvers.draft import Draft, Edit
 from graphwright.plan.solvers.intervals import reduce_overflow
-from graphwright.plan.solvers.sequence import Edit, Sequence
 
 
-def fill(sequence: Sequence, deadline: float) -> None:
+def fill(draft: Draft, deadline: float) -> None:
     """Remove recomputations while nothing new rises above the budget; most time per byte first."""
     heap: list[tuple[float, int, int]] = []
-    problem = sequence.problem
+    problem = draft.problem
     stamp = 0
     priced: dict[int, tuple[int, Edit]] = {}
 
     def offer(run: int) -> None:
-        edit = sequence.trial((), 0, (run,))
+        edit = draft.trial((), 0, (run,))
         if edit is not None and edit.gain >= 0:
             priced[run] = (stamp, edit)
-            heapq.heappush(heap, (-_worth(sequence, edit), int(sequence.position[run]), run))
+            heapq.heappush(heap, (-_worth(draft, edit), int(draft.position[run]), run))
 
-    for runs in sequence.runs:
+    for runs in draft.runs:
         for run in runs[1:]:
             if problem.stop(deadline):
                 return
@@ -37,41 +37,41 @@ def fill(sequence: Sequence, deadline: float) -> None:
         if problem.stop(deadline):
             return
         _, _, run = heapq.heappop(heap)
-        if not sequence.is_present(run):
+        if not draft.is_present(run):
             continue
         when, edit = priced[run]
         if when != stamp:
-            fresh = sequence.trial((), 0, (run,))
+            fresh = draft.trial((), 0, (run,))
             if fresh is None or fresh.gain < 0:
                 continue
             edit = fresh
-            worth = _worth(sequence, edit)
+            worth = _worth(draft, edit)
             priced[run] = (stamp, edit)
             if heap and worth < -heap[0][0]:
-                heapq.heappush(heap, (-worth, int(sequence.position[run]), run))
+                heapq.heappush(heap, (-worth, int(draft.position[run]), run))
                 continue
-        task = sequence.run_task[run]
-        sequence.apply(edit)
+        task = draft.run_task[run]
+        draft.apply(edit)
         stamp += 1
         # What only served this run may be of no use now.
         for number in problem.inputs[task]:
             producer = problem.producer[number]
             if producer >= 0:
-                for other in sequence.runs[producer][1:]:
+                for other in draft.runs[producer][1:]:
                     offer(other)
 
 
-def _worth(sequence: Sequence, edit: Edit) -> float:
+def _worth(draft: Draft, edit: Edit) -> float:
     """Time saved per memory taken, where memory that is scarce counts more."""
     assert edit.window is not None
-    old = sequence.step_bytes[edit.low : edit.high + 1]
+    old = draft.step_bytes[edit.low : edit.high + 1]
     grown = (edit.window - old).clip(min=0)
-    slack = (sequence.budget - old).clip(min=0) + max(1, sequence.budget // 32)
+    slack = (draft.budget - old).clip(min=0) + max(1, draft.budget // 32)
     taken = float((grown / slack).sum())
     return -edit.time / (taken + 1e-3)
 
 
-def ruin_and_recreate(best: Sequence, deadline: float, *, seed: int = 0, patience: int = 60) -> Sequence:
+def ruin_and_recreate(best: Draft, deadline: float, *, seed: int = 0, patience: int = 60) -> Draft:
     """Look for a cheaper schedule within the budget from one that fits; returns the best one.
 
     Args:

@@ -18,15 +18,15 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from graphwright.plan.solvers.draft import Draft, Edit
 from graphwright.plan.solvers.problem import Problem
-from graphwright.plan.solvers.sequence import Edit, Sequence
 
 CHAIN_LIMIT = 3000
 EAGERNESS = 0.9  # how close to the best score known a candidate must come to be taken
 
 
 def reduce_overflow(
-    sequence: Sequence,
+    draft: Draft,
     deadline: float,
     *,
     noise: list[float] | None = None,
@@ -42,33 +42,33 @@ def reduce_overflow(
         patience: how many times candidates are collected again.
     """
     for _ in range(patience):
-        before = sequence.overflow()
+        before = draft.overflow()
         if before == 0:
             return True
-        _one_round(sequence, deadline, noise, time_cap)
-        after = sequence.overflow()
+        _one_round(draft, deadline, noise, time_cap)
+        after = draft.overflow()
         if after == 0:
             return True
-        if after >= before or sequence.problem.stop(deadline) or sequence.time > time_cap:
+        if after >= before or draft.problem.stop(deadline) or draft.time > time_cap:
             return False
-    return sequence.overflow() == 0
+    return draft.overflow() == 0
 
 
-def _one_round(sequence: Sequence, deadline: float, noise: list[float] | None, time_cap: float) -> None:
-    heap = list(_candidates(sequence, noise))
-    sequence.problem.work += sequence.problem.buffer_count
+def _one_round(draft: Draft, deadline: float, noise: list[float] | None, time_cap: float) -> None:
+    heap = list(_candidates(draft, noise))
+    draft.problem.work += draft.problem.buffer_count
     heapq.heapify(heap)
     stamp = 0
     ready: dict[tuple[int, int], tuple[int, Edit]] = {}  # priced candidates, and the stamp of the state they were priced on
     truth: dict[tuple[int, int], float] = {}  # priced score as a share of its bound
     tired: dict[tuple[int, int], int] = {}  # stamp at which the chain was too long for the floor
-    over = sequence.overflow()
+    over = draft.overflow()
 
     def weight(number: int) -> float:
         return 1.0 if noise is None else noise[number]
 
     while heap and over > 0:
-        if sequence.problem.stop(deadline) or sequence.time > time_cap:
+        if draft.problem.stop(deadline) or draft.time > time_cap:
             return
         _, number, run = heapq.heappop(heap)
         known = ready.get((number, run))
@@ -76,7 +76,7 @@ def _one_round(sequence: Sequence, deadline: float, noise: list[float] | None, t
             edit = known[1]
         else:
             floor = -heap[0][0] * EAGERNESS if heap else 0.0
-            bound = _estimate(sequence, number, run)
+            bound = _estimate(draft, number, run)
             if bound <= 0.0:
                 continue
             # The share of the bound that was true last time foretells what is true now.
@@ -85,7 +85,7 @@ def _one_round(sequence: Sequence, deadline: float, noise: list[float] | None, t
                 heapq.heappush(heap, (-guess, number, run))
                 continue
             limited = tired.get((number, run)) != stamp
-            score, edit = price(sequence, number, run, floor / weight(number) if limited else 0.0)
+            score, edit = price(draft, number, run, floor / weight(number) if limited else 0.0)
             truth[number, run] = score / bound
             score *= weight(number)
             if edit is None:
@@ -99,28 +99,28 @@ def _one_round(sequence: Sequence, deadline: float, noise: list[float] | None, t
                 heapq.heappush(heap, (-score, number, run))
                 continue
         ready.pop((number, run), None)
-        fresh = sequence.apply(edit)
+        fresh = draft.apply(edit)
         over -= edit.gain
         stamp += 1
         # The chain reads and remakes buffers: those have new waits that may be overfull too.
         for other in fresh:
-            task = sequence.run_task[other]
-            for source in sequence.problem.inputs[task]:
-                score = _estimate(sequence, source, other) * weight(source)
+            task = draft.run_task[other]
+            for source in draft.problem.inputs[task]:
+                score = _estimate(draft, source, other) * weight(source)
                 if score > 0:
                     heapq.heappush(heap, (-score, source, other))
 
 
-def _candidates(sequence: Sequence, noise: list[float] | None) -> Iterable[tuple[float, int, int]]:
+def _candidates(draft: Draft, noise: list[float] | None) -> Iterable[tuple[float, int, int]]:
     """(-optimistic score, buffer, run at whose position the buffer would be remade)."""
-    problem = sequence.problem
-    overfull = np.concatenate([[0], np.cumsum(sequence.step_bytes > sequence.budget)])
+    problem = draft.problem
+    overfull = np.concatenate([[0], np.cumsum(draft.step_bytes > draft.budget)])
     overfull_list: list[int] = overfull.tolist()
     for number in range(problem.buffer_count):
         producer = problem.producer[number]
         if producer < 0 or not problem.recomputable[producer] or not problem.nbytes[number]:
             continue
-        for start, _, uses in sequence.lives(number):
+        for start, _, uses in draft.lives(number):
             previous = start
             for use in uses:
                 steps = overfull_list[use] - overfull_list[previous + 1] if use > previous else 0
@@ -128,64 +128,64 @@ def _candidates(sequence: Sequence, noise: list[float] | None) -> Iterable[tuple
                     score = problem.nbytes[number] * steps / max(problem.time[producer], problem.tiny_time)
                     if noise is not None:
                         score *= noise[number]
-                    yield -score, number, sequence.order[use]
+                    yield -score, number, draft.order[use]
                 previous = use
 
 
-def _gap(sequence: Sequence, number: int, run: int) -> tuple[int, int] | None:
+def _gap(draft: Draft, number: int, run: int) -> tuple[int, int] | None:
     """(previous use or making, position of the run) of the wait that ends at a run."""
-    if not sequence.is_present(run):
+    if not draft.is_present(run):
         return None
-    at = int(sequence.position[run])
+    at = int(draft.position[run])
     previous = -1
-    for event in (*sequence.uses(number), *sequence.writes(number)):
+    for event in (*draft.uses(number), *draft.writes(number)):
         if previous < event < at:
             previous = event
     return previous, at
 
 
-def _estimate(sequence: Sequence, number: int, run: int) -> float:
+def _estimate(draft: Draft, number: int, run: int) -> float:
     """About the most that `price` can find: the buffer's own gain over the time of its producer alone."""
-    problem = sequence.problem
+    problem = draft.problem
     problem.work += 2
     producer = problem.producer[number]
     if producer < 0 or not problem.recomputable[producer]:
         return 0.0
-    gap = _gap(sequence, number, run)
+    gap = _gap(draft, number, run)
     if gap is None or gap[1] - gap[0] <= 1:
         return 0.0
-    over = sequence.step_bytes[gap[0] + 1 : gap[1]] - sequence.budget
+    over = draft.step_bytes[gap[0] + 1 : gap[1]] - draft.budget
     gain = int(np.clip(over, 0, problem.nbytes[number]).sum())
     return gain / max(problem.time[producer], problem.tiny_time)
 
 
-def price(sequence: Sequence, number: int, run: int, floor: float = 0.0) -> tuple[float, Edit | None]:
+def price(draft: Draft, number: int, run: int, floor: float = 0.0) -> tuple[float, Edit | None]:
     """Best edit that drops a buffer in the wait that ends at `run`, with its gain per time.
 
     The score is 0 without one, and where a chain is so long that it cannot reach `floor` it is not priced.
     """
-    problem = sequence.problem
-    gap = _gap(sequence, number, run)
+    problem = draft.problem
+    gap = _gap(draft, number, run)
     producer = problem.producer[number]
-    if gap is None or gap[0] < 0 or gap[1] - gap[0] <= 1 or not sequence.may_rerun(producer, gap[1]):
+    if gap is None or gap[0] < 0 or gap[1] - gap[0] <= 1 or not draft.may_rerun(producer, gap[1]):
         return 0.0, None
     low, at = gap
-    over = sequence.step_bytes[low + 1 : at] - sequence.budget
+    over = draft.step_bytes[low + 1 : at] - draft.budget
     over = over[over > 0]
     if not len(over):
         return 0.0, None
     best_score, best = 0.0, None
     most = int(np.minimum(over, problem.nbytes[number]).sum()) / floor if floor > 0.0 else float("inf")
     for eager in (False, True):
-        chain, prolongs = build_chain(sequence, producer, at, eager=eager, time_limit=most)
+        chain, prolongs = build_chain(draft, producer, at, eager=eager, time_limit=most)
         if chain is not None:
-            takeover = _later_runs(sequence, chain, at)
+            takeover = _later_runs(draft, chain, at)
             options: list[tuple[int, ...]] = [takeover, ()] if takeover else [()]
-            idle = _unread_run(sequence, producer, low, at)
+            idle = _unread_run(draft, producer, low, at)
             if idle is not None:  # made too early: move it instead of making it twice
                 options.insert(0, (idle, *takeover))
             for removed in options:
-                edit = sequence.trial(chain, at, removed)
+                edit = draft.trial(chain, at, removed)
                 score = 0.0 if edit is None else score_of(problem, edit)
                 if score > best_score:
                     best_score, best = score, edit
@@ -195,13 +195,13 @@ def price(sequence: Sequence, number: int, run: int, floor: float = 0.0) -> tupl
     return best_score, best
 
 
-def _unread_run(sequence: Sequence, task: int, place: int, at: int) -> int | None:
+def _unread_run(draft: Draft, task: int, place: int, at: int) -> int | None:
     """The run of a task at `place`, if nothing reads its outputs before `at` and it may be moved there."""
-    run = sequence.order[place]
-    if sequence.run_task[run] != task or not sequence.may_postpone(run, at):
+    run = draft.order[place]
+    if draft.run_task[run] != task or not draft.may_postpone(run, at):
         return None
-    for number in sequence.problem.outputs[task]:
-        if any(place < use < at for use in sequence.uses(number)):
+    for number in draft.problem.outputs[task]:
+        if any(place < use < at for use in draft.uses(number)):
             return None
     return run
 
@@ -213,14 +213,14 @@ def score_of(problem: Problem, edit: Edit) -> float:
     return edit.gain / max(edit.time, problem.tiny_time)
 
 
-def build_chain(sequence: Sequence, task: int, at: int, *, eager: bool, time_limit: float = float("inf")) -> tuple[list[int] | None, bool]:
+def build_chain(draft: Draft, task: int, at: int, *, eager: bool, time_limit: float = float("inf")) -> tuple[list[int] | None, bool]:
     """Tasks to run before position `at` so that `task` can run there, in order, `task` last.
 
     An input that is gone by then is remade, or its life is prolonged where that fits in the
     budget (`eager`: wherever it can be remade, it is). The chain is None where it gets too long;
     the flag tells whether a life was prolonged instead of remaking the input.
     """
-    problem = sequence.problem
+    problem = draft.problem
     chain: list[int] = []
     planned: set[int] = set()
     prolonged: set[int] = set()
@@ -234,8 +234,8 @@ def build_chain(sequence: Sequence, task: int, at: int, *, eager: bool, time_lim
         if current in planned:
             continue
         planned.add(current)
-        last = sequence.runs[current][-1]
-        if int(sequence.position[last]) < at:  # otherwise it may take over from a later run
+        last = draft.runs[current][-1]
+        if int(draft.position[last]) < at:  # otherwise it may take over from a later run
             spent += problem.time[current]
         if len(planned) > CHAIN_LIMIT or spent > time_limit:
             return None, bool(prolonged)
@@ -244,12 +244,12 @@ def build_chain(sequence: Sequence, task: int, at: int, *, eager: bool, time_lim
             source = problem.producer[number]
             if source < 0 or source in planned or number in prolonged or problem.kept[number]:
                 continue
-            end = _live_until(sequence, number, at)
+            end = _live_until(draft, number, at)
             if end >= at:
                 continue
-            if not sequence.may_rerun(source, at):
+            if not draft.may_rerun(source, at):
                 continue
-            if not eager and int(sequence.step_bytes[end + 1 : at].max(initial=0)) + problem.nbytes[number] <= sequence.budget:
+            if not eager and int(draft.step_bytes[end + 1 : at].max(initial=0)) + problem.nbytes[number] <= draft.budget:
                 prolonged.add(number)
                 continue
             stack.append((source, False))
@@ -281,33 +281,33 @@ def _topological(problem: Problem, chain: list[int]) -> list[int]:
     return ordered
 
 
-def _live_until(sequence: Sequence, number: int, at: int) -> int:
+def _live_until(draft: Draft, number: int, at: int) -> int:
     """Last use of the version that is current right before position `at`; `at` or more where it is live there."""
     start = -1
     following = 1 << 62
-    for write in sequence.writes(number):
+    for write in draft.writes(number):
         if write < at:
             start = max(start, write)
         else:
             following = min(following, write)
     end = start
-    for use in sequence.uses(number):
+    for use in draft.uses(number):
         if start < use < following:
             end = max(end, use)
     return end
 
 
-def _later_runs(sequence: Sequence, chain: list[int], at: int) -> tuple[int, ...]:
+def _later_runs(draft: Draft, chain: list[int], at: int) -> tuple[int, ...]:
     """Runs after `at` that remake what the chain makes, where keeping it until then fits in the budget."""
-    problem = sequence.problem
+    problem = draft.problem
     found: list[int] = []
     for task in chain:
-        for run in sequence.runs[task][1:]:
-            place = int(sequence.position[run])
+        for run in draft.runs[task][1:]:
+            place = int(draft.position[run])
             if place < at:
                 continue
             nbytes = sum(problem.nbytes[number] for number in problem.outputs[task])
-            if int(sequence.step_bytes[at:place].max(initial=0)) + nbytes <= sequence.budget:
+            if int(draft.step_bytes[at:place].max(initial=0)) + nbytes <= draft.budget:
                 found.append(run)
             break
     return tuple(found)

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from graphwright.plan.model import Buffer, CostGraph, Task
 from graphwright.plan.simulate import simulate_unchecked
 from graphwright.plan.solvers.backward import BackwardSearch
+from graphwright.plan.solvers.draft import Draft
 from graphwright.plan.solvers.eviction import run_under_cap
 from graphwright.plan.solvers.improve import fill, ruin_and_recreate
 from graphwright.plan.solvers.intervals import reduce_overflow
 from graphwright.plan.solvers.problem import Problem, now
 from graphwright.plan.solvers.reorder import reorder
 from graphwright.plan.solvers.segments import segment_levels
-from graphwright.plan.solvers.sequence import Sequence as Plan
 
 ORDERS = ((1_000, 4), (3_000, 3), (20_000, 2), (1 << 62, 1))  # tasks up to which so many orders are tried
 CAPPED = 6_000  # tasks up to which running under a cap is worth its time
@@ -91,9 +91,9 @@ class Portfolio:
         problem = self.problem
         order = self.orders[0]
         started = now()
-        start = Plan(problem, order, budget)
+        start = Draft(problem, order, budget)
         if start.overflow() == 0:
-            fits = Plan(problem, problem.graph.order, budget).overflow() == 0
+            fits = Draft(problem, problem.graph.order, budget).overflow() == 0
             self.how = "original order" if fits else "reorder"
             return self.original(problem.graph.order if fits else order), True
         best = self._first(budget, deadline)
@@ -113,9 +113,9 @@ class Portfolio:
             self.how += ", improved"
         return self.original(best.steps()), best.time <= problem.base_time
 
-    def _take(self, best: Plan | None, steps: Sequence[int], budget: int, how: str, until: float) -> Plan | None:
+    def _take(self, best: Draft | None, steps: Sequence[int], budget: int, how: str, until: float) -> Draft | None:
         """Repair and fill a schedule; the better one of it and `best`."""
-        plan = Plan(self.problem, steps, budget)
+        plan = Draft(self.problem, steps, budget)
         cap = float("inf") if best is None else self.problem.base_time + WORTH * (best.time - self.problem.base_time)
         if best is not None and plan.time - best.time > SPARE * self.problem.base_time:
             return best
@@ -127,11 +127,11 @@ class Portfolio:
             return plan
         return best
 
-    def _first(self, budget: int, deadline: float) -> Plan | None:
+    def _first(self, budget: int, deadline: float) -> Draft | None:
         """The best of one run of each solver on each order."""
         problem = self.problem
         started = now()
-        best: Plan | None = None
+        best: Draft | None = None
         count = next(count for size, count in ORDERS if problem.task_count <= size)
         orders = self.orders[:count]
         work = WORK_FIRST
@@ -164,18 +164,18 @@ class Portfolio:
                     best = self._take(best, steps, budget, "eviction", min(until, deadline))
         return best if searched else self._searched(best, budget, *FIRST_SEARCH, self._until(best, budget, deadline))
 
-    def _until(self, best: Plan | None, budget: int, deadline: float) -> float:
+    def _until(self, best: Draft | None, budget: int, deadline: float) -> float:
         """The deadline where there is an answer already; else as long as it takes."""
         answered = best is not None or (self._descent is not None and self._descent[0][0] <= budget)
         return deadline if answered else FOREVER
 
-    def _work(self, best: Plan | None, budget: int) -> int:
+    def _work(self, best: Draft | None, budget: int) -> int:
         """Work worth spending on one more solver; less where all before failed."""
         if best is not None:
             return WORK_FIRST
         return WORK_LATER if self.descent()[0][0] <= budget else WORK_HOPELESS
 
-    def _searched(self, best: Plan | None, budget: int, width: int, work: int, until: float) -> Plan | None:
+    def _searched(self, best: Draft | None, budget: int, width: int, work: int, until: float) -> Draft | None:
         """The better one of `best` and what the search from the end finds."""
         # Recomputations can be taken back afterward, so a somewhat slower schedule is of use too.
         cap = FOREVER if best is None else self.problem.base_time + WORTH * (best.time - self.problem.base_time)
@@ -208,13 +208,13 @@ class Portfolio:
         finally:
             self.problem.work_limit = before
 
-    def _from_descent(self, budget: int, deadline: float) -> Plan | None:
+    def _from_descent(self, budget: int, deadline: float) -> Draft | None:
         """The cheapest plan within the budget that was met on the way to the smallest peak."""
         fitting = [(time, peak, place) for place, (peak, time, _, _) in enumerate(self.descent()) if peak <= budget]
         if not fitting:
             return None
         _, _, steps, how = self.descent()[min(fitting)[2]]
-        plan = Plan(self.problem, steps, budget)
+        plan = Draft(self.problem, steps, budget)
         with self._limited(WORK_FIRST):
             fill(plan, deadline)
         self.how = how
@@ -244,7 +244,7 @@ class Portfolio:
         self._descent = found
         return found
 
-    def _halve(self, peak: int) -> Iterator[Plan]:
+    def _halve(self, peak: int) -> Iterator[Draft]:
         """Plans with smaller peaks than `peak` by the search from the end; halves the distance to the bound."""
         low = self.low
         for _ in range(HALVINGS):
@@ -255,11 +255,11 @@ class Portfolio:
             if steps is None:
                 low = middle + 1
                 continue
-            plan = Plan(self.problem, steps, middle)
+            plan = Draft(self.problem, steps, middle)
             yield plan
             peak = plan.peak
 
-    def _fall(self, steps: Sequence[int], seed: int) -> Iterator[Plan]:
+    def _fall(self, steps: Sequence[int], seed: int) -> Iterator[Draft]:
         """Plans with ever smaller peaks, each made from the one before.
 
         A plan made for a slightly larger budget is a better start than the order: the search
@@ -267,7 +267,7 @@ class Portfolio:
         """
         problem = self.problem
         source = random.Random(seed)
-        best = Plan(problem, steps, 0)
+        best = Draft(problem, steps, 0)
         yield best
         floor = problem.graph.resident_bytes
         stride, failures = 0.08, 0

@@ -10,7 +10,7 @@ the runs of the touched buffers plus numpy work on the window of steps whose byt
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Steps
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,15 +48,15 @@ class Edit:
         return max(tops, default=0)
 
 
-class Sequence:
+class Draft:
     """A valid schedule that is being edited, with the exact bytes of every step."""
 
-    def __init__(self, problem: Problem, steps: Steps[int], budget: int) -> None:
+    def __init__(self, problem: Problem, steps: Sequence[int], budget: int) -> None:
         self.problem = problem
         self.budget = budget
         self.load(steps)
 
-    def load(self, steps: Steps[int]) -> None:
+    def load(self, steps: Sequence[int]) -> None:
         """Start over from a schedule that is known to be allowed."""
         problem = self.problem
         self.run_task: list[int] = list(steps)
@@ -146,7 +146,7 @@ class Sequence:
 
     # ---- pricing -------------------------------------------------------------------------
 
-    def trial(self, chain: Steps[int], at: int, removed: Steps[int] = ()) -> Edit | None:
+    def trial(self, chain: Sequence[int], at: int, removed: Sequence[int] = ()) -> Edit | None:
         """Price inserting `chain` before the step at `at` and removing runs.
 
         Returns None where a removed run is the only one that a reader could read from.
@@ -341,8 +341,8 @@ class Sequence:
         self.time += edit.time
         return new_runs
 
-    def copy(self) -> Sequence:
-        other = object.__new__(Sequence)
+    def copy(self) -> Draft:
+        other = object.__new__(Draft)
         other.problem, other.budget, other.time = self.problem, self.budget, self.time
         other.run_task, other.order = list(self.run_task), list(self.order)
         other.position, other.step_bytes, other.credit = self.position.copy(), self.step_bytes.copy(), self.credit.copy()
