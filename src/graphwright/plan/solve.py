@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from graphwright.errors import ArgumentError, GraphwrightError
 from graphwright.plan.bound import lower_bound
-from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution, Status
+from graphwright.plan.model import CostGraph, Schedule, Solution, Status
 from graphwright.plan.simulate import check_graph, simulate
 from graphwright.plan.solvers.draft import Draft
 from graphwright.plan.solvers.frugal import smallest_within
@@ -50,11 +50,8 @@ def solve(
     'task b alone needs this much: 6 bytes, 5 are given'
     """
     _check_arguments(budget_bytes, time_limit_s)
-    started, deadline = clock.perf_counter(), now() + time_limit_s
-    check_graph(graph)
-    bound = lower_bound(graph)
-    portfolio = Portfolio(graph, bound.nbytes, progress, longest_s=_longest(time_limit_s))
-    return _answer(graph, portfolio, bound, budget_bytes, room_bytes, started, deadline)
+    deadline = now() + time_limit_s
+    return _Asked(graph, progress, time_limit_s).answer(budget_bytes, room_bytes, deadline)
 
 
 def minimum(graph: CostGraph, *, progress: Progress | None = None) -> Solution:
@@ -66,13 +63,8 @@ def minimum(graph: CostGraph, *, progress: Progress | None = None) -> Solution:
     Raises:
         GraphError: for a graph whose parts do not fit together.
     """
-    started = clock.perf_counter()
-    check_graph(graph)
-    bound = lower_bound(graph)
-    portfolio = Portfolio(graph, bound.nbytes, progress)
-    steps = portfolio.smallest()
-    trace = simulate(graph, Schedule(tuple(steps)))
-    return _solution(graph, portfolio, steps, "feasible", trace.peak_bytes, bound, started, portfolio.how)
+    asked = _Asked(graph, progress)
+    return asked.solution(asked.portfolio.smallest(), "feasible")
 
 
 def minimum_within(graph: CostGraph, max_time: float, *, time_limit_s: float = 10.0, progress: Progress | None = None) -> Solution:
@@ -87,16 +79,14 @@ def minimum_within(graph: CostGraph, max_time: float, *, time_limit_s: float = 1
         GraphError: for a graph whose parts do not fit together.
     """
     _check_arguments(1, time_limit_s)
-    started, deadline = clock.perf_counter(), now() + time_limit_s
-    check_graph(graph)
+    deadline = now() + time_limit_s
     once = sum(task.time for task in graph.tasks)
     if max_time < once:
         raise ArgumentError(f"a time of {max_time:g} {graph.time_unit} was given, each task once takes {once:g}", argument="max_time")
-    bound = lower_bound(graph)
-    portfolio = Portfolio(graph, bound.nbytes, progress, longest_s=_longest(time_limit_s))
-    steps = portfolio.original(smallest_within(portfolio, max_time, deadline))
-    trace = simulate(graph, Schedule(tuple(steps)))
-    return _solution(graph, portfolio, steps, "feasible", trace.peak_bytes, bound, started, "descent in the time given")
+    asked = _Asked(graph, progress, time_limit_s)
+    steps = asked.portfolio.original(smallest_within(asked.portfolio, max_time, deadline))
+    asked.portfolio.how = "descent in the time given"
+    return asked.solution(steps, "feasible")
 
 
 def drop_useless_repeats(graph: CostGraph, schedule: Schedule) -> Schedule:
@@ -138,22 +128,21 @@ def curve(
     """
     if points <= 0:
         raise ArgumentError(f"{points} points", argument="points", remedy="give a positive number")
-    check_graph(graph)
-    bound = lower_bound(graph)
-    if budgets is None:
-        top = simulate(graph, Schedule(graph.order)).peak_bytes
-        budgets = [top - (top - bound.nbytes) * place // max(1, points - 1) for place in range(points)]
-    for budget in budgets:
+    for budget in (1,) if budgets is None else budgets:
         _check_arguments(budget, time_limit_s)
     deadline = now() + time_limit_s
-    portfolio = Portfolio(graph, bound.nbytes, longest_s=_longest(time_limit_s))
+    asked = _Asked(graph, None, time_limit_s)
+    if budgets is None:
+        top = simulate(graph, Schedule(graph.order)).peak_bytes
+        budgets = [top - (top - asked.bound.nbytes) * place // max(1, points - 1) for place in range(points)]
     found: list[Solution] = []
     ordered = sorted(set(budgets), reverse=True)
     for place, budget in enumerate(ordered):
         if progress is not None:
             progress(place / len(ordered), f"budget {place + 1} of {len(ordered)}")
         share = max(0.0, deadline - now()) / (len(ordered) - place)
-        found.append(_answer(graph, portfolio, bound, budget, 0, clock.perf_counter(), now() + share))
+        asked.started = clock.perf_counter()
+        found.append(asked.answer(budget, 0, now() + share))
     if progress is not None:
         progress(1.0, "curve done")
     front: list[Solution] = []
@@ -188,52 +177,48 @@ def _check_arguments(budget_bytes: int, time_limit_s: float) -> None:
         raise ArgumentError(f"time limit of {time_limit_s} seconds", argument="time_limit_s", remedy="give a positive number of seconds")
 
 
-def _longest(time_limit_s: float) -> float:
-    """Seconds that a first answer may take."""
-    return max(_FIRST * time_limit_s, _FIRST_S)
+class _Asked:
+    """A graph that is asked about: its bound, its solvers, and since when."""
 
+    def __init__(self, graph: CostGraph, progress: Progress | None, time_limit_s: float = float("inf")) -> None:
+        self.started = clock.perf_counter()
+        check_graph(graph)
+        self.graph, self.bound = graph, lower_bound(graph)
+        self.portfolio = Portfolio(graph, self.bound.nbytes, progress, longest_s=max(_FIRST * time_limit_s, _FIRST_S))
 
-def _answer(
-    graph: CostGraph, portfolio: Portfolio, bound: LowerBound, budget_bytes: int, room_bytes: int, started: float, deadline: float
-) -> Solution:
-    begun, last = now(), portfolio.problem.last
-    for room, share in ((room_bytes, _WITH_ROOM), (0, 1.0)) if room_bytes else ((0, 1.0),):
-        if bound.nbytes > budget_bytes - room:
-            continue
-        portfolio.problem.last = begun + share * (last - begun)
-        steps, proved = portfolio.cheapest(budget_bytes - room, deadline)
-        if steps is not None:
-            return _solution(graph, portfolio, steps, "optimal" if proved else "feasible", budget_bytes, bound, started, portfolio.how)
-    steps = portfolio.smallest()
-    return _solution(graph, portfolio, steps, "infeasible", budget_bytes, bound, started, portfolio.how)
+    def answer(self, budget_bytes: int, room_bytes: int, deadline: float) -> Solution:
+        """The cheapest schedule found within a budget, one that leaves room where there is one; else the one with the smallest peak."""
+        problem = self.portfolio.problem
+        begun, last = now(), problem.last
+        for room, share in ((room_bytes, _WITH_ROOM), (0, 1.0)) if room_bytes else ((0, 1.0),):
+            if self.bound.nbytes > budget_bytes - room:
+                continue
+            problem.last = begun + share * (last - begun)
+            steps, proved = self.portfolio.cheapest(budget_bytes - room, deadline)
+            if steps is not None:
+                return self.solution(steps, "optimal" if proved else "feasible", budget_bytes)
+        return self.solution(self.portfolio.smallest(), "infeasible", budget_bytes)
 
-
-def _solution(
-    graph: CostGraph,
-    portfolio: Portfolio,
-    steps: Sequence[int],
-    status: Status,
-    budget_bytes: int,
-    bound: LowerBound,
-    started: float,
-    how: str,
-) -> Solution:
-    problem = portfolio.problem
-    schedule = Schedule(tuple(steps))
-    trace = simulate(graph, schedule)
-    reason = ""
-    if trace.peak_bytes > budget_bytes:
-        status = "infeasible"
-        if bound.nbytes > budget_bytes:
-            reason = f"{bound.reason}: {bound.nbytes} bytes, {budget_bytes} are given"
-        elif budget_bytes <= portfolio.impossible:
-            reason = f"no schedule of any kind fits in {budget_bytes} bytes: every one was looked at, backward from its end"
-        else:
-            reason = f"no schedule was found that needs less than {trace.peak_bytes} bytes, {budget_bytes} are given"
-            reason += "; the time allowed ended the search" if problem.stop(float("inf")) else ""
-    elif status == "infeasible":
-        status = "feasible"
-    overhead = (trace.time - problem.base_time) / problem.base_time if problem.base_time else 0.0
-    portfolio.say(1.0, how)
-    spent = clock.perf_counter() - started
-    return Solution(status, schedule, trace.peak_bytes, trace.time, overhead, bound, budget_bytes, spent, reason, {"found by": how})
+    def solution(self, steps: Sequence[int], status: Status, budget_bytes: int | None = None) -> Solution:
+        """The schedule, judged; without a budget, its peak is one."""
+        problem, bound, how = self.portfolio.problem, self.bound, self.portfolio.how
+        schedule = Schedule(tuple(steps))
+        trace = simulate(self.graph, schedule)
+        budget_bytes = trace.peak_bytes if budget_bytes is None else budget_bytes
+        reason = ""
+        if trace.peak_bytes > budget_bytes:
+            status = "infeasible"
+            if bound.nbytes > budget_bytes:
+                reason = f"{bound.reason}: {bound.nbytes} bytes, {budget_bytes} are given"
+            elif budget_bytes <= self.portfolio.impossible:
+                reason = f"no schedule of any kind fits in {budget_bytes} bytes: every one was looked at, backward from its end"
+            else:
+                reason = f"no schedule was found that needs less than {trace.peak_bytes} bytes, {budget_bytes} are given"
+                reason += "; the time allowed ended the search" if problem.stop(float("inf")) else ""
+        elif status == "infeasible":
+            status = "feasible"
+        overhead = (trace.time - problem.base_time) / problem.base_time if problem.base_time else 0.0
+        self.portfolio.say(1.0, how)
+        spent = clock.perf_counter() - self.started
+        peak, notes = trace.peak_bytes, {"found by": how}
+        return Solution(status, schedule, peak, trace.time, overhead, bound, budget_bytes, spent, reason, notes)
