@@ -129,7 +129,6 @@ class Checkpointed:
         return tuple(s.plan for s in self._signatures.values() if s.plan is not None)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """As a method: bound to the instance."""
         return self if instance is None else MethodType(self, instance)
 
     @left_alone

@@ -70,11 +70,6 @@ class Descent:
     linearize: Callable[[Any], Linearization]
 
 
-def descent(rows: Rows, system: LinearSystem, options: LoopOptions) -> Descent:
-    """The parts put together."""
-    return Descent(rows, system, options, tf.function(system.linearize, autograph=False))
-
-
 class State(NamedTuple):
     """Where the loop is: the point, its linearization, the damping, and counts. All tensors.
 
@@ -207,7 +202,6 @@ def _step(how: Descent, state: State, free: Any) -> tuple[Any, Solve | None]:
 
 
 def _learned(how: Descent, state: State, at: Linearization, trial: Trial, reduction: Any) -> Curvature | tuple[()]:
-    """The curvature after a step was taken."""
     if not isinstance(how.system, QrSystem) or not isinstance(state.curvature, Curvature):
         return ()
     half_square = how.system.half_square(state.x, state.at, trial.step)
@@ -248,7 +242,6 @@ def _try(how: Descent, state: State, step: Any, solve: Any, free: Any) -> Trial:
 
 
 def _status(how: Descent, state: State, after: State, trial: Trial, step: Any, free: Any, accepted: Any) -> Any:
-    """The code of the status, 0 to go on."""
     system, tolerances = how.system, how.options.tolerances
     dtype = state.x.dtype
     epsilon = float(np.finfo(dtype.as_numpy_dtype).eps)

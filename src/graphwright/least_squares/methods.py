@@ -24,14 +24,10 @@ DENSE_BYTES = 2**30
 
 def linear_system(method: MethodName, rows: Any, *, krylov_tolerance: float, krylov_iterations: int) -> LinearSystem:
     """The solver of that name for these rows; the last two are for `"cg"` and `"lsmr"`."""
-    if method == "qr":
-        return QrSystem(rows)
-    if method == "cholesky":
-        return CholeskySystem(rows)
-    if method == "dual":
-        return DualSystem(rows)
-    kind = CgSystem if method == "cg" else LsmrSystem
-    return kind(rows, tolerance=krylov_tolerance, max_iterations=int(krylov_iterations))
+    if method in ("cg", "lsmr"):
+        kind = CgSystem if method == "cg" else LsmrSystem
+        return kind(rows, tolerance=krylov_tolerance, max_iterations=int(krylov_iterations))
+    return {"qr": QrSystem, "cholesky": CholeskySystem, "dual": DualSystem}[method](rows)
 
 
 def choose_method(parameters: int, residuals: int, itemsize: int, *, chunked: bool) -> tuple[MethodName, str]:

@@ -218,7 +218,6 @@ class Rows:
         return self._sum_of_pulls(x, bend)
 
     def _linear(self, leaves: list[Any], data: Sequence[Any]) -> Linear:
-        """The residuals of these samples, linearized."""
         return Linear(lambda parts: self._evaluate(parts, data), leaves)
 
     def _weighted(self, vector: Any, linear: Linear) -> Any:
@@ -351,7 +350,6 @@ def _is_jacobian(found: Any, rows: int, parameter: tuple[int, ...]) -> bool:
 
 
 def _samples(data: Sequence[Any]) -> int | None:
-    """The size of the data's first dimension."""
     if any(tensor.shape.rank == 0 for tensor in tf.nest.flatten(data)):
         raise ArgumentError(
             "data without a dimension of samples",

@@ -24,9 +24,9 @@ from graphwright.least_squares.arguments import (
 )
 from graphwright.least_squares.jacobians import JacobianMode
 from graphwright.least_squares.loop import (
+    Descent,
     LoopOptions,
     State,
-    descent,
     flat_parameters,
     free_parameters,
     gradient_norm,
@@ -286,7 +286,7 @@ class LeastSquares:
                 jit_steps=self.jit_compile and self.callback is not None,
             )
             decided.update(method=system.name, reason=reason, mode=rows.mode if self.jacobian is None else "given")
-            how = descent(rows, system, options)
+            how = Descent(rows, system, options, tf.function(system.linearize, autograph=False))
             state = minimize(how, start)
             return _Found(
                 state=state._replace(at=(), curvature=(), scale=()),

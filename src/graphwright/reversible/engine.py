@@ -78,7 +78,6 @@ class ForwardRun:
         self.losses: list[Any] = []
 
     def __call__(self, function: ResidualFunction, x: Any) -> Any:
-        """The function's result, in the dtype of the stream."""
         before = {id(v): self.states[id(v)] for v in function.state if id(v) in self.states}
         recorder = Recorder() if self.remembers else None
         with remembering(recorder):
@@ -97,7 +96,6 @@ class InverseRun:
         self.values, self.states, self.training, self.mask = values, states, training, mask
 
     def __call__(self, function: ResidualFunction, x: Any) -> Any:
-        """The function's result, in the dtype of the stream."""
         return _cast_like(function(x, self.values, self.states, self.training, self.mask)[0], x)
 
 

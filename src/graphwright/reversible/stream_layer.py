@@ -129,7 +129,6 @@ class StreamLayer(keras.layers.Layer):
         return super().get_config() | {"axis": self.axis, "stream_dtype": self.stream_dtype_given}
 
     def _stream_shapes(self, shape: Any) -> tuple[Any, Any]:
-        """Shapes of the two streams, from that of the input."""
         given: Any = shape
         if isinstance(shape, dict) or (_is_pair(given) and len(given) != 2):
             raise ArgumentError(

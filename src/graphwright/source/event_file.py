@@ -49,7 +49,6 @@ def write_event_file(folder: str | Path, graph_def: Any, run_metadata: Any = Non
 
 
 def _without_large_values(graph_def: Any) -> Any:
-    """A copy in which no attribute is large."""
     tf = import_tensorflow()
     small = tf.compat.v1.GraphDef()
     small.versions.CopyFrom(graph_def.versions)

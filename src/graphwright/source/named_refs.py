@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from graphwright.errors import FileFormatError
@@ -45,14 +46,13 @@ def write_refs(graph: Graph, item: NamedRefs, message: Any, *, forget: bool = Fa
     """
     message.ParseFromString(item.serialized)
     whole = True
-    for path, _, assign in list(_slots(message, "")):
+    for path, _, assign in _slots(message, "", forget=forget):
         held = item.refs.get(path)
         if held is not None and graph.owns(node_of(held)):
             assign(held.name)
         elif forget:
             assign("")
             whole = whole and (path.endswith("]") or "}." in path or path in _OPTIONAL)
-    _settle(message, forget=forget)
     return whole
 
 
@@ -78,7 +78,8 @@ def find(graph: Graph, name: str) -> Value | Node | None:
     return node.outputs[int(index)] if index.isdecimal() and len(index) < 8 and int(index) < len(node.outputs) else None
 
 
-def _slots(message: Any, path: str) -> Iterator[tuple[str, str, Callable[[str], None]]]:
+def _slots(message: Any, path: str, *, forget: bool = False) -> Iterator[tuple[str, str, Callable[[str], object]]]:
+    """Place, text and setter of each string that may name a node; texts that are set to nothing leave lists and maps where `forget`."""
     for field, content in message.ListFields():
         name = field.name
         where = f"{path}{name}"
@@ -86,16 +87,28 @@ def _slots(message: Any, path: str) -> Iterator[tuple[str, str, Callable[[str], 
             continue
         if _is_map(field):
             if field.message_type.fields_by_name["value"].type == field.TYPE_STRING:
-                yield from _map_slots(content, where)
+                yield from _map_slots(content, where, forget=forget)
+        elif field.type == field.TYPE_STRING and _is_repeated(field):
+            for k, text in enumerate(content):
+                yield f"{where}[{k}]", text, partial(content.__setitem__, k)
+            if forget:
+                content[:] = [text for text in content if text]
         elif field.type == field.TYPE_STRING:
-            if _is_repeated(field):
-                for k, text in enumerate(content):
-                    yield f"{where}[{k}]", text, _item_setter(content, k)
-            else:
-                yield where, content, _field_setter(message, name)
+            yield where, content, partial(setattr, message, name)
         elif field.type == field.TYPE_MESSAGE:
             for k, part in enumerate(content if _is_repeated(field) else [content]):
-                yield from _slots(part, f"{where}[{k}]." if _is_repeated(field) else f"{where}.")
+                yield from _slots(part, f"{where}[{k}]." if _is_repeated(field) else f"{where}.", forget=forget)
+
+
+def _map_slots(entries: Any, where: str, *, forget: bool) -> Iterator[tuple[str, str, Callable[[str], object]]]:
+    pairs: list[list[str]] = [[key, entries[key]] for key in sorted(entries)]
+    for k, pair in enumerate(pairs):
+        yield f"{where}{{{k}}}.value", pair[1], partial(pair.__setitem__, 1)
+        yield f"{where}{{{k}}}.key", pair[0], partial(pair.__setitem__, 0)
+    renamed = {key: value for key, value in pairs if not forget or (key and value)}
+    if renamed != dict(entries):
+        entries.clear()
+        entries.update(renamed)
 
 
 def _is_repeated(field: Any) -> bool:
@@ -105,52 +118,6 @@ def _is_repeated(field: Any) -> bool:
 
 def _is_map(field: Any) -> bool:
     return field.type == field.TYPE_MESSAGE and field.message_type.GetOptions().map_entry
-
-
-def _field_setter(message: Any, name: str) -> Callable[[str], None]:
-    return lambda text: setattr(message, name, text)
-
-
-def _item_setter(items: Any, index: int) -> Callable[[str], None]:
-    def assign(text: str) -> None:
-        items[index] = text
-
-    return assign
-
-
-_SEPARATOR = "\0"  # marks a renamed key until the map is rebuilt; no name holds it
-
-
-def _map_slots(entries: Any, where: str) -> Iterator[tuple[str, str, Callable[[str], None]]]:
-    for k, key in enumerate(sorted(entries)):
-
-        def assign_value(text: str, key: str = key) -> None:
-            entries[key] = text + (_SEPARATOR + entries[key].partition(_SEPARATOR)[2] if _SEPARATOR in entries[key] else "")
-
-        def assign_key(text: str, key: str = key) -> None:
-            entries[key] = entries[key].partition(_SEPARATOR)[0] + _SEPARATOR + text
-
-        yield f"{where}{{{k}}}.value", entries[key], assign_value
-        yield f"{where}{{{k}}}.key", key, assign_key
-
-
-def _settle(message: Any, *, forget: bool) -> None:
-    """Rebuild maps whose keys were renamed, and take out what was forgotten."""
-    for field, content in message.ListFields():
-        if _is_map(field):
-            if field.message_type.fields_by_name["value"].type == field.TYPE_STRING:
-                pairs = dict(content)
-                content.clear()
-                for key, text in pairs.items():
-                    value, marked, renamed = text.partition(_SEPARATOR)
-                    name = renamed if marked else key
-                    if not forget or (name and value):
-                        content[name] = value
-        elif field.type == field.TYPE_STRING and _is_repeated(field) and forget:
-            content[:] = [text for text in content if text]
-        elif field.type == field.TYPE_MESSAGE:
-            for part in content if _is_repeated(field) else [content]:
-                _settle(part, forget=forget)
 
 
 def parsed(kind: Any, data: bytes, where: str) -> Any:

@@ -148,7 +148,6 @@ def _update_assets(meta_graph: Any, assets: Sequence[str]) -> None:
 
 
 def _bound(function: Function, known: Sequence[int], package: Package) -> list[int]:
-    """The objects behind the last arguments of a function."""
     ids = [package.object_ids.get(value) for value in function.body.inputs]
     if known and not any(k is not None for k in ids):
         return list(known)[-len(ids) :] if ids else []

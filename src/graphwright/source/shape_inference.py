@@ -148,7 +148,6 @@ def _without_outside(node_def: Any, inside: set[Node], node: Node) -> None:
 
 
 def _write_functions(node: Node, called: dict[str, None], graph_def: Any) -> None:
-    """Write the functions that are called, and those that these call."""
     library = node.graph.functions
     names = list(called)
     for name in names:

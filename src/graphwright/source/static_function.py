@@ -132,7 +132,6 @@ class _Variables:
         return tf.constant(constant_array(value))
 
     def captured(self, graph: Graph, outputs: list[Value]) -> dict[Value, Any]:
-        """The variables that the outputs need."""
         needed = backward_reachable(value.producer for value in outputs)
         return {v: self.behind(v) for v in self._keys if v.producer in needed and graph.owns(v.producer)}
 
@@ -149,7 +148,6 @@ class _Variables:
     def function(
         self, graph: Graph, inputs: list[Value], outputs: list[Value], captured: Mapping[Value, Any], signature: Signature | None
     ) -> Any:
-        """The function of a part of a graph."""
         tf = import_tensorflow()
         needed = backward_reachable(value.producer for value in outputs) | {v.producer for v in (*inputs, *captured)}
         graph_def = to_graph_def(graph, keep=lambda node: node in needed)

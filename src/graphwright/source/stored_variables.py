@@ -89,7 +89,6 @@ def _served(graph: Graph) -> set[Node]:
 
 
 def _add_captured(graph: Graph, package: Package, found: dict[str, StoredVariable], keys: dict[Value, str]) -> None:
-    """Variables behind the captures of a live function."""
     if package.keep_function is None:
         return
     by_handle: dict[int, Any] = {id(variable.handle): variable for variable in package.keep_function.graph.variables}
@@ -110,7 +109,6 @@ def _add_captured(graph: Graph, package: Package, found: dict[str, StoredVariabl
 
 
 def _add_objects(graph: Graph, package: Package, found: dict[str, StoredVariable], keys: dict[Value, str]) -> None:
-    """Variables of the object graph of a TF2 SavedModel."""
     meta_graph = package.parsed().meta_graphs[package.meta_graph]
     if not meta_graph.HasField("object_graph_def"):
         return

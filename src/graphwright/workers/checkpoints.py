@@ -270,7 +270,6 @@ class TrainingCheckpoints:
         return self.directory / f"step-{step:012d}.process-{self._process}-of-{self._processes}.npz"
 
     def _steps(self) -> list[int]:
-        """The steps that this process has on disk."""
         found = [match for path in self.directory.glob("step-*.npz") if (match := _NAME.fullmatch(path.name))]
         foreign = {int(match[3]) for match in found} - {self._processes}
         if foreign:
@@ -309,7 +308,6 @@ def _as_json(notes: Mapping[str, Any]) -> bytes:
 
 
 def _stored(name: str, replica: Any) -> Any:
-    """What a file holds of one replica."""
     array = np.asarray(replica.numpy())
     if array.dtype.kind in "OSU":
         raise ArgumentError(f"variable {name!r} holds strings", where="checkpoints", remedy="leave it out of the variables")

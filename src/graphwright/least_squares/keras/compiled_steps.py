@@ -31,7 +31,6 @@ class CompiledSteps:
         self.traces: dict[str, tuple[Any, Any]] = {}
 
     def __call__(self, data: Any) -> Any:
-        """The function of these tensors."""
         tensors = [tensor for tensor in tf.nest.flatten(data) if tensor is not None]
         if not tf.executing_eagerly() or not all(isinstance(tensor, tf.Tensor) for tensor in tensors):
             if self._plain is None:

@@ -182,7 +182,6 @@ def _evenly(samples: int, most: int) -> int:
 
 
 def _mode(problem: Problem, mode: JacobianMode, chunk: int | None) -> JacobianMode:
-    """The Jacobian's mode for chunks of this size."""
     if mode != "auto":
         return mode
     each = problem.residuals_per_sample

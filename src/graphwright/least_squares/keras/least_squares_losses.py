@@ -125,5 +125,4 @@ def alike(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
 
 
 def _mean_squares(residuals: Any) -> Any:
-    """The mean square of each sample (batch,)."""
     return tf.reduce_mean(tf.square(residuals), axis=list(range(1, residuals.shape.rank)))

@@ -150,7 +150,6 @@ class ModelFunction:
         return (*found[:2], found[2] if return_losses else [])
 
     def _of_stream(self, seed: Any, stream: Any) -> Any:
-        """A seed (two numbers) of a stream of its own."""
         return tf.stack([seed[0] + tf.cast(stream, seed.dtype), seed[1]])
 
 

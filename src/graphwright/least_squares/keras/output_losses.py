@@ -25,7 +25,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.least_squares.keras.least_squares_losses import SquareRootLoss, alike, keras_loss
@@ -39,22 +39,30 @@ _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 _SMALLEST_PROBABILITY = 1e-7
 
 
-class OutputLoss(Protocol):
-    """A loss of one output."""
+class OutputLoss:
+    """A loss of one output.
 
-    name: str
-    reduction: str
-    """`"sum"`, `"sum_over_batch_size"`, or `"mean_with_sample_weight"`, as in Keras."""
-    is_square: bool
+    Args:
+        loss: Keras's, or any object with `residuals(y_true, y_pred)`.
+
+    Attributes:
+        reduction: `"sum"`, `"sum_over_batch_size"`, or `"mean_with_sample_weight"`, as in Keras.
+    """
+
+    is_square = False
     """Whether it is a mean square of residuals."""
+
+    def __init__(self, loss: Any) -> None:
+        self._loss = loss
+        self.name, self.reduction = _name_and_reduction(loss)
 
     def elements(self, y_true: Any, y_pred: Any) -> Any:
         """The loss of each element (batch, ...), not reduced."""
-        ...
+        return self._loss.call(y_true, y_pred)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
         """The root of each element's loss (batch, ..., r); see above."""
-        ...
+        raise NotImplementedError
 
 
 def output_loss(given: Any) -> OutputLoss:
@@ -93,13 +101,13 @@ def output_loss(given: Any) -> OutputLoss:
     return make(loss)
 
 
-class _Squares:
+class _Squares(OutputLoss):
     """Mean squares of residuals."""
 
     is_square = True
 
     def __init__(self, loss: Any, residuals: Callable[[Any, Any], Any]) -> None:
-        self.name, self.reduction = _name_and_reduction(loss)
+        super().__init__(loss)
         self._residuals = residuals
         self._own = residuals is not _difference and residuals is not _logarithmic_difference
         self._per_sample = self._own and not isinstance(loss, SquareRootLoss)
@@ -121,17 +129,7 @@ class _Squares:
         return tf.reshape(found, [found.shape[0], math.prod(found.shape[1:])]) if self._per_sample else found[..., tf.newaxis]
 
 
-class _ByHessian:
-    """A loss of Keras that is no square: its elements are Keras's, its root follows from its Hessian."""
-
-    is_square = False
-
-    def __init__(self, loss: Any) -> None:
-        self.name, self.reduction = _name_and_reduction(loss)
-        self.elements = loss.call
-
-
-class _Huber(_ByHessian):
+class _Huber(OutputLoss):
     """Mean Huber losses, by the weights of the robust loss."""
 
     def __init__(self, loss: Any) -> None:
@@ -150,7 +148,7 @@ def _delta(loss: Any) -> float:
     return (far - near) / 1e6
 
 
-class _LogCosh(_ByHessian):
+class _LogCosh(OutputLoss):
     """Mean logarithms of the hyperbolic cosine; their curvature that of the secant, tanh(f) / f, which is positive everywhere."""
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
@@ -161,7 +159,7 @@ class _LogCosh(_ByHessian):
         return _linear(row * found, lambda moved: row * moved, found) / math.sqrt(found.shape[-1])
 
 
-class _Softmax(_ByHessian):
+class _Softmax(OutputLoss):
     """Cross-entropy of classes, as a loss of the logits."""
 
     def __init__(self, loss: Any) -> None:
@@ -210,7 +208,7 @@ def _sum(classes: Any) -> Any:
     return tf.reduce_sum(classes, axis=-1, keepdims=True)
 
 
-class _Sigmoid(_ByHessian):
+class _Sigmoid(OutputLoss):
     """Mean cross-entropy of yes or no, as a loss of the logits."""
 
     def __init__(self, loss: Any) -> None:

@@ -317,7 +317,6 @@ def _shapes(tensors: Any) -> str:
 
 
 def _check_samples(data: Any) -> None:
-    """Raise where inputs, targets and weights are not of the same number of samples."""
     counts: dict[str, set[Any]] = {}
     for name, part in zip(("x", "y", "sample_weight"), data, strict=True):
         shapes = [tensor.shape for tensor in tf.nest.flatten(part) if tensor is not None]
@@ -339,7 +338,6 @@ def _check_samples(data: Any) -> None:
 
 
 def _check_damping(first: float, smallest: float, largest: float) -> None:
-    """Raise where the dampings are no numbers in order."""
     check_positive("first_damping", first)
     check_positive("largest_damping", largest)
     if not is_finite(smallest) or not 0.0 <= smallest <= largest:

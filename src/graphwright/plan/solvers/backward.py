@@ -221,7 +221,6 @@ class _Linear:
         return np.asarray(self.matrix.sum(axis=1), dtype=np.int64)
 
     def scaled(self, columns: Integers) -> _Linear:
-        """Each column times a number."""
         matrix = self.matrix.copy()
         matrix.data = matrix.data * columns[matrix.indices]
         return _Linear(matrix)

@@ -10,6 +10,7 @@ the runs of the touched buffers plus numpy work on the window of steps whose byt
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -113,22 +114,11 @@ class Draft:
         position = self.position
         return [int(position[run]) for run in self.runs[producer]]
 
-    def lives(self, number: int) -> list[tuple[int, int, list[int]]]:
-        """(start, end, uses) of every version, in positions; end is `len(self) - 1` for the last kept one."""
+    def lives(self, number: int) -> list[tuple[int, list[int]]]:
+        """(start, uses) of every version, in positions."""
         writes, uses = self.writes(number), self.uses(number)
-        found: list[tuple[int, int, list[int]]] = []
-        place = 0
-        for index, start in enumerate(writes):
-            stop = writes[index + 1] if index + 1 < len(writes) else _END
-            mine: list[int] = []
-            while place < len(uses) and uses[place] < stop:
-                mine.append(uses[place])
-                place += 1
-            end = mine[-1] if mine else start
-            if self.problem.kept[number] and stop == _END:
-                end = len(self.order) - 1
-            found.append((start, end, mine))
-        return found
+        stops = [*writes[1:], _END]
+        return [(start, uses[bisect_left(uses, start) : bisect_left(uses, stop)]) for start, stop in zip(writes, stops, strict=True)]
 
     def may_rerun(self, task: int, at: int) -> bool:
         """Whether a further run of a task may be put before the step at position `at`."""

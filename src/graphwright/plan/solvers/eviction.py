@@ -96,10 +96,7 @@ class _Machine:
         while stack:
             task, pinned = stack[-1]
             missing = [number for number in problem.inputs[task] if number not in self.live]
-            for number in problem.inputs[task]:
-                if number in self.live and number not in pinned:
-                    self.pins[number] += 1
-                    pinned.append(number)
+            self._pin(task, pinned)
             if missing:
                 maker = max((problem.producer[number] for number in missing), key=lambda maker: (self._cost(maker), maker))
                 if len(stack) > problem.task_count or not self._may_rerun(maker):
@@ -112,14 +109,16 @@ class _Machine:
                 self.pins[number] -= 1
             stack.pop()
             if stack:
-                # What was remade is for the task below: pin it before the sweep.
-                below, below_pinned = stack[-1]
-                for number in problem.inputs[below]:
-                    if number in self.live and number not in below_pinned:
-                        self.pins[number] += 1
-                        below_pinned.append(number)
+                self._pin(*stack[-1])  # what was remade is for the task below
                 self._sweep((*problem.inputs[task], *problem.outputs[task]))
         return True
+
+    def _pin(self, task: int, pinned: list[int]) -> None:
+        """Keep the inputs of a task that are there, until it has run."""
+        for number in self.problem.inputs[task]:
+            if number in self.live and number not in pinned:
+                self.pins[number] += 1
+                pinned.append(number)
 
     def _run_one(self, task: int) -> bool:
         problem = self.problem

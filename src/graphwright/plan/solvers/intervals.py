@@ -120,7 +120,7 @@ def _candidates(draft: Draft, noise: list[float] | None) -> Iterable[tuple[float
         producer = problem.producer[number]
         if producer < 0 or not problem.recomputable[producer] or not problem.nbytes[number]:
             continue
-        for start, _, uses in draft.lives(number):
+        for start, uses in draft.lives(number):
             previous = start
             for use in uses:
                 steps = overfull_list[use] - overfull_list[previous + 1] if use > previous else 0

@@ -200,7 +200,6 @@ class Portfolio:
 
     @contextmanager
     def _limited(self, work: int) -> Generator[None]:
-        """Limit the solvers inside by work."""
         before = self.problem.work_limit
         self.problem.work_limit = min(before, self.problem.work + work)
         try:

@@ -57,7 +57,6 @@ def segment_levels(problem: Problem, steps: Sequence[int], budget: int, deadline
 
 
 def _sizes(problem: Problem, steps: list[int], deadline: float) -> list[list[int]]:
-    """One schedule for each of several segment sizes."""
     lives = _Lives(problem, steps)
     if not lives.residuals:
         return []
