@@ -42,7 +42,7 @@ from graphwright.ir.traits import (
     reads_resource,
     resource_of,
 )
-from graphwright.ir.walk import backward_reachable, topological_order
+from graphwright.ir.walk import backward_reachable, producers_of, topological_order
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.live_graph import handles_touched_elsewhere, read_live_graph
@@ -164,7 +164,7 @@ def _forward_first(graph: Graph, fixed: AbstractSet[Node]) -> list[Node]:
         if node not in fixed:
             place[node] = (1, 0, given[node])
             continue
-        before = [place[b][1] for b in (*(v.producer for v in node.inputs if not is_back_edge(v, node)), *node.control_inputs)]
+        before = [place[b][1] for b in producers_of(node)]
         place[node] = (0, max([given[node] if node.op_type not in _ASK_SHAPES else 0, *before]), given[node])
     graph.sort_nodes(sorted(order, key=place.__getitem__))
     return topological_order(graph)

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphwright.errors import GraphError, first_line
 from graphwright.ir.dtypes import Shape, common_shape
-from graphwright.ir.function_names import functions_of_node
+from graphwright.ir.edit.library import reached_functions
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits import (
     ARGUMENTS,
@@ -71,18 +71,19 @@ def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
             border[value] = f"{_BORDER}{len(border)}"
         return border[value]
 
-    called: dict[str, None] = {}
-    for node in inside if len(inside) > len(nodes) else nodes:
+    written = inside if len(inside) > len(nodes) else nodes
+    for node in written:
         node_def = graph_def.node.add()
         if node.op_type in ARGUMENTS:
             write_placeholder(node.outputs[0], node.name, node_def)
             continue
         write_node(node, node_def, edge)
         _without_outside(node_def, inside, node)
-        called.update(functions_of_node(node, node.graph.functions))
     for value, name in border.items():
         write_placeholder(value, name, graph_def.node.add())
-    _write_functions(nodes[0], called, graph_def)
+    library = nodes[0].graph.functions
+    for name in reached_functions(nodes[0].graph, written):
+        write_function(library[name], graph_def.library.function.add())
     graph: Any = tf.Graph()
     try:
         with graph.as_default():
@@ -145,14 +146,3 @@ def _without_outside(node_def: Any, inside: set[Node], node: Node) -> None:
     for key in ("_class", "_output_shapes"):
         if key in node_def.attr:
             del node_def.attr[key]
-
-
-def _write_functions(node: Node, called: dict[str, None], graph_def: Any) -> None:
-    library = node.graph.functions
-    names = list(called)
-    for name in names:
-        write_function(library[name], graph_def.library.function.add())
-        for inner in library[name].body.nodes:
-            fresh = functions_of_node(inner, library).keys() - called.keys()
-            names += fresh
-            called.update(dict.fromkeys(fresh))
