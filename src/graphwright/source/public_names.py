@@ -21,6 +21,7 @@ def public_names(package: str, others: Sequence[str] = ()) -> tuple[Callable[[st
         package: its full name. What it imports from itself for type checkers is a module within it.
         others: further names that `dir` shows.
 
+    >>> import graphwright.train
     >>> load, names = public_names("graphwright.train")
     >>> load("TrainingCheckpoints"), names()[-1]
     (<class 'graphwright.workers.checkpoints.TrainingCheckpoints'>, 'revnet38')
