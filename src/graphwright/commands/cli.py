@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -29,10 +29,8 @@ from graphwright.commands.inputs import (
     Batch,
     Feeds,
     Html,
-    Mode,
     ModeOption,
     Target,
-    Verify,
     load_target,
     parse_amount,
     parse_feeds,
@@ -94,7 +92,7 @@ def _root(  # pyright: ignore[reportUnusedFunction] - typer calls it
 @app.command(rich_help_panel=_COSTS)
 def inspect(
     target: Target,
-    mode: ModeOption = Mode.TRAIN,
+    mode: ModeOption = "train",
     batch: Batch = None,
     feed: Feeds = None,
     measure: Annotated[
@@ -111,8 +109,8 @@ def inspect(
         from graphwright.step.example_inputs import runnable
         from graphwright.step.targets import trace
 
-        loaded, feeds, batch = runnable(trace(loaded, feeds=feeds, mode=mode.value, batch=batch, runs=True)), None, None
-    report = gw.inspect(loaded, feeds=feeds, mode=mode.value, batch=batch, measure=measure, profile=profile)
+        loaded, feeds, batch = runnable(trace(loaded, feeds=feeds, mode=mode, batch=batch, runs=True)), None, None
+    report = gw.inspect(loaded, feeds=feeds, mode=mode, batch=batch, measure=measure, profile=profile)
     print_result(report, as_json=as_json)
     write_html(report, html, quiet=as_json)
 
@@ -127,8 +125,9 @@ def optimize(
     batch: Batch = None,
     feed: Feeds = None,
     verify: Annotated[
-        Verify, typer.Option(help="How the plan is proved equal: by structure, which runs nothing, or by running a step both ways too.")
-    ] = Verify.STRUCTURE,
+        Literal["structure", "run"],
+        typer.Option(help="How the plan is proved equal: by structure, which runs nothing, or by running a step both ways too."),
+    ] = "structure",
     measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
     html: Html = None,
     as_json: AsJson = False,
@@ -136,14 +135,14 @@ def optimize(
     """Plan a training step into a memory budget, and prove that it computes the same."""
     feeds = parse_feeds(feed)
     amount = parse_amount(budget)
-    runs = measure or verify is Verify.RUN
+    runs = measure or verify == "run"
     loaded = load_target(target, runs=runs)
     from graphwright.step.example_inputs import example_inputs
     from graphwright.step.targets import trace
 
     traced = trace(loaded, feeds=feeds, batch=batch, runs=runs)
     step, inputs = traced.function, example_inputs(traced)
-    fast = gw.optimize_memory(step, budget=amount, inputs=inputs, verify=verify.value, curve_points=6 if html else 0)
+    fast = gw.optimize_memory(step, budget=amount, inputs=inputs, verify=verify, curve_points=6 if html else 0)
     result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:
         result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))

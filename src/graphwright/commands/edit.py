@@ -9,9 +9,8 @@ import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -42,20 +41,6 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at
 SignatureName = Annotated[str | None, unset("The signature that is meant; all by default.", "--signature")]
 Rows = Annotated[int, typer.Option(min=1, help="Lines per section.")]
 Pairs = Annotated[list[str], typer.Argument(metavar="OLD=NEW...", help="The name and the new one, once per name.")]
-
-
-class WeightType(StrEnum):
-    """What weights are stored as."""
-
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
-
-
-class PictureKind(StrEnum):
-    """What a picture is written as."""
-
-    SVG = "svg"
-    HTML = "html"
 
 
 @edit.command("add-preprocessing")
@@ -208,7 +193,7 @@ def remove_debug(model: Model, out: Out, overwrite: Overwrite = False) -> None:
 def convert_weights(
     model: Model,
     out: Out,
-    dtype: Annotated[WeightType, typer.Option(help="What to store weights as.")] = WeightType.BFLOAT16,
+    dtype: Annotated[Literal["bfloat16", "float16"], typer.Option(help="What to store weights as.")] = "bfloat16",
     overwrite: Overwrite = False,
 ) -> None:
     """Store weights in 16 bits; freezes the variables of a SavedModel first."""
@@ -216,7 +201,7 @@ def convert_weights(
 
     graph = _load(model, out, overwrite)
     _freeze(graph)
-    _write(graph, out, f"converted {counted(job(graph, dtype.value), 'constant')}")
+    _write(graph, out, f"converted {counted(job(graph, dtype), 'constant')}")
 
 
 @edit.command("inline")
@@ -272,7 +257,9 @@ def diff(before: First, after: Second, rows: Rows = 40, as_json: AsJson = False)
 def draw(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model to draw.")],
     out: Annotated[Path | None, typer.Argument(metavar="PICTURE", help="An .svg or .html file.", show_default=False)] = None,
-    kind: Annotated[PictureKind | None, unset("By default what the file's name says, else SVG where Graphviz is installed.")] = None,
+    kind: Annotated[
+        Literal["svg", "html"] | None, unset("By default what the file's name says, else SVG where Graphviz is installed.")
+    ] = None,
     scope: Annotated[str, typer.Option(help="Draw only this scope.")] = "",
     open_scopes: Annotated[list[str] | None, unset("A scope to show open.", "--open")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at PICTURE.")] = False,
@@ -281,13 +268,12 @@ def draw(
     from graphwright.report.drawing import check_target, default_path
     from graphwright.report.drawing import draw as job
 
-    chosen = None if kind is None else kind.value
     if out is not None:
-        check_target(out, kind=chosen, overwrite=overwrite)
+        check_target(out, kind=kind, overwrite=overwrite)
     graph = _load(model)
     if out is None and not overwrite:
-        check_target(default_path(graph, chosen), kind=chosen)
-    written = job(graph, out, kind=chosen, scope=scope, open_scopes=tuple(open_scopes or ()))
+        check_target(default_path(graph, kind), kind=kind)
+    written = job(graph, out, kind=kind, scope=scope, open_scopes=tuple(open_scopes or ()))
     echo(f"picture written to {written}")
 
 

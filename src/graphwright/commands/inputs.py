@@ -8,10 +8,9 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -32,27 +31,8 @@ def unset(help: str, *names: str, **words: Any) -> Any:  # noqa: A002 - as typer
     return typer.Option(*names, help=help, show_default=False, **words)
 
 
-class Mode(StrEnum):
-    """Which step of a Keras model is meant."""
-
-    TRAIN = "train"
-    INFER = "infer"
-
-
-class Verify(StrEnum):
-    """How a plan is proved to compute what the original does."""
-
-    STRUCTURE = "structure"
-    RUN = "run"
-
-
-class Order(StrEnum):
-    """In which order operations run."""
-
-    TRACED = "traced"
-    EXECUTOR = "executor"
-
-
+Mode = Literal["train", "infer"]
+Order = Literal["traced", "executor"]
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=_TARGET_HELP, show_default=False)]
 ModeOption = Annotated[Mode, typer.Option("--mode", help="Of a Keras model: the training step, or the forward pass alone.")]
 Batch = Annotated[int | None, unset("Batch size of a Keras model, instead of feeds.", min=1)]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -28,21 +27,13 @@ from graphwright.commands.output import echo, print_result, write_html
 from graphwright.errors import ArgumentError, printable
 
 
-class AnnotationFormat(StrEnum):
-    """How a check is written."""
-
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
-
-
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="What inspect takes as TARGET, or a baseline: a .json file.", show_default=False)],
     b: Annotated[str, typer.Argument(metavar="B", help="What is held against it.", show_default=False)],
     batch: Batch = None,
     feed: Feeds = None,
     outputs: Outputs = None,
-    mode: ModeOption = Mode.TRAIN,
+    mode: ModeOption = "train",
     batch_b: Annotated[int | None, unset("Batch size of B, where it is another one.", min=1)] = None,
     mode_b: Annotated[Mode | None, unset("Mode of B, where it is another one.")] = None,
     html: Annotated[Path | None, unset("Write the comparison to this file.", "--html")] = None,
@@ -53,10 +44,8 @@ def compare(
     first_target, second_target = load_target(a), load_target(b)
     from graphwright.costs.compare import compare_costs, step_costs
 
-    first = step_costs(first_target, feeds=feeds, outputs=fetched, mode=mode.value, batch=batch)
-    second = step_costs(
-        second_target, feeds=feeds, outputs=fetched, mode=(mode_b or mode).value, batch=batch if batch_b is None else batch_b
-    )
+    first = step_costs(first_target, feeds=feeds, outputs=fetched, mode=mode, batch=batch)
+    second = step_costs(second_target, feeds=feeds, outputs=fetched, mode=mode_b or mode, batch=batch if batch_b is None else batch_b)
     compared = compare_costs(first, second)
     print_result(compared, as_json=as_json)
     write_html(compared, html, quiet=as_json)
@@ -67,7 +56,7 @@ def check(
     batch: Batch = None,
     feed: Feeds = None,
     outputs: Outputs = None,
-    mode: ModeOption = Mode.TRAIN,
+    mode: ModeOption = "train",
     max_peak: Annotated[str | None, unset('The most bytes: "4GiB", or a number.')] = None,
     max_flops: Annotated[str | None, unset('The most FLOPs of a step: "20G", or a number.')] = None,
     max_parameters: Annotated[str | None, unset('The most parameters, the optimizer\'s left out: "30M", or a number.')] = None,
@@ -76,8 +65,8 @@ def check(
     tolerance: Annotated[list[str] | None, unset("How much it may have grown: 2%, or for one figure peak=5%. Once per figure.")] = None,
     write_baseline: Annotated[Path | None, unset("Write the figures to this .json file.")] = None,
     form: Annotated[
-        AnnotationFormat, typer.Option("--format", help="github adds annotations as GitHub Actions shows them.")
-    ] = AnnotationFormat.TEXT,
+        Literal["text", "json", "github"], typer.Option("--format", help="github adds annotations as GitHub Actions shows them.")
+    ] = "text",
     as_json: AsJson = False,
 ) -> None:
     """Hold a step against limits and a baseline: exit code 0 where it keeps them, 4 where it does not, 2 for an error.
@@ -86,7 +75,7 @@ def check(
     """
     feeds, fetched, shares = parse_feeds(feed), names_in(outputs), _shares(tolerance)
     if as_json:
-        form = AnnotationFormat.JSON
+        form = "json"
     loaded = load_target(target)
     from graphwright.costs.check import check as run_check
 
@@ -101,11 +90,11 @@ def check(
         baseline=baseline,
         tolerance=shares,
         write_baseline=write_baseline,
-        mode=mode.value,
+        mode=mode,
         batch=batch,
     )
-    print_result(result, as_json=form is AnnotationFormat.JSON)
-    if form is AnnotationFormat.GITHUB:
+    print_result(result, as_json=form == "json")
+    if form == "github":
         for line in result.annotations():
             echo(printable(line))  # a name with a line end would be an annotation of its own
     if not result.passed:

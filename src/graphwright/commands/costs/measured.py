@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from graphwright.commands.inputs import AsJson, Batch, Feeds, Mode, ModeOption, Outputs, Target, load_target, names_in, parse_feeds, unset
+from graphwright.commands.inputs import AsJson, Batch, Feeds, ModeOption, Outputs, Target, load_target, names_in, parse_feeds, unset
 from graphwright.commands.output import echo, print_result
 from graphwright.errors import ArgumentError
 
@@ -17,15 +16,7 @@ _COLUMNS = (
     "time, share, host_time, accelerator_time, bytes, peak_bytes, residual_bytes, output_bytes, parameters, flops, flops_per_s, "
     "intensity, occurrences"
 )
-
-
-class View(StrEnum):
-    """What a profile tree is made of."""
-
-    SCOPE = "scope"
-    GRAPH = "graph"
-    OP = "op"
-    CODE = "code"
+View = Literal["scope", "graph", "op", "code"]
 
 
 def profile(
@@ -33,7 +24,7 @@ def profile(
     batch: Batch = None,
     feed: Feeds = None,
     outputs: Outputs = None,
-    mode: ModeOption = Mode.TRAIN,
+    mode: ModeOption = "train",
     steps: Annotated[int, typer.Option(min=1, help="Steps that are recorded; the one of median time is kept.")] = 3,
     threads: Annotated[int | None, unset("Operations that may run at once; those of this machine by default.", min=1)] = None,
     trace: Annotated[Path | None, unset("Write a Chrome trace, which ui.perfetto.dev opens.", metavar="FILE")] = None,
@@ -62,7 +53,7 @@ def profile(
     loaded = load_target(target, runs=True)
     from graphwright.costs.profile import profile as run_profile
 
-    measured = run_profile(loaded, feeds, outputs=fetched, mode=mode.value, batch=batch, steps=steps, inter_op_threads=threads)
+    measured = run_profile(loaded, feeds, outputs=fetched, mode=mode, batch=batch, steps=steps, inter_op_threads=threads)
     print_result(measured.tree(**words) if words else measured, as_json=as_json)
     written = {"trace": trace and measured.write_trace(trace), "event file": tensorboard and measured.write_tensorboard(tensorboard)}
     for what, path in written.items():
@@ -82,7 +73,7 @@ def _tree_words(
     from graphwright.analyze.profile_tree import TreeOptions, TreeWords
 
     words: dict[str, Any] = {key: patterns for key, patterns in expressions.items() if patterns}
-    given = {"by": by and by.value, "columns": columns and [name.strip() for name in columns.split(",")], "order_by": sort, "depth": depth}
+    given = {"by": by, "columns": columns and [name.strip() for name in columns.split(",")], "order_by": sort, "depth": depth}
     words |= {key: value for key, value in given.items() if value is not None}
     for text in least or ():
         name, equals, amount = text.partition("=")

@@ -13,10 +13,8 @@ from graphwright.commands.inputs import (
     BatchFeeds,
     Feeds,
     Html,
-    Mode,
     ModeOption,
     OpenFeeds,
-    Order,
     OrderOption,
     Outputs,
     Target,
@@ -37,7 +35,7 @@ def flops(
     batch: Batch = None,
     feed: OpenFeeds = None,
     outputs: Outputs = None,
-    mode: ModeOption = Mode.TRAIN,
+    mode: ModeOption = "train",
     as_json: AsJson = False,
 ) -> None:
     """FLOPs of a step: forward, backward and optimizer, per op type and per layer.
@@ -48,7 +46,7 @@ def flops(
     loaded = load_target(target)
     from graphwright.costs.flops import count_flops
 
-    print_result(count_flops(loaded, feeds=feeds, outputs=fetched, mode=mode.value, batch=batch), as_json=as_json)
+    print_result(count_flops(loaded, feeds=feeds, outputs=fetched, mode=mode, batch=batch), as_json=as_json)
 
 
 def params(
@@ -56,7 +54,7 @@ def params(
     batch: Batch = None,
     feed: OpenFeeds = None,
     outputs: Outputs = None,
-    mode: ModeOption = Mode.TRAIN,
+    mode: ModeOption = "train",
     depth: Annotated[int, typer.Option(min=1, help="How many parts of a name layers are told apart by.")] = 2,
     as_json: AsJson = False,
 ) -> None:
@@ -68,24 +66,24 @@ def params(
     loaded = load_target(target)
     from graphwright.costs.parameters import count_parameters
 
-    print_result(count_parameters(loaded, feeds, outputs=fetched, mode=mode.value, batch=batch, depth=depth), as_json=as_json)
+    print_result(count_parameters(loaded, feeds, outputs=fetched, mode=mode, batch=batch, depth=depth), as_json=as_json)
 
 
-def shapes(target: Target, feed: OpenFeeds = None, outputs: Outputs = None, mode: ModeOption = Mode.TRAIN, as_json: AsJson = False) -> None:
+def shapes(target: Target, feed: OpenFeeds = None, outputs: Outputs = None, mode: ModeOption = "train", as_json: AsJson = False) -> None:
     """Shapes: which sizes are free, what depends on them and how, and what is not known, and why."""
     feeds, fetched = parse_feeds(feed, open_sizes=True), names_in(outputs)
     loaded = load_target(target)
     from graphwright.costs.shapes import infer_shapes
 
-    print_result(infer_shapes(loaded, feeds, outputs=fetched, mode=mode.value), as_json=as_json)
+    print_result(infer_shapes(loaded, feeds, outputs=fetched, mode=mode), as_json=as_json)
 
 
 def peak(
     target: Target,
     batch: Batch = None,
     feed: Feeds = None,
-    mode: ModeOption = Mode.TRAIN,
-    order: OrderOption = Order.TRACED,
+    mode: ModeOption = "train",
+    order: OrderOption = "traced",
     threads: Annotated[int | None, unset("Inter-op threads of the executor; those of this machine by default.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -94,16 +92,16 @@ def peak(
     loaded = load_target(target)
     from graphwright.costs.peak import predict_peak
 
-    print_result(predict_peak(loaded, feeds, order=order.value, threads=threads, mode=mode.value, batch=batch), as_json=as_json)
+    print_result(predict_peak(loaded, feeds, order=order, threads=threads, mode=mode, batch=batch), as_json=as_json)
 
 
-def formulas(target: Target, feed: BatchFeeds = None, mode: ModeOption = Mode.TRAIN, as_json: AsJson = False) -> None:
+def formulas(target: Target, feed: BatchFeeds = None, mode: ModeOption = "train", as_json: AsJson = False) -> None:
     """What a step costs as formulas of its batch size: peak, resident and activation bytes, FLOPs."""
     feeds = parse_open_feeds(feed)
     loaded = load_target(target)
     from graphwright.costs.formulas import batch_formulas
 
-    print_result(batch_formulas(loaded, feeds, mode=mode.value), as_json=as_json)
+    print_result(batch_formulas(loaded, feeds, mode=mode), as_json=as_json)
 
 
 def sweep(
@@ -111,7 +109,7 @@ def sweep(
     batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1..32",
     budget: Annotated[str | None, unset('Bytes, or text such as "8GiB".', "--budget")] = None,
     feed: BatchFeeds = None,
-    mode: ModeOption = Mode.TRAIN,
+    mode: ModeOption = "train",
     optimized: Annotated[
         str | None,
         unset('Show the peaks with memory-saving plans too: their budget, in bytes, or as a share of each peak: "50%".', "--optimized"),
@@ -127,7 +125,7 @@ def sweep(
     targets = [(name, load_target(name)) for name in (target, *(beside or ()))]
     from graphwright.costs.sweep import sweep as sweep_batches
 
-    found = [(name, sweep_batches(loaded, feeds, batches, amount, mode=mode.value, optimized=plans)) for name, loaded in targets]
+    found = [(name, sweep_batches(loaded, feeds, batches, amount, mode=mode, optimized=plans)) for name, loaded in targets]
     (_, result), *others = found
     for name, other in others:
         result = result.beside(**{other.name if other.name not in result.all else name: other})
@@ -139,11 +137,11 @@ def max_batch(
     target: Target,
     budget: Annotated[str, typer.Option("--budget", help='Bytes, or text such as "8GiB".')],
     feed: BatchFeeds = None,
-    mode: ModeOption = Mode.TRAIN,
+    mode: ModeOption = "train",
     measure: Annotated[
         bool, typer.Option("--measure", help="Confirm it: run the step with that batch and with one example more, each in a fresh process.")
     ] = False,
-    order: OrderOption = Order.TRACED,
+    order: OrderOption = "traced",
     as_json: AsJson = False,
 ) -> None:
     """The largest batch whose peak memory fits a budget; exit code 3 where none does.
@@ -154,7 +152,7 @@ def max_batch(
     loaded = load_target(target, runs=measure)
     from graphwright.costs.max_batch import max_batch as find_max_batch
 
-    found = find_max_batch(loaded, amount, feeds, mode=mode.value, measure=measure, order=order.value)
+    found = find_max_batch(loaded, amount, feeds, mode=mode, measure=measure, order=order)
     print_result(found, as_json=as_json)
     if found.batch == 0:
         raise typer.Exit(EXIT_INFEASIBLE)
