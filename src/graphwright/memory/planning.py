@@ -17,6 +17,7 @@ from graphwright.memory.parts import Part, join, lanes, same_work, split
 from graphwright.memory.plan_cache import PlanCache, fingerprint
 from graphwright.plan.budget import Budget
 from graphwright.plan.model import CostGraph, Schedule, Solution
+from graphwright.plan.relaxed_order import relax
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import curve, known_solution, solve
 from graphwright.report.obtained import Obtained
@@ -147,7 +148,8 @@ def plan_step(
     schedule = join(parts, [s.schedule for s in solutions])
     leaders = tuple(tasks.costs.tasks[t].name for t in schedule.steps)
     original = Original(flat.graph, flat.purity, default_attributes) if prove else None
-    function = follow_schedule(flat, tasks, schedule, lanes(parts))
+    starts = relax(tasks.costs, schedule, solution.peak_bytes) if len(parts) == 1 else None
+    function = follow_schedule(flat, tasks, schedule, lanes(parts), starts)
     return Planned(function, plan, leaders, original and prove_function(original, function, flat.binding))
 
 
@@ -232,13 +234,16 @@ def _solve_part(
     return Obtained(solution, ", ".join(f"{k} {v}" for k, v in solution.notes.items()))
 
 
-def follow_schedule(flat: FlatStep, tasks: TaskMap, schedule: Schedule, lanes: Sequence[int] | None = None) -> Any:
+def follow_schedule(
+    flat: FlatStep, tasks: TaskMap, schedule: Schedule, lanes: Sequence[int] | None = None, starts: Sequence[int] | None = None
+) -> Any:
     """The `ConcreteFunction` that runs the tasks in this order. The graph of the flat step, from which `tasks` was made, is rewritten.
 
     Args:
         lanes: per task, the number of the device that runs it, where there are several: each keeps its own order.
+        starts: per step, how many of the first steps it waits for; all without it.
     """
-    apply_schedule(tasks, schedule, lanes=lanes)
+    apply_schedule(tasks, schedule, lanes=lanes, starts=starts)
     order_branches(flat.graph)
     wait_for_loop_ends(flat.graph)
     return to_concrete_function(flat.graph, flat.binding)

@@ -148,7 +148,17 @@ def simulate(graph: CostGraph, schedule: Schedule) -> Trace:
 
 
 def simulate_unchecked(graph: CostGraph, steps: Sequence[int]) -> list[int]:
-    """Bytes of every step of a schedule that is known to be allowed.
+    """Bytes of every step of a schedule that is known to be allowed."""
+    return _walk(graph, steps)[0]
+
+
+def entry_bytes(graph: CostGraph, steps: Sequence[int]) -> list[int]:
+    """Bytes that are live when each step starts, before its own outputs; of a schedule that is known to be allowed."""
+    return _walk(graph, steps)[1]
+
+
+def _walk(graph: CostGraph, steps: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Bytes of every step, and at its start.
 
     Walks backward: whether a version is still needed after a step is then known when the
     step is met, and so is whether this step is its last use.
@@ -156,7 +166,7 @@ def simulate_unchecked(graph: CostGraph, steps: Sequence[int]) -> list[int]:
     tasks, buffers = graph.tasks, graph.buffers
     needed = [buffer.kept for buffer in buffers]
     live = graph.resident_bytes + sum(buffer.nbytes for buffer in buffers if buffer.kept)
-    step_bytes = [0] * len(steps)
+    step_bytes, entries = [0] * len(steps), [0] * len(steps)
     for step in range(len(steps) - 1, -1, -1):
         task = tasks[steps[step]]
         here = live + task.workspace_bytes
@@ -183,8 +193,8 @@ def simulate_unchecked(graph: CostGraph, steps: Sequence[int]) -> list[int]:
             if not needed[number]:
                 needed[number] = True
                 live += buffers[number].nbytes
-        step_bytes[step] = here
-    return step_bytes
+        step_bytes[step], entries[step] = here, live
+    return step_bytes, entries
 
 
 def versions(graph: CostGraph, schedule: Schedule) -> Versions:

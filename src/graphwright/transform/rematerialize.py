@@ -1,13 +1,13 @@
 """Apply a schedule to a graph: clone what is recomputed, reroute its readers, fix the order by control edges.
 
 After `apply_schedule`, every execution order that the graph allows runs the tasks in the
-order of the schedule, so the peak is the planned one whatever the executor's threads do.
+order of the schedule, or overlaps them where the plan has room for it, so the peak is kept
+whatever the executor's threads do.
 Small nodes and views stay free: they touch next to nothing.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -30,6 +30,7 @@ def apply_schedule(
     behind: Sequence[Node] = (),
     unordered: AbstractSet[Node] = frozenset(),
     lanes: Sequence[int] | None = None,
+    starts: Sequence[int] | None = None,
 ) -> dict[int, tuple[Node, ...]]:
     """Rewrite `tasks.graph` in place so that it runs `schedule`.
 
@@ -43,6 +44,7 @@ def apply_schedule(
         behind: nodes that the first chained step waits for.
         unordered: nodes that no control edge may lead to or from; their steps are left out of the chain.
         lanes: per task, the number of the device that runs it: each device's steps are a chain of their own. One chain without it.
+        starts: per step, how many of the first steps it waits for (`plan.relaxed_order`), instead of the chain.
 
     Returns:
         The nodes of each step, by its position in the schedule.
@@ -62,13 +64,15 @@ def apply_schedule(
             steps[k] = tasks.nodes[t]
     rewriter.reroute_outputs()
     graph = tasks.graph
-    if fix_order:
+    if starts is not None:
+        _order(graph, [steps[k] for k in range(len(steps))], starts)
+    elif fix_order:
         chains: dict[int, list[tuple[Node, ...]]] = {}
         for k, t in enumerate(schedule.steps[ordered_from:], start=ordered_from):
             if unordered.isdisjoint(steps[k]):
                 chains.setdefault(lanes[t] if lanes is not None else 0, [tuple(behind)] if behind else []).append(steps[k])
         for chain in chains.values():
-            _chain(graph, chain)
+            _order(graph, chain, range(len(chain)))
     prune(graph)  # views that everybody left for a clone's; they would hold the buffer
     graph.sort_nodes(topological_order(graph))
     return steps
@@ -141,25 +145,43 @@ class _Rewriter:
         return clone.outputs[0]
 
 
-def _chain(graph: Graph, steps: list[tuple[Node, ...]]) -> None:
-    """Control edges from the last nodes of each step to the first nodes of the next one.
+def _order(graph: Graph, steps: Sequence[tuple[Node, ...]], starts: Sequence[int]) -> None:
+    """Control edges that make step k wait for all steps before `starts[k]`.
+
+    What many wait for stands once, as a `NoOp` that waits for the one before it and for what came since.
 
     A group must stay fusible, or its kernels, speed and last bits would differ from the original's. TensorFlow's
     oneDNN pass fuses two nodes only when they have the same control inputs (so all nodes of a group get the same
     ones), and for Conv2D with BiasAdd it aborts the process unless they have none: there an Identity in front of
     the convolution waits instead.
     """
-    for before, after in itertools.pairwise(steps):
-        inside, following = set(before), set(after)
-        exits = [n for n in before if not any(c in inside for v in n.outputs for c in v.consumers)]
-        entries = [n for n in after if not any(v.producer in following for v in n.inputs)]
-        if all(leave in {v.producer for v in entry.inputs} for entry in entries for leave in exits):
-            continue  # the data edges say it already
-        if len(after) > 1 and after[0].op_type in CONVOLUTIONS:
-            gate = insert_before(graph, after[0], 0, "Identity", f"{after[0].name}/ordered", attrs={"T": after[0].inputs[0].dtype})
-            waiting = [gate]
-        else:
-            waiting = after
-        for entry in waiting:
-            for leave in exits:
-                graph.add_control_input(entry, leave)
+    asked = frozenset(starts)
+    since: list[Node] = []  # when these have finished, all steps so far have
+    barriers: dict[int, list[Node]] = {}
+    for k, nodes in enumerate(steps):
+        if k in asked:
+            if len(since) > 1 and starts[k - 1] < k - 1:
+                since = [
+                    graph.add_node("NoOp", graph.unique_name(f"{nodes[0].name}/ordered"), control_inputs=since, device=nodes[0].device)
+                ]
+            barriers[k] = since
+        _wait(graph, nodes, barriers[starts[k]])
+        inside = set(nodes)
+        exits = [n for n in nodes if not any(c in inside for v in n.outputs for c in v.consumers)]
+        since = exits if starts[k] == k else [*since, *exits]
+
+
+def _wait(graph: Graph, nodes: Sequence[Node], leaves: Sequence[Node]) -> None:
+    """Let a step wait for other nodes."""
+    inside = set(nodes)
+    entries = [n for n in nodes if not any(v.producer in inside for v in n.inputs)]
+    if all(leave in {v.producer for v in entry.inputs} for entry in entries for leave in leaves):
+        return  # the data edges say it already
+    if len(nodes) > 1 and nodes[0].op_type in CONVOLUTIONS:
+        gate = insert_before(graph, nodes[0], 0, "Identity", f"{nodes[0].name}/ordered", attrs={"T": nodes[0].inputs[0].dtype})
+        waiting = [gate]
+    else:
+        waiting = nodes
+    for entry in waiting:
+        for leave in leaves:
+            graph.add_control_input(entry, leave)
