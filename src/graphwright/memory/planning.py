@@ -44,11 +44,12 @@ from graphwright.transform.proof import Original, Proof
 from graphwright.transform.rematerialize import apply_schedule
 
 Progress = Callable[[float, str], None]
-HOW_PEAK = (
-    "simulated over a fixed total order of all operations that touch 4 KiB and more; counted are variables, inputs, constants, every "
-    "tensor while it is live, and known kernel workspace; for the CPU "
+_HOW_COUNTED = (
+    "all operations that touch 4 KiB and more; counted are variables, inputs, constants, every tensor while it is live, and known kernel "
+    "workspace; for the CPU "
 ) + ("with oneDNN" if onednn_enabled() else "without oneDNN (TF_ENABLE_ONEDNN_OPTS=0), the workspace of whose kernels is taken from above")
-HOW_PEAK_TRACED = HOW_PEAK.replace("a fixed total order of", "the order in which the step was traced, of")
+HOW_PEAK = f"simulated over a total order, in which steps overlap only where no overlap needs more, of {_HOW_COUNTED}"
+HOW_PEAK_TRACED = f"simulated over the order in which the step was traced, of {_HOW_COUNTED}"
 HOW_TIME = "estimated per operation from FLOPs and bytes moved (roofline), as ratios"
 
 # Left free for small tensors, page rounding and what the executor notes of every node while it runs.
