@@ -114,6 +114,15 @@ def test_errors_name_the_line(lines, message):
     assert "line" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "line", ["outputs %lost:0", "control_outputs %lost", 'signature "s" () ("y" = %lost:0)', 'collection "c" nodes [%lost]', "%a = A() ^a"]
+)
+def test_what_a_line_names_is_looked_up_for_that_line(line):
+    with pytest.raises(FileFormatError) as caught:
+        from_text(f'graph "g"\n\n# a comment\n{line}\n%x = NoOp()')
+    assert "line 4" in str(caught.value)
+
+
 def test_the_text_of_an_empty_graph():
     assert to_text(Graph()) == 'graph ""\n\n'
     assert to_text(from_text(to_text(Graph()))) == 'graph ""\n\n'

@@ -70,6 +70,19 @@ def test_control_edges_are_rerouted_and_set(graph):
     verify(graph)
 
 
+def test_control_edges_go_to_several_nodes_or_to_none(graph):
+    graph.control_outputs = [graph["b"], graph["n"]]
+    assert reroute_control([graph["y"], graph["x"], graph["b"]], graph["b"]) == 1
+    assert graph["c"].control_inputs == (graph["y"], graph["x"])
+    assert graph.control_outputs == (graph["y"], graph["x"], graph["n"])
+    with pytest.raises(GraphError, match="does not belong"):
+        reroute_control([graph["n"], Graph("h").add_node("NoOp", "stranger")], graph["y"])
+    assert graph["c"].control_inputs == (graph["y"], graph["x"])
+    assert reroute_control([], graph["y"]) == 1
+    assert (graph["c"].control_inputs, graph.control_outputs) == ((graph["x"],), (graph["x"], graph["n"]))
+    verify(graph)
+
+
 def test_a_node_takes_the_place_of_another_everywhere(graph):
     graph.set_attr(graph["c"], "_class", (b"loc:@a",))
     graph.collections["losses"] = Collection("nodes", [graph["a"], graph.value("a"), graph["b"]])
