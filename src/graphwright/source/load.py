@@ -13,6 +13,7 @@ from graphwright.errors import ArgumentError, GraphwrightError, first_line
 from graphwright.files import path_before
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
+from graphwright.ir.select import free_name
 from graphwright.ir.signature import Signature
 from graphwright.source.concrete_function import set_ends
 from graphwright.source.function_module import LivePackage
@@ -204,11 +205,7 @@ def _argument_names(arguments: Iterable[Any]) -> list[str]:
     names: list[str] = []
     for value in arguments:
         given = value.producer.attrs.get("_user_specified_name")
-        stem = name = given.decode() if isinstance(given, bytes) else value.producer.name
-        k = 1
-        while name in names:
-            name, k = f"{stem}_{k}", k + 1
-        names.append(name)
+        names.append(free_name(given.decode() if isinstance(given, bytes) else value.producer.name, names))
     return names
 
 

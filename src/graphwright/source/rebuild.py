@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError, GraphError
+from graphwright.ir.select import free_name
 from graphwright.ir.traits import PLACEHOLDERS
 from graphwright.source import private_tensorflow as private
 
@@ -242,9 +243,7 @@ def _set_flat_signature(concrete_function: Any, inputs: Sequence[Any]) -> None:
     """Let the function be called with flat tensors too, by position and by name, as TensorFlow's own can be."""
     keywords: list[str] = []
     for tensor in inputs:
-        user_name = _user_specified_name(tensor.op)
-        candidates = itertools.chain([user_name], (f"{user_name}_{number}" for number in itertools.count(1)))
-        keywords.append(next(candidate for candidate in candidates if candidate not in keywords))
+        keywords.append(free_name(_user_specified_name(tensor.op), keywords))
     private.set_keywords(concrete_function, keywords)
 
 
