@@ -20,7 +20,7 @@ Bounds = tuple[Any, Any]
 
 
 def check_choice(name: str, value: str, choices: Any) -> None:
-    """Raise where the value is none of the choices of a `Literal`."""
+    """Raise where the value is not one of the choices of a `Literal`."""
     if value not in get_args(choices):
         raise ArgumentError(f"{name}={value!r}", argument=name, remedy=f"one of {', '.join(get_args(choices))}")
 

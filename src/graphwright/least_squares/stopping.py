@@ -82,7 +82,7 @@ def tolerances_for(dtype: Any, gtol: float | None, xtol: float | None, ftol: flo
     """The tolerances given, and for the others what the type can resolve.
 
     Raises:
-        ArgumentError: a tolerance that is negative or not a number, or iterations that are no whole number of at least 1.
+        ArgumentError: a tolerance that is negative or not a number, or iterations that are not a whole number of at least 1.
 
     >>> import tensorflow as tf
     >>> tolerances_for(tf.float64, None, None, 1e-8, 100)

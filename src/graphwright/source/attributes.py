@@ -131,7 +131,7 @@ def constant_array(value: Value) -> np.ndarray[Any, Any] | None:
 
 
 def tensor_from_attribute(attribute: Attribute) -> Any:
-    """The NumPy array of a serialized tensor attribute (for example `Const`'s `value`), or None when it is none."""
+    """The NumPy array of a serialized tensor attribute (for example `Const`'s `value`), or None for any other attribute."""
     if not isinstance(attribute, SerializedAttribute):
         return None
     tf = import_tensorflow()

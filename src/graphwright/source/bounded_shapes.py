@@ -39,7 +39,7 @@ _COUNTED = frozenset(
     "UnsortedSegmentMax UnsortedSegmentMin Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput "
     "ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea".split()
 )
-"""Op types whose outputs grow with each number that they read, which is none below zero; those that are placed grow or shrink with it."""
+"""Op types whose outputs grow with each number that they read, none of which is below zero; placed ones grow or shrink with it."""
 _FINDS = frozenset(
     "Where Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 ListDiff DynamicPartition SparseAdd SparseFillEmptyRows Slice StridedSlice "
     "DenseToDenseSetOperation NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5".split()

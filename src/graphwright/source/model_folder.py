@@ -29,7 +29,7 @@ def leaves_folder(name: str) -> bool:
 
 
 def refuse_remote(path: str | PathLike[str]) -> None:
-    """Refuse a path that is none of this machine's files: `pathlib` would make another one of it.
+    """Refuse a path that is not on this machine: `pathlib` would change it into another one.
 
     Raises:
         ArgumentError: it is an address such as `gs://bucket/model`.
