@@ -14,7 +14,7 @@ from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.text import from_text
-from graphwright.ir.traits import Purity
+from graphwright.ir.traits.effects import Purity
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import ScheduleError, check, check_graph, simulate
 

@@ -9,7 +9,7 @@ from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.workspace import hidden_output_bytes, onednn_workspace_bytes, workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.text import from_text
-from graphwright.ir.traits import Purity
+from graphwright.ir.traits.effects import Purity
 
 FILTER_BYTES = 3 * 3 * 8 * 16 * 4
 FILTER_GRADIENT = """graph "g"

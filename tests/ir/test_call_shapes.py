@@ -13,7 +13,7 @@ from graphwright.ir.attributes import FunctionReference, ShapeAttribute
 from graphwright.ir.dtypes import DTYPES, Shape, common_shape
 from graphwright.ir.graph import Function, Graph, Node
 from graphwright.ir.text import from_text
-from graphwright.ir.traits import result_functions
+from graphwright.ir.traits.control_flow import result_functions
 
 F32 = DTYPES["float32"]
 

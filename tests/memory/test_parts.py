@@ -14,7 +14,7 @@ from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.errors import UnsupportedError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import DTYPES, Function, Graph, Value
-from graphwright.ir.traits import Purity
+from graphwright.ir.traits.effects import Purity
 from graphwright.ir.verify import verify
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.memory.devices import find_placement, short_name

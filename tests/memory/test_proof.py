@@ -17,7 +17,7 @@ from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.constants import tensor_attribute
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.graph import DTYPES, Graph, Node
-from graphwright.ir.traits import Purity
+from graphwright.ir.traits.effects import Purity
 from graphwright.memory.planning import map_tasks
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate

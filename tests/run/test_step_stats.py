@@ -4,7 +4,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 from graphwright.errors import ArgumentError, UnsupportedError  # noqa: E402
-from graphwright.ir.traits import called_functions  # noqa: E402
+from graphwright.ir.traits.control_flow import called_functions  # noqa: E402
 from graphwright.run.record_step import record_step  # noqa: E402
 from graphwright.run.step_session import StepSession, executed_graph_def  # noqa: E402
 from graphwright.run.step_stats import read_memory, read_runs, rename_as_written, written_name  # noqa: E402

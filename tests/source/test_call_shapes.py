@@ -9,7 +9,7 @@ import tensorflow as tf
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import tensor_attribute
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import is_control_flow
+from graphwright.ir.traits.control_flow import is_control_flow
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.load import load
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text, to_text
-from graphwright.ir.traits import Purity
+from graphwright.ir.traits.effects import Purity
 from graphwright.ir.verify import verify
 from graphwright.source.concrete_function import evaluate_constants
 from graphwright.source.graph_def import to_graph_def

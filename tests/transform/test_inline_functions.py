@@ -14,7 +14,7 @@ from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text
-from graphwright.ir.traits import Purity
+from graphwright.ir.traits.effects import Purity
 from graphwright.ir.verify import verify as verify_graph
 from graphwright.ir.walk import backward_reachable
 from graphwright.run.verify import verify

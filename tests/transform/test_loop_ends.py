@@ -10,7 +10,7 @@ tf = pytest.importorskip("tensorflow")
 
 import graphwright as gw  # noqa: E402
 from graphwright.ir.graph import Graph, Node  # noqa: E402
-from graphwright.ir.traits import LOOPS  # noqa: E402
+from graphwright.ir.traits.control_flow import LOOPS  # noqa: E402
 from graphwright.ir.verify import verify as verify_graph  # noqa: E402
 from graphwright.memory.planning import follow_schedule, map_tasks  # noqa: E402
 from graphwright.plan.model import Schedule  # noqa: E402

@@ -14,7 +14,9 @@ pytest.importorskip("tensorflow")
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.ir.text import from_text, to_text
-from graphwright.ir.traits import RECOMPUTED_FROM, Purity, written_resources
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import RECOMPUTED_FROM
+from graphwright.ir.traits.variables import written_resources
 from graphwright.ir.verify import verify as verify_graph
 from graphwright.ir.walk import topological_order
 from graphwright.memory.planning import map_tasks

@@ -15,17 +15,9 @@ transposed (`*BackpropInput`) are each the other's gradient: of those that read 
 from __future__ import annotations
 
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import (
-    LOSSES_WITH_GRADIENT,
-    MAKES_BY_REFERENCE,
-    SAME_BUT_FOR_TYPE,
-    WHOLE_READS,
-    is_constant,
-    origin,
-    resource_of,
-    written_references,
-    written_resources,
-)
+from graphwright.ir.traits.arithmetic import LOSSES_WITH_GRADIENT
+from graphwright.ir.traits.values import SAME_BUT_FOR_TYPE, is_constant, origin
+from graphwright.ir.traits.variables import MAKES_BY_REFERENCE, WHOLE_READS, resource_of, written_references, written_resources
 from graphwright.ir.walk import reached
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})

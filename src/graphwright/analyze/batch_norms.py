@@ -14,20 +14,10 @@ import numpy as np
 from graphwright.ir.constants import constant_array
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import (
-    ADDITIONS,
-    RECOMPUTED_FROM,
-    SAME_BUT_FOR_TYPE,
-    SCALES,
-    SUMS_AND_DIFFERENCES,
-    assigns,
-    called_functions,
-    hands_on_several,
-    input_behind,
-    is_batch_norm,
-    is_read,
-    origin,
-)
+from graphwright.ir.traits.arithmetic import ADDITIONS, SCALES, SUMS_AND_DIFFERENCES, is_batch_norm
+from graphwright.ir.traits.control_flow import called_functions
+from graphwright.ir.traits.values import RECOMPUTED_FROM, SAME_BUT_FOR_TYPE, hands_on_several, input_behind, origin
+from graphwright.ir.traits.variables import assigns, is_read
 
 _ARITHMETIC = SAME_BUT_FOR_TYPE | SUMS_AND_DIFFERENCES | SCALES
 _LIMIT = 64

@@ -16,7 +16,8 @@ from graphwright.ir.constants import constant_array
 from graphwright.ir.dtypes import DType, element_count
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import COMBINES_TWO, LOOKUPS, hands_on_several, is_batch_norm, is_constant
+from graphwright.ir.traits.arithmetic import COMBINES_TWO, LOOKUPS, is_batch_norm
+from graphwright.ir.traits.values import hands_on_several, is_constant
 
 EVERY = -1
 _SLOTS: Mapping[str, tuple[int, ...]] = {

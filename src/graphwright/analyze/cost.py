@@ -37,23 +37,11 @@ from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import (
-    ADDS_BIAS,
-    CONVOLUTIONS,
-    INPUTS,
-    REFERENCE_VARIABLES,
-    Purity,
-    in_place_pairs,
-    input_behind,
-    is_collective,
-    is_constant,
-    is_control_flow,
-    is_read,
-    is_view,
-    only_orders,
-    resource_of,
-    written_resources,
-)
+from graphwright.ir.traits.arithmetic import ADDS_BIAS, CONVOLUTIONS, in_place_pairs
+from graphwright.ir.traits.control_flow import is_control_flow
+from graphwright.ir.traits.effects import Purity, is_collective
+from graphwright.ir.traits.values import INPUTS, input_behind, is_constant, is_view, only_orders
+from graphwright.ir.traits.variables import REFERENCE_VARIABLES, is_read, resource_of, written_resources
 from graphwright.ir.walk import consumers_of, in_order, reached, topological_order
 from graphwright.plan.model import Buffer, CostGraph, Task
 

@@ -29,7 +29,10 @@ from graphwright.analyze.backward import backward_nodes, updated_variables
 from graphwright.analyze.flops import flop_rule
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import ADDS_BIAS, BRANCHES, INPUTS, SUMS_OF_MANY, is_collective, is_constant, takes_from_stream
+from graphwright.ir.traits.arithmetic import ADDS_BIAS, SUMS_OF_MANY
+from graphwright.ir.traits.control_flow import BRANCHES
+from graphwright.ir.traits.effects import is_collective, takes_from_stream
+from graphwright.ir.traits.values import INPUTS, is_constant
 from graphwright.ir.walk import topological_order
 
 Direction = Literal["forward", "backward", "optimizer"]

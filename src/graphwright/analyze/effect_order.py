@@ -17,27 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import (
-    ASKS_FOR_SHAPE,
-    BRANCHES,
-    IDENTITIES,
-    LOOPS,
-    READS_OF_VARIABLES,
-    SWITCHES,
-    Purity,
-    called_functions,
-    draws_by_counter,
-    input_behind,
-    is_call,
-    is_control_flow,
-    only_orders,
-    opens_variable,
-    origin,
-    variable_key,
-    written_resources,
-)
+from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE
+from graphwright.ir.traits.control_flow import BRANCHES, LOOPS, SWITCHES, called_functions, function_at, is_call, is_control_flow
+from graphwright.ir.traits.effects import Purity, draws_by_counter
+from graphwright.ir.traits.values import IDENTITIES, input_behind, only_orders, origin
+from graphwright.ir.traits.variables import READS_OF_VARIABLES, opens_variable, variable_key, written_resources
 from graphwright.ir.walk import producers_of
 
 Place = str | tuple[str, int]
@@ -187,8 +172,7 @@ class EffectOrder:
 
     def _stays(self, loop: Node, k: int) -> bool:
         """Whether the body of a loop returns an argument as it got it."""
-        body = loop.attrs.get("body")
-        function = self._graph.functions.get(body.name) if isinstance(body, FunctionReference) else None
+        function = function_at(loop, "body", self._graph)
         return function is not None and origin(function.body.outputs[k]) is function.body.inputs[k]
 
     def _sweep(

@@ -19,7 +19,8 @@ from graphwright.analyze.executor_buffers import Buffer
 from graphwright.analyze.executor_memory import Memory
 from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, TOGETHER, Numbered, in_drawn_order
 from graphwright.ir.graph import Node
-from graphwright.ir.traits import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, RESULTS, is_loop_condition
+from graphwright.ir.traits.control_flow import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, is_loop_condition
+from graphwright.ir.traits.values import RESULTS
 
 _DEAD_S = 6e-6
 """To pass over a dead node. After the last round of a loop its whole body is dead, and until that is passed the loop holds its arguments,

@@ -29,23 +29,10 @@ from graphwright.analyze.trip_counts import compute
 from graphwright.analyze.workspace import hidden_output_bytes
 from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import (
-    ASSIGNS_WHOLE_VALUE,
-    CALL_TYPES,
-    GIVEN,
-    HANDS_ON_IN_TF1,
-    MERGES,
-    SAME_BUT_FOR_TYPE,
-    SWITCHES,
-    hands_on_several,
-    in_place_pairs,
-    is_constant,
-    is_control_flow,
-    is_read,
-    is_view,
-    written_references,
-    written_resources,
-)
+from graphwright.ir.traits.arithmetic import in_place_pairs
+from graphwright.ir.traits.control_flow import CALL_TYPES, HANDS_ON_IN_TF1, MERGES, SWITCHES, is_control_flow
+from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, hands_on_several, is_constant, is_view
+from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, written_references, written_resources
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 

@@ -18,13 +18,11 @@ from dataclasses import dataclass, field, replace
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.frames import choose_sides, count_frames, has_frames
 from graphwright.analyze.loop_execution import Constant, Executor, InferBody
-from graphwright.analyze.resource_effects import as_tuple
 from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, TensorList, number_of, without_number
 from graphwright.analyze.trip_counts import CountedLoop, TripCount, follow_loop
-from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits import called_functions, is_back_edge, is_call, is_control_flow
+from graphwright.ir.traits.control_flow import FUNCTION_ATTRIBUTES, called_functions, function_at, is_back_edge, is_call, is_control_flow
 from graphwright.ir.walk import topological_order
 
 _FOLLOWED = 20_000  # nodes executed to follow the iterations of one loop one by one
@@ -173,8 +171,7 @@ class _Follower(Executor):
         return self.bodies[key]
 
     def _branches(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
-        names = [a for key in ("then_branch", "else_branch", "branches") for a in as_tuple(node.attrs.get(key))]
-        functions = [self.graph.functions.get(r.name) if isinstance(r, FunctionReference) else None for r in names]
+        functions = [self.graph.functions.get(name) for name in called_functions(node, *FUNCTION_ATTRIBUTES[node.op_type])]
         known = [f for f in functions if f is not None]
         predicate = number_of(arguments[0])
         if predicate is not None and known:
@@ -197,7 +194,7 @@ class _Follower(Executor):
         return outputs
 
     def _loop(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
-        condition, body = self._function(node, "cond"), self._function(node, "body")
+        condition, body = function_at(node, "cond", self.graph), function_at(node, "body", self.graph)
         if condition is None or body is None:
             frame.executed.append((node, 1.0))
             return [Dense(Storage(0), v.shape) for v in node.outputs]

@@ -12,7 +12,8 @@ from graphwright.analyze.flop_execution import Execution
 from graphwright.analyze.flops import flop_rule, node_flops
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import STANDS_FOR_SOMETHING, called_functions, is_call, is_control_flow
+from graphwright.ir.traits.control_flow import called_functions, is_call, is_control_flow
+from graphwright.ir.traits.values import STANDS_FOR_SOMETHING
 
 
 @dataclass(slots=True)

@@ -14,18 +14,9 @@ from dataclasses import dataclass, field
 from graphwright.analyze.storages import Scalar
 from graphwright.analyze.trip_counts import ConstantNumber, CountedLoop, TripCount, follow_loop, scalar_value
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import (
-    ADDITIONS,
-    ENTERS,
-    EXITS,
-    IDENTITIES,
-    MERGES,
-    NEXT_ITERATIONS,
-    SWITCHES,
-    is_back_edge,
-    is_loop_condition,
-    origin,
-)
+from graphwright.ir.traits.arithmetic import ADDITIONS
+from graphwright.ir.traits.control_flow import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, SWITCHES, is_back_edge, is_loop_condition
+from graphwright.ir.traits.values import IDENTITIES, origin
 from graphwright.ir.walk import topological_order
 
 Side = tuple[Value, int]

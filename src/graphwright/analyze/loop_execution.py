@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from graphwright.analyze.flops import node_flops
-from graphwright.analyze.resource_effects import as_tuple
 from graphwright.analyze.storages import (
     Dense,
     Frame,
@@ -26,22 +25,12 @@ from graphwright.analyze.storages import (
 from graphwright.analyze.trip_counts import TripCount, compute, trip_count
 from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
-from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.dtypes import Argument, DType, Numbers, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
-from graphwright.ir.traits import (
-    BRANCHES,
-    CALL_TYPES,
-    FUNCTION_ATTRIBUTES,
-    LOOPS,
-    NO_LARGER,
-    in_place_pairs,
-    input_behind,
-    is_constant,
-    is_few_integers,
-    is_read,
-    is_view,
-)
+from graphwright.ir.traits.arithmetic import NO_LARGER, in_place_pairs
+from graphwright.ir.traits.control_flow import BRANCHES, CALL_TYPES, FUNCTION_ATTRIBUTES, LOOPS, called_functions, function_at
+from graphwright.ir.traits.values import input_behind, is_constant, is_few_integers, is_view
+from graphwright.ir.traits.variables import is_read
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 InferBody = Callable[[Graph, Sequence[Argument]], tuple[Sequence[str], Mapping[Value, Numbers]]]
@@ -76,7 +65,7 @@ class Executor:
         if op in BRANCHES:
             return self._branches(node, arguments, frame)
         if op in CALL_TYPES or op in self.graph.functions:
-            function = self._function(node, "f") or self.graph.functions.get(op)
+            function = function_at(node, "f", self.graph) or self.graph.functions.get(op)
             if function is not None:
                 return self._call(function, arguments, frame)
         frame.executed.append((node, 1.0))
@@ -235,10 +224,6 @@ class Executor:
 
     # Functions
 
-    def _function(self, node: Node, attribute: str) -> Function | None:
-        reference = node.attrs.get(attribute)
-        return self.graph.functions.get(reference.name) if isinstance(reference, FunctionReference) else None
-
     def _call(self, function: Function, arguments: Sequence[State], frame: Frame) -> list[State]:
         body = function.body
         self._ensure_shapes(function, arguments)
@@ -278,10 +263,9 @@ class Executor:
     # Control flow
 
     def _branches(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
-        names = [a for key in FUNCTION_ATTRIBUTES[node.op_type] for a in as_tuple(node.attrs.get(key))]
         results: list[tuple[int, list[State], Frame]] = []
-        for reference in names:
-            function = self.graph.functions.get(reference.name) if isinstance(reference, FunctionReference) else None
+        for name in called_functions(node, *FUNCTION_ATTRIBUTES[node.op_type]):
+            function = self.graph.functions.get(name)
             if function is None:
                 continue
             inner = Frame()
@@ -306,7 +290,7 @@ class Executor:
         return outputs
 
     def _loop(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
-        condition, body = self._function(node, "cond"), self._function(node, "body")
+        condition, body = function_at(node, "cond", self.graph), function_at(node, "body", self.graph)
         if condition is None or body is None:
             return [self._make(v, arguments, frame) for v in node.outputs]
         trip = trip_count(condition.body, body.body, [number_of(a) for a in arguments], self.constant_number)

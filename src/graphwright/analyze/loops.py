@@ -39,7 +39,10 @@ from graphwright.analyze.resource_effects import resource_effects
 from graphwright.analyze.storages import Dense, Frame, State, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import LOOPS, TAKES_OUT_OF_LIST, is_constant, is_control_flow, is_read, is_view, resource_of
+from graphwright.ir.traits.arithmetic import TAKES_OUT_OF_LIST
+from graphwright.ir.traits.control_flow import LOOPS, is_control_flow
+from graphwright.ir.traits.values import is_constant, is_view
+from graphwright.ir.traits.variables import is_read, resource_of
 from graphwright.ir.walk import consumers_of, reached, topological_order
 
 

@@ -35,21 +35,18 @@ from graphwright.errors import UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute
 from graphwright.ir.constants import array_of, constant_array
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import (
+from graphwright.ir.traits.control_flow import (
     BRANCHES,
     ENTERS,
-    IDENTITIES,
     MERGES,
     NEXT_ITERATIONS,
-    PLACEHOLDERS,
     SWITCHES,
-    WRITES_INTO_INPUT,
-    Purity,
     called_functions,
+    function_at,
     is_control_flow,
-    only_orders,
-    origin,
 )
+from graphwright.ir.traits.effects import WRITES_INTO_INPUT, Purity
+from graphwright.ir.traits.values import IDENTITIES, PLACEHOLDERS, only_orders, origin, returned_arguments
 from graphwright.ir.walk import backward_reachable, order_of
 from graphwright.ir.wire import fields_of
 
@@ -332,13 +329,10 @@ class _Body:
 
     def _results_of_first_branch(self, node: Node) -> Sequence[int | None]:
         """The inputs that the first branch returns as it gets them; none where it does anything else."""
-        reference = node.attrs.get("then_branch")
-        function = self.reader.graph.functions.get(reference.name) if isinstance(reference, FunctionReference) else None
+        function = function_at(node, "then_branch", self.reader.graph)
         if function is None or not self.reader.purity.is_pure(node):
             return ()
-        inputs = list(function.body.inputs)
-        results = map(origin, function.body.outputs)
-        return [1 + inputs.index(value) if value in inputs else None for value in results]
+        return [None if k is None else 1 + k for k in returned_arguments(function.body)]
 
     def _is_always_true(self, value: Value) -> bool:
         """Whether a condition is `n * (n + 1) & 1 == 0`."""

@@ -17,7 +17,7 @@ from graphwright.analyze.backward import data_ancestors
 from graphwright.analyze.variable_access import Access
 from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE, describe_update
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import updated_weight
+from graphwright.ir.traits.variables import updated_weight
 from graphwright.ir.walk import consumers_of, reached
 
 _ARITHMETIC = frozenset(

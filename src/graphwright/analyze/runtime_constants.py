@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import Purity, called_functions, is_constant, is_control_flow, is_control_flow_of_tf1
+from graphwright.ir.traits.control_flow import called_functions, is_control_flow, is_control_flow_of_tf1
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import is_constant
 
 LARGEST_KEPT_BYTES = 10 << 20  # `ConstantFoldingOptions.max_constant_size_in_bytes`; a larger value is computed in each step
 

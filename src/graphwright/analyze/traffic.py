@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import is_view, written_resources
+from graphwright.ir.traits.values import is_view
+from graphwright.ir.traits.variables import written_resources
 
 _NOTHING = frozenset(
     "Const Placeholder PlaceholderV2 PlaceholderWithDefault _Arg _Retval NoOp VarHandleOp VariableV2 Variable VarIsInitializedOp Shape "

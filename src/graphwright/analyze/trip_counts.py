@@ -11,7 +11,8 @@ import numpy as np
 
 from graphwright.analyze.storages import Scalar
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.traits import ENTERS, EXITS, LOOP_CONDITIONS, SAME_VALUE, SWITCHES, input_behind, origin
+from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, SWITCHES
+from graphwright.ir.traits.values import SAME_VALUE, input_behind, origin
 from graphwright.ir.walk import reached
 
 _LONGEST = 1_000_000  # iterations that are counted; a loop that counts further is taken as unknown

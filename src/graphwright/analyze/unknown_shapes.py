@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import is_constant, is_control_flow
+from graphwright.ir.traits.control_flow import is_control_flow
+from graphwright.ir.traits.values import is_constant
 from graphwright.ir.walk import topological_order
 
 _INTEGERS = frozenset({"int32", "int64"})

@@ -19,20 +19,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import (
+from graphwright.ir.traits.control_flow import BRANCHES, MERGES, called_functions, callee, is_call, is_control_flow, is_control_flow_of_tf1
+from graphwright.ir.traits.effects import has_known_effects
+from graphwright.ir.traits.values import IDENTITIES
+from graphwright.ir.traits.variables import (
     ASSIGNS_WHOLE_VALUE,
-    BRANCHES,
-    IDENTITIES,
     LEAVES_VALUES_ALONE,
-    MERGES,
     READS_OF_VALUES,
     VARIABLES,
-    called_functions,
-    callee,
-    has_known_effects,
-    is_call,
-    is_control_flow,
-    is_control_flow_of_tf1,
     variable_key,
     written_references,
     written_resources,

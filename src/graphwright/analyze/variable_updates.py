@@ -17,21 +17,9 @@ from typing import NamedTuple
 
 from graphwright.analyze.variable_access import Access
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import (
-    ASKS_FOR_SHAPE,
-    ASSIGNS_WHOLE_VALUE,
-    CHOOSES_ELEMENTS,
-    DRAWS_FROM_VARIABLE,
-    REFERENCE_VARIABLES,
-    SAME_BUT_FOR_TYPE,
-    SCALES,
-    SUMS_AND_DIFFERENCES,
-    assigns,
-    hands_on_several,
-    input_behind,
-    is_read,
-    resource_of,
-)
+from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE, CHOOSES_ELEMENTS, SCALES, SUMS_AND_DIFFERENCES
+from graphwright.ir.traits.values import SAME_BUT_FOR_TYPE, hands_on_several, input_behind
+from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, DRAWS_FROM_VARIABLE, REFERENCE_VARIABLES, assigns, is_read, resource_of
 
 _ADDS = SUMS_AND_DIFFERENCES | SAME_BUT_FOR_TYPE | CHOOSES_ELEMENTS | {"FloorMod", "Mod", "BroadcastTo"}
 AVERAGE_OF_VARIABLE = "moving average of a variable"

@@ -11,7 +11,7 @@ from graphwright.analyze.eigen_workspace import eigen_workspace_bytes
 from graphwright.analyze.gemm_workspace import gemm_workspace_bytes
 from graphwright.ir.dtypes import DType, byte_count, element_count
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import is_collective
+from graphwright.ir.traits.effects import is_collective
 
 _CONVOLVES_FORWARD = frozenset("Conv2D _FusedConv2D PadWithFusedConv2D".split())
 _REORDERS_FILTER = _CONVOLVES_FORWARD | frozenset(

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import SWITCHES, adds_to_variable
+from graphwright.ir.traits.control_flow import SWITCHES
+from graphwright.ir.traits.variables import adds_to_variable
 from graphwright.ir.walk import producers_of, topological_order
 
 _NEAR = 16

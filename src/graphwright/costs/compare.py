@@ -18,7 +18,8 @@ from graphwright.costs.parameters import count_parameters as count_parameters_of
 from graphwright.costs.xla_peak import by_operation, xla_peak
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Variable
-from graphwright.ir.traits import VARIABLES, Purity, variable_key
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.variables import VARIABLES, variable_key
 from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts, model_scope

@@ -11,7 +11,8 @@ from graphwright.analyze.flop_tally import Sums, Tally
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.traffic import bytes_moved
-from graphwright.ir.traits import STANDS_FOR_SOMETHING, VARIABLES, WHOLE_READS
+from graphwright.ir.traits.values import STANDS_FOR_SOMETHING
+from graphwright.ir.traits.variables import VARIABLES, WHOLE_READS
 from graphwright.report.results import LayerCost, NodeCost, OpTypeCost
 from graphwright.step.summary import layer_of
 

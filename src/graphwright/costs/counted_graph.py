@@ -14,7 +14,8 @@ from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, Unkno
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Variable
-from graphwright.ir.traits import ARGUMENTS, INPUTS, MAY_BE_FED, is_constant, is_read
+from graphwright.ir.traits.values import ARGUMENTS, INPUTS, MAY_BE_FED, is_constant
+from graphwright.ir.traits.variables import is_read
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.concrete_function import Binding
 from graphwright.source.graph_def import from_graph_def, to_graph_def

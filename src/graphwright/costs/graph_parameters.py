@@ -17,7 +17,9 @@ from graphwright.costs.step_variables import StepVariables
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of
-from graphwright.ir.traits import LOOKUPS, READS_OF_ROWS, SAVES, VARIABLES, WHOLE_READS, is_constant, updated_weight, variable_key
+from graphwright.ir.traits.arithmetic import LOOKUPS
+from graphwright.ir.traits.values import is_constant
+from graphwright.ir.traits.variables import READS_OF_ROWS, SAVES, VARIABLES, WHOLE_READS, updated_weight, variable_key
 from graphwright.report.obtained import Obtained
 from graphwright.report.units import format_count
 from graphwright.source.meta_graph import SAVER

@@ -14,7 +14,7 @@ from graphwright.analyze.traffic import bytes_moved
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits import called_functions
+from graphwright.ir.traits.control_flow import called_functions
 from graphwright.ir.walk import topological_order
 from graphwright.run.executed_graph import plain_op_type
 from graphwright.run.record_step import RecordedStep

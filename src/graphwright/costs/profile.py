@@ -17,7 +17,8 @@ from graphwright.costs.fetches import check_takes_outputs, fetch
 from graphwright.costs.measured_step import join_records
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits import INPUTS, VARIABLES
+from graphwright.ir.traits.values import INPUTS
+from graphwright.ir.traits.variables import VARIABLES
 from graphwright.ir.walk import backward_reachable
 from graphwright.report.chrome_trace import write_chrome_trace
 from graphwright.report.plain import fields_json, number, plain

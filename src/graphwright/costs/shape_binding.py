@@ -15,7 +15,7 @@ from graphwright.analyze.cost import SMALL_BYTES
 from graphwright.analyze.formula_search import breakpoints
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.traits import is_constant
+from graphwright.ir.traits.values import is_constant
 from graphwright.step.flatten import FlatStep
 from graphwright.transform.fold_constants import LARGEST_FOLDED_BYTES
 

@@ -12,7 +12,7 @@ from graphwright.costs.fetches import fetch
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import MAY_BE_FED
+from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.ir.walk import backward_reachable
 from graphwright.report.shape_report import ShapeReport, UnknownCause, ValueShape
 from graphwright.source.graph_def import from_graph_def, to_graph_def

@@ -16,7 +16,9 @@ from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of
-from graphwright.ir.traits import VARIABLES, Purity, is_call, updated_weight, variable_key
+from graphwright.ir.traits.control_flow import is_call
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.variables import VARIABLES, updated_weight, variable_key
 from graphwright.ir.walk import backward_reachable, forward_reachable
 from graphwright.step.flatten import stateful_op_types
 from graphwright.transform.inline_functions import inline_functions

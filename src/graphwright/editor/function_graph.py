@@ -8,6 +8,7 @@ from graphwright.editor import node_protocol
 from graphwright.editor.base_graph import BaseGraph
 from graphwright.editor.inference import follow_shapes
 from graphwright.ir.graph import Function
+from graphwright.ir.traits.values import ARGUMENTS
 from graphwright.source.function_def import write_function
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -62,7 +63,7 @@ class FunctionGraph(BaseGraph):
         tf = import_tensorflow()
         graph_def = to_graph_def(self._ir)
         for node_def in graph_def.node:
-            if node_def.op == "_Arg":
+            if node_def.op in ARGUMENTS:
                 argument = self._ir[node_def.name].outputs[0]
                 _ = argument.shape  # asks, where nobody has
                 write_placeholder(argument, node_def.name, node_def)

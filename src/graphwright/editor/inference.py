@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Function, Graph, Node
-from graphwright.ir.traits import called_functions, is_call
+from graphwright.ir.traits.control_flow import called_functions, is_call
 from graphwright.ir.walk import order_of
 from graphwright.source.op_registry import takes_reference
 from graphwright.source.op_types import REGISTERED

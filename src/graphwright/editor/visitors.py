@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from graphwright.ir.traits import CALL_TYPES, callee
+from graphwright.ir.traits.control_flow import CALL_TYPES, callee
 
 if TYPE_CHECKING:
     from graphwright.editor.function_graph import FunctionGraph

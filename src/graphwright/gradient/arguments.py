@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.ir.traits import PLACEHOLDERS
+from graphwright.ir.traits.values import PLACEHOLDERS
 from graphwright.plan.budget import Budget
 
 tf: Any = importlib.import_module("tensorflow")

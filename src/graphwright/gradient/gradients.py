@@ -33,7 +33,8 @@ from graphwright.gradient.arguments import (
 )
 from graphwright.gradient.joint import Joint, read_joint
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import RECOMPUTED_FROM, VARIABLES, resource_of
+from graphwright.ir.traits.values import RECOMPUTED_FROM
+from graphwright.ir.traits.variables import VARIABLES, resource_of
 from graphwright.memory.xla.gates import add_gates
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate

@@ -13,7 +13,7 @@ from dataclasses import replace
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.flops import flop_rule
 from graphwright.ir.graph import Node
-from graphwright.ir.traits import called_functions, is_control_flow
+from graphwright.ir.traits.control_flow import called_functions, is_control_flow
 from graphwright.memory.planning import infeasible
 from graphwright.plan.budget import Budget
 from graphwright.plan.model import CostGraph, Schedule

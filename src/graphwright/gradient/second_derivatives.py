@@ -14,7 +14,8 @@ from typing import Any
 
 from graphwright.errors import UnsupportedError
 from graphwright.ir.graph import Node
-from graphwright.ir.traits import STANDS_FOR_SOMETHING, Purity
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import STANDS_FOR_SOMETHING
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.step.flatten import stateful_op_types
 

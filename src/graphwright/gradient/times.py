@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node
-from graphwright.ir.traits import COMBINES_TWO
+from graphwright.ir.traits.arithmetic import COMBINES_TWO
 
 _BROADCAST_BYTES_PER_S = 1.5e10
 _SLOW_BYTES_PER_S = {"MaxPool": 1.6e10, "ConcatV2": 2.5e10}

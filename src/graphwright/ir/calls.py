@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.node import Node
-from graphwright.ir.traits import result_functions
+from graphwright.ir.traits.control_flow import result_functions
 
 if TYPE_CHECKING:
     from graphwright.ir.outputs import Outputs

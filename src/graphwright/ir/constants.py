@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.dtypes import DTYPES, DType, dtype_from_number
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import is_constant
+from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE
+from graphwright.ir.traits.values import is_constant
+from graphwright.ir.traits.variables import reads_resource, resource_of
 from graphwright.ir.wire import Field, fields_of, message_field, varint_field, varints
 
 Array = np.ndarray[Any, Any]
@@ -83,6 +86,30 @@ def add_constant(graph: Graph, name: str, array: Array, *, dtype: DType | None =
     attrs: dict[str, Attribute] = {"dtype": dtype, "value": attribute}
     node = graph.add_node("Const", graph.unique_name(name), attrs=attrs, output_types=[(dtype, tuple(array.shape))], device=device)
     return node.outputs[0]
+
+
+def told_shapes(node: Node) -> list[Array] | None:
+    """What a node that asks for shapes gives at its outputs; None for any other node, and where a shape is not known.
+
+    >>> g = Graph()
+    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2, 3))]).outputs
+    >>> told_shapes(g.add_node("Size", "size", inputs=x, output_types=[(DTYPES["int32"], ())]))
+    [array(6, dtype=int32)]
+    """
+    if node.op_type not in ASKS_FOR_SHAPE:
+        return None
+    variables = [node.graph.variables.get(resource_of(v)) for v in node.inputs]
+    if reads_resource(node) and variables[0] is None:
+        return None
+    shapes = [variable.shape if variable else v.shape for variable, v in zip(variables, node.inputs, strict=True)]
+    if any(shape is None or None in shape for shape in shapes):
+        return None
+    pairs = zip(node.outputs, shapes, strict=True)
+    return [np.array(_TOLD.get(node.op_type, tuple)(shape or ()), np.int64 if v.dtype.name == "int64" else np.int32) for v, shape in pairs]
+
+
+_TOLD: Mapping[str, Callable[[Any], Any]] = {"Size": math.prod, "Rank": len}
+"""What is told of a shape where it is not the shape itself."""
 
 
 def _rounded_bits(array: Array) -> Array:

@@ -11,7 +11,7 @@ from collections.abc import Container
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits import called_functions
+from graphwright.ir.traits.control_flow import called_functions
 from graphwright.ir.walk import cycle_among, in_order
 
 DEEPEST = 100

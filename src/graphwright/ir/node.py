@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, Attributes, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape, as_shape, byte_count, format_shape
-from graphwright.ir.traits import is_control_flow
+from graphwright.ir.traits.control_flow import is_control_flow
 from graphwright.ir.watched import SHAPE_CLOCK, WatchedDict
 
 if TYPE_CHECKING:

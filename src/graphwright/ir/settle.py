@@ -16,7 +16,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.dtypes import Shape, common_shape
 from graphwright.ir.node import Node, Value, recorded_shapes, write_shape
-from graphwright.ir.traits import is_back_edge
+from graphwright.ir.traits.control_flow import is_back_edge
 from graphwright.ir.walk import forward_reachable, order_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.text import neighborhood
-from graphwright.ir.traits import called_functions
+from graphwright.ir.traits.control_flow import called_functions
 from graphwright.ir.walk import cycle_among, producers_of
 
 

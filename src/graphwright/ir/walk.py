@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from graphwright.errors import GraphError
 from graphwright.ir.node import Node, Value
-from graphwright.ir.traits import VARIABLES, is_back_edge
+from graphwright.ir.traits.control_flow import is_back_edge
+from graphwright.ir.traits.variables import VARIABLES
 
 if TYPE_CHECKING:
     from graphwright.ir.graph import Graph

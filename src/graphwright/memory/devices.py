@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from graphwright.errors import UnsupportedError
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import called_functions, is_constant, resource_of
+from graphwright.ir.traits.control_flow import called_functions
+from graphwright.ir.traits.values import is_constant
+from graphwright.ir.traits.variables import resource_of
 from graphwright.ir.walk import topological_order
 
 _DEVICE = re.compile(r"(?:^|/|device:)(CPU|GPU|TPU):(\d+)$", re.IGNORECASE)

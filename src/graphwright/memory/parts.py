@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 from graphwright.analyze.cost import SMALL_BYTES, TaskMap
 from graphwright.errors import UnsupportedError
 from graphwright.ir.graph import Value
-from graphwright.ir.traits import is_collective, is_read
+from graphwright.ir.traits.effects import is_collective
+from graphwright.ir.traits.variables import is_read
 from graphwright.ir.walk import in_order
 from graphwright.memory.devices import Placement
 from graphwright.plan.model import Buffer, CostGraph, Schedule, Task

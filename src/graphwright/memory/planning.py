@@ -11,7 +11,7 @@ from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.workspace import onednn_enabled, onednn_workspace_bytes, workspace_bytes
 from graphwright.errors import InfeasibleError
-from graphwright.ir.traits import Purity
+from graphwright.ir.traits.effects import Purity
 from graphwright.memory.devices import find_placement, pin
 from graphwright.memory.parts import Part, join, lanes, same_work, split
 from graphwright.memory.plan_cache import PlanCache, fingerprint

@@ -13,7 +13,8 @@ from typing import Any
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import MAY_BE_FED, VARIABLES, is_constant
+from graphwright.ir.traits.values import MAY_BE_FED, is_constant
+from graphwright.ir.traits.variables import VARIABLES
 from graphwright.report.attribute_text import attribute_text
 from graphwright.report.drawing_tree import Part, edges_between, opened, scope_tree, visible
 from graphwright.report.results import Inspection, NodeCost

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.traits import VARIABLES
+from graphwright.ir.traits.variables import VARIABLES
 from graphwright.report.units import counted, format_count, printable
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from graphwright.errors import GraphError, UnsupportedError, first_line
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits import ARGUMENTS, ENTERS, EXITS, LOOP_CONDITIONS, MERGES, NEXT_ITERATIONS, RESULTS, SWITCHES
+from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, MERGES, NEXT_ITERATIONS, SWITCHES
+from graphwright.ir.traits.values import ARGUMENTS, RESULTS
 from graphwright.run.call_options import optimized_anew
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.bounded_shapes import import_bounded

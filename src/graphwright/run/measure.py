@@ -35,7 +35,8 @@ from graphwright.analyze.measurement import Measurement
 from graphwright.analyze.workspace import onednn_enabled
 from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
-from graphwright.ir.traits import CONVOLUTIONS, MATRIX_PRODUCTS, VIEWS
+from graphwright.ir.traits.arithmetic import CONVOLUTIONS, MATRIX_PRODUCTS
+from graphwright.ir.traits.values import VIEWS
 from graphwright.run.allocations import COUNTING_ENVIRONMENT
 from graphwright.run.meter import MEMORY_ENVIRONMENT
 from graphwright.run.traced_step import TracedStep, resolve

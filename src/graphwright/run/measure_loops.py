@@ -10,9 +10,9 @@ import numpy as np
 from graphwright.analyze.backward import updated_variables
 from graphwright.analyze.frames import counters_of_frames, has_frames, is_one_more
 from graphwright.analyze.storages import Scalar
-from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import LOOPS, called_functions, is_constant
+from graphwright.ir.traits.control_flow import LOOPS, called_functions, function_at
+from graphwright.ir.traits.values import is_constant
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.concrete_function import Binding
 from graphwright.source.graph_def import to_graph_def
@@ -70,10 +70,7 @@ def _counters(graph: Graph, number: Number) -> dict[str, tuple[Value, int]]:
     """By loop, the output that counts its iterations, and where it starts."""
     found: dict[str, tuple[Value, int]] = {}
     for node in graph.nodes:
-        if node.op_type not in LOOPS:
-            continue
-        reference = node.attrs.get("body")
-        function = graph.functions.get(reference.name) if isinstance(reference, FunctionReference) else None
+        function = function_at(node, "body", graph) if node.op_type in LOOPS else None
         if function is None:
             continue
         for value, before, after in zip(node.inputs, function.body.inputs, function.body.outputs, strict=True):

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from graphwright.errors import UnsupportedError
-from graphwright.ir.traits import CALLS_PYTHON
+from graphwright.ir.traits.effects import CALLS_PYTHON
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.graph_def import nodes_of
 from graphwright.source.rebuild import is_jit_compiled, variable_behind

@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.ir.traits import READS_OF_TABLES, RECOMPUTED_FROM
+from graphwright.ir.traits.values import RECOMPUTED_FROM
+from graphwright.ir.traits.variables import READS_OF_TABLES
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
 from graphwright.run.traced_step import TracedStep, resolve
 from graphwright.source.concrete_function import meets_other_processes

@@ -12,7 +12,7 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape, dtype_from_number
 from graphwright.ir.graph import Value
-from graphwright.ir.traits import is_constant
+from graphwright.ir.traits.values import is_constant
 from graphwright.source.tensorflow_import import import_tensorflow
 
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from graphwright.ir.dtypes import Argument, Numbers, Shape
-from graphwright.ir.traits import BRANCHES, GOES_BY_ELEMENTS, LOOPS, NEXT_ITERATIONS
+from graphwright.ir.traits.arithmetic import GOES_BY_ELEMENTS
+from graphwright.ir.traits.control_flow import BRANCHES, LOOPS, NEXT_ITERATIONS
 from graphwright.ir.walk import in_order
 from graphwright.source import private_tensorflow
 from graphwright.source.attributes import shape_of

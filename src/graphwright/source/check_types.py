@@ -6,7 +6,8 @@ from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import parents
-from graphwright.ir.traits import ARGUMENTS, CALL_TYPES, callee, is_call
+from graphwright.ir.traits.control_flow import CALL_TYPES, callee, is_call
+from graphwright.ir.traits.values import ARGUMENTS
 from graphwright.source.function_def import signatures_of_functions
 from graphwright.source.op_types import OpTypes
 from graphwright.source.private_tensorflow import op_definition

@@ -13,7 +13,9 @@ from graphwright.errors import UnsupportedError
 from graphwright.ir.dtypes import DType, Shape, dtype_from_number
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Value, Variable
-from graphwright.ir.traits import ARGUMENTS, CALLS_PYTHON, NEXT_ITERATIONS
+from graphwright.ir.traits.control_flow import NEXT_ITERATIONS
+from graphwright.ir.traits.effects import CALLS_PYTHON
+from graphwright.ir.traits.values import ARGUMENTS
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_of
 from graphwright.source.graph_def import from_graph_def, to_graph_def

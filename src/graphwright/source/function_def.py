@@ -16,7 +16,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.dtypes import Shape, dtype_from_number
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits import ARGUMENTS
+from graphwright.ir.traits.values import ARGUMENTS
 from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto, write_attr_value
 from graphwright.source.op_types import REGISTERED, OpTypes
 from graphwright.source.private_tensorflow import op_definition

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import ErrorCode, UnknownShapeError, first_line
-from graphwright.ir.attributes import FunctionReference, ShapeAttribute
+from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import Argument, Shape, format_shape
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.traits import LOOPS, called_functions
+from graphwright.ir.traits.control_flow import called_functions
 from graphwright.source import private_tensorflow
 from graphwright.source.attributes import shape_of
 from graphwright.source.bounded_shapes import Bounded, Numbers, Outputs, filled, import_bounded
@@ -143,8 +143,7 @@ def _results(graph: Graph, name: str, arguments: Sequence[Argument]) -> list[Out
     """What each branch of a node, or the body of a loop, gives for these arguments."""
     results: list[Outputs] = []
     node = graph[name]
-    loop = node.attrs.get("body") if node.op_type in LOOPS else None
-    for function in (loop.name,) if isinstance(loop, FunctionReference) else called_functions(node):
+    for function in called_functions(node, "body") or called_functions(node):
         body = graph.functions[function].body
         inferred = _inferred(body, arguments, bounded=True)
         position = {value: k for k, value in enumerate(body.inputs)}

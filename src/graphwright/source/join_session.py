@@ -9,7 +9,7 @@ from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.library import bodies, call_sites
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Collection, NamedRefs, node_of
-from graphwright.ir.traits import is_constant
+from graphwright.ir.traits.values import is_constant
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.attributes import constant_array, tensor_to_attribute
 from graphwright.source.join_checkpoints import OBJECT_GRAPH

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from graphwright.ir.graph import Graph, Node, Value, Variable
-from graphwright.ir.traits import INPUTS, READS_OF_VARIABLES, VARIABLES
+from graphwright.ir.traits.values import INPUTS
+from graphwright.ir.traits.variables import READS_OF_VARIABLES, VARIABLES
 from graphwright.ir.walk import reached
 from graphwright.source import private_tensorflow as private
 from graphwright.source.concrete_function import drop_shape_attributes, types_of

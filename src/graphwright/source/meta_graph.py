@@ -16,7 +16,7 @@ from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.signature import Collection, NamedRefs, Signature
-from graphwright.ir.traits import WHOLE_READS
+from graphwright.ir.traits.variables import WHOLE_READS
 from graphwright.source.attributes import shape_from_proto, shape_to_proto
 from graphwright.source.model_folder import leaves_folder
 from graphwright.source.named_refs import find, parsed, read_refs, refs_bytes, write_refs

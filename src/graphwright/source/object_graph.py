@@ -18,7 +18,9 @@ from typing import Any
 from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Function, Graph
-from graphwright.ir.traits import CALL_TYPES, callee, is_constant, opens_variable
+from graphwright.ir.traits.control_flow import CALL_TYPES, callee
+from graphwright.ir.traits.values import is_constant
+from graphwright.ir.traits.variables import opens_variable
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.graph_def import nodes_of

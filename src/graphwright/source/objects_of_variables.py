@@ -11,7 +11,7 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import DType
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of, references_of
-from graphwright.ir.traits import REFERENCE_VARIABLES, opens_variable
+from graphwright.ir.traits.variables import REFERENCE_VARIABLES, opens_variable
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.meta_graph import items_of

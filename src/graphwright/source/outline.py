@@ -9,7 +9,9 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits import MAKES_BY_REFERENCE, PLACEHOLDERS, VARIABLES, has_known_effects, is_constant, makes_table
+from graphwright.ir.traits.effects import has_known_effects
+from graphwright.ir.traits.values import PLACEHOLDERS, is_constant
+from graphwright.ir.traits.variables import MAKES_BY_REFERENCE, VARIABLES, makes_table
 from graphwright.source.function_def import argument_name
 
 _LARGE_BYTES = 1024  # a constant above this is captured, not copied into the function

@@ -13,7 +13,8 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, SerializedAttribute, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import MERGES, NEXT_ITERATIONS, PLACEHOLDERS
+from graphwright.ir.traits.control_flow import MERGES, NEXT_ITERATIONS
+from graphwright.ir.traits.values import PLACEHOLDERS
 from graphwright.source.attributes import from_attr_value, shape_from_proto
 from graphwright.source.op_types import NodeTypes, OpTypes
 from graphwright.source.tensorflow_import import import_tensorflow

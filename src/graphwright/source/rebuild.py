@@ -23,7 +23,7 @@ from typing import Any
 
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.select import free_name
-from graphwright.ir.traits import PLACEHOLDERS
+from graphwright.ir.traits.values import PLACEHOLDERS
 from graphwright.source import private_tensorflow as private
 
 tf: Any = importlib.import_module("tensorflow")

@@ -10,19 +10,9 @@ from graphwright.errors import GraphError, first_line
 from graphwright.ir.dtypes import Shape, common_shape
 from graphwright.ir.edit.library import reached_functions
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits import (
-    ARGUMENTS,
-    CALL_TYPES,
-    ENTERS,
-    INPUTS,
-    MERGES,
-    NEXT_ITERATIONS,
-    is_back_edge,
-    is_constant,
-    is_control_flow,
-    opens_variable,
-    result_functions,
-)
+from graphwright.ir.traits.control_flow import CALL_TYPES, ENTERS, MERGES, NEXT_ITERATIONS, is_back_edge, is_control_flow, result_functions
+from graphwright.ir.traits.values import ARGUMENTS, INPUTS, is_constant
+from graphwright.ir.traits.variables import opens_variable
 from graphwright.source.attributes import shape_of
 from graphwright.source.function_def import write_function
 from graphwright.source.never_run import forbid_to_run

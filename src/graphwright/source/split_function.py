@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.ir.constants import add_constant
-from graphwright.ir.dtypes import Shape
+from graphwright.ir.constants import add_constant, told_shapes
 from graphwright.ir.edit.insert import add_placeholder
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import is_constant, is_identity, resource_of
+from graphwright.ir.traits.values import is_constant, is_identity
 from graphwright.ir.walk import backward_reachable, forward_reachable, made_of
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.graph_def import to_graph_def
@@ -111,23 +110,11 @@ def _write_out_known_sizes(function: Any, graph: Graph) -> None:
         for value in node.outputs if node.inputs else ():
             if value.dtype.name in ("int32", "int64") and (value.nbytes or _SMALL_BYTES + 1) <= _SMALL_BYTES:
                 number = tf.get_static_value(function.graph.get_tensor_by_name(value.name))
-                number = _static_shape(value) if number is None else number
+                if number is None and (told := told_shapes(node)) is not None:  # TensorFlow does not look at all of them
+                    number = told[value.index]
                 if number is not None:
                     known[value] = add_constant(graph, graph.unique_name(f"{node.name}/known"), np.asarray(number), dtype=value.dtype)
     graph.replace_many_uses(known)
-
-
-def _static_shape(value: Value) -> Shape:
-    """The shape that a node tells, where it is known and `tf.get_static_value` does not look."""
-    node = value.producer
-    if node.op_type == "ShapeN":
-        shape = node.inputs[value.index].shape
-    elif node.op_type == "VariableShape":
-        variable = node.graph.variables.get(resource_of(node.inputs[0]))
-        shape = None if variable is None else variable.shape
-    else:
-        return None
-    return None if shape is None or None in shape else shape
 
 
 def _without_barrier(value: Value) -> Value:

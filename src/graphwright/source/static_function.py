@@ -13,16 +13,9 @@ from graphwright.errors import FileFormatError, UnsupportedError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature, node_of
-from graphwright.ir.traits import (
-    CALL_TYPES,
-    PLACEHOLDERS,
-    REFERENCE_VARIABLES,
-    STANDS_FOR_SOMETHING,
-    callee,
-    is_constant,
-    origin,
-    updated_weight,
-)
+from graphwright.ir.traits.control_flow import CALL_TYPES, callee
+from graphwright.ir.traits.values import PLACEHOLDERS, STANDS_FOR_SOMETHING, is_constant, origin
+from graphwright.ir.traits.variables import REFERENCE_VARIABLES, updated_weight
 from graphwright.ir.walk import backward_reachable
 from graphwright.source import private_tensorflow as private
 from graphwright.source.attributes import constant_array, shape_to_proto

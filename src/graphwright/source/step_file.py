@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import FileFormatError, GraphError, UnsupportedError
-from graphwright.ir.traits import CALLS_PYTHON
+from graphwright.ir.traits.effects import CALLS_PYTHON
 from graphwright.source.graph_def import nodes_of
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
 

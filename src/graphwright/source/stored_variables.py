@@ -12,7 +12,7 @@ from typing import Any
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import DTYPES, DType, Shape, dtype_from_number
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import VARIABLES, variable_key
+from graphwright.ir.traits.variables import VARIABLES, variable_key
 from graphwright.ir.walk import backward_reachable, reached
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.concrete_function import types_of, variable_of

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphwright.errors import FileFormatError
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import VARIABLES
+from graphwright.ir.traits.variables import VARIABLES
 from graphwright.source.join_checkpoints import OBJECT_GRAPH, has_checkpoint, readable
 from graphwright.source.named_refs import parsed
 from graphwright.source.package import Package

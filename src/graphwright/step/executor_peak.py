@@ -16,7 +16,7 @@ from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import GraphwrightError, first_line, in_words
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import Purity
+from graphwright.ir.traits.effects import Purity
 from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
@@ -151,7 +151,7 @@ def _time_of(node: Node) -> float:
     other operand has few rows, as in the backward pass of a recurrent layer. A slice reads no more than it returns.
     """
     seconds = estimated_time_s((node,))
-    if node.op_type in ("MatMul", "_FusedMatMul") and node.attrs.get("transpose_b") is True:
+    if node.attrs.get("transpose_b") is True:
         seconds += (node.inputs[1].nbytes or 0) / _TRANSPOSED_BYTES_PER_S
     elif node.op_type in ("Slice", "StridedSlice"):
         seconds -= ((node.inputs[0].nbytes or 0) - (node.outputs[0].nbytes or 0)) / ASSUMED_ROOFS.bytes_per_s

@@ -9,7 +9,8 @@ from typing import Any
 from graphwright.analyze.loops import LoopCosts, loop_costs
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.traits import NEXT_ITERATIONS, Purity, is_control_flow
+from graphwright.ir.traits.control_flow import NEXT_ITERATIONS, is_control_flow
+from graphwright.ir.traits.effects import Purity
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function

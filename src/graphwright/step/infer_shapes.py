@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import ENTERS, IDENTITIES, SWITCHES, is_back_edge, origin
+from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_back_edge
+from graphwright.ir.traits.values import IDENTITIES, origin
 from graphwright.source.import_graph import infer_shapes
 
-_PUSHES, _POPS = frozenset({"StackPush", "StackPushV2"}), frozenset({"StackPop", "StackPopV2"})
-_STACKS = frozenset({"Stack", "StackV2"})
 _ROUNDS = 3
 
 
@@ -80,12 +79,8 @@ def _infer_without_loops(graph: Graph, merges: list[Node], feeds: Mapping[int, t
 
 def _pushed_values(graph: Graph) -> dict[Node, Value]:
     """By node that pops, what was pushed on the same stack."""
-    pushed: dict[Node, Value] = {}
-    for node in graph.nodes:
-        stack = _behind(node.inputs[0]) if node.op_type in _PUSHES else None
-        if stack is not None and stack.op_type in _STACKS:
-            pushed[stack] = node.inputs[1]
-    pops = ((n, pushed.get(_behind(n.inputs[0]))) for n in graph.nodes if n.op_type in _POPS)
+    pushed = {_behind(n.inputs[0]): n.inputs[1] for n in graph.nodes if n.op_type.startswith("StackPush")}
+    pops = ((n, pushed.get(_behind(n.inputs[0]))) for n in graph.nodes if n.op_type.startswith("StackPop"))
     return {n: value for n, value in pops if value is not None and value.dtype == n.outputs[0].dtype}
 
 
@@ -95,7 +90,7 @@ def _bind_tensor_arrays(graph: Graph) -> bool:
     for node in graph.nodes:
         if node.op_type not in ("TensorArrayWriteV3", "TensorArrayScatterV3"):
             continue
-        array, value = _behind(node.inputs[0]), node.inputs[2].shape
+        array, value = _behind(node.inputs[0]).producer, node.inputs[2].shape
         element = value[1:] if value and node.op_type == "TensorArrayScatterV3" else value
         attribute = array.attrs.get("element_shape")
         if array.op_type != "TensorArrayV3" or element is None or None in element:
@@ -106,9 +101,9 @@ def _bind_tensor_arrays(graph: Graph) -> bool:
     return changed
 
 
-def _behind(value: Value) -> Node:
-    """The node that makes a handle, through what hands it on into a loop."""
-    return origin(value, IDENTITIES | ENTERS | SWITCHES).producer
+def _behind(value: Value) -> Value:
+    """The handle that a node made, before it is handed on into a loop."""
+    return origin(value, IDENTITIES | ENTERS | SWITCHES)
 
 
 def _filled(shape: Shape, known: Shape) -> Shape:

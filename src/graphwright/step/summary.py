@@ -21,7 +21,8 @@ from graphwright.analyze.parameters import Parameter, ParameterKind, ParameterSu
 from graphwright.analyze.variable_access import find_accesses
 from graphwright.analyze.variable_updates import effects_outside, is_other_state
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import STANDS_FOR_SOMETHING, variable_key
+from graphwright.ir.traits.values import STANDS_FOR_SOMETHING
+from graphwright.ir.traits.variables import variable_key
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import live_at, simulate, versions
 from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, Role, Timeline

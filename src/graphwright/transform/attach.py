@@ -15,7 +15,7 @@ from graphwright.ir.edit.clone import CloneResult, clone, copy_collections, copy
 from graphwright.ir.edit.library import bodies, rename_functions
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import free_name
-from graphwright.ir.traits import VARIABLES, opens_variable
+from graphwright.ir.traits.variables import VARIABLES, opens_variable
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.interface import output_values
 

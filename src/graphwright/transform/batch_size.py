@@ -15,7 +15,8 @@ from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import walk_forward
-from graphwright.ir.traits import MAY_BE_FED, is_call, is_constant, is_control_flow
+from graphwright.ir.traits.control_flow import is_call, is_control_flow
+from graphwright.ir.traits.values import MAY_BE_FED, is_constant
 from graphwright.transform.constant_values import Array, Constants, remove_unread
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import described, find_in_signatures, input_values, put_in_order

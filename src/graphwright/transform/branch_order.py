@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from graphwright.ir.edit.insert import add_identity, insert_before
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits import BRANCHES
+from graphwright.ir.traits.control_flow import BRANCHES
 from graphwright.ir.walk import topological_order
 
 

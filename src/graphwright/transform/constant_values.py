@@ -10,7 +10,8 @@ import numpy as np
 from graphwright.ir.constants import constant_array
 from graphwright.ir.dtypes import DType
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import VARIABLES, is_constant
+from graphwright.ir.traits.values import is_constant
+from graphwright.ir.traits.variables import VARIABLES
 from graphwright.transform import dead_code
 
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.reroute import replace_node
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import is_constant
+from graphwright.ir.traits.values import is_constant
 from graphwright.transform.interface import put_in_order
 
 _SMALL = ("bfloat16", "float16")

@@ -11,7 +11,7 @@ from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.edit.insert import add_placeholder
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.signature import Signature
-from graphwright.ir.traits import INPUTS, MAY_BE_FED
+from graphwright.ir.traits.values import INPUTS, MAY_BE_FED
 from graphwright.ir.walk import reached
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import find_value, put_in_order

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from graphwright.ir.edit.library import reached_functions
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import ADDITIONS, ADDS_BIAS, is_call, is_identity
+from graphwright.ir.traits.arithmetic import ADDITIONS, ADDS_BIAS
+from graphwright.ir.traits.control_flow import is_call
+from graphwright.ir.traits.values import is_identity
 from graphwright.transform.constant_values import Constants
 from graphwright.transform.folding.before import fold_before
 from graphwright.transform.folding.behind import Notes, fold_behind

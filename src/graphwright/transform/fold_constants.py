@@ -15,7 +15,9 @@ from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import INPUTS, Purity, called_functions, is_constant, is_control_flow_of_tf1
+from graphwright.ir.traits.control_flow import called_functions, is_control_flow_of_tf1
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import INPUTS, is_constant
 
 Evaluate = Callable[[Sequence[Value]], Sequence[np.ndarray[Any, Any]]]
 _FLOATS = ("float", "bfloat", "complex")

@@ -17,7 +17,8 @@ from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.function_names import with_functions
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.node import Library
-from graphwright.ir.traits import IDENTITIES, LOOPS, is_constant, is_control_flow
+from graphwright.ir.traits.control_flow import LOOPS, is_control_flow
+from graphwright.ir.traits.values import IDENTITIES, is_constant
 from graphwright.transform.inline_calls import inline_calls
 
 

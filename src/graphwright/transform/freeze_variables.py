@@ -14,19 +14,9 @@ from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import (
-    ENTERS,
-    IDENTITIES,
-    MAY_BE_FED,
-    READS_OF_VALUES,
-    READS_OF_VARIABLES,
-    SWITCHES,
-    VARIABLES,
-    is_control_flow,
-    is_read,
-    only_orders,
-    written_references,
-)
+from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_control_flow
+from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, only_orders
+from graphwright.ir.traits.variables import READS_OF_VALUES, READS_OF_VARIABLES, VARIABLES, is_read, written_references
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.freeze_functions import bind_arguments, check_arguments, read_from
 from graphwright.transform.inline_calls import inline_calls

@@ -6,7 +6,8 @@ from graphwright.ir.edit.inline import inline
 from graphwright.ir.graph import Graph
 from graphwright.ir.nesting import check_nesting
 from graphwright.ir.signature import node_of
-from graphwright.ir.traits import Purity, is_call
+from graphwright.ir.traits.control_flow import is_call
+from graphwright.ir.traits.effects import Purity
 from graphwright.transform.interface import put_in_order
 
 

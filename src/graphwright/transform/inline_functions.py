@@ -8,7 +8,9 @@ from graphwright.errors import GraphError
 from graphwright.ir.edit.inline import joined
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.nesting import check_nesting
-from graphwright.ir.traits import Purity, callee, is_back_edge, is_call, reads_resource
+from graphwright.ir.traits.control_flow import callee, is_back_edge, is_call
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.variables import reads_resource
 from graphwright.ir.walk import topological_order
 
 

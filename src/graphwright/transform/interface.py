@@ -11,7 +11,7 @@ from typing import Literal
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.traits import MAY_BE_FED, is_constant
+from graphwright.ir.traits.values import MAY_BE_FED, is_constant
 from graphwright.ir.walk import fed_values, fetched_values, topological_order
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from graphwright.ir.edit.insert import insert_after
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import LOOPS, called_functions
+from graphwright.ir.traits.control_flow import LOOPS, called_functions
 from graphwright.ir.walk import producers_of, topological_order
 
 _LOWERED = 12

@@ -9,9 +9,10 @@ memory that the loop makes.
 
 from __future__ import annotations
 
-from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import LOOPS, Purity, origin
+from graphwright.ir.traits.control_flow import LOOPS, function_at
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import returned_arguments
 
 
 def forward_loop_invariants(graph: Graph, purity: Purity) -> int:
@@ -50,9 +51,5 @@ def forward_loop_invariants(graph: Graph, purity: Purity) -> int:
 
 def invariant_positions(graph: Graph, node: Node) -> tuple[int, ...]:
     """Positions of the values that the loop's body returns as it got them."""
-    reference = node.attrs.get("body")
-    function = graph.functions.get(reference.name) if isinstance(reference, FunctionReference) else None
-    if function is None:
-        return ()
-    body = function.body
-    return tuple(k for k, (inner, outer) in enumerate(zip(body.inputs, body.outputs, strict=True)) if origin(outer) is inner)
+    function = function_at(node, "body", graph)
+    return () if function is None else tuple(k for k, argument in enumerate(returned_arguments(function.body)) if k == argument)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits import LOOPS
+from graphwright.ir.traits.control_flow import LOOPS
 
 
 def run_iterations_in_order(graph: Graph) -> int:

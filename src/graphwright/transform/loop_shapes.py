@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from graphwright.ir.attributes import FunctionReference, ShapeAttribute
+from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import LOOPS
+from graphwright.ir.traits.control_flow import LOOPS, function_at
 
 Dimension = tuple[Node, int, int]  # a loop, the position of a value, an axis
 
@@ -73,7 +73,5 @@ def _bound(node: Node, position: int, stated: Shape, known: Shape, relaxed: Abst
 
 
 def _body_shapes(graph: Graph, node: Node) -> list[Shape]:
-    reference = node.attrs.get("body")
-    if node.op_type not in LOOPS or not isinstance(reference, FunctionReference) or reference.name not in graph.functions:
-        return []
-    return [v.shape for v in graph.functions[reference.name].body.inputs]
+    function = function_at(node, "body", graph) if node.op_type in LOOPS else None
+    return [] if function is None else [v.shape for v in function.body.inputs]

@@ -9,7 +9,7 @@ from graphwright.ir.edit.clone import CloneResult, copy_graph
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.select import parents, scopes, unique_scope
 from graphwright.ir.signature import Signature
-from graphwright.ir.traits import MAY_BE_FED
+from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.transform.attach import Attachment, holds_values, in_files
 from graphwright.transform.interface import (
     agree,

@@ -12,7 +12,7 @@ from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import unique_scope
-from graphwright.ir.traits import INPUTS, MAY_BE_FED
+from graphwright.ir.traits.values import INPUTS, MAY_BE_FED
 from graphwright.ir.walk import backward_reachable, fed_values, forward_reachable
 from graphwright.transform.attach import Attachment, check_values, in_files
 from graphwright.transform.interface import (

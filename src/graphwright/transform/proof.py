@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from graphwright.analyze.meaning import Defaults, Meaning, Numbering, first_difference
 from graphwright.errors import GraphwrightError
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits import Purity
+from graphwright.ir.traits.effects import Purity
 
 
 @dataclass(frozen=True, slots=True)

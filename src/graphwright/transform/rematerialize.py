@@ -16,7 +16,8 @@ from graphwright.ir.attributes import Attribute
 from graphwright.ir.edit.insert import insert_before
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import CONVOLUTIONS, RECOMPUTED_FROM, hands_on_several, input_behind
+from graphwright.ir.traits.arithmetic import CONVOLUTIONS
+from graphwright.ir.traits.values import RECOMPUTED_FROM, hands_on_several, input_behind
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
 

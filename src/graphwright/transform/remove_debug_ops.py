@@ -9,16 +9,10 @@ from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits import (
-    CONTROL_FLOW_OF_TF1,
-    MAY_BE_FED,
-    MERGES,
-    PLACEHOLDERS,
-    REFERENCE_VARIABLES,
-    SWITCHES,
-    Purity,
-    called_functions,
-)
+from graphwright.ir.traits.control_flow import CONTROL_FLOW_OF_TF1, MERGES, SWITCHES, called_functions
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import MAY_BE_FED, PLACEHOLDERS
+from graphwright.ir.traits.variables import REFERENCE_VARIABLES
 from graphwright.ir.walk import fed_values, fetched_values
 from graphwright.transform.dead_code import remove_unread
 from graphwright.transform.interface import put_in_order

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.traits import hands_on_several
+from graphwright.ir.traits.values import hands_on_several
 
 
 def split_identities(graph: Graph) -> int:

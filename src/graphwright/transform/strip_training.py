@@ -14,7 +14,8 @@ from graphwright.ir.edit.prune import prune
 from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of, references_of
-from graphwright.ir.traits import MAY_BE_FED, STOPS_GRADIENTS, makes_table
+from graphwright.ir.traits.values import MAY_BE_FED, STOPS_GRADIENTS
+from graphwright.ir.traits.variables import makes_table
 from graphwright.ir.walk import needed_nodes, served_variables
 from graphwright.transform.interface import agree, described, find_in_signatures, find_value, put_in_order
 

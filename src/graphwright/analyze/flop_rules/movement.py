@@ -6,7 +6,7 @@ import re
 
 from graphwright.analyze.flop_rules.rule import FlopRule, table, zero
 from graphwright.ir.graph import Node
-from graphwright.ir.traits import called_functions
+from graphwright.ir.traits.control_flow import called_functions
 
 _MOVEMENT = (
     "BatchToSpace BatchToSpaceND Bitcast BroadcastArgs BroadcastGradientArgs BroadcastTo Cast CheckNumerics CheckNumericsV2 Concat "

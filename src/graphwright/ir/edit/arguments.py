@@ -20,7 +20,7 @@ from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
 from graphwright.ir.edit.call_groups import CallGroup, call_group, listed
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits import has_known_effects
+from graphwright.ir.traits.effects import has_known_effects
 from graphwright.ir.walk import backward_reachable, forward_reachable
 
 Values = Mapping[Node, Value] | Callable[[Node], Value]

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphwright.errors import GraphError, UnsupportedError
-from graphwright.ir.attributes import EMPTY_LIST, Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
+from graphwright.ir.attributes import EMPTY_LIST, Attribute, SerializedAttribute, ShapeAttribute
 from graphwright.ir.dtypes import DType
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.function_names import functions_of_node
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits import BRANCHES, CALL_TYPES, FUNCTION_ATTRIBUTES, LOOPS, callee, hands_on_several
+from graphwright.ir.traits.control_flow import BRANCHES, CALL_TYPES, FUNCTION_ATTRIBUTES, LOOPS, called_functions, callee
+from graphwright.ir.traits.values import hands_on_several
 
 _EMPTY_LIST = SerializedAttribute(EMPTY_LIST)
 
@@ -202,14 +203,7 @@ def types_attribute(values: Sequence[Value]) -> Attribute:
 def _site(node: Node, name: str, graph: Graph) -> CallSite:
     kind = node.op_type
     keys = FUNCTION_ATTRIBUTES.get(kind)
-    named: list[str] = []
-    if keys is not None:
-        for key in keys:
-            attribute = node.attrs.get(key)
-            items = attribute if isinstance(attribute, tuple) else (attribute,)
-            named += [item.name for item in items if isinstance(item, FunctionReference)]
-    elif kind in CALL_TYPES or kind == name:
-        named = [callee(node)]
+    named = list(called_functions(node, *keys) if keys else (callee(node),) if kind in CALL_TYPES or kind == name else ())
     expected = len(named) == len(keys) if kind in LOOPS and keys else bool(named)
     if not expected or set(named) != set(functions_of_node(node, graph.functions)) or (kind in BRANCHES and not node.inputs):
         raise UnsupportedError(

@@ -11,20 +11,10 @@ from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.subgraph import graph_of
-from graphwright.ir.traits import (
-    ARGUMENTS,
-    ENTERS,
-    EXITS,
-    GIVEN,
-    MERGES,
-    SWITCHES,
-    Purity,
-    callee,
-    is_control_flow_of_tf1,
-    only_orders,
-    opens_variable,
-    reads_resource,
-)
+from graphwright.ir.traits.control_flow import ENTERS, EXITS, MERGES, SWITCHES, callee, is_control_flow_of_tf1
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import ARGUMENTS, GIVEN, only_orders
+from graphwright.ir.traits.variables import opens_variable, reads_resource
 from graphwright.ir.walk import consumers_of, fed_values, order_of, producers_of, reached
 
 

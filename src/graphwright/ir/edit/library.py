@@ -10,7 +10,7 @@ from graphwright.ir.function_names import attributes_with_functions, definition_
 from graphwright.ir.graph import Function, Graph, Node
 from graphwright.ir.select import free_name
 from graphwright.ir.text import to_text
-from graphwright.ir.traits import called_functions
+from graphwright.ir.traits.control_flow import called_functions
 from graphwright.ir.walk import reached
 
 

@@ -13,7 +13,10 @@ from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.select import walk_forward
 from graphwright.ir.subgraph import Subgraph, graph_of
-from graphwright.ir.traits import Purity, called_functions, has_known_effects, is_control_flow_of_tf1, only_orders, reads_resource
+from graphwright.ir.traits.control_flow import called_functions, is_control_flow_of_tf1
+from graphwright.ir.traits.effects import Purity, has_known_effects
+from graphwright.ir.traits.values import only_orders
+from graphwright.ir.traits.variables import reads_resource
 from graphwright.ir.walk import fed_values, fetched_values
 
 

@@ -22,7 +22,9 @@ from collections.abc import Set as AbstractSet
 
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import ASKS_FOR_SHAPE, LOOKUPS, SUMS, called_functions, input_behind, is_view
+from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE, LOOKUPS, SUMS
+from graphwright.ir.traits.control_flow import called_functions
+from graphwright.ir.traits.values import input_behind, is_view
 from graphwright.ir.walk import made_of, topological_order
 from graphwright.source.live_graph import is_numeric, numeric_output
 

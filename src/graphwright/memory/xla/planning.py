@@ -16,7 +16,7 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.errors import InfeasibleError
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits import Purity
+from graphwright.ir.traits.effects import Purity
 from graphwright.memory.plan_cache import PlanCache, fingerprint
 from graphwright.memory.planning import HOW_TIME, Planned, Progress, make_memory_plan, map_tasks, prove_function, reused_schedule
 from graphwright.memory.xla.max_pools import rewrite_max_pool_gradients

@@ -20,7 +20,8 @@ from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.cost import SMALL_BYTES, TaskMap
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import GIVEN, RECOMPUTED_FROM, hands_on_several, is_read, is_view
+from graphwright.ir.traits.values import GIVEN, RECOMPUTED_FROM, hands_on_several, is_view
+from graphwright.ir.traits.variables import is_read
 from graphwright.ir.walk import topological_order
 from graphwright.memory.xla.gates import add_gates
 from graphwright.plan.model import Schedule

@@ -15,7 +15,8 @@ import numpy as np
 
 from graphwright.ir.constants import add_constant
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import ADDS_BIAS, BATCH_NORMS, CONVOLUTIONS, is_identity
+from graphwright.ir.traits.arithmetic import ADDS_BIAS, BATCH_NORMS, CONVOLUTIONS
+from graphwright.ir.traits.values import is_identity
 from graphwright.transform.constant_values import Constants, remove_unread
 from graphwright.transform.folding.behind import Notes, take_place
 from graphwright.transform.folding.linear import LINEAR, Layout, Linear, can_hold, linear_of, set_constant_input, set_weights

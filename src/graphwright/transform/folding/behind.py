@@ -13,7 +13,8 @@ import numpy as np
 
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import ADDS_BIAS, is_identity
+from graphwright.ir.traits.arithmetic import ADDS_BIAS
+from graphwright.ir.traits.values import is_identity
 from graphwright.transform.constant_values import Array, Constants, remove_unread
 from graphwright.transform.folding.linear import LINEAR, Layout, Linear, can_hold, linear_of, set_constant_input, set_weights
 from graphwright.transform.folding.steps import Step, add_bias, blocked, layout_behind, step_of, then

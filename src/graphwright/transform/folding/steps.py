@@ -9,7 +9,7 @@ import numpy as np
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits import ADDITIONS, ADDS_BIAS, BATCH_NORMS
+from graphwright.ir.traits.arithmetic import ADDITIONS, ADDS_BIAS, BATCH_NORMS
 from graphwright.transform.constant_values import Array, Constants
 from graphwright.transform.folding.linear import Layout
 

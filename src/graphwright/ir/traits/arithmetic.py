@@ -1,0 +1,85 @@
+"""What is computed, where more than one part of the library asks; rules of FLOPs and of memory have tables of their own.
+
+*In place* means that a kernel may write its output into the storage of an input that nobody else holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
+    from graphwright.ir.graph import Node
+
+ADDITIONS = frozenset({"Add", "AddV2"})
+"""The sum of two inputs."""
+SUMS_OF_MANY = frozenset({"AddN", "AccumulateNV2"})
+"""The sum of any number of inputs of one shape."""
+SUMS = ADDITIONS | SUMS_OF_MANY
+"""The sum of all inputs."""
+ADDS_BIAS = frozenset({"BiasAdd", "BiasAddV1"})
+"""What adds a number per channel."""
+SUMS_AND_DIFFERENCES = SUMS | {"Sub", "Neg"}
+"""A sum of the inputs, some of them negative."""
+SCALES = frozenset({"Mul", "RealDiv", "Div", "DivNoNan", "MulNoNan"})
+"""The first input times the second, or divided by it."""
+CHOOSES_ELEMENTS = frozenset({"Select", "SelectV2", "Maximum", "Minimum"})
+"""Each element is that of one of the inputs."""
+COMBINES_TWO = ADDITIONS | frozenset("Sub Mul Div RealDiv Maximum Minimum SquaredDifference".split())
+"""Cheap arithmetic on two inputs, element by element."""
+CONVOLUTIONS = frozenset({"Conv2D", "Conv3D"})
+"""Convolutions of images and volumes, of all channels or of groups of them."""
+MATRIX_PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
+"""Products of two matrices, or of batches of them."""
+BATCH_NORMS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
+"""Batch normalization by one kernel, as it stands in graphs that are not optimized yet."""
+LOSSES_WITH_GRADIENT = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
+"""Output 0 is the loss, output 1 its gradient."""
+LOOKUPS = frozenset({"Gather", "GatherV2"})
+"""Rows of the first input, at the places that the second one names."""
+ASKS_FOR_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
+"""What tells the shape of an input, or a number of it."""
+NO_LARGER = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin Slice StridedSlice Reshape BroadcastGradientArgs Shape".split())
+"""What makes no more bytes than its largest input has."""
+TAKES_OUT_OF_LIST = frozenset({"TensorListGetItem", "TensorListPopBack", "OptionalGetValue"})
+"""What gives a tensor that a list, or an optional value, holds."""
+UNARY_IN_PLACE = frozenset(
+    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Digamma Elu Erf Erfc Erfinv Exp Expm1 Floor Inv LeakyRelu Lgamma Log Log1p "
+    "LogSoftmax LogicalNot Neg Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt "
+    "Square Tan Tanh ZerosLike BiasAdd BiasAddV1 ClipByValue".split()
+)
+BINARY_IN_PLACE = frozenset(
+    "Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Div DivNoNan EluGrad FloorDiv FloorMod InvGrad LeakyReluGrad LogicalAnd "
+    "LogicalOr Maximum Minimum Mod Mul MulNoNan Pow RealDiv ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad "
+    "SoftplusGrad SoftsignGrad SqrtGrad SquaredDifference Sub TanhGrad TruncateDiv Xdivy Xlogy".split()
+)
+GOES_BY_ELEMENTS = UNARY_IN_PLACE | BINARY_IN_PLACE | {"Select", "SelectV2", "AddN"}
+"""Op types that compute element by element, inputs with one element in a dimension repeated."""
+
+
+def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
+    """Pairs (input, output) that the CPU kernel may share, in the order in which it tries them.
+
+    Sizes and dtypes must also agree, and nobody else may hold the input.
+    """
+    if node.op_type in UNARY_IN_PLACE:
+        return ((0, 0),)
+    if node.op_type in BINARY_IN_PLACE:
+        return ((0, 0), (1, 0))
+    match node.op_type:
+        case "SelectV2" | "Select":
+            return ((1, 0), (2, 0))
+        case "CollectiveReduce" | "CollectiveReduceV2" | "CollectiveReduceV3":
+            return ((0, 0),)
+        case "AddN":
+            return tuple((k, 0) for k in range(len(node.inputs)))
+        case op_type if op_type in LOSSES_WITH_GRADIENT:
+            return ((0, 1),)
+        case op_type if op_type.startswith("FusedBatchNorm"):
+            return ((0, 0),)
+        case _:
+            return ()
+
+
+def is_batch_norm(node: Node) -> bool:
+    """Whether one kernel does the whole of a batch normalization, perhaps with what Grappler fused into it."""
+    return node.op_type.removeprefix("_") in BATCH_NORMS | {"FusedBatchNormEx"}

@@ -1,0 +1,97 @@
+"""Calls, branches and loops: those of TF2, which name functions, and those of TF1, made of single nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from graphwright.ir.attributes import FunctionReference
+
+if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
+    from graphwright.ir.graph import Function, Graph, Node, Value
+
+LOOPS = frozenset({"While", "StatelessWhile"})
+"""Loops of TF2, with functions for condition and body."""
+BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+"""Branches of TF2, with a function each."""
+FUNCTION_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(LOOPS, ("cond", "body")),
+    **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
+    **dict.fromkeys(("Case", "StatelessCase"), ("branches",)),
+}
+"""Control flow of TF2 -> the attributes that name its functions."""
+CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+"""Op types that call the function named in their attribute `f`."""
+ENTERS, EXITS = frozenset({"Enter", "RefEnter"}), frozenset({"Exit", "RefExit"})
+"""How a value gets into the frame of a loop of TF1, and out of it."""
+NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
+"""How a value gets from one round of a loop of TF1 into the next."""
+MERGES = frozenset({"Merge", "RefMerge"})
+"""What hands on the one of its inputs that is not dead."""
+SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
+"""What hands its input on at one output, and leaves the others dead; `_SwitchN` is of the executor, for a `Case`."""
+LOOP_CONDITIONS = frozenset({"LoopCond"})
+"""What tells the switches of a loop of TF1 whether it goes on."""
+HANDS_ON_IN_TF1 = ENTERS | EXITS | NEXT_ITERATIONS | MERGES | SWITCHES | LOOP_CONDITIONS
+"""What hands on a value in loops and branches of TF1."""
+CONTROL_FLOW_OF_TF1 = HANDS_ON_IN_TF1 | {"ControlTrigger"}
+"""Loops and branches made of single nodes, with dead tensors and frames; the executor knows no other ones."""
+
+
+def is_control_flow(node: Node) -> bool:
+    """Whether it is a While, If or Case node."""
+    return node.op_type in LOOPS or node.op_type in BRANCHES
+
+
+def is_call(node: Node, graph: Graph) -> bool:
+    """Whether the node calls a function of the library and can be inlined."""
+    return node.op_type in CALL_TYPES or node.op_type in graph.functions
+
+
+def callee(node: Node) -> str:
+    """The name of the function that a call calls: its attribute `f`, or the op type itself."""
+    return next(iter(called_functions(node, "f")), node.op_type) if node.op_type in CALL_TYPES else node.op_type
+
+
+def result_functions(node: Node) -> tuple[str, ...]:
+    """The names of the functions of whose results the node's outputs are made: what it calls, its branches, or the body of a loop.
+
+    An op type that is not in the library names no function.
+    """
+    if not is_control_flow(node):
+        return (callee(node),)
+    return called_functions(node, "body") or called_functions(node)
+
+
+def is_loop_condition(node: Node) -> bool:
+    """Whether it says if a loop of TF1 goes on."""
+    return node.op_type in LOOP_CONDITIONS
+
+
+def is_back_edge(value: Value, reader: Node) -> bool:
+    """Whether the edge closes a loop of TF1: what `NextIteration` hands to `Merge` for the next round."""
+    return closes_loop(value.producer.op_type, reader.op_type)
+
+
+def closes_loop(op_type: str, reader_op_type: str) -> bool:
+    """Whether an edge between nodes of these types closes a loop of TF1."""
+    return op_type in NEXT_ITERATIONS and reader_op_type in MERGES
+
+
+def is_control_flow_of_tf1(node: Node) -> bool:
+    """Whether the node belongs to the control flow of TF1, with dead tensors and frames."""
+    return node.op_type in CONTROL_FLOW_OF_TF1
+
+
+def called_functions(node: Node, *attributes: str) -> tuple[str, ...]:
+    """Names of the library functions in these attributes of the node, one after another; in all of them by default."""
+    names: list[str] = []
+    for attribute in map(node.attrs.get, attributes or node.attrs):
+        items = attribute if isinstance(attribute, tuple) else (attribute,)
+        names += [item.name for item in items if isinstance(item, FunctionReference)]
+    return tuple(names)
+
+
+def function_at(node: Node, attribute: str, graph: Graph) -> Function | None:
+    """The function of the graph's library that an attribute of a node names; None where there is none."""
+    return next((graph.functions[name] for name in called_functions(node, attribute) if name in graph.functions), None)

@@ -1,0 +1,115 @@
+"""What an op does besides making its outputs. An op that nobody knows counts as having effects.
+
+An op is *pure* when its outputs depend on nothing but its inputs and nothing else changes: to execute it twice gives the same result,
+and nobody sees it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphwright.ir.traits.arithmetic import BINARY_IN_PLACE, UNARY_IN_PLACE
+from graphwright.ir.traits.control_flow import CALL_TYPES, called_functions, is_control_flow
+from graphwright.ir.traits.values import ARGUMENTS, VIEWS, VIEWS_OF_ALL, only_orders
+from graphwright.ir.traits.variables import DRAWS_FROM_VARIABLE, READS_OF_VARIABLES, reads_resource, writes_resource
+
+if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
+    from graphwright.ir.graph import Graph, Node
+
+_ONLY_COMPUTES = (VIEWS | VIEWS_OF_ALL | UNARY_IN_PLACE | BINARY_IN_PLACE) - {"ReadVariableOp"} | frozenset(
+    "Const MatMul BatchMatMul BatchMatMulV2 Conv2D MaxPool AvgPool Shape Size Rank Fill Pack Unpack Transpose AddN Equal NotEqual Less "
+    "LessEqual Greater GreaterEqual Select SelectV2 GatherV2 ArgMax Range".split()
+)
+"""Known to be pure where nobody asks TensorFlow's registry."""
+CALLS_PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+"""Op types that call Python functions of this process."""
+WRITES_INTO_INPUT = frozenset({"InplaceAdd", "InplaceSub", "InplaceUpdate", "_ParallelConcatUpdate"})
+"""Op types that write into the tensor that they are given, whoever else reads it; TensorFlow's registry calls them stateless."""
+_STATEFUL_OPS = (
+    WRITES_INTO_INPUT
+    | CALLS_PYTHON
+    | DRAWS_FROM_VARIABLE
+    | frozenset(
+        "Assert Print PrintV2 RandomUniform RandomStandardNormal RandomUniformInt TruncatedNormal RandomShuffle Multinomial RandomGamma "
+        "RandomPoisson RandomPoissonV2 ParameterizedTruncatedNormal NonDeterministicInts FakeParam CollectiveReduceV2 NcclAllReduce "
+        "ReadFile MatchingFiles Batch Unbatch UnbatchGrad CustomAggregator InfeedEnqueuePrelinearizedBuffer "
+        "TensorArrayWriteV2 TensorArrayReadV2 TensorArrayGatherV2 TensorArrayScatterV2 TensorArrayConcatV2 TensorArraySplitV2 "
+        "TensorArraySizeV2 TensorArrayCloseV2".split()  # from ReadFile on, TensorFlow's registry calls them stateless
+    )
+)
+_TAKES_FROM_STREAM = ("IteratorGetNext", "QueueDequeue", "ReaderRead")
+_COLLECTIVES = ("Collective", "NcclAllReduce", "NcclBroadcast", "NcclReduce", "CrossReplicaSum", "AllToAll")
+_NO_EXCHANGE = frozenset({"CollectiveAssignGroupV2", "CollectiveInitializeCommunicator"})
+
+
+def is_collective(node: Node) -> bool:
+    """Whether the node waits for its like on other devices: an all-reduce, a gather, a broadcast."""
+    return node.op_type.startswith(_COLLECTIVES) and node.op_type not in _NO_EXCHANGE
+
+
+def takes_from_stream(node: Node) -> bool:
+    """Whether it takes data from an input pipeline, a queue or a reader."""
+    return node.op_type.startswith(_TAKES_FROM_STREAM)
+
+
+def has_known_effects(node: Node) -> bool:
+    """Whether the op type is known to do more than make its outputs. An unknown op, or a call, may have effects all the same."""
+    return node.op_type in _STATEFUL_OPS or writes_resource(node) is not None
+
+
+def draws_by_counter(node: Node) -> bool:
+    """Whether it draws random numbers from a hidden counter of its own, which TensorFlow seeds by two attributes.
+
+    The fractional pools do, though TensorFlow's registry calls them stateless.
+    """
+    return "seed" in node.attrs and "seed2" in node.attrs
+
+
+class Purity:
+    """Answers whether nodes are pure. `stateful(op_type)` is the registry's answer, None for an unknown op.
+
+    A control-flow node is pure when its functions are; reading a variable counts as
+    pure, because the planner keeps reads on their side of the writes.
+    """
+
+    def __init__(self, graph: Graph, stateful: dict[str, bool]) -> None:
+        self._graph = graph
+        self._stateful = stateful
+        self._functions: dict[str, bool] = {}
+        self._changing: dict[str, bool] = {}
+
+    def is_pure(self, node: Node) -> bool:
+        """Whether executing the node twice cannot be told from executing it once."""
+        if node.op_type in READS_OF_VARIABLES:
+            return True
+        names = called_functions(node)
+        if is_control_flow(node) or node.op_type in CALL_TYPES:
+            return bool(names) and all(self._is_pure_function(name) for name in names)
+        if node.op_type in _STATEFUL_OPS or names or draws_by_counter(node) or reads_resource(node):
+            return False
+        return not self._stateful.get(node.op_type, node.op_type not in _ONLY_COMPUTES)
+
+    def changes_something(self, node: Node) -> bool:
+        """Whether running it is seen by others: not so for what is pure, a `NoOp`, or a call of functions none of whose effects is."""
+        if only_orders(node) or node.op_type in ARGUMENTS or self.is_pure(node):
+            return False
+        names = [name for name in (*called_functions(node), node.op_type) if name in self._graph.functions]
+        return any(self._function_changes_something(name) for name in names) if names else True
+
+    def _function_changes_something(self, name: str) -> bool:
+        if name not in self._changing:
+            body = self._graph.functions[name].body
+            self._changing[name] = True  # a function that calls itself
+            # TensorFlow lists what has effects; what lists nothing is old, or has none.
+            listed = body.control_outputs or [n for n in body.nodes if has_known_effects(n) or called_functions(n)]
+            self._changing[name] = any(self.changes_something(n) for n in listed)
+        return self._changing[name]
+
+    def _is_pure_function(self, name: str) -> bool:
+        if name not in self._functions:
+            function = self._graph.functions.get(name)
+            self._functions[name] = False  # a function that calls itself is not pure
+            if function is not None:
+                arguments = {v.producer for v in function.body.inputs}
+                self._functions[name] = all(self.is_pure(n) for n in function.body.nodes if n not in arguments)
+        return self._functions[name]

@@ -1,0 +1,121 @@
+"""What stands for a value from elsewhere, and what hands a value on.
+
+A *view* shares the storage of its input: nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
+
+from graphwright.ir.traits.control_flow import LOOPS
+
+if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
+    from graphwright.ir.graph import Graph, Node, Value
+
+_FEW_BYTES = 128
+PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
+"""What has no value unless a caller feeds one."""
+ARGUMENTS, RESULTS = frozenset({"_Arg", "_DeviceArg"}), frozenset({"_Retval", "_DeviceRetval"})
+"""What stands for the arguments and for the results in the body of a function."""
+INPUTS = PLACEHOLDERS | ARGUMENTS
+"""What stands for a value from outside: a placeholder, or the argument of a function."""
+MAY_BE_FED = INPUTS | {"PlaceholderWithDefault"}
+"""What a caller may give a value: inputs, and what has a value of its own until it is fed."""
+GIVEN = INPUTS | {"Const"}
+"""What has its value before anything runs."""
+STANDS_FOR_SOMETHING = GIVEN | RESULTS | {"NoOp"}
+"""What computes nothing: inputs, constants, results, and points in the order."""
+IDENTITIES = frozenset({"Identity", "IdentityN"})
+"""What hands on each of its inputs, unchanged, at the output of the same number."""
+STOPS_GRADIENTS = frozenset({"StopGradient", "PreventGradient"})
+"""What hands on its input and is seen by gradients alone."""
+SAME_VALUE = IDENTITIES | STOPS_GRADIENTS | {"EnsureShape"}
+"""What hands on its input unchanged."""
+SAME_NUMBERS = SAME_VALUE | {"Reshape", "Squeeze", "ExpandDims"}
+"""What hands on the numbers of its input, perhaps in another shape."""
+SAME_BUT_FOR_TYPE = SAME_NUMBERS | {"Cast"}
+"""What hands on the numbers of its input, perhaps in another shape or as another type."""
+VIEWS = SAME_NUMBERS | {"ReadVariableOp", "PlaceholderWithDefault", "Bitcast"}
+"""What always hands on the storage of its input."""
+VIEWS_OF_ALL = frozenset("Sum Mean Max Min Prod Tile Cast Slice StridedSlice Pad PadV2 MirrorPad BroadcastTo ConcatV2".split())
+"""Their kernels hand on input 0 where there is nothing to do: no axis of more than one element to reduce, a slice of everything."""
+RECOMPUTED_FROM = "_graphwright_recomputed_from"
+"""The attribute of a recomputed node that names the one that it repeats, as bytes."""
+
+
+def is_few_integers(value: Value) -> bool:
+    """Whether it may well be a shape, or a size in one."""
+    return value.dtype.name in ("int32", "int64") and value.nbytes is not None and value.nbytes <= _FEW_BYTES
+
+
+def is_view(node: Node) -> bool:
+    """Whether the outputs share the storage of the inputs: output k of input k for IdentityN, of input 0 else."""
+    if node.op_type in VIEWS:
+        return True
+    if node.op_type not in VIEWS_OF_ALL or not node.inputs:
+        return False
+    before, after = node.inputs[0], node.outputs[0]
+    if after in node.graph.at_most:  # whether there is nothing to do is known when it runs
+        return False
+    return before.dtype == after.dtype and before.nbytes is not None and before.nbytes == after.nbytes and _keeps_order(node)
+
+
+def _keeps_order(node: Node) -> bool:
+    """Whether an op with as many outputs as inputs changes nothing: a slice with negative strides would reverse."""
+    if node.op_type == "StridedSlice":
+        return node.inputs[0].shape == node.outputs[0].shape and not node.attrs.get("new_axis_mask")
+    return True
+
+
+def hands_on_several(node: Node) -> bool:
+    """Whether it hands on several values at once, each at the output of the same number."""
+    return node.op_type == "IdentityN"
+
+
+def _index_behind(value: Value) -> int:
+    """Which input is handed on as this output."""
+    return value.index if hands_on_several(value.producer) or value.producer.op_type in LOOPS else 0
+
+
+def input_behind(value: Value) -> Value:
+    """The input that is handed on as this output: that of the same number for `IdentityN` and loops, the first one else."""
+    return value.producer.inputs[_index_behind(value)]
+
+
+def origin(value: Value, through: AbstractSet[str] = IDENTITIES) -> Value:
+    """What a value is before nodes of some op types hand it on, one behind another.
+
+    >>> from graphwright.ir.graph import DTYPES, Graph
+    >>> f32, f16 = (DTYPES["float32"], (2,)), (DTYPES["float16"], (2,))
+    >>> g = Graph()
+    >>> a = g.add_node("Split", "a", output_types=[f32, f32])
+    >>> b = g.add_node("IdentityN", "b", inputs=a.outputs, output_types=[f32, f32])
+    >>> c = g.add_node("Cast", "c", inputs=b.outputs[1:], output_types=[f16]).outputs[0]
+    >>> origin(b.outputs[1]).name, origin(c).name, origin(c, SAME_BUT_FOR_TYPE).name
+    ('a:1', 'c:0', 'a:1')
+    """
+    while value.producer.op_type in through and _index_behind(value) < len(value.producer.inputs):
+        value = input_behind(value)
+    return value
+
+
+def is_constant(node: Node) -> bool:
+    """Whether its value stands in the graph."""
+    return node.op_type == "Const"
+
+
+def is_identity(node: Node) -> bool:
+    """Whether it hands on one value."""
+    return node.op_type == "Identity"
+
+
+def only_orders(node: Node) -> bool:
+    """Whether it is nothing but a point in the order, for which others wait."""
+    return node.op_type == "NoOp"
+
+
+def returned_arguments(body: Graph) -> tuple[int | None, ...]:
+    """For each result of a function's body, the position of the argument that it is, as it was given; None for what is computed."""
+    position = {value: k for k, value in enumerate(body.inputs)}
+    return tuple(position.get(origin(value)) for value in body.outputs)

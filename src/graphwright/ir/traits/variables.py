@@ -1,0 +1,129 @@
+"""How variables and tables are made, read and written, with a handle or by reference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphwright.ir.traits.control_flow import LOOPS
+from graphwright.ir.traits.values import IDENTITIES, origin
+
+if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
+    from graphwright.ir.graph import Node, Value
+
+REFERENCE_VARIABLES = frozenset({"VariableV2", "Variable"})
+"""Variables of TF1 without a handle: their output is the value itself, by reference."""
+VARIABLES = REFERENCE_VARIABLES | {"VarHandleOp"}
+"""Op types that make a variable, which lives as long as the session."""
+MAKES_BY_REFERENCE = REFERENCE_VARIABLES | {"TemporaryVariable"}
+"""What makes a buffer that others write by reference."""
+READS_OF_ROWS = frozenset({"ResourceGather", "ResourceGatherNd"})
+"""What gives rows of the value of a variable with a handle."""
+READS_OF_VALUES = READS_OF_ROWS | {"ReadVariableOp"}
+"""What gives the value of a variable with a handle, or rows of it."""
+WHOLE_READS = IDENTITIES | {"ReadVariableOp"}
+"""What gives the whole value of a variable: with a handle, or by reference."""
+ASKS_ABOUT_VARIABLES = frozenset({"VarIsInitializedOp", "VariableShape"})
+"""What takes the handle of a variable and does not give its value."""
+READS_OF_VARIABLES = READS_OF_VALUES | ASKS_ABOUT_VARIABLES
+"""Op types that take a handle and change nothing, though TensorFlow's registry calls them stateful."""
+LEAVES_VALUES_ALONE = ASKS_ABOUT_VARIABLES | {"IsVariableInitialized", "DestroyResourceOp", "DestroyTemporaryVariable"}
+"""What takes a variable and neither reads nor writes its value."""
+READS_OF_TABLES = frozenset({"LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2"})
+"""What looks into a table and leaves it as it is."""
+ASSIGNS_WHOLE_VALUE = frozenset({"Assign", "AssignVariableOp"})
+"""What gives a variable another value, whatever it held."""
+SAVES = frozenset({"Save", "SaveSlices", "SaveV2"})
+"""What writes variables into a checkpoint."""
+DRAWS_FROM_VARIABLE = frozenset(
+    "StatefulStandardNormal StatefulStandardNormalV2 StatefulUniform StatefulUniformInt StatefulUniformFullInt StatefulTruncatedNormal "
+    "StatefulRandomBinomial RngSkip RngReadAndSkip".split()
+)
+"""What makes random numbers from a state that a variable holds, and moves that state on."""
+_WRITES_HANDLES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
+_UPDATES_REFERENCES = ("Apply", "SparseApply")
+_OPTIMIZERS = (*_UPDATES_REFERENCES, "ResourceApply", "ResourceSparseApply")
+_WRITES_REFERENCES = ("Assign", "Scatter", "StridedSliceAssign", "CountUpTo")
+_ADDS_TO_VARIABLE = ("AssignAdd", "AssignSub", "ScatterAdd", "ScatterSub", "ScatterNdAdd", "ScatterNdSub")
+
+
+def resource_of(value: Value) -> Value:
+    """The resource behind a resource value, through Identity and loops that hand it on."""
+    return origin(value, IDENTITIES | LOOPS)
+
+
+def updated_weight(node: Node) -> Value | None:
+    """The variable that an operation of an optimizer of TF1 (`Apply*`, `ResourceApply*`) trains: its first input.
+
+    The other variables that it writes are slots. None for other operations.
+    """
+    return resource_of(node.inputs[0]) if node.op_type.startswith(_OPTIMIZERS) and node.inputs else None
+
+
+def variable_key(value: Value) -> str:
+    """What tells the variable of a handle, a reference or an input apart from others.
+
+    >>> from graphwright.ir.graph import DTYPES, Graph
+    >>> g = Graph()
+    >>> handles = [g.add_node("VarHandleOp", n, attrs={"shared_name": b"w"}, output_types=[(DTYPES["resource"], ())]) for n in "ab"]
+    >>> {variable_key(node.outputs[0]) for node in handles}
+    {'VarHandleOp::w'}
+    """
+    node = value.producer
+    if node.op_type not in VARIABLES:
+        return value.name
+    container, shared = node.attrs.get("container"), node.attrs.get("shared_name")
+    where = container.decode("utf-8", "replace") if isinstance(container, bytes) else ""
+    name = shared.decode("utf-8", "replace") if isinstance(shared, bytes) and shared else node.name
+    return f"{node.op_type if opens_variable(node) else 'Variable'}:{where}:{name}"
+
+
+def writes_resource(node: Node) -> Value | None:
+    """The resource that the node overwrites, or None."""
+    if node.op_type.startswith(_WRITES_HANDLES):
+        return node.inputs[0] if node.inputs and node.inputs[0].dtype.name == "resource" else None
+    return None
+
+
+def written_resources(node: Node) -> tuple[Value, ...]:
+    """All resources among the inputs that the node overwrites (optimizer kernels write several)."""
+    if writes_resource(node) is None:
+        return ()
+    return tuple(v for v in node.inputs if v.dtype.name == "resource")
+
+
+def written_references(node: Node) -> tuple[Value, ...]:
+    """The inputs that the node writes where they are variables of TF1 without a handle: all of an optimizer's, the first one else."""
+    if node.op_type.startswith(_UPDATES_REFERENCES):
+        return node.inputs
+    by_reference = node.op_type.startswith(_WRITES_REFERENCES) and node.op_type not in ("ScatterNd", "ScatterNdNonAliasingAdd")
+    return tuple(v for v in node.inputs[:1] if v.dtype.name != "resource") if by_reference else ()
+
+
+def assigns(node: Node) -> bool:
+    """Whether it gives a variable another value as a whole, or adds to it as a whole."""
+    return node.op_type.startswith("Assign")
+
+
+def adds_to_variable(node: Node) -> bool:
+    """Whether it adds to a variable, or to rows of it: such writes may come in any order."""
+    return node.op_type.removeprefix("Resource").startswith(_ADDS_TO_VARIABLE)
+
+
+def opens_variable(node: Node) -> bool:
+    """Whether it gives the handle of a variable."""
+    return node.op_type == "VarHandleOp"
+
+
+def makes_table(node: Node) -> bool:
+    """Whether it makes a table, or a handle of one."""
+    return "HashTable" in node.op_type
+
+
+def is_read(node: Node) -> bool:
+    """Whether it gives the whole value of a variable with a handle."""
+    return node.op_type == "ReadVariableOp"
+
+
+def reads_resource(node: Node) -> bool:
+    """Whether an input is a handle: a variable, a table, an iterator."""
+    return any(v.dtype.name == "resource" for v in node.inputs)
