@@ -198,7 +198,7 @@ class _Follower(Executor):
         if condition is None or body is None:
             frame.executed.append((node, 1.0))
             return [Dense(Storage(0), v.shape) for v in node.outputs]
-        loop = CountedLoop.of_functions(condition.body, body.body)
+        loop = CountedLoop(condition.body.outputs[0], condition.body.inputs, body.body.inputs, body.body.outputs)
         trip, numbers = follow_loop(loop, [number_of(a) for a in arguments], self.constant_number)
         if node.name in self.measured and not self.calls:
             trip = TripCount(self.measured[node.name], "exact")

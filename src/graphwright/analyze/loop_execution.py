@@ -22,7 +22,7 @@ from graphwright.analyze.storages import (
     total_bytes,
     without_number,
 )
-from graphwright.analyze.trip_counts import TripCount, compute, trip_count
+from graphwright.analyze.trip_counts import CountedLoop, TripCount, compute, follow_loop
 from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import Argument, DType, Numbers, format_shape
@@ -293,7 +293,8 @@ class Executor:
         condition, body = function_at(node, "cond", self.graph), function_at(node, "body", self.graph)
         if condition is None or body is None:
             return [self._make(v, arguments, frame) for v in node.outputs]
-        trip = trip_count(condition.body, body.body, [number_of(a) for a in arguments], self.constant_number)
+        loop = CountedLoop(condition.body.outputs[0], condition.body.inputs, body.body.inputs, body.body.outputs)
+        trip, _ = follow_loop(loop, [number_of(a) for a in arguments], self.constant_number)
         self._note_trip(node, trip)
         executed = min(trip.count, max(16, _EVALUATIONS // max(len(body.body), 1)))
         state = [replace(s, sizes=None) if isinstance(s, Dense) else s for s in arguments]  # they may change from round to round

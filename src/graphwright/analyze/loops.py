@@ -33,11 +33,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from graphwright.analyze.loop_execution import Constant, Executor, InferBody, flops_of, found_in_data
-from graphwright.analyze.resource_effects import resource_effects
 from graphwright.analyze.storages import Dense, Frame, State, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
+from graphwright.analyze.variable_access import find_accesses
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import TAKES_OUT_OF_LIST
 from graphwright.ir.traits.control_flow import LOOPS, is_control_flow
@@ -238,15 +239,12 @@ class _Accounts(Executor):
         return tuple(pairs)
 
     def _effects(self, order: Sequence[Node]) -> tuple[dict[Node, tuple[Value, ...]], dict[Node, tuple[Value, ...]]]:
-        reads: dict[Node, tuple[Value, ...]] = {}
-        writes: dict[Node, tuple[Value, ...]] = {}
-        for node in order:
-            if not is_control_flow(node):
-                continue
-            read, written = resource_effects(node, self.graph)
-            reads[node] = tuple(dict.fromkeys(resource_of(node.inputs[k]) for k in read))
-            writes[node] = tuple(dict.fromkeys(resource_of(node.inputs[k]) for k in written))
-        return reads, writes
+        """The resources that control flow reads, and those that it writes, in its functions."""
+        handles = {n: dict.fromkeys(resource_of(v) for v in n.inputs if v.dtype.name == "resource") for n in order if is_control_flow(n)}
+        accesses = find_accesses(self.graph, {root: root.name for roots in handles.values() for root in roots})
+        read, written = ({(a.top, a.key) for a in accesses if done(a)} for done in (attrgetter("reads"), attrgetter("writes")))
+        reads = {n: tuple(root for root in roots if (n, root.name) in read) for n, roots in handles.items()}
+        return reads, {n: tuple(root for root in roots if (n, root.name) in written) for n, roots in handles.items()}
 
 
 def _is_special(node: Node) -> bool:

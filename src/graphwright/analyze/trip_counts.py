@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from graphwright.analyze.storages import Scalar
-from graphwright.ir.graph import Graph, Value
+from graphwright.ir.graph import Value
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, SWITCHES
 from graphwright.ir.traits.values import SAME_VALUE, input_behind, origin
 from graphwright.ir.walk import reached
@@ -49,21 +49,6 @@ class CountedLoop:
     body_inputs: Sequence[Value]
     body_outputs: Sequence[Value]
 
-    @classmethod
-    def of_functions(cls, condition: Graph, body: Graph) -> CountedLoop:
-        """A loop that TensorFlow keeps as two functions."""
-        return cls(condition.outputs[0], condition.inputs, body.inputs, body.outputs)
-
-
-def trip_count(condition: Graph, body: Graph, arguments: Sequence[Scalar | None], constant: ConstantNumber) -> TripCount:
-    """Count by computing the scalars that the condition depends on.
-
-    Args:
-        arguments: numbers of the loop's values at the start, None where they are no scalar or not known.
-        constant: the number of a value that is a constant, or None.
-    """
-    return follow_loop(CountedLoop.of_functions(condition, body), arguments, constant)[0]
-
 
 def follow_loop(
     loop: CountedLoop, arguments: Sequence[Scalar | None], constant: ConstantNumber
@@ -81,12 +66,12 @@ def follow_loop(
     known_at_start = {v: n is not None for v, n in zip(loop.condition_inputs, numbers, strict=True)}
     longest = _LONGEST if _can_be_decided(loop.condition, known_at_start, constant) else 0
     for count in range(longest):
-        goes_on = _evaluate(loop.condition, dict(zip(loop.condition_inputs, numbers, strict=True)), constant)
+        goes_on = scalar_value(loop.condition, dict(zip(loop.condition_inputs, numbers, strict=True)), constant)
         if goes_on is not None and not goes_on:
             return (TripCount(count, "exact"), tuple(numbers)) if certain else (TripCount(count, "at most"), _unchanging(loop, arguments))
         certain = certain and goes_on is not None
         known = dict(zip(loop.body_inputs, numbers, strict=True))
-        following = [_evaluate(v, known, constant) if k in followed else None for k, v in enumerate(loop.body_outputs)]
+        following = [scalar_value(v, known, constant) if k in followed else None for k, v in enumerate(loop.body_outputs)]
         if all(following[k] == numbers[k] for k in needed):
             break  # nothing that the condition knows changes any more
         numbers = following
@@ -114,18 +99,14 @@ def _unchanging(loop: CountedLoop, arguments: Sequence[Scalar | None]) -> tuple[
 
 def scalar_value(value: Value, known: dict[Value, Scalar | None], constant: ConstantNumber) -> Scalar | None:
     """The number of a value that follows from constants and known numbers by operations on scalars, or None."""
-    return _evaluate(value, known, constant)
-
-
-def _evaluate(value: Value, known: dict[Value, Scalar | None], constant: ConstantNumber) -> Scalar | None:
     if value in known:
         return known[value]
     node = value.producer
     result = constant(value)
     if result is None and node.op_type in _HANDED_ON:
-        result = _evaluate(input_behind(value), known, constant)
-    elif node.op_type in _SCALAR_OPERATIONS:
-        result = _apply(node.op_type, [_evaluate(v, known, constant) for v in node.inputs])
+        result = scalar_value(input_behind(value), known, constant)
+    elif result is None and node.op_type in _SCALAR_OPERATIONS:
+        result = compute(node.op_type, [scalar_value(v, known, constant) for v in node.inputs])
     known[value] = result
     return result
 
@@ -176,16 +157,11 @@ _DECISIVE: Mapping[str, bool] = {"LogicalAnd": False, "LogicalOr": True}
 
 
 def compute(op_type: str, numbers: Sequence[Scalar | None]) -> Scalar | None:
-    """The scalar that an operation makes of scalars, or None for one that is not known."""
-    return _apply(op_type, numbers) if op_type in _SCALAR_OPERATIONS else None
-
-
-def _apply(op_type: str, numbers: Sequence[Scalar | None]) -> Scalar | None:
-    """The result on numbers of which some may be unknown; False and anything is False."""
-    decisive, operation = _DECISIVE.get(op_type), _SCALAR_OPERATIONS[op_type]
+    """The scalar that an operation makes of scalars, some of them unknown: False and anything is False. None where it is not known."""
+    decisive, operation = _DECISIVE.get(op_type), _SCALAR_OPERATIONS.get(op_type)
     if decisive is not None and any(n is not None and bool(n) is decisive for n in numbers):
         return decisive
     known = [n for n in numbers if n is not None]
-    if len(known) < len(numbers) or (operation in (np.floor_divide, np.mod) and not known[1]):
+    if operation is None or len(known) < len(numbers) or (operation in (np.floor_divide, np.mod) and not known[1]):
         return None
     return operation(*known).item()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from graphwright.errors import GraphError, UnsupportedError
-from graphwright.ir.attributes import Attribute, FunctionReference
+from graphwright.ir.attributes import Attribute
 from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.call_groups import types_attribute
@@ -17,7 +17,7 @@ from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.function_names import with_functions
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.node import Library
-from graphwright.ir.traits.control_flow import LOOPS, is_control_flow
+from graphwright.ir.traits.control_flow import LOOPS, called_functions, is_control_flow
 from graphwright.ir.traits.values import IDENTITIES, is_constant
 from graphwright.transform.inline_calls import inline_calls
 
@@ -26,8 +26,8 @@ def check_arguments(graph: Graph, node: Node, indices: Iterable[int]) -> None:
     """Raise what `bind_arguments` would raise, and change nothing."""
     positions = _positions(node, dict.fromkeys(indices, DTYPES["float32"]))
     library = Library(graph.functions)
-    for key, reference in _references(node):
-        _bound(library, reference.name, positions, is_loop_body=node.op_type in LOOPS and key == "body")
+    for key, name in _named(node):
+        _bound(library, name, positions, is_loop_body=node.op_type in LOOPS and key == "body")
 
 
 def bind_arguments(graph: Graph, node: Node, given: Mapping[int, Value]) -> None:
@@ -49,10 +49,10 @@ def bind_arguments(graph: Graph, node: Node, given: Mapping[int, Value]) -> None
         raise UnsupportedError(f"{read.name} is a variable that a loop hands on, and is read behind it", where=f"node {node.name!r}")
     positions = _positions(node, {index: value.dtype for index, value in given.items()})
     new_of: dict[str, dict[str, str]] = {}
-    for key, reference in _references(node):
+    for key, name in _named(node):
         names = new_of.setdefault(key, {})
-        if reference.name not in names:
-            names[reference.name] = _bound(graph.functions, reference.name, positions, is_loop_body=is_loop and key == "body")
+        if name not in names:
+            names[name] = _bound(graph.functions, name, positions, is_loop_body=is_loop and key == "body")
     for key, names in new_of.items():
         graph.set_attr(node, key, with_functions(node.attrs[key], names))
     graph.set_inputs(node, [given.get(k, v) for k, v in enumerate(node.inputs)])
@@ -127,12 +127,8 @@ def _positions(node: Node, dtypes: Mapping[int, DType]) -> dict[int, DType]:
     return {index - first: dtype for index, dtype in dtypes.items()}
 
 
-def _references(node: Node) -> list[tuple[str, FunctionReference]]:
-    found: list[tuple[str, FunctionReference]] = []
-    for key, attribute in node.attrs.items():
-        items = attribute if isinstance(attribute, tuple) else (attribute,)
-        found += [(key, item) for item in items if isinstance(item, FunctionReference)]
-    return found
+def _named(node: Node) -> list[tuple[str, str]]:
+    return [(key, name) for key in node.attrs for name in called_functions(node, key)]
 
 
 def _bound(library: dict[str, Function], name: str, positions: Mapping[int, DType], *, is_loop_body: bool) -> str:

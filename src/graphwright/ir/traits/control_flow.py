@@ -70,12 +70,7 @@ def is_loop_condition(node: Node) -> bool:
 
 def is_back_edge(value: Value, reader: Node) -> bool:
     """Whether the edge closes a loop of TF1: what `NextIteration` hands to `Merge` for the next round."""
-    return closes_loop(value.producer.op_type, reader.op_type)
-
-
-def closes_loop(op_type: str, reader_op_type: str) -> bool:
-    """Whether an edge between nodes of these types closes a loop of TF1."""
-    return op_type in NEXT_ITERATIONS and reader_op_type in MERGES
+    return value.producer.op_type in NEXT_ITERATIONS and reader.op_type in MERGES
 
 
 def is_control_flow_of_tf1(node: Node) -> bool:

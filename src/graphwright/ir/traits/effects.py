@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from graphwright.ir.traits.arithmetic import BINARY_IN_PLACE, UNARY_IN_PLACE
 from graphwright.ir.traits.control_flow import CALL_TYPES, called_functions, is_control_flow
 from graphwright.ir.traits.values import ARGUMENTS, VIEWS, VIEWS_OF_ALL, only_orders
-from graphwright.ir.traits.variables import DRAWS_FROM_VARIABLE, READS_OF_VARIABLES, reads_resource, writes_resource
+from graphwright.ir.traits.variables import DRAWS_FROM_VARIABLE, READS_OF_VARIABLES, reads_resource, written_resources
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
     from graphwright.ir.graph import Graph, Node
@@ -54,7 +54,7 @@ def takes_from_stream(node: Node) -> bool:
 
 def has_known_effects(node: Node) -> bool:
     """Whether the op type is known to do more than make its outputs. An unknown op, or a call, may have effects all the same."""
-    return node.op_type in _STATEFUL_OPS or writes_resource(node) is not None
+    return node.op_type in _STATEFUL_OPS or bool(written_resources(node))
 
 
 def draws_by_counter(node: Node) -> bool:

@@ -77,16 +77,9 @@ def variable_key(value: Value) -> str:
     return f"{node.op_type if opens_variable(node) else 'Variable'}:{where}:{name}"
 
 
-def writes_resource(node: Node) -> Value | None:
-    """The resource that the node overwrites, or None."""
-    if node.op_type.startswith(_WRITES_HANDLES):
-        return node.inputs[0] if node.inputs and node.inputs[0].dtype.name == "resource" else None
-    return None
-
-
 def written_resources(node: Node) -> tuple[Value, ...]:
-    """All resources among the inputs that the node overwrites (optimizer kernels write several)."""
-    if writes_resource(node) is None:
+    """The variables with handles among the inputs that the node writes; an optimizer's kernel writes several."""
+    if not node.op_type.startswith(_WRITES_HANDLES) or not node.inputs or node.inputs[0].dtype.name != "resource":
         return ()
     return tuple(v for v in node.inputs if v.dtype.name == "resource")
 
