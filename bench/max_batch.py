@@ -13,7 +13,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from graphwright.report.terminal_layout import figures_table, plain_console, plain_text
+from graphwright.report.tables import Column
+from graphwright.report.terminal_layout import listed, plain_console, plain_text
 from graphwright.report.units import format_bytes
 
 BUDGETS: dict[str, dict[str, tuple[str, str]]] = {
@@ -67,7 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"no budgets for {unknown[0]!r}; there are some for {', '.join(budgets)}")
     lines = [row for name in given.models or budgets for row in rows(name, answers(name, given.size, budgets[name]))]
     console = plain_console()
-    console.print(figures_table(80, COLUMNS, lines))
+    columns = [Column[tuple[str, ...]](name, lambda row, k=k: row[k], kind="number" if k else "name") for k, name in enumerate(COLUMNS)]
+    console.print(*listed(80, lines, columns))
     print(plain_text(console))
 
 

@@ -155,8 +155,8 @@ class ParameterTable(InNotebook):
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them; null where a shape is not known."""
         return {
-            **_sums_json(self.sums),
             **fields_json(self, "depth"),
+            **_sums_json(self.sums),
             "total_elements": self.total,
             "parameters": [fields_json(parameter, nbytes="bytes") for parameter in self.parameters],
             "by_layer": {scope: _sums_json(sums) for scope, sums in self.by_layer.items()},
