@@ -11,7 +11,7 @@ import pytest
 
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
 from graphwright.report.comparison_page import comparison_page
-from graphwright.report.html import inspection_page, plan_page
+from graphwright.report.inspection_page import inspection_page, plan_page
 from graphwright.report.page import plotly_script
 from graphwright.report.sweep import SweepPoint, SweepResult
 from graphwright.report.sweep_page import sweep_page

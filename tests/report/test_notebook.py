@@ -15,7 +15,7 @@ from graphwright.report.notebook import flop_count_html, profile_html
 from graphwright.report.parameter_table import ParameterTable
 from graphwright.report.sweep import SweepPoint, SweepResult
 from tests.report.samples import full_inspection, sample_inspection, sample_plan
-from tests.report.test_html import EVIL, Page
+from tests.report.test_inspection_page import EVIL, Page
 
 
 def _flops(name: str = "step") -> FlopCount:

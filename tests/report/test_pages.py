@@ -15,13 +15,13 @@ from graphwright.ir.graph import DTYPES, Graph
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
 from graphwright.report.comparison_page import comparison_page
 from graphwright.report.graph_data import inspected_view
-from graphwright.report.html import inspection_page
+from graphwright.report.inspection_page import inspection_page
 from graphwright.report.profile_chart import RUN_LIMIT, profile_data, profile_summary
 from graphwright.report.results import Inspection, LayerCost, NodeCost
 from graphwright.report.roofline import make_roofline
 from graphwright.report.tables import layer_table
 from tests.report.samples import full_inspection, sample_inspection
-from tests.report.test_html import EVIL, Page
+from tests.report.test_inspection_page import EVIL, Page
 
 
 def _chain(count: int, scopes: int = 50) -> Inspection:

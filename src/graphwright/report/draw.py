@@ -35,8 +35,8 @@ DRAWERS: dict[Form, dict[str, str]] = {
     },
     "page": {
         "Comparison": "comparison_page.comparison_page",
-        "Inspection": "html.inspection_page",
-        "MemoryPlan": "html.plan_page",
+        "Inspection": "inspection_page.inspection_page",
+        "MemoryPlan": "inspection_page.plan_page",
         "SweepResult": "sweep_page.sweep_page",
     },
     "verdict": {"Inspection": "terminal.inspection_verdict", "MemoryPlan": "terminal.plan_verdict"},

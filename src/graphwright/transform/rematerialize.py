@@ -13,13 +13,12 @@ from collections.abc import Set as AbstractSet
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.ir.attributes import Attribute
-from graphwright.ir.edit.insert import insert_before
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.arithmetic import CONVOLUTIONS
 from graphwright.ir.traits.values import RECOMPUTED_FROM, hands_on_several, input_behind
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
+from graphwright.transform.keep_order import keep_order
 
 
 def apply_schedule(
@@ -66,14 +65,14 @@ def apply_schedule(
     rewriter.reroute_outputs()
     graph = tasks.graph
     if starts is not None:
-        _order(graph, [steps[k] for k in range(len(steps))], starts)
+        keep_order(graph, [steps[k] for k in range(len(steps))], starts)
     elif fix_order:
         chains: dict[int, list[tuple[Node, ...]]] = {}
         for k, t in enumerate(schedule.steps[ordered_from:], start=ordered_from):
             if unordered.isdisjoint(steps[k]):
                 chains.setdefault(lanes[t] if lanes is not None else 0, [tuple(behind)] if behind else []).append(steps[k])
         for chain in chains.values():
-            _order(graph, chain, range(len(chain)))
+            keep_order(graph, chain, range(len(chain)))
     prune(graph)  # views that everybody left for a clone's; they would hold the buffer
     graph.sort_nodes(topological_order(graph))
     return steps
@@ -144,45 +143,3 @@ class _Rewriter:
         )
         self.views[value, version] = clone.outputs[0]
         return clone.outputs[0]
-
-
-def _order(graph: Graph, steps: Sequence[tuple[Node, ...]], starts: Sequence[int]) -> None:
-    """Control edges that make step k wait for all steps before `starts[k]`.
-
-    What many wait for stands once, as a `NoOp` that waits for the one before it and for what came since.
-
-    A group must stay fusible, or its kernels, speed and last bits would differ from the original's. TensorFlow's
-    oneDNN pass fuses two nodes only when they have the same control inputs (so all nodes of a group get the same
-    ones), and for Conv2D with BiasAdd it aborts the process unless they have none: there an Identity in front of
-    the convolution waits instead.
-    """
-    asked = frozenset(starts)
-    since: list[Node] = []  # when these have finished, all steps so far have
-    barriers: dict[int, list[Node]] = {}
-    for k, nodes in enumerate(steps):
-        if k in asked:
-            if len(since) > 1 and starts[k - 1] < k - 1:
-                since = [
-                    graph.add_node("NoOp", graph.unique_name(f"{nodes[0].name}/ordered"), control_inputs=since, device=nodes[0].device)
-                ]
-            barriers[k] = since
-        _wait(graph, nodes, barriers[starts[k]])
-        inside = set(nodes)
-        exits = [n for n in nodes if not any(c in inside for v in n.outputs for c in v.consumers)]
-        since = exits if starts[k] == k else [*since, *exits]
-
-
-def _wait(graph: Graph, nodes: Sequence[Node], leaves: Sequence[Node]) -> None:
-    """Let a step wait for other nodes."""
-    inside = set(nodes)
-    entries = [n for n in nodes if not any(v.producer in inside for v in n.inputs)]
-    if all(leave in {v.producer for v in entry.inputs} for entry in entries for leave in leaves):
-        return  # the data edges say it already
-    if len(nodes) > 1 and nodes[0].op_type in CONVOLUTIONS:
-        gate = insert_before(graph, nodes[0], 0, "Identity", f"{nodes[0].name}/ordered", attrs={"T": nodes[0].inputs[0].dtype})
-        waiting = [gate]
-    else:
-        waiting = nodes
-    for entry in waiting:
-        for leave in leaves:
-            graph.add_control_input(entry, leave)

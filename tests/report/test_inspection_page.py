@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphwright.errors import ArgumentError
-from graphwright.report.html import inspection_page, plan_page
+from graphwright.report.inspection_page import inspection_page, plan_page
 from graphwright.report.results import ROLES, BufferLifetime, LiveBuffer, MemoryPlan, Timeline
 from graphwright.report.units import format_bytes, format_percent
 from tests.programs import needs_chromium
