@@ -260,7 +260,8 @@ def test_a_reshaped_tensor_brings_its_own_shape_into_a_branch() -> None:
     assert {n.inputs[1].shape for n in branches if n.op_type == "GatherV2"} == {(100,), (64,)}
 
 
-@pytest.mark.parametrize("share", [pytest.param(1.0, marks=pytest.mark.slow), 0.8, pytest.param(0.65, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [1.0, 0.8, 0.65])
 def test_two_layers_keep_the_predicted_peak(share: float) -> None:
     step, x = lstm_step(256, 128, 24)
     flat = Flat(step.get_concrete_function(x))

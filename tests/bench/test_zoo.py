@@ -33,7 +33,7 @@ def test_full_models_have_their_parameters(name, count):
     assert zoo.trainable_parameters(zoo.make(name, batch=1).model) == count
 
 
-@pytest.mark.parametrize("name", zoo.MODELS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in ("unet", "lstm") else pytest.mark.slow) for name in zoo.MODELS])
 def test_a_small_step_moves_every_weight_and_learns(name):
     reference = zoo.make(name, size="small")
     before = [variable.numpy().copy() for variable in reference.model.trainable_variables]
@@ -83,7 +83,7 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_the_global_policy():
     assert keras.config.dtype_policy().name == "float32"
 
 
-@pytest.mark.parametrize("name", ["unet", "mlp1000", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet50", "densenet121"))])
+@pytest.mark.parametrize("name", ["mlp1000", *(pytest.param(name, marks=pytest.mark.slow) for name in ("unet", "resnet50", "densenet121"))])
 def test_recompute_grad_runs_the_forward_pass_twice_with_the_same_first_loss(name):
     plain = zoo.make(name, size="small")
     recomputing = zoo.make(name, size="small", variant="recompute_grad")

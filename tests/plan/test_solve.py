@@ -196,6 +196,7 @@ def test_random_values_are_drawn_once() -> None:
     assert all(answer.schedule.steps.count(index) == 1 for index in drawn)
 
 
+@pytest.mark.slow
 def test_a_thousand_layers_in_a_tenth() -> None:
     """Forward, then backward reading forward activations; classic checkpointing needs one more forward pass at most."""
     graph = nets.mlp(1000, rows=32, width=32)
@@ -210,7 +211,7 @@ def test_a_thousand_layers_in_a_tenth() -> None:
     ("graph", "share", "most"),
     [
         (nets.resnet(batch=2), 0.5, 0.04),
-        (nets.resnet(batch=2), 0.3, 0.12),
+        pytest.param(nets.resnet(batch=2), 0.3, 0.12, marks=pytest.mark.slow),
         (nets.unet(side=188, width=16), 0.5, 0.15),
         (nets.transformer(6, batch=1, length=256, width=256, heads=4), 0.5, 0.06),
         (nets.transformer(6, batch=1, length=256, width=256, heads=4), 0.25, 0.30),

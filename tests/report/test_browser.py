@@ -392,6 +392,7 @@ def test_a_sweep_shows_both_lines_and_the_budget(page: Any, folder: Path) -> Non
     assert "planned: 50.0 MiB at 1" in page.locator("#sweep-caption").inner_text().replace("\xa0", " ")
 
 
+@pytest.mark.slow
 def test_without_scripts_everything_is_there(browser: Any, folder: Path) -> None:
     page = browser.new_page(java_script_enabled=False)
     page.goto((folder / "lean.html").as_uri())

@@ -142,7 +142,11 @@ def revnet_gradients(kept, remembering, *, plain=False, jit_compile=False, **opt
     return [g.numpy() for g in step(x)] + [v.numpy() for v in model.non_trainable_variables]
 
 
-@pytest.mark.parametrize("options", [{}, {"bottleneck": True}, {"downsampling": "invertible"}], ids=["basic", "bottleneck", "invertible"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({}, marks=pytest.mark.slow), pytest.param({"bottleneck": True}, marks=pytest.mark.slow), {"downsampling": "invertible"}],
+    ids=["basic", "bottleneck", "invertible"],
+)
 def test_units_that_keep_inputs_or_remember_or_are_computed_again(float64, options):
     expected = revnet_gradients(0, 0, plain=True, **options)
     for kept, remembering in ((0, 0), (1, None), (1, 2), (0, 9)):

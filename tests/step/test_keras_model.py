@@ -18,7 +18,7 @@ def _model(**compile_options: Any) -> Any:
     keras.utils.set_random_seed(0)
     layers = keras.layers
     model = keras.Sequential([keras.Input((20, 20, 3))])
-    for _ in range(4):
+    for _ in range(3):
         model.add(layers.Conv2D(16, 3, padding="same", activation="relu"))
         model.add(layers.BatchNormalization())
         model.add(layers.Dropout(0.1))
