@@ -20,6 +20,7 @@ def forward_loop_invariants(graph: Graph, purity: Purity) -> int:
 
     Readers of a variable that a loop with effects hands on still run after that loop.
 
+    >>> from graphwright.ir.attributes import FunctionReference
     >>> from graphwright.ir.graph import DTYPES, Function
     >>> f32 = (DTYPES["float32"], (2,))
     >>> body = Graph("body")

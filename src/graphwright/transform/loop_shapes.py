@@ -36,6 +36,7 @@ def bind_loop_shapes(graph: Graph, relaxed: AbstractSet[Dimension] = frozenset()
 
     Shapes of what reads the outputs must be inferred again.
 
+    >>> from graphwright.ir.attributes import FunctionReference
     >>> from graphwright.ir.graph import DTYPES, Function
     >>> f32 = DTYPES["float32"]
     >>> body = Graph("body")
