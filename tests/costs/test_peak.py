@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from typing import Any
 
 import pytest
@@ -103,11 +104,14 @@ def test_predictions_are_within_three_percent_of_measured_peaks(name: str) -> No
     function, inputs = step_of(zoo.make(name, size="small"), "train")
     traced = trace(function, inputs=inputs)
     flat = flat_step(traced)
-    graphs: list[bytes] = []
-    measured = gw.measure(function, inputs, time=False, inter_op_threads=1, graphs=graphs)
-    ran = read_executed_graph(graphs, like=flat.graph)
-    predicted = executor_peak(traced, flat.graph, map_tasks(flat), threads=1, simulations=1, graphs=[ran])
-    assert predicted.peak_bytes == pytest.approx(measured.peak_bytes, rel=0.03)
+    ratios: list[float] = []
+    for _ in range(3):  # TensorFlow draws another order in each process, and pages are counted in one, allocations in another: the median
+        graphs: list[bytes] = []
+        measured = gw.measure(function, inputs, time=False, inter_op_threads=1, graphs=graphs)
+        ran = read_executed_graph(graphs, like=flat.graph)
+        predicted = executor_peak(traced, flat.graph, map_tasks(flat), threads=1, simulations=1, graphs=[ran])
+        ratios.append(predicted.peak_bytes / measured.peak_bytes)
+    assert statistics.median(ratios) == pytest.approx(1, rel=0.03), ratios
     ordered = gw.measure(fixed_order(traced), inputs, time=False, grappler=False)
     assert gw.predict_peak(function, inputs=inputs).peak_bytes == pytest.approx(ordered.peak_bytes, rel=0.03)
 
