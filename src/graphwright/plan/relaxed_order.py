@@ -11,7 +11,8 @@ the storage of an input. So where, for each k and each m from `starts[k]` to k,
     live(m) + sum over j from m to k of (outputs(j) + workspace(j)) <= budget
 
 every order in which the executor may run the steps keeps the budget. A step that is too large for that waits for all before it, and all
-behind it for that step; then it needs what the simulator says. `starts` never decreases, so one pass with a queue finds it.
+behind it for that step; then it needs what the simulator says. What the budget asks for never decreases from step to step, so one pass
+with a queue finds it. A step may wait for more than that: what starts later only leaves fewer orders.
 """
 
 from __future__ import annotations
@@ -41,9 +42,8 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[int,
     entries = entry_bytes(graph, schedule.steps)
     starts: list[int] = []
     made = 0  # bytes that the steps so far make and work in, nothing freed
-    waiting: deque[tuple[int, int]] = (
-        deque()
-    )  # (m, live(m) - what is made before m), falling: the only ones that can be the last above a limit
+    # Pairs of m and live(m) less what is made before m, the second falling: no other m can be the last one above the budget.
+    waiting: deque[tuple[int, int]] = deque()
     first = 0
     for k, t in enumerate(schedule.steps):
         task = graph.tasks[t]
@@ -55,7 +55,7 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[int,
         while waiting and waiting[0][1] + made > budget_bytes:
             first = waiting.popleft()[0] + 1
         starts.append(min(first, k))
-    return tuple(max(pair) for pair in zip(starts, _dependencies(graph, schedule), strict=True))
+    return tuple(map(max, starts, _dependencies(graph, schedule)))
 
 
 def _dependencies(graph: CostGraph, schedule: Schedule) -> list[int]:

@@ -124,7 +124,7 @@ def measure(
     growth = round(statistics.median(growths))
     allocator = "high-water mark of the process, oneDNN through malloc" if on_cpu else "TensorFlow's allocator"
     spread = f"{min(growths) / 1e6:.1f} to {max(growths) / 1e6:.1f} MB above resident"
-    counts = False
+    decisive = "memory"
     how = f"{conditions(memory, options)}; peak by {allocator}, median of {steps} steps after {warmup} ({spread})"
     if counted is not None:
         least, most = (round(statistics.median(counted[key])) for key in ("tensors", "all"))
@@ -132,10 +132,10 @@ def measure(
         how += (
             f"; counted by TensorFlow's allocator: tensors {least / 1e6:.1f} MB, with all that kernels ask for at most {most / 1e6:.1f} MB"
         )
-        counts = not least <= growth <= most
-        growth = min(max(growth, least), most)
+        if not least <= growth <= most:
+            decisive, growth = "count", min(max(growth, least), most)
     if graphs is not None:
-        graphs += records["count" if counts else "memory"]
+        graphs += records[decisive]
     time_s = math.nan
     if timing is not None:
         times = timing["times"][step.name]
