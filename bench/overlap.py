@@ -8,6 +8,7 @@ Peaks are measured in a fresh process each, with two threads.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -17,20 +18,12 @@ from bench import zoo
 _COLUMNS = ("model", "budget", "recompute", "Grappler off", "chain", "overlap", "predicted", "chain", "overlap")
 
 
-class _WithoutGrappler:
-    """A concrete function for `gw.measure`, run without Grappler as an optimized step is."""
-
-    grappler_disabled = True
-
-    def __init__(self, function: Any) -> None:
-        self.concrete_function = lambda *_: function
-
-
 def row(name: str, size: zoo.Size, share: float, rounds: int) -> list[str]:
     """One line of the table: times as ratios of the plain step's, peaks in MiB."""
     import graphwright as gw
     from graphwright.memory.planning import follow_schedule, map_tasks, solve_with_room
     from graphwright.plan.relaxed_order import relax
+    from graphwright.run.traced_step import resolve
     from graphwright.step.flatten import flat_step
     from graphwright.step.targets import trace
 
@@ -38,7 +31,7 @@ def row(name: str, size: zoo.Size, share: float, rounds: int) -> list[str]:
     traced = trace(reference.step, inputs=reference.inputs)
     unmodified = gw.predict_peak(reference.step, inputs=reference.inputs, order="executor").peak_bytes
     solution = None
-    steps: dict[str, Any] = {"plain": reference.step, "off": _WithoutGrappler(traced.function)}
+    steps: dict[str, Any] = {"plain": reference.step, "off": replace(traced, grappler_disabled=True)}
     for kind in ("chain", "overlap"):
         flat = flat_step(traced)
         tasks = map_tasks(flat)
@@ -47,7 +40,8 @@ def row(name: str, size: zoo.Size, share: float, rounds: int) -> list[str]:
             if solution.status == "infeasible":
                 return [name, f"{share:.0%}", "infeasible", *[""] * (len(_COLUMNS) - 3)]
         starts = relax(tasks.costs, solution.schedule, solution.peak_bytes) if kind == "overlap" else None
-        steps[kind] = _WithoutGrappler(follow_schedule(flat, tasks, solution.schedule, starts=starts))
+        followed = follow_schedule(flat, tasks, solution.schedule, starts=starts)
+        steps[kind] = replace(resolve(followed, reference.inputs), grappler_disabled=True)
     assert solution is not None
     times = gw.measure_many(steps, reference.inputs, steps=rounds, warmup=3, inter_op_threads=2)
     peaks = [solution.peak_bytes]
