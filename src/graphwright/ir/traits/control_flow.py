@@ -15,7 +15,7 @@ LOOPS = frozenset({"While", "StatelessWhile"})
 BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 """Branches of TF2, with a function each."""
 FUNCTION_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(LOOPS, ("cond", "body")),
+    **dict.fromkeys(("While", "StatelessWhile"), ("cond", "body")),
     **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
     **dict.fromkeys(("Case", "StatelessCase"), ("branches",)),
 }
