@@ -17,6 +17,7 @@ MOST = 92
 TABLES = {
     "ir/traits/": "the traits themselves",
     "analyze/flop_rules/": "FLOPs by op type",
+    "analyze/split_rules/": "which dimensions go together, by op type",
     "analyze/eigen_workspace.py": "scratch memory of Eigen's kernels",
     "analyze/workspace.py": "scratch memory of oneDNN's kernels",
     "analyze/gemm_workspace.py": "scratch memory of oneDNN's matrix products",

@@ -57,6 +57,11 @@ def has_known_effects(node: Node) -> bool:
     return node.op_type in _STATEFUL_OPS or bool(written_resources(node))
 
 
+def makes_counter(node: Node) -> bool:
+    """Whether output 1 is a counter of a stateless generator whose lower half is 0, so that adding to it carries nothing over."""
+    return node.op_type == "StatelessRandomGetKeyCounter"
+
+
 def draws_by_counter(node: Node) -> bool:
     """Whether it draws random numbers from a hidden counter of its own, which TensorFlow seeds by two attributes.
 

@@ -40,6 +40,9 @@ VIEWS = SAME_NUMBERS | {"ReadVariableOp", "PlaceholderWithDefault", "Bitcast"}
 """What always hands on the storage of its input."""
 VIEWS_OF_ALL = frozenset("Sum Mean Max Min Prod Tile Cast Slice StridedSlice Pad PadV2 MirrorPad BroadcastTo ConcatV2".split())
 """Their kernels hand on input 0 where there is nothing to do: no axis of more than one element to reduce, a slice of everything."""
+PART_OF, PART = "_graphwright_part_of", "_graphwright_part"
+"""The attributes of a node that does a part of what another one did: the name of that one, as bytes, and which part
+(`transform.split_batch`)."""
 RECOMPUTED_FROM = "_graphwright_recomputed_from"
 """The attribute of a recomputed node that names the one that it repeats, as bytes."""
 

@@ -1,0 +1,272 @@
+"""Split the batch: the step runs in parts of its batch, one after another, and updates its weights once.
+
+What `analyze.splitting` finds is copied once per part. What parts add to is added up at once, so that of a weight's gradient there is one
+sum and one term at a time. The result is the step's own but for the order of sums over the batch, masks of dropout included: a part of a
+stateless random operation draws from where the parts before it have stopped.
+
+Nodes are ordered by phase (what waits for all parts begins a new one), part, and place in the original. That is the order that a planner
+starts from; the graph itself says only what needs what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from graphwright.analyze.splitting import InParts, Splitting, keeps_control_inputs, part_of_size
+from graphwright.errors import ArgumentError
+from graphwright.ir.attributes import Attribute
+from graphwright.ir.constants import Array, add_constant, constant_array
+from graphwright.ir.dtypes import Shape
+from graphwright.ir.edit.insert import add_op
+from graphwright.ir.edit.prune import prune
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import PART, PART_OF, is_constant, origin
+from graphwright.ir.walk import topological_order
+
+_Place = tuple[int, int, int, int]
+"""Phase, part, place in the original, and before (0) or behind (2) the node of that place."""
+
+
+def part_borders(batch: int, parts: int) -> list[int]:
+    """Where each part begins, and where the last one ends; the first ones are the larger ones.
+
+    >>> part_borders(10, 4)
+    [0, 3, 6, 8, 10]
+    """
+    return list(accumulate((batch // parts + (k < batch % parts) for k in range(parts)), initial=0))
+
+
+def split_batch(graph: Graph, purity: Purity, splitting: Splitting, parts: int) -> Graph:
+    """Rewrite a flat graph in place so that it runs in parts of its batch; returns it.
+
+    Copies are called `<name>/part<k>` and have the attributes `_graphwright_part_of`, the name of the original, and `_graphwright_part`:
+    the first example of the part, the one behind its last, the size of the batch, and the axis of the outputs that is split (-1 for a
+    term of a sum).
+
+    Args:
+        splitting: what `find_splitting` found in this graph.
+        parts: how many.
+
+    Raises:
+        ArgumentError: fewer than two parts, or more than the batch has examples.
+
+    >>> from graphwright.analyze.splitting import find_splitting
+    >>> from graphwright.ir.constants import add_constant
+    >>> from graphwright.ir.graph import DTYPES
+    >>> f32 = DTYPES["float32"]
+    >>> g = Graph()
+    >>> x = g.add_node("Placeholder", "x", output_types=[(f32, (8,))]).outputs[0]
+    >>> g.inputs = [x]
+    >>> square = add_op(g, "Square", "square", [x], f32, (8,), T=f32)
+    >>> zero = add_constant(g, "zero", np.array([0], np.int32))
+    >>> g.outputs = [add_op(g, "Sum", "sum", [square, zero], f32, (), T=f32, keep_dims=False)]
+    >>> purity = Purity(g, {"Sum": False})
+    >>> found = split_batch(g, purity, find_splitting(g, purity, g.inputs), 2)
+    >>> [node.name for node in found if node.op_type in ("Square", "Sum", "AddV2")]
+    ['square/part0', 'sum/part0', 'square/part1', 'sum/part1', 'sum/added1']
+    """
+    if not 2 <= parts <= splitting.batch:
+        raise ArgumentError(
+            f"a batch of {splitting.batch} cannot be split into {parts} parts", argument="parts", remedy=f"give 2 to {splitting.batch}"
+        )
+    with graph.restored_on_error():
+        _Rewriter(graph, purity, splitting, part_borders(splitting.batch, parts)).run()
+    return graph
+
+
+@dataclass(frozen=True)
+class _Rewriter:
+    graph: Graph
+    purity: Purity
+    splitting: Splitting
+    borders: Sequence[int]
+    copies: dict[Node, list[Node]] = field(default_factory=dict[Node, list[Node]])
+    wholes: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    slices: dict[tuple[Value, int, int], Value] = field(default_factory=dict[tuple[Value, int, int], Value])
+    places: dict[Node, _Place] = field(default_factory=dict[Node, _Place])
+    position: dict[Node, int] = field(default_factory=dict[Node, int])
+
+    def run(self) -> None:
+        order = topological_order(self.graph)
+        self.position.update((node, k) for k, node in enumerate(order))
+        bound = {node for node in order if keeps_control_inputs(node, self.purity)}
+        readers: dict[Node, tuple[Node, ...]] = {node: _readers(node) for node in order}  # before anything is rerouted
+        for node in order:
+            if node in self.splitting.nodes:
+                self._copy(node, self.splitting.nodes[node])
+            else:
+                self._reroute(node, waits=node in bound)
+        graph = self.graph
+        graph.outputs = [self._whole(value) for value in graph.outputs]
+        graph.control_outputs = [node for node in graph.control_outputs if node not in self.copies]
+        self._place_whole(order, readers)
+        prune(graph)
+        last = (max(self.splitting.phases.values()) + 1, 0, 0, 0)
+        graph.sort_nodes(sorted(graph.nodes, key=lambda node: self.places.get(node, last)))
+        graph.sort_nodes(topological_order(graph))
+
+    # Nodes
+
+    def _reroute(self, node: Node, *, waits: bool) -> None:
+        """Let a node that runs whole read whole values."""
+        wholes = [self._whole(value) for value in node.inputs]
+        if wholes != list(node.inputs):
+            self.graph.replace_inputs(node, wholes)
+        for before in node.control_inputs:
+            copies = self.copies.get(before)
+            if copies is None and waits:
+                continue
+            self.graph.remove_control_input(node, before)
+            for copy in copies if copies is not None and waits else ():
+                self.graph.add_control_input(node, copy)
+
+    def _copy(self, node: Node, how: InParts) -> None:
+        copies = self.copies[node] = list[Node]()
+        phase, batch = self.splitting.phases[node], self.splitting.batch
+        for part, (start, stop) in enumerate(pairwise(self.borders)):
+            place = (phase, part, self.position[node], 1)
+            inputs = [
+                self._whole(value) if axis is None else self._part(value, axis, part, (*place[:3], 0))
+                for value, axis in zip(node.inputs, how.inputs, strict=True)
+            ]
+            for k in dict.fromkeys(k for k, _ in how.sizes):
+                inputs[k] = self._sizes(node, how, k, start, stop)
+            if how.drawn and start:
+                inputs[2] = self._counter(node, how.drawn, start, inputs[2], (*place[:3], 0))
+            axis = -1 if how.output is None else how.output
+            attrs: dict[str, Attribute] = {**node.attrs, PART_OF: node.name.encode(), PART: (start, stop, batch, axis)}
+            copy = self.graph.add_node(
+                how.op_type,
+                self.graph.unique_name(f"{node.name}/part{part}"),
+                inputs=inputs,
+                attrs=attrs,
+                output_types=[(value.dtype, self._shape(value, how.output, start, stop)) for value in node.outputs],
+                device=node.device,
+                extra=node.extra,
+            )
+            self.places[copy] = place
+            copies.append(copy)
+        if how.output is None:
+            self._add_up(node, how)
+
+    def _shape(self, value: Value, axis: int | None, start: int, stop: int) -> Shape:
+        shape = value.shape
+        assert shape is not None  # or no rule would have cut it
+        return shape if axis is None else (*shape[:axis], (shape[axis] or 0) * (stop - start) // self.splitting.batch, *shape[axis + 1 :])
+
+    def _add_up(self, node: Node, how: InParts) -> None:
+        """Add each term to the sum of those before it."""
+        value, copies = node.outputs[0], self.copies[node]
+        total = copies[0].outputs[0]
+        for part, copy in enumerate(copies[1:], start=1):
+            total = self._made("AddV2", f"{node.name}/added{part}", node, [total, copy.outputs[0]], value.shape)
+            self.places[total.producer] = (*self.places[copy][:3], 2)
+        if how.divisor > 1:
+            divisor = add_constant(self.graph, f"{node.name}/count", np.array(how.divisor, np.float64), dtype=value.dtype)
+            place = (*self.places[copies[-1]][:3], 2)
+            self.places[divisor.producer] = place
+            total = self._made("RealDiv", f"{node.name}/divided", node, [total, divisor], value.shape)
+            self.places[total.producer] = place
+        self.wholes[value] = total
+
+    def _made(self, op_type: str, name: str, like: Node, inputs: Sequence[Value], shape: Shape) -> Value:
+        dtype = inputs[0].dtype
+        return add_op(self.graph, op_type, name, inputs, dtype, shape, T=dtype, device=like.device)
+
+    # Values
+
+    def _whole(self, value: Value) -> Value:
+        """A value as the original has it: gathered, where there are parts of it."""
+        found = self.wholes.get(value, value)
+        copies = self.copies.get(value.producer)
+        if copies is None or found is not value:
+            return found
+        axis = self.splitting.nodes[value.producer].output
+        last = self.places[copies[-1]]
+        place = (*last[:3], 2)
+        at = add_constant(self.graph, f"{value.producer.name}/axis", np.array(axis, np.int32))
+        self.places[at.producer] = place
+        name, dtype = f"{value.producer.name}/gathered", value.dtype
+        parts = [copy.outputs[value.index] for copy in copies]
+        int32 = at.dtype
+        joined = add_op(
+            self.graph, "ConcatV2", name, [*parts, at], dtype, value.shape, N=len(parts), T=dtype, Tidx=int32, device=value.producer.device
+        )
+        self.places[joined.producer] = place
+        self.wholes[value] = joined
+        return joined
+
+    def _part(self, value: Value, axis: int, part: int, place: _Place) -> Value:
+        """A part of a value: made as such, or a slice."""
+        how, copies = self.splitting.nodes.get(value.producer), self.copies.get(value.producer)
+        if how is not None and copies is not None and how.output == axis:
+            return copies[part].outputs[value.index]
+        key = (value, axis, part)
+        if key not in self.slices:
+            self.slices[key] = self._slice(value, axis, self.borders[part], self.borders[part + 1], place)
+        return self.slices[key]
+
+    def _slice(self, value: Value, axis: int, start: int, stop: int, place: _Place) -> Value:
+        node, shape = value.producer, self._shape(value, axis, start, stop)
+        array = constant_array(node) if is_constant(node) else None
+        before = (self._shape(value, axis, 0, start) or ())[axis] or 0
+        length = (shape or ())[axis] or 0
+        if array is not None:
+            return self._constant(node.name, array[(slice(None),) * axis + (slice(before, before + length),)], place, value)
+        begin = np.zeros(len(shape or ()), np.int32)
+        begin[axis] = before
+        ends = [self._constant(node.name, ints, place) for ints in (begin, np.array(shape, np.int32))]
+        whole = self._whole(value)
+        name, dtype, index = f"{node.name}/slice{start}", value.dtype, ends[0].dtype
+        found = add_op(self.graph, "Slice", name, [whole, *ends], dtype, shape, T=dtype, Index=index, device=node.device)
+        self.places[found.producer] = place
+        return found
+
+    def _constant(self, name: str, array: Array, place: _Place, like: Value | None = None) -> Value:
+        dtype = None if like is None else like.dtype
+        found = add_constant(self.graph, f"{name}/part", array, dtype=dtype, device="" if like is None else like.producer.device)
+        self.places[found.producer] = place
+        return found
+
+    def _sizes(self, node: Node, how: InParts, index: int, start: int, stop: int) -> Value:
+        value = node.inputs[index]
+        array = constant_array(origin(value).producer)
+        assert array is not None  # or no rule would have read it
+        for k, element in how.sizes:
+            if k == index:
+                array = part_of_size(array, element, start, stop, self.splitting.batch)
+        return self._constant(value.producer.name, array, (*self.places.get(node, (0, 0, 0, 0))[:3], 0), value)
+
+    def _counter(self, node: Node, drawn: int, start: int, counter: Value, place: _Place) -> Value:
+        """The counter where the parts before have stopped: one step gives so many numbers."""
+        elements = int(np.prod([size or 0 for size in node.outputs[0].shape or ()]))
+        steps = elements * start // (self.splitting.batch * drawn)
+        ahead = self._constant(node.name, np.array([steps, 0], np.uint64), place)
+        moved = self._made("AddV2", f"{node.name}/counter{start}", node, [counter, ahead], counter.shape)
+        self.places[moved.producer] = place
+        return moved
+
+    # Order
+
+    def _place_whole(self, order: Sequence[Node], readers: dict[Node, tuple[Node, ...]]) -> None:
+        """Place what runs whole: as soon as the last part is in that it needs, and not before anybody needs it."""
+        phases, last = self.splitting.phases, len(self.borders) - 2
+        for node in order:
+            if node not in self.copies:
+                phase = phases[node]
+                self.places[node] = (phase - 1, last, self.position[node], 2) if phase else (0, 0, self.position[node], 1)
+        for node in reversed(order):
+            if node in self.copies or phases[node] or not readers[node]:
+                continue
+            behind = [(phases[r], 0) if r in self.copies else self.places[r][:2] for r in readers[node]]
+            phase, part = min(behind)
+            self.places[node] = (phase, part, self.position[node], 1)
+
+
+def _readers(node: Node) -> tuple[Node, ...]:
+    return (*(use.node for value in node.outputs for use in value.uses), *node.control_consumers)

@@ -1,0 +1,235 @@
+"""Each rule of splitting is held against TensorFlow's kernel: what runs in parts, even and uneven ones, gives what the whole gives."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from graphwright.analyze.split_rules.table import RULES, by_elements
+from tests.transform.parts import split_step
+
+pytestmark = pytest.mark.tensorflow
+
+tf: Any = importlib.import_module("tensorflow")
+raw: Any = tf.raw_ops
+B = 6  # examples
+
+
+def _arrays(*shapes: tuple[int, ...]) -> tuple[Any, ...]:
+    rng = np.random.default_rng(7)
+    return tuple(tf.constant(rng.uniform(0.1, 0.9, shape)) for shape in shapes)
+
+
+def _products(x: Any, y: Any) -> tuple[Any, ...]:
+    """x [B, 4, 5], y [B, 5, 4]"""
+    w = tf.reshape(tf.range(20, dtype=x.dtype), (5, 4))
+    rows, columns = x[:, 0], y[:, :, 0]
+    return (
+        tf.matmul(rows, w),
+        tf.matmul(rows, columns, transpose_a=True),  # a term per part
+        tf.matmul(w, rows, transpose_a=True, transpose_b=True),  # parts are columns
+        raw.BatchMatMul(x=x, y=y),
+        raw.BatchMatMulV2(x=x, y=w),
+        raw.BatchMatMulV3(x=tf.transpose(x, (1, 0, 2)), y=w, Tout=x.dtype),
+        tf.einsum("bij,bjk->bik", x, y),
+        tf.einsum("bij,bjk->ik", x, y),
+        tf.nn.l2_loss(x),
+        tf.nn.bias_add(x, tf.range(5, dtype=x.dtype)),
+        raw.BiasAddV1(value=x, bias=tf.range(5, dtype=x.dtype)),
+        raw.BiasAddGrad(out_backprop=x),
+    )
+
+
+def _images(x: Any, y: Any) -> tuple[Any, ...]:
+    """x [B, 4, 4, 2], y [B, 2, 4, 4, 2]"""
+    y = tf.cast(y, tf.float32)  # which pools of volumes ask for
+    two = {"strides": [1, 2, 2, 1], "padding": "SAME"}
+    three = {"strides": [1, 1, 2, 2, 1], "padding": "SAME"}
+    pool2, pool3 = {"ksize": [1, 2, 2, 1], **two}, {"ksize": [1, 1, 2, 2, 1], **three}
+    kernel, volume = tf.ones((3, 3, 2, 2), x.dtype), tf.ones((1, 3, 3, 2, 2))
+    conv, conv3 = raw.Conv2D(input=x, filter=kernel, **two), raw.Conv3D(input=y, filter=volume, **three)
+    deep = raw.DepthwiseConv2dNative(input=x, filter=kernel, **two)
+    pool, pooled3 = raw.MaxPool(input=x, **pool2), raw.MaxPool3D(input=y, **pool3)
+    x32, size = tf.cast(x, tf.float32), tf.constant([8, 8])
+    return (
+        conv,
+        conv3,
+        deep,
+        raw.Conv2DBackpropInput(input_sizes=x.shape, filter=kernel, out_backprop=conv, **two),
+        raw.Conv2DBackpropFilter(input=x, filter_sizes=kernel.shape, out_backprop=conv, **two),
+        raw.Conv3DBackpropInputV2(input_sizes=y.shape, filter=volume, out_backprop=conv3, **three),
+        raw.Conv3DBackpropFilterV2(input=y, filter_sizes=volume.shape, out_backprop=conv3, **three),
+        raw.DepthwiseConv2dNativeBackpropInput(input_sizes=x.shape, filter=kernel, out_backprop=deep, **two),
+        raw.DepthwiseConv2dNativeBackpropFilter(input=x, filter_sizes=kernel.shape, out_backprop=deep, **two),
+        pool,
+        pooled3,
+        raw.MaxPoolGrad(orig_input=x, orig_output=pool, grad=2 * pool, **pool2),
+        raw.MaxPool3DGrad(orig_input=y, orig_output=pooled3, grad=2 * pooled3, **pool3),
+        raw.AvgPool(value=x, **pool2),
+        raw.AvgPool3D(input=y, **pool3),
+        raw.AvgPoolGrad(orig_input_shape=x.shape, grad=pool, **pool2),
+        raw.AvgPool3DGrad(orig_input_shape=y.shape, grad=pooled3, **pool3),
+        raw.LRN(input=x32),
+        raw.SpaceToDepth(input=x, block_size=2),
+        raw.DepthToSpace(input=tf.concat([x, x], 3), block_size=2),
+        raw.ResizeBilinear(images=x32, size=size),
+        raw.ResizeBicubic(images=x32, size=size),
+        raw.ResizeNearestNeighbor(images=x, size=size),
+        raw.ResizeBilinearGrad(grads=tf.image.resize(x32, (8, 8)), original_image=x32),
+        raw.ResizeBicubicGrad(grads=tf.image.resize(x32, (8, 8)), original_image=x32),
+        raw.ResizeNearestNeighborGrad(grads=x, size=[2, 2]),
+    )
+
+
+def _reductions(x: Any, y: Any) -> tuple[Any, ...]:
+    """x [B, 4, 5], y [B, 4]"""
+    labels = tf.cast(10 * y[:, 0], tf.int32) % 4
+    return (
+        *(op(x, axis) for op in (tf.reduce_sum, tf.reduce_mean) for axis in (0, 1, (0, -1), None)),
+        tf.reduce_mean(x, (0, 1), keepdims=True),
+        *(op(x, axis) for op in (tf.reduce_max, tf.reduce_min, tf.reduce_prod) for axis in (1, (1, 2))),
+        tf.reduce_all(x > 0.5, 1),
+        tf.reduce_any(x > 0.5, 1),
+        tf.argmax(x, 1),
+        tf.argmin(x, -1),
+        tf.cumsum(x, 1),
+        tf.math.cumprod(x, -1),
+        tf.reverse(x, [1]),
+        tf.nn.softmax(x),
+        tf.nn.log_softmax(y),
+        *raw.SparseSoftmaxCrossEntropyWithLogits(features=y, labels=labels),
+        *raw.SoftmaxCrossEntropyWithLogits(features=y, labels=tf.nn.softmax(y)),
+        raw.InTopKV2(predictions=tf.cast(y, tf.float32), targets=labels, k=2),
+        raw.UnsortedSegmentSum(data=x, segment_ids=labels, num_segments=4),
+        tf.one_hot(labels, 4),
+        tf.one_hot(labels, 4, axis=0),
+    )
+
+
+def _movement(x: Any, y: Any) -> tuple[Any, ...]:
+    """x [B, 4, 5], y [B, 4]"""
+    merged = tf.reshape(x, (4 * B, 5))
+    sliced = x[:, 1:3, ::2]
+    table = tf.reshape(tf.range(12, dtype=x.dtype), (4, 3))
+    rows = tf.cast(10 * y, tf.int32) % 4
+    return (
+        tf.reshape(tf.tanh(merged), (B, 20)),
+        tf.squeeze(tf.tanh(tf.expand_dims(x, 0)), 0),
+        tf.tanh(tf.transpose(x, (2, 0, 1))),
+        tf.concat([x, 2 * x], 1),
+        tf.concat([tf.transpose(y), tf.transpose(y)], -2),
+        tf.stack([y, 2 * y], 1),
+        *tf.unstack(x, axis=1),
+        *tf.split(x, 2, axis=1),
+        *tf.split(x, [1, 4], axis=2),
+        raw.Slice(input=x, begin=[0, 1, 0], size=[B, 2, -1]),
+        tf.pad(x, [[0, 0], [1, 1], [0, 2]]),
+        raw.PadV2(input=x, paddings=[[0, 0], [1, 1], [0, 2]], constant_values=tf.constant(3.0, x.dtype)),
+        tf.pad(x, [[0, 0], [1, 1], [0, 2]], "REFLECT"),
+        sliced,
+        x[:, 0, tf.newaxis],
+        raw.StridedSlice(input=x, begin=[0, 1], end=[B, 3], strides=[1, 1]),
+        raw.StridedSliceGrad(shape=[B, 4, 5], begin=[0, 1, 0], end=[B, 3, 5], strides=[1, 1, 2], dy=sliced),
+        tf.gather(table, rows),
+        tf.gather(x, [0, 2], axis=1),
+        tf.gather(x, rows, axis=1, batch_dims=1),
+        raw.Gather(params=table, indices=rows),
+        tf.where(x > 0.5, x, 0.0),
+        raw.Select(condition=x > 0.5, x=x, y=-x),
+        raw.Select(condition=y[:, 0] > 0.5, x=x, y=-x),
+        tf.cast(x, tf.float32),
+    )
+
+
+def _sources(x: Any, y: Any) -> tuple[Any, ...]:
+    """x [B, 4, 5], y [B, 4]: what they are added to is split, so they are made in parts."""
+    seed = tf.cast(tf.stack([y[0, 0] * 0 + 3, 5]), tf.int32)  # known when it runs
+    row = y[0] * 0 + tf.range(4, dtype=y.dtype)  # read whole
+    return (
+        x + raw.Fill(dims=[B, 4, 5], value=row[0]),
+        y + raw.Tile(input=row[tf.newaxis], multiples=[B, 1]),
+        y + raw.BroadcastTo(input=row, shape=[B, 4]),
+        x + tf.random.stateless_uniform((B, 4, 5), seed, dtype=tf.float64),
+        tf.cast(x[:, :, :4], tf.float32) * tf.random.stateless_normal((B, 4, 4), seed),
+        tf.cast(x[:, 0, :3], tf.float32) * tf.random.stateless_uniform((B, 3), seed),  # 3 numbers are no step of the counter: drawn whole
+        tf.cast(x, tf.float32) * tf.random.stateless_truncated_normal((B, 4, 5), seed),
+        x + tf.reshape(tf.range(20 * B, dtype=x.dtype), (B, 4, 5)),  # a constant
+    )
+
+
+FAMILIES: dict[str, tuple[Callable[..., tuple[Any, ...]], tuple[tuple[int, ...], ...], set[str]]] = {
+    "products": (_products, ((B, 4, 5), (B, 5, 4)), set()),
+    "images": (_images, ((B, 4, 4, 2), (B, 2, 4, 4, 2)), set()),
+    "reductions": (_reductions, ((B, 4, 5), (B, 4)), set()),
+    "movement": (_movement, ((B, 4, 5), (B, 4)), set()),
+    "sources": (_sources, ((B, 4, 5), (B, 4)), {"StridedSlice"}),
+}
+"""What is computed, of what, and the op types that have to gather: `y[0]` reads one example."""
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_parts_give_what_the_whole_gives(family: str, parts: int) -> None:
+    function, shapes, gathered = FAMILIES[family]
+    inputs = _arrays(*shapes)
+    step = tf.function(function)
+    found = split_step(step, inputs, parts)
+    assert set(found.gathered) <= gathered
+    whole, split = step(*inputs), found.function(*inputs)
+    for k, (expected, given) in enumerate(zip(whole, split, strict=True)):
+        tolerance = 1e-5 if expected.dtype == tf.float32 else 1e-13
+        np.testing.assert_allclose(given, expected, rtol=tolerance, atol=tolerance, err_msg=f"output {k}, {expected}")
+
+
+def test_all_rules_are_tested() -> None:
+    tested = {"Identity"}
+    for function, shapes, _ in FAMILIES.values():
+        graph = tf.function(function).get_concrete_function(*_arrays(*shapes)).graph
+        tested |= {op.type for op in graph.get_operations()}
+    assert {name for name, rule in RULES.items() if rule is not by_elements} <= tested
+
+
+def test_elements_do_not_depend_on_each_other() -> None:
+    """But for a rounding: kernels compute what does not fill a vector register in another way."""
+    x = _arrays((B, 3))[0]
+    tested = 0
+    for op_type in sorted(name for name, rule in RULES.items() if rule is by_elements and hasattr(raw, name)):
+        op = getattr(raw, op_type)
+        names = [name for name, parameter in inspect.signature(op).parameters.items() if parameter.default is parameter.empty]
+        for cast in (lambda v: v, lambda v: tf.cast(10 * v, tf.int32), lambda v: v > 0.5):
+            try:
+                whole = _called(op, names, cast(x))
+            except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.NotFoundError, TypeError, ValueError):
+                continue
+            parts = [_called(op, names, cast(x[a:b])) for a, b in ((0, 1), (1, 4), (4, B))]
+            np.testing.assert_allclose(tf.concat(parts, 0), whole, rtol=1e-15, err_msg=op_type)
+            tested += 1
+            break
+        else:
+            pytest.fail(f"{op_type} takes none of these types")
+    assert tested > 90
+
+
+def _called(op: Any, names: list[str], x: Any) -> Any:
+    """The op on arguments that are all made of one; lists where the op takes a list, a type where it asks for one."""
+    given: dict[str, Any] = {}
+    for k, name in enumerate(names):
+        given[name] = x * (k + 1) if x.dtype in (tf.float64, tf.int32) and k else x
+    if op is raw.AddN:
+        return op(inputs=[x, 2 * x])
+    if op is raw.Cast:
+        return op(x=x, DstT=tf.float32)
+    if op in (raw.CheckNumerics, raw.ApproximateEqual):
+        return op(**(given | {"message": ""} if "message" in names else given))
+    if op is raw.ClipByValue:
+        return op(t=x, clip_value_min=tf.constant(0.3, x.dtype), clip_value_max=tf.constant(0.6, x.dtype))
+    if op in (raw.Select, raw.SelectV2):
+        return op(**(given | {"condition": tf.cast(x, tf.float64) > 0.5}))
+    return op(**given)
