@@ -75,3 +75,25 @@ def test_recursion_and_missing_functions_change_nothing():
         with pytest.raises(kind):
             inline_calls(graph)
         assert to_text(graph) == before
+
+
+def test_a_loop_of_tf1_in_a_function_that_is_called_twice_gets_a_frame_per_call():
+    graph = from_text("""
+        graph "g"
+        inputs %x:0
+        outputs %second:0
+        %x = Placeholder() : float32[2]
+        %first = PartitionedCall(%x:0) {f = @f} : float32[2]
+        %between = Relu(%x:0) : float32[2]
+        %second = PartitionedCall(%first:0) {f = @f} : float32[2]
+        function "f"
+        inputs %a:0
+        outputs %left:0
+        %a = _Arg() : float32[2]
+        %entered = Enter(%a:0) {frame_name = "rounds"} : float32[2]
+        %left = Exit(%entered:0) : float32[2]
+    """)
+    assert inline_calls(graph) == 2
+    assert {graph[f"{call}/entered"].attrs["frame_name"] for call in ("first", "second")} == {b"first/rounds", b"second/rounds"}
+    # A body stands where its call stood.
+    assert [node.name for node in graph] == ["x", "first/entered", "first/left", "between", "second/entered", "second/left"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from graphwright.ir.edit.inline import inline
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
 from graphwright.ir.nesting import check_nesting
 from graphwright.ir.signature import node_of
@@ -11,16 +14,16 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.transform.interface import put_in_order
 
 
-def inline_calls(graph: Graph, purity: Purity | None = None) -> int:
+def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = True) -> int:
     """Inline every call, nested ones too, and keep signatures, collections and names around it; returns how many.
 
     What TF2 exports is a signature that calls a function that calls the model; a job that looks at
-    the model's nodes runs on the inlined graph. Unlike `inline_functions` it changes the graph in
-    place. A call that a collection names stays, such as the one that restores variables. While, If
+    the model's nodes runs on the inlined graph. A call that a collection names stays, such as the one that restores variables. While, If
     and Case stay nodes with their functions. Each call is inlined by `ir.edit.inline`, which says what is kept of its order and effects.
 
     Args:
         purity: tells which nodes have no effects; without it, every node of a body counts as having some.
+        strict: as for `ir.edit.inline`.
 
     Raises:
         GraphError: a called function is not in the library.
@@ -44,11 +47,16 @@ def inline_calls(graph: Graph, purity: Purity | None = None) -> int:
     purity = purity or Purity(graph, {})
     held = {node_of(item) for c in graph.collections.values() for item in c.references()}
     waiting = [node for node in graph.nodes if is_call(node, graph) and node not in held]
-    count = 0
-    while waiting:
-        node = waiting.pop()
-        waiting += [inner for inner in inline(node, purity=purity).nodes if is_call(inner, graph)]
-        count += 1
-    if count:
+    order = {node: [node] for node in graph.nodes}  # and what stands in the place of calls
+    with garbage_collection_paused():
+        for call in waiting:  # grows while it is walked
+            inline(call, purity=purity, strict=strict)
+            order[call] = list(takewhile(lambda node: node not in order, reversed(graph)))[::-1]
+            order.update((node, [node]) for node in order[call])
+            waiting += [node for node in order[call] if is_call(node, graph)]
+        for call in reversed(waiting):
+            order[call] = [inner for node in order[call] for inner in order.pop(node)]
+    if waiting:
+        graph.sort_nodes([node for nodes in order.values() for node in nodes])
         put_in_order(graph)
-    return count
+    return len(waiting)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from graphwright.errors import GraphError
-from graphwright.ir.edit.inline import joined
-from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.nesting import check_nesting
-from graphwright.ir.traits.control_flow import callee, is_back_edge, is_call
+from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
+from graphwright.ir.edit.copying import copy_whole
+from graphwright.ir.graph import Graph
 from graphwright.ir.traits.effects import Purity
-from graphwright.ir.traits.variables import reads_resource
-from graphwright.ir.walk import topological_order
+from graphwright.transform.inline_calls import inline_calls
 
 
 def inline_functions(graph: Graph, purity: Purity | None = None) -> Graph:
@@ -41,80 +36,11 @@ def inline_functions(graph: Graph, purity: Purity | None = None) -> Graph:
     >>> [n.name for n in inline_functions(g)]
     ['x', 'call/r']
     """
-    check_nesting(graph)
-    result = Graph(name=graph.name, functions=graph.functions, versions=graph.versions)
-    purity = purity or Purity(graph, {})
-    values, controls = _emit(graph, result, purity, prefix="", arguments=None, waits=())
-    result.inputs = [values[v] for v in graph.inputs]
-    result.outputs = [values[v] for v in graph.outputs]
-    result.control_outputs = list(dict.fromkeys(c for n in graph.control_outputs for c in controls[n]))
-    result.variables = {values[v]: variable for v, variable in graph.variables.items()}
+    graph.settle_shapes()
+    result = copy_whole(graph, Graph(graph.name, functions=graph.functions, versions=graph.versions), {}).graph
+    result.shape_rule = result.op_rule = None
+    inline_calls(result, purity, strict=False)
+    for node in result.nodes:
+        if COLOCATION in node.attrs:  # it names nodes that are gone
+            result.set_attr(node, COLOCATION, None)
     return result
-
-
-def _emit(
-    source: Graph,
-    result: Graph,
-    purity: Purity,
-    *,
-    prefix: str,
-    arguments: Sequence[Value] | None,
-    waits: tuple[Node, ...],
-) -> tuple[dict[Value, Value], dict[Node, tuple[Node, ...]]]:
-    """Copy the nodes of `source` into `result`; returns where its values and its effects went."""
-    values: dict[Value, Value] = {}
-    controls: dict[Node, tuple[Node, ...]] = {}
-    if arguments is not None:
-        for argument, value in zip(source.inputs, arguments, strict=True):
-            values[argument] = value
-            controls[argument.producer] = (*waits, value.producer)
-    rounds: list[tuple[Node, int, Value]] = []  # back edges of loops of TF1, which are set when both ends are there
-    for node in topological_order(source):
-        if arguments is not None and node in controls:
-            continue
-        late = {k: v for k, v in enumerate(node.inputs) if v not in values and is_back_edge(v, node)}
-        first = next((values[v] for k, v in enumerate(node.inputs) if k not in late), None)
-        inputs = [first if k in late and first is not None else values[v] for k, v in enumerate(node.inputs)]
-        before = _unique(c for n in node.control_inputs for c in controls[n])
-        if not is_call(node, result):
-            if waits and (reads_resource(node) or not purity.is_pure(node)):
-                before = _unique([*before, *waits])
-            copy = _copy(node, result, result.unique_name(prefix + node.name), inputs, before)
-            values.update(zip(node.outputs, copy.outputs, strict=True))
-            controls[node] = (copy,)
-            rounds += [(copy, k, v) for k, v in late.items()]
-            if prefix and isinstance(frame := copy.attrs.get("frame_name"), bytes):
-                result.set_attr(copy, "frame_name", prefix.encode() + frame)  # a function that is called twice makes two loops
-            continue
-        name = callee(node)
-        function = result.functions.get(name)
-        if function is None:
-            raise GraphError(f"function {name!r} is not in the library", where=f"node {node.name!r}")
-        inside = f"{prefix}{node.name}/"
-        inner_waits = tuple(joined(result, [*before, *waits], f"{inside}start"))
-        inner_values, inner_controls = _emit(function.body, result, purity, prefix=inside, arguments=inputs, waits=inner_waits)
-        for output, body_output in zip(node.outputs, function.body.outputs, strict=True):
-            values[output] = inner_values[body_output]
-        done = _unique(c for n in function.body.control_outputs for c in inner_controls[n]) or inner_waits
-        controls[node] = tuple(joined(result, done, f"{inside}done")) if node.control_consumers else done
-    for copy, k, value in rounds:
-        result.replace_input(copy, k, values[value])
-    return values, controls
-
-
-def _copy(node: Node, result: Graph, name: str, inputs: Sequence[Value], controls: Iterable[Node]) -> Node:
-    attrs = {key: value for key, value in node.attrs.items() if key != "_class"}  # colocation names nodes that are renamed here
-    return result.append_node(
-        node.op_type,
-        name,
-        inputs=inputs,
-        control_inputs=controls,
-        attrs=attrs,
-        output_types=[(v.dtype, v.shape) for v in node.outputs],
-        device=node.device,
-        extra=node.extra,
-    )
-
-
-def _unique(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    return tuple(dict.fromkeys(nodes))

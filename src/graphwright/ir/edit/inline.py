@@ -18,7 +18,7 @@ from graphwright.ir.traits.variables import opens_variable, reads_resource
 from graphwright.ir.walk import consumers_of, fed_values, order_of, producers_of, reached
 
 
-def inline(call: Node, *, purity: Purity | None = None) -> CloneResult:
+def inline(call: Node, *, purity: Purity | None = None, strict: bool = True) -> CloneResult:
     """Put the body of a function in the place of a call, which is removed; the nodes are named `<call>/<node>`.
 
     What a call promises still holds. What the call waited for, the nodes of the body wait for that have effects or read a
@@ -32,6 +32,8 @@ def inline(call: Node, *, purity: Purity | None = None) -> CloneResult:
     Args:
         call: a `PartitionedCall`, a `StatefulPartitionedCall`, or a node whose op type is a function.
         purity: tells which nodes have no effects; without it, only what every graph knows (`ir.traits`).
+        strict: whether the results wait for the effects, and what waited for the call for what makes the arguments. Otherwise a result is
+            there as early as the node that makes it, and what waited for the call waits for the effects alone.
 
     Returns:
         The copies of the nodes of the body.
@@ -61,23 +63,26 @@ def inline(call: Node, *, purity: Purity | None = None) -> CloneResult:
     sources = dict(zip((v.producer for v in body.inputs), (v.producer for v in call.inputs), strict=True))
     arguments = dict(zip(body.inputs, call.inputs, strict=True))
     result = clone(effects.inner, into=graph, input_map=arguments, control_map=sources, scope=call.name)
-    for copy in result.nodes if call.device else ():
+    for copy in result.nodes:
         copy.device = copy.device or call.device
+        if isinstance(frame := copy.attrs.get("frame_name"), bytes):  # a function that is called twice makes two loops
+            graph.set_attr(copy, "frame_name", f"{call.name}/".encode() + frame)
 
     before = joined(graph, call.control_inputs, f"{call.name}/start")
     for node in effects.waiting if before else ():
         graph.add_control_input(result.node_of[node], before[0])
     changes = [result.node_of[node] for node in effects.changing]
-    held = joined(graph, changes, f"{call.name}/effects") if effects.late_results else []
+    late = effects.late_results() if strict else frozenset[int]()
+    held = joined(graph, changes, f"{call.name}/effects") if late else []
     new_of: dict[Value, Value] = {}
     for k, (output, returned) in enumerate(zip(call.outputs, body.outputs, strict=True)):
         value = result.value_of[returned]
-        new_of[output] = add_identity(value, f"{call.name}/result", control_inputs=held).outputs[0] if k in effects.late_results else value
+        new_of[output] = add_identity(value, f"{call.name}/result", control_inputs=held).outputs[0] if k in late else value
     if call.control_consumers or (graph.is_border(call) and call in graph.control_outputs):
         ordered = [result.node_of[node] for node in effects.ordered]  # which wait for what the call waited for
         ends = held if held and len(changes) == len(ordered) else ordered or before
-        made = [source for source in sources.values() if not _is_given(source)]
-        reroute_control(joined(graph, [*ends, *made] or sources.values(), f"{call.name}/done"), call)
+        made = [source for source in sources.values() if not _is_given(source)] if strict else []
+        reroute_control(joined(graph, [*ends, *made] or (sources.values() if strict else ()), f"{call.name}/done"), call)
     graph.replace_many_uses(new_of)
     graph.remove_node(call)
     return result
@@ -97,7 +102,6 @@ class _Effects:
         waiting: those that must wait for what the call waited for; who waits for one of them waits too.
         ordered: those that must have run when the call has: effects, and reads of what may change later.
         changing: those of them that change something.
-        late_results: the results that would be there before all that changes something has run.
     """
 
     def __init__(self, call: Node, body: Graph, purity: Purity) -> None:
@@ -113,7 +117,7 @@ class _Effects:
             self.ordered = _outside(impure | {node: None for node in self.inner if reads_resource(node)}, inside)
             self.changing = list(_outside(impure, inside))
         self.waiting = self._first({n for n in self.inner if n in self.ordered or reads_resource(n) or n in inside})
-        self.late_results = self._late(body)
+        self._results = body.outputs
 
     def _first(self, wanted: set[Node]) -> list[Node]:
         """Those of the nodes that wait for none of them, so that few edges do."""
@@ -127,20 +131,20 @@ class _Effects:
                 first.append(node)
         return first
 
-    def _late(self, body: Graph) -> set[int]:
-        """The results on which some change does not lie."""
+    def late_results(self) -> frozenset[int]:
+        """The results that would be there before all that changes something has run."""
         if not self.changing:
-            return set()
+            return frozenset()
         feeds: dict[Node, int] = {}  # node -> the results that depend on it, as bits
-        for k, value in enumerate(body.outputs):
+        for k, value in enumerate(self._results):
             feeds[value.producer] = feeds.get(value.producer, 0) | 1 << k
         for node in reversed(self.inner):
             for after in consumers_of(node):
                 feeds[node] = feeds.get(node, 0) | feeds.get(after, 0)
-        covered = (1 << len(body.outputs)) - 1
+        covered = (1 << len(self._results)) - 1
         for node in self.changing:
             covered &= feeds.get(node, 0)
-        return {k for k in range(len(body.outputs)) if not covered >> k & 1}
+        return frozenset(k for k in range(len(self._results)) if not covered >> k & 1)
 
 
 def _inside_of_tf1(nodes: Sequence[Node]) -> set[Node]:
