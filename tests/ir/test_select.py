@@ -7,7 +7,7 @@ import pytest
 from graphwright.errors import GraphError
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.select import scopes, walk_backward, walk_forward
-from graphwright.ir.subgraph import Subgraph, boundary
+from graphwright.ir.subgraph import boundary, graph_of
 from graphwright.ir.text import from_text
 
 
@@ -56,26 +56,8 @@ def test_the_boundary_of_a_set_of_nodes(graph):
     assert [v.name for v in boundary([graph["s/d"]]).outputs] == ["s/d:0"]
 
 
-def test_a_view_is_remapped_by_index_or_value(graph):
-    view = Subgraph.of(n for n in graph if n.name.startswith("s/"))
-    assert [v.name for v in view.inputs] == ["a:0", "w:0"]
-    assert [v.name for v in view.outputs] == ["s/d:0"]
-    turned = view.remap([1, 0], [graph.value("s/b"), 0, 0])
-    assert [v.name for v in turned.inputs] == ["w:0", "a:0"]
-    assert [v.name for v in turned.outputs] == ["s/b:0", "s/d:0", "s/d:0"]
-    assert "s/c" in view
-    assert len(view) == 3
-
-
-def test_views_that_cannot_be_are_refused(graph):
-    view = Subgraph.of(n for n in graph if n.name.startswith("s/"))
-    with pytest.raises(GraphError, match="there is no input 2"):
-        view.remap_inputs([2])
-    with pytest.raises(GraphError, match="given twice"):
-        view.remap_inputs([0, 0])
-    with pytest.raises(GraphError, match="x:0 is not an output"):
-        view.remap_outputs([graph.value("x")])
+def test_nodes_of_no_graph_or_of_several_are_refused(graph):
     with pytest.raises(GraphError, match="no nodes were given"):
-        Subgraph.of()
+        graph_of([])
     with pytest.raises(GraphError, match="does not belong"):
-        Subgraph.of(graph["x"], Graph("h").add_node("NoOp", "stranger"))
+        graph_of([graph["x"], Graph("h").add_node("NoOp", "stranger")])
