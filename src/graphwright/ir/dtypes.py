@@ -6,6 +6,7 @@ A `Shape` is a tuple of dimensions, where None is an unknown dimension, or None 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -37,39 +38,20 @@ class DType:
         return self.name
 
 
-_TABLE: tuple[tuple[str, int, float | None], ...] = (
-    ("float32", 1, 4),
-    ("float64", 2, 8),
-    ("int32", 3, 4),
-    ("uint8", 4, 1),
-    ("int16", 5, 2),
-    ("int8", 6, 1),
-    ("string", 7, None),
-    ("complex64", 8, 8),
-    ("int64", 9, 8),
-    ("bool", 10, 1),
-    ("qint8", 11, 1),
-    ("quint8", 12, 1),
-    ("qint32", 13, 4),
-    ("bfloat16", 14, 2),
-    ("qint16", 15, 2),
-    ("quint16", 16, 2),
-    ("uint16", 17, 2),
-    ("complex128", 18, 16),
-    ("float16", 19, 2),
-    ("resource", 20, None),
-    ("variant", 21, None),
-    ("uint32", 22, 4),
-    ("uint64", 23, 8),
-    ("float8_e5m2", 24, 1),
-    ("float8_e4m3fn", 25, 1),
-    ("float8_e4m3fnuz", 26, 1),
-    ("float8_e4m3b11fnuz", 27, 1),
-    ("float8_e5m2fnuz", 28, 1),
-    ("int4", 29, 0.5),
-    ("uint4", 30, 0.5),
-)
-DTYPES: dict[str, DType] = {name: DType(name, number, size) for name, number, size in _TABLE}
+_NAMES = (
+    "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 qint16 quint16 uint16 complex128 "
+    "float16 resource variant uint32 uint64 float8_e5m2 float8_e4m3fn float8_e4m3fnuz float8_e4m3b11fnuz float8_e5m2fnuz int4 uint4"
+).split()
+"""In the order of their numbers in `tensorflow.DataType`, from 1 on."""
+
+
+def _itemsize(name: str) -> float | None:
+    """As the first number in the name says, which counts bits."""
+    bits = re.search(r"\d+", name)
+    return (1 if name == "bool" else None) if bits is None else int(bits[0]) // 8 or int(bits[0]) / 8
+
+
+DTYPES: dict[str, DType] = {name: DType(name, number, _itemsize(name)) for number, name in enumerate(_NAMES, start=1)}
 _BY_NUMBER: dict[int, DType] = {d.number: d for d in DTYPES.values()}
 
 

@@ -71,18 +71,13 @@ def walk_forward(
         control: whether to follow control edges.
     """
     start = dict.fromkeys(node for seed in seeds for node in ((seed,) if isinstance(seed, Node) else seed.consumers))
-    stop = set(stop_at)
+    stop = frozenset(stop_at)
 
     def after(node: Node) -> Iterator[Node]:
-        if node in stop:
-            return
-        for value in node.outputs:
-            if value not in stop:
-                yield from value.consumers
-        if control:
-            yield from node.control_consumers
+        yield from (reader for value in node.outputs if value not in stop for reader in value.consumers)
+        yield from node.control_consumers if control else ()
 
-    return _walk(start, after, inclusive, within)
+    return _walk(start, after, inclusive, within, stop)
 
 
 def walk_backward(
@@ -95,21 +90,18 @@ def walk_backward(
 ) -> list[Node]:
     """What the seeds depend on; the arguments are those of `walk_forward`, and a value stands for the node that makes it."""
     start = dict.fromkeys(seed if isinstance(seed, Node) else seed.producer for seed in seeds)
-    stop = set(stop_at)
+    stop = frozenset(stop_at)
 
     def before(node: Node) -> Iterator[Node]:
-        if node in stop:
-            return
-        for value in node.inputs:
-            if value not in stop:
-                yield value.producer
-        if control:
-            yield from node.control_inputs
+        yield from (value.producer for value in node.inputs if value not in stop)
+        yield from node.control_inputs if control else ()
 
-    return _walk(start, before, inclusive, within)
+    return _walk(start, before, inclusive, within, stop)
 
 
-def _walk(first: dict[Node, None], following: Callable[[Node], Iterable[Node]], inclusive: bool, within: Where | None) -> list[Node]:
+def _walk(
+    first: dict[Node, None], near: Callable[[Node], Iterable[Node]], inclusive: bool, within: Where | None, stop: Container[Node | Value]
+) -> list[Node]:
     inside = within if within is None or callable(within) else frozenset(within).__contains__
-    found = reached(first, following if inside is None else lambda node: filter(inside, following(node)))
+    found = reached(first, lambda node: () if node in stop else near(node) if inside is None else filter(inside, near(node)))
     return [node for node in found if inclusive or node not in first]

@@ -9,6 +9,7 @@ behind it, in topological order, so that a rule with a high cost per call is cal
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -100,13 +101,12 @@ def _asked(rule: ShapeRule, wave: Sequence[Node]) -> Sequence[Sequence[Shape]]:
 
 def _first_refused(rule: ShapeRule, wave: Sequence[Node]) -> Node:
     """The node without which the rule answers for all nodes before it."""
-    good, bad = 0, len(wave)
-    while bad - good > 1:
-        middle = (good + bad) // 2
+
+    def refuses(count: int) -> bool:
         try:
-            rule(wave[:middle])
+            rule(wave[:count])
         except Exception:  # noqa: BLE001 - the error itself was kept
-            bad = middle
-        else:
-            good = middle
-    return wave[bad - 1]
+            return True
+        return False
+
+    return wave[bisect_left(range(1, len(wave)), True, key=refuses)]

@@ -76,7 +76,12 @@ def order_of(nodes: Iterable[Node]) -> list[Node]:
     Raises:
         GraphError: they wait for each other; the message names some.
     """
-    return _sorted(nodes)
+    given = dict.fromkeys(nodes)
+    order = in_order(given, producers_of)
+    if len(order) != len(given):
+        stuck = [node.name for node in given.keys() - set(order)]
+        raise GraphError(f"{len(stuck)} nodes are in or behind a cycle", where=", ".join(sorted(stuck)[:5]))
+    return order
 
 
 def fed_values(graph: Graph) -> tuple[Value, ...]:
@@ -120,16 +125,7 @@ def topological_order(graph: Graph) -> list[Node]:
     Raises:
         GraphError: the graph has a cycle; the message names its nodes.
     """
-    return _sorted(graph.nodes)
-
-
-def _sorted(nodes: Iterable[Node]) -> list[Node]:
-    given = dict.fromkeys(nodes)
-    order = in_order(given, producers_of)
-    if len(order) != len(given):
-        stuck = [node.name for node in given.keys() - set(order)]
-        raise GraphError(f"{len(stuck)} nodes are in or behind a cycle", where=", ".join(sorted(stuck)[:5]))
-    return order
+    return order_of(graph)
 
 
 def in_order(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) -> list[Item]:

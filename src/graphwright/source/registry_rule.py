@@ -203,14 +203,6 @@ def _converted(kind: str, given: Any) -> Attribute:
     return tuple(_CONVERT[kind[5:-1]](item) for item in cast("Iterable[Any]", given)) or SerializedAttribute(EMPTY_LIST)
 
 
-def _type(given: Any) -> Attribute:
-    return as_dtype(given.decode() if isinstance(given, bytes) else given)
-
-
-def _shape(given: Any) -> Attribute:
-    return given if isinstance(given, ShapeAttribute) else ShapeAttribute(as_shape(given))
-
-
 def _int(given: Any) -> Attribute:
     if isinstance(given, bool | np.bool_):
         raise TypeError
@@ -227,10 +219,6 @@ def _bool(given: Any) -> Attribute:
     if not isinstance(given, bool | np.bool_):
         raise TypeError
     return bool(cast("Any", given))
-
-
-def _text(given: Any) -> Attribute:
-    return given if isinstance(given, bytes) else cast("str", given).encode()
 
 
 def _function(given: Any) -> Attribute:
@@ -255,12 +243,12 @@ def plain_attribute(given: Any) -> Attribute:
 
 
 _CONVERT: dict[str, Callable[[Any], Attribute]] = {
-    "type": _type,
-    "shape": _shape,
+    "type": lambda given: as_dtype(given.decode() if isinstance(given, bytes) else given),
+    "shape": lambda given: given if isinstance(given, ShapeAttribute) else ShapeAttribute(as_shape(given)),
     "int": _int,
     "float": _float,
     "bool": _bool,
-    "string": _text,
+    "string": lambda given: given if isinstance(given, bytes) else cast("str", given).encode(),
     "func": _function,
     "tensor": tensor_to_attribute,
 }

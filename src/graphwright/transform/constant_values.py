@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ class Constants:
             inputs.append(array)
         with np.errstate(all="ignore"):
             try:
-                return np.asarray(_EVALUATED[node.op_type](node, *inputs))
+                return np.asarray((_OF_ARRAYS.get(node.op_type) or partial(_OF_NODES[node.op_type], node))(*inputs))
             except (IndexError, TypeError, ValueError):
                 return None
 
@@ -86,42 +87,22 @@ def remove_unread(graph: Graph, nodes: Iterable[Node]) -> None:
     dead_code.remove_unread(graph, nodes, lambda node: is_constant(node) or node.op_type in _EVALUATED)
 
 
-def _same(_: Node, x: Array) -> Array:
-    return x
+def _rsqrt(x: Array) -> Array:
+    return 1 / np.sqrt(x, dtype=np.float64)
 
 
-def _unary(function: Callable[[Array], Array]) -> Callable[[Node, Array], Array]:
-    return lambda _, x: function(x)
-
-
-def _binary(function: Callable[[Array, Array], Array]) -> Callable[[Node, Array, Array], Array]:
-    return lambda _, x, y: function(x, y)
-
-
-def _rsqrt(_: Node, x: Array) -> Array:
-    return 1 / np.sqrt(x.astype(np.float64))
-
-
-def _sqrt(_: Node, x: Array) -> Array:
-    return np.sqrt(x.astype(np.float64))
-
-
-def _reshape(_: Node, x: Array, shape: Array) -> Array:
-    return np.reshape(x, [int(size) for size in shape])
-
-
-def _expand_dims(_: Node, x: Array, axis: Array) -> Array:
+def _expand_dims(x: Array, axis: Array) -> Array:
     return np.expand_dims(x, int(axis))
+
+
+def _concat(*parts: Array) -> Array:
+    return np.concatenate(parts[:-1], int(parts[-1]))
 
 
 def _squeeze(node: Node, x: Array) -> Array:
     axes = node.attrs.get("squeeze_dims")
     chosen = tuple(axis for axis in axes if isinstance(axis, int)) if isinstance(axes, tuple) else ()
     return np.squeeze(x, chosen or None)
-
-
-def _transpose(_: Node, x: Array, order: Array) -> Array:
-    return np.transpose(x, [int(axis) for axis in order])
 
 
 def _cast(node: Node, x: Array) -> Array:
@@ -135,10 +116,6 @@ def _pack(node: Node, *parts: Array) -> Array:
     return np.stack(parts, axis if isinstance(axis, int) else 0)
 
 
-def _concat(_: Node, *parts: Array) -> Array:
-    return np.concatenate(parts[:-1], int(parts[-1]))
-
-
 def _strided_slice(node: Node, x: Array, begin: Array, end: Array, strides: Array) -> Array:
     """A part of a vector, which shapes are; more dimensions are not looked at."""
     if x.ndim != 1 or begin.size != 1 or node.attrs.get("ellipsis_mask") or node.attrs.get("new_axis_mask"):
@@ -149,25 +126,29 @@ def _strided_slice(node: Node, x: Array, begin: Array, end: Array, strides: Arra
     return x[None if node.attrs.get("begin_mask") else first : None if node.attrs.get("end_mask") else last : step]
 
 
-_EVALUATED: dict[str, Callable[..., Array]] = {
-    "Identity": _same,
-    "StopGradient": _same,
-    "Add": _binary(np.add),
-    "AddV2": _binary(np.add),
-    "Sub": _binary(np.subtract),
-    "Mul": _binary(np.multiply),
-    "RealDiv": _binary(np.divide),
-    "Maximum": _binary(np.maximum),
-    "Neg": _unary(np.negative),
-    "Square": _unary(np.square),
-    "Sqrt": _sqrt,
+_OF_ARRAYS: dict[str, Callable[..., Any]] = {
+    "Identity": np.asarray,
+    "StopGradient": np.asarray,
+    "Add": np.add,
+    "AddV2": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "RealDiv": np.divide,
+    "Maximum": np.maximum,
+    "Neg": np.negative,
+    "Square": np.square,
+    "Sqrt": partial(np.sqrt, dtype=np.float64),
     "Rsqrt": _rsqrt,
-    "Reshape": _reshape,
+    "Reshape": np.reshape,
     "ExpandDims": _expand_dims,
+    "Transpose": np.transpose,
+    "ConcatV2": _concat,
+}
+_OF_NODES: dict[str, Callable[..., Array]] = {
     "Squeeze": _squeeze,
-    "Transpose": _transpose,
     "Cast": _cast,
     "Pack": _pack,
-    "ConcatV2": _concat,
     "StridedSlice": _strided_slice,
 }
+"""Those of which attributes say more; they are given the node first."""
+_EVALUATED = _OF_ARRAYS.keys() | _OF_NODES.keys()
