@@ -33,6 +33,9 @@ from graphwright.editor.function_graph import FunctionGraph as FunctionGraph
 from graphwright.editor.graph import Graph as Graph
 from graphwright.editor.graph import saved_model_to_graph as saved_model_to_graph
 from graphwright.editor.match import OpMatcher as OpMatcher
+from graphwright.editor.match import TreeExpr as TreeExpr
+from graphwright.editor.match import can_be_regex as can_be_regex
+from graphwright.editor.match import make_regex as make_regex
 from graphwright.editor.match import op_type as op_type
 from graphwright.editor.node import Node as Node
 from graphwright.editor.reroute import add_control_inputs as add_control_inputs
@@ -78,9 +81,6 @@ from graphwright.editor.transform import keep_t_if_possible_handler as keep_t_if
 from graphwright.editor.transform import replace_t_with_placeholder_handler as replace_t_with_placeholder_handler
 from graphwright.editor.transform import transform_op_if_inside_handler as transform_op_if_inside_handler
 from graphwright.editor.transform_info import TransformerInfo as TransformerInfo
-from graphwright.editor.tree_expr import TreeExpr as TreeExpr
-from graphwright.editor.tree_expr import can_be_regex as can_be_regex
-from graphwright.editor.tree_expr import make_regex as make_regex
 from graphwright.editor.util import ControlOutputs as ControlOutputs
 from graphwright.editor.util import get_consuming_ops as get_consuming_ops
 from graphwright.editor.util import get_generating_ops as get_generating_ops

@@ -7,14 +7,15 @@ from contextlib import suppress
 from typing import Any
 
 from graphwright.analyze.frames import frame_names
-from graphwright.editor import collecting, node_protocol
+from graphwright.editor import collecting
 from graphwright.editor.inference import output_dtypes
-from graphwright.editor.node import Node
+from graphwright.editor.node import SHAPES, Node, set_output_types
 from graphwright.editor.variable import Variable
 from graphwright.editor.views import Views
 from graphwright.editor.visualization import visualize
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir import graph as ir
+from graphwright.ir.signature import Collection, CollectionKind
 from graphwright.source.read_nodes import extra_of
 from graphwright.source.tensorflow_import import import_tensorflow
 
@@ -89,11 +90,7 @@ class BaseGraph(Views):
             self._ir.op_rule.check_op(self._ir, op_name, name)
         self._ir.check_new_name(name)
         self.increment_version_counter()
-        extra = b""
-        if debug_info is not None:
-            holder = import_tensorflow().compat.v1.NodeDef()
-            holder.experimental_debug_info.CopyFrom(debug_info)
-            extra = holder.SerializeToString(deterministic=True)
+        extra = import_tensorflow().compat.v1.NodeDef(experimental_debug_info=debug_info).SerializeToString(deterministic=True)
         return self.append(self._ir.append_node(op_name, name, extra=extra))
 
     def add_node_from_node_def(self, node_def: Any, set_inputs: bool = False, set_control_inputs: bool = False) -> Node:
@@ -110,14 +107,6 @@ class BaseGraph(Views):
         """
         if set_control_inputs and not set_inputs:
             raise ValueError("set_inputs must be True if set_control_inputs is True")
-        if self._name_in_use(node_def.name):
-            raise ValueError(f"Graph already contains a node with name '{node_def.name}' (Note that this check is case-insensitive).")
-        if set_inputs:
-            for text in node_def.input:
-                if text.startswith("^"):
-                    self.get_node_by_name(text[1:])
-                else:
-                    self.get_tensor_by_name(text)
         result = self.add_node(node_def.name, node_def.op)
         try:
             self._complete(result, node_def, set_inputs, set_control_inputs)
@@ -131,13 +120,13 @@ class BaseGraph(Views):
         node.extra = extra_of(node_def)
         node.device = node_def.device
         for key in sorted(node_def.attr):
-            if key != node_protocol.SHAPES:
+            if key != SHAPES:
                 result.add_attr(key, node_def.attr[key])
         # Without a definition, or while an attribute is missing, the outputs are the caller's to set.
         with suppress(GraphError, UnsupportedError):
-            node_protocol.set_output_types(node, [(dtype, None) for dtype in output_dtypes(node)])
-        if node_protocol.SHAPES in node_def.attr and len(node_def.attr[node_protocol.SHAPES].list.shape) == len(node.outputs):
-            result.add_attr(node_protocol.SHAPES, node_def.attr[node_protocol.SHAPES])
+            set_output_types(node, [(dtype, None) for dtype in output_dtypes(node)])
+        if SHAPES in node_def.attr and len(node_def.attr[SHAPES].list.shape) == len(node.outputs):
+            result.add_attr(SHAPES, node_def.attr[SHAPES])
         if set_inputs:
             result.set_inputs_from_strings(node_def.input, set_control_inputs=set_control_inputs)
 
@@ -183,7 +172,7 @@ class BaseGraph(Views):
             self._lowered_count -= 1
         else:
             self._ir.set_inputs(node, [])
-            collecting.remove_item(self._ir, node)
+            self.remove_item_from_collections(node)
             self._removed[node] = name
             self._ir.rename(node, self._ir.unique_name(f"{name}/removed"))
         self._sweep(source for source in sources if source in self._removed)
@@ -248,18 +237,32 @@ class BaseGraph(Views):
 
     def collection_names_of(self, item: object) -> frozenset[str]:
         """The collections that hold an item of the IR."""
-        return collecting.names_of(self._ir, item)
+        held = self._ir.collections
+        return frozenset(name for name in collecting.keys(self._ir) if any(other is item for other in held[name].items))
 
     def add_item_to_collection(self, name: str, item: object) -> None:
-        """Add an item of the IR to a collection."""
-        if name not in self.collection_names_of(item):
-            self.increment_version_counter()
-            collecting.add_item(self._ir, name, item)
+        """Add an item of the IR to a collection, which is made when it does not exist.
+
+        Raises:
+            ValueError: the collection holds things of another kind.
+        """
+        if name in self.collection_names_of(item):
+            return
+        self.increment_version_counter()
+        kind: CollectionKind = "nodes" if isinstance(item, ir.Node | ir.Value) else "bytes"
+        collection = self._ir.collections.setdefault(name, Collection(kind))
+        if collection.kind != kind:
+            raise GraphError(f"Collection name '{name}' maps to multiple collection types: {collection.kind}, {kind}")
+        collection.items.append(item)
 
     def remove_item_from_collections(self, item: object) -> None:
-        """Take an item of the IR out of every collection."""
+        """Take an item of the IR out of every collection; one that becomes empty is removed."""
         self.increment_version_counter()
-        collecting.remove_item(self._ir, item)
+        for name in self.collection_names_of(item):
+            items = self._ir.collections[name].items
+            items[:] = [other for other in items if other is not item]
+            if not items:
+                del self._ir.collections[name]
 
     def view_item(self, item: object) -> Any:
         """The view of an item of a collection; items that have none are returned as they are."""

@@ -5,50 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from graphwright.errors import GraphError
-from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.signature import Collection, CollectionKind, NamedRefs
+from graphwright.ir.graph import Graph
+from graphwright.ir.signature import NamedRefs
 from graphwright.source.meta_graph import read_meta_graph, write_meta_graph
-from graphwright.source.named_refs import read_refs, write_refs
+from graphwright.source.named_refs import read_refs
 from graphwright.source.private_tensorflow import message_class
 from graphwright.source.tensorflow_import import import_tensorflow
 
-VARIABLE_FIELDS = ("variable_name", "initial_value_name", "initializer_name", "snapshot_name")
 _OWN = "graphwright:"  # collections under which the loader keeps what is not a collection in the file
 
 
 def keys(graph: Graph) -> list[str]:
     """The names of the collections."""
     return [name for name in graph.collections if not name.startswith(_OWN)]
-
-
-def names_of(graph: Graph, item: object) -> frozenset[str]:
-    """The collections that hold an item."""
-    return frozenset(name for name in keys(graph) if any(other is item for other in graph.collections[name].items))
-
-
-def add_item(graph: Graph, name: str, item: object) -> None:
-    """Add a node, value or variable to a collection, which is made when it does not exist.
-
-    Raises:
-        GraphError: the collection holds things of another kind.
-    """
-    kind: CollectionKind = "nodes" if isinstance(item, Node | Value) else "bytes"
-    collection = graph.collections.get(name)
-    if collection is None:
-        collection = graph.collections[name] = Collection(kind)
-    if collection.kind != kind:
-        raise GraphError(f"Collection name '{name}' maps to multiple collection types: {collection.kind}, {kind}")
-    collection.items.append(item)
-
-
-def remove_item(graph: Graph, item: object) -> None:
-    """Take an item out of every collection; one that becomes empty is removed."""
-    for name in names_of(graph, item):
-        items = graph.collections[name].items
-        items[:] = [other for other in items if other is not item]
-        if not items:
-            del graph.collections[name]
 
 
 def is_variable(item: object) -> bool:
@@ -61,13 +30,6 @@ def variable_item(graph: Graph, variable_def: Any) -> NamedRefs:
     if isinstance(variable_def, bytes):
         variable_def = message_class("framework.variable", "VariableDef").FromString(variable_def)
     return read_refs(graph, variable_def)
-
-
-def variable_def(graph: Graph, item: NamedRefs) -> Any:
-    """The `VariableDef` of an item, with the current names."""
-    proto = message_class("framework.variable", "VariableDef")()
-    write_refs(graph, item, proto)
-    return proto
 
 
 def read(graph: Graph, *, collections: Mapping[str, Any] | None = None, signatures: Mapping[str, Any] | None = None) -> None:

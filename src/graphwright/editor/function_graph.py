@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graphwright.editor import node_protocol
 from graphwright.editor.base_graph import BaseGraph
 from graphwright.editor.inference import follow_shapes
+from graphwright.editor.node import Node, write_shapes
 from graphwright.ir.graph import Function
 from graphwright.ir.traits.values import ARGUMENTS
 from graphwright.source.function_def import write_function
@@ -16,7 +16,6 @@ from graphwright.source.write_nodes import write_placeholder
 
 if TYPE_CHECKING:
     from graphwright.editor.graph import Graph
-    from graphwright.editor.node import Node
 
 
 class FunctionGraph(BaseGraph):
@@ -54,7 +53,7 @@ class FunctionGraph(BaseGraph):
         write_function(self._function, result)
         if add_shapes:
             for node_def in result.node_def:
-                node_protocol.write_shapes(self._ir[node_def.name], node_def, True)
+                write_shapes(self._ir[node_def.name], node_def, True)
         return result
 
     def to_tf_function_graph(self) -> Any:

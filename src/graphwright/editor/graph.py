@@ -7,10 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from graphwright.editor import collecting, inference, node_protocol
+from graphwright.editor import collecting, inference
 from graphwright.editor.base_graph import BaseGraph
 from graphwright.editor.function_graph import FunctionGraph
-from graphwright.editor.node import Node
+from graphwright.editor.node import Node, write_shapes
 from graphwright.editor.saved_model import SaverInfo, SignatureInfo, write_saved_model
 from graphwright.editor.visitors import Visitor, Walk
 from graphwright.errors import ArgumentError
@@ -89,7 +89,7 @@ class Graph(BaseGraph):
         self.settle_removals()
         result = to_graph_def(self._ir, every_function=True)
         for node_def in result.node:
-            node_protocol.write_shapes(self._ir[node_def.name], node_def, add_shapes)
+            write_shapes(self._ir[node_def.name], node_def, add_shapes)
         return result
 
     def as_graph_def(self, add_shapes: bool = False) -> Any:

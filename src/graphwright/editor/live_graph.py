@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphwright.editor import node_protocol
 from graphwright.editor.graph import Graph
+from graphwright.editor.node import SHAPES
 from graphwright.ir.attributes import Attribute, FunctionReference
 from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
 from graphwright.ir.edit.reroute import set_control_inputs
@@ -112,7 +112,7 @@ class LiveGraph(Graph):
         tf = import_tensorflow()
         node_def: Any = tf.compat.v1.NodeDef()
         write_node(node, node_def)
-        attributes = {key: value for key, value in node_def.attr.items() if key != node_protocol.SHAPES}
+        attributes = {key: value for key, value in node_def.attr.items() if key != SHAPES}
         waits = [self._operations[before] for before in node.control_inputs if before in self._operations]
         # What comes around a loop is not there yet: until the node follows, its place is held by what enters.
         there = [value if value.producer in self._operations else node.inputs[0] for value in node.inputs]

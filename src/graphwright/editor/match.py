@@ -1,12 +1,29 @@
-"""`OpMatcher`: whether a node and its surroundings look as described."""
+"""`OpMatcher`: whether a node and its surroundings look as described; `TreeExpr`: a tree of op types, matched from a root backward."""
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from graphwright.editor.node import Node
-from graphwright.editor.tree_expr import can_be_regex, make_regex
+
+
+def can_be_regex(obj: object) -> bool:
+    """Whether the object is a string or a compiled regular expression."""
+    return isinstance(obj, str | re.Pattern)
+
+
+def make_regex(obj: Any) -> re.Pattern[str]:
+    """The object as a compiled regular expression.
+
+    Raises:
+        ValueError: it is neither a string nor an expression.
+    """
+    if not can_be_regex(obj):
+        raise ValueError(f"Expected a string or a regex, got: {type(obj)}")
+    return re.compile(obj)
 
 
 def op_type(op_types: str | Iterable[str], op: Node | None = None) -> Any:
@@ -47,18 +64,19 @@ class OpMatcher:
         """
         if not hasattr(op, "control_inputs"):
             raise TypeError(f"Expect gde.Node, got: {type(op)}")
-        if not all(accepts(op) for accepts in self.positive_filters):
-            return False
-        if self.input_op_matches is not None and not _all_fit([t.op for t in op.inputs], self.input_op_matches):
-            return False
-        if self.control_input_op_matches is not None and not _all_fit(op.control_inputs, self.control_input_op_matches):
-            return False
-        if self.output_op_matches is None:
-            return True
-        if len(op.outputs) != len(self.output_op_matches):
-            return False
-        pairs = zip(op.outputs, self.output_op_matches, strict=True)
-        return all(matchers is None or _all_fit(t.consumers(), matchers) for t, matchers in pairs)
+        return (
+            all(accepts(op) for accepts in self.positive_filters)
+            and _all_fit((t.op for t in op.inputs), self.input_op_matches)
+            and _all_fit(op.control_inputs, self.control_input_op_matches)
+            and (self.output_op_matches is None or len(op.outputs) == len(self.output_op_matches))
+            and all(map(_all_fit, (t.consumers() for t in op.outputs), self.output_op_matches or ()))
+        )
+
+    def _ask(self, question: str, matches: list[Any]) -> OpMatcher:
+        if getattr(self, question) is not None:
+            raise ValueError(f"{question} is already set.")
+        setattr(self, question, matches)
+        return self
 
     def input_ops(self, *args: Any) -> OpMatcher:
         """Ask for the nodes that make the inputs, one argument each.
@@ -66,10 +84,7 @@ class OpMatcher:
         Raises:
             ValueError: this was asked before.
         """
-        if self.input_op_matches is not None:
-            raise ValueError("input_op_matches is already set.")
-        self.input_op_matches = [_matcher(a) for a in args]
-        return self
+        return self._ask("input_op_matches", [_matcher(a) for a in args])
 
     def control_input_ops(self, *args: Any) -> OpMatcher:
         """Ask for the control inputs, one argument each.
@@ -77,10 +92,7 @@ class OpMatcher:
         Raises:
             ValueError: this was asked before.
         """
-        if self.control_input_op_matches is not None:
-            raise ValueError("control_input_op_matches is already set.")
-        self.control_input_op_matches = [_matcher(a) for a in args]
-        return self
+        return self._ask("control_input_op_matches", [_matcher(a) for a in args])
 
     def output_ops(self, *args: Any) -> OpMatcher:
         """Ask for the nodes that read the outputs: per output a list, or a single one, or None where nothing is asked.
@@ -88,16 +100,13 @@ class OpMatcher:
         Raises:
             ValueError: this was asked before.
         """
-        if self.output_op_matches is not None:
-            raise ValueError("output_op_matches is already set.")
-        self.output_op_matches = [
-            None if a is None else [_matcher(one) for one in (a if isinstance(a, list | tuple) else [a])]  # pyright: ignore[reportUnknownVariableType]
-            for a in args
-        ]
-        return self
+        wanted: list[Any] = [list(a) if isinstance(a, list | tuple) else a if a is None else [a] for a in args]  # pyright: ignore[reportUnknownArgumentType]
+        return self._ask("output_op_matches", [a if a is None else [_matcher(one) for one in a] for a in wanted])
 
 
-def _all_fit(nodes: Iterable[Node], matchers: list[OpMatcher | None]) -> bool:
+def _all_fit(nodes: Iterable[Node], matchers: list[OpMatcher | None] | None) -> bool:
+    if matchers is None:
+        return True
     nodes = list(nodes)
     return len(nodes) == len(matchers) and all(m is None or m(n) for n, m in zip(nodes, matchers, strict=True))
 
@@ -117,3 +126,73 @@ def _predicate(wanted: Any) -> Callable[[Node], Any]:
     if wanted is True:
         return lambda _: True
     raise ValueError(f"Cannot finalize the positive filter: {wanted}")
+
+
+class TreeExpr:
+    """A pattern of nodes and of what they read.
+
+    Args:
+        alias: the name under which the matched node is returned.
+        op: a regular expression for the whole op type; None for any.
+        optional: whether the pattern also matches without this node, from its only input on.
+        inputs: a pattern per input, from the first on; one that is not given may be anything.
+
+    Raises:
+        ValueError: an optional node has more or less than one input.
+
+    >>> TreeExpr(op="Relu|Relu6", alias="activation", inputs=TreeExpr(op="Conv2D"))
+    TreeExpr(alias='activation', op='Relu|Relu6', inputs=(
+      TreeExpr(op='Conv2D')))
+    """
+
+    def __init__(
+        self,
+        alias: str | None = None,
+        op: Any = None,
+        optional: bool | None = None,
+        inputs: TreeExpr | Iterable[TreeExpr] | None = None,
+    ) -> None:
+        self._inputs = (inputs,) if isinstance(inputs, TreeExpr) else None if inputs is None else tuple(inputs)
+        if optional and (self._inputs is None or len(self._inputs) != 1):
+            raise ValueError("'optional' flag only supported with one input")
+        self._alias = alias
+        self._op = None if op is None else make_regex(op)
+        self._optional = optional
+
+    def __repr__(self) -> str:
+        parts = [] if self._alias is None else [f"alias='{self._alias}'"]
+        parts += [] if self._op is None else [f"op='{self._op.pattern}'"]
+        parts += [] if self._optional is None else [f"optional={self._optional}"]
+        if self._inputs is not None:
+            inner = ",\n".join(textwrap.indent(repr(i), "  ") for i in self._inputs)
+            parts.append(f"inputs=(\n{inner})")
+        return f"TreeExpr({', '.join(parts)})"
+
+    def eval_from(self, potential_root_node: Node) -> dict[str, Node] | None:
+        """The matched nodes by alias, or None.
+
+        Raises:
+            ValueError: the node was removed from its graph.
+        """
+        if potential_root_node.graph is None:
+            raise ValueError(f"TreeExpr evaluation hit {potential_root_node}, which has been removed from the graph:\n{self}")
+        found = self._match(potential_root_node)
+        if found is None and self._optional and self._inputs:
+            return self._inputs[0].eval_from(potential_root_node)
+        return found
+
+    def _match(self, node: Node) -> dict[str, Node] | None:
+        if self._op is not None and self._op.fullmatch(node.type) is None:
+            return None
+        found: dict[str, Node] = {}
+        sources = node.inputs
+        if self._inputs is not None and len(self._inputs) > len(sources):
+            return None
+        for k, expression in enumerate(self._inputs or ()):
+            below = expression.eval_from(sources[k].op)
+            if below is None:
+                return None
+            found.update(below)
+        if self._alias is not None:
+            found[self._alias] = node
+        return found

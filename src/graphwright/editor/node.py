@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from graphwright.editor import node_protocol
 from graphwright.editor.inference import infer_graph, output_dtypes
 from graphwright.editor.tensor import Tensor, View
-from graphwright.editor.values import to_python
-from graphwright.errors import GraphError
+from graphwright.editor.values import to_attr_value, to_python
+from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir import graph as ir
+from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
 from graphwright.ir.colocation import colocated_with
-from graphwright.ir.dtypes import as_dtype, as_shape
+from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
 from graphwright.ir.edit.reroute import set_control_inputs
+from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.write_nodes import write_node
+
+SHAPES = "_output_shapes"
+SPECIAL_ATTRS = (COLOCATION, SHAPES)
+_PREFIX = "loc:@"
 
 
 class Node(View):
@@ -125,12 +130,11 @@ class Node(View):
             ValueError: a string names nothing in the graph.
         """
         new_inputs = list(new_inputs)
-        values = [self._graph.get_tensor_by_name(text).ir for text in new_inputs if not text.startswith("^")]
+        tensors = [self._graph.get_tensor_by_name(text) for text in new_inputs if not text.startswith("^")]
         controls = [self._graph.get_node_by_name(text[1:]) for text in new_inputs if text.startswith("^")]
         if set_control_inputs:
             self._check_controls(controls)
-        self._graph.increment_version_counter()
-        self._ir.graph.set_inputs(self._ir, values)
+        self.set_inputs(tensors)
         if set_control_inputs:
             self.set_control_inputs(controls)
 
@@ -146,7 +150,7 @@ class Node(View):
             )
         types = [(as_dtype(dtype), as_shape(shape)) for dtype, shape in new_outputs]
         self._graph.increment_version_counter()
-        node_protocol.set_output_types(self._ir, types)
+        set_output_types(self._ir, types)
 
     def infer_outputs(self) -> None:
         """Let TensorFlow tell number, dtypes and shapes of the outputs from the op type, attributes and inputs.
@@ -216,7 +220,7 @@ class Node(View):
 
     def get_attr_keys(self) -> tuple[str, ...]:
         """The names of all attributes, without those that have words of their own (colocation groups, output shapes)."""
-        return tuple(key for key in self._ir.attrs if key not in node_protocol.SPECIAL_ATTRS)
+        return tuple(key for key in self._ir.attrs if key not in SPECIAL_ATTRS)
 
     def add_attr(self, key: str, value: Any, validate_colocation_groups: bool = False) -> None:
         """Add an attribute. `_class` sets the colocation groups, `_output_shapes` the shapes of the outputs.
@@ -225,7 +229,7 @@ class Node(View):
             ValueError: it is there already, or the value cannot be an attribute.
         """
         self._graph.increment_version_counter()
-        node_protocol.write_attr(self._ir, key, value, new=True, validate_groups=validate_colocation_groups)
+        write_attr(self._ir, key, value, new=True, validate_groups=validate_colocation_groups)
 
     def replace_attr(self, key: str, value: Any, validate_colocation_groups: bool = False) -> None:
         """Replace an attribute that is there.
@@ -234,12 +238,12 @@ class Node(View):
             ValueError: it is not there, or the value cannot be an attribute.
         """
         self._graph.increment_version_counter()
-        node_protocol.write_attr(self._ir, key, value, new=False, validate_groups=validate_colocation_groups)
+        write_attr(self._ir, key, value, new=False, validate_groups=validate_colocation_groups)
 
     def clear_attrs(self) -> None:
         """Remove all attributes."""
         self._graph.increment_version_counter()
-        for key in [k for k in self._ir.attrs if k not in node_protocol.SPECIAL_ATTRS]:
+        for key in [k for k in self._ir.attrs if k not in SPECIAL_ATTRS]:
             self._ir.graph.set_attr(self._ir, key, None)
 
     @property
@@ -250,9 +254,9 @@ class Node(View):
     @colocation_groups.setter
     def colocation_groups(self, value: Iterable[str]) -> None:
         value = list(value)
-        node_protocol.check_heads(self._ir, value)
+        check_heads(self._ir, value)
         self._graph.increment_version_counter()
-        node_protocol.set_colocation_groups(self._ir, value)
+        set_colocation_groups(self._ir, value)
 
     def add_colocation_group(self, head_node_name: str, validate: bool = True) -> None:
         """Let it share a device with another node.
@@ -264,9 +268,9 @@ class Node(View):
         if head_node_name in groups:
             raise ValueError(f"Already have colocation group with '{head_node_name}'")
         if validate:
-            node_protocol.check_heads(self._ir, [head_node_name])
+            check_heads(self._ir, [head_node_name])
         self._graph.increment_version_counter()
-        node_protocol.set_colocation_groups(self._ir, [*groups, head_node_name])
+        set_colocation_groups(self._ir, [*groups, head_node_name])
 
     def to_node_def(self, target: Any = None, add_shapes: bool = True) -> Any:
         """The node as a `NodeDef`; later changes on either side are not seen on the other.
@@ -277,7 +281,7 @@ class Node(View):
         """
         target = import_tensorflow().compat.v1.NodeDef() if target is None else target
         write_node(self._ir, target)
-        node_protocol.write_shapes(self._ir, target, add_shapes)
+        write_shapes(self._ir, target, add_shapes)
         return target
 
     @property
@@ -288,3 +292,83 @@ class Node(View):
     def remove_from_collections(self) -> None:
         """Take it out of every collection."""
         self._graph.remove_item_from_collections(self._ir)
+
+
+# The two attributes with words of their own, and the protobuf
+
+
+def write_attr(node: ir.Node, key: str, value: Any, *, new: bool, validate_groups: bool) -> None:
+    """Add an attribute, or replace one.
+
+    Raises:
+        ArgumentError: it is there already, or is not, or the value cannot be an attribute.
+    """
+    if key == SHAPES:
+        _set_shapes(node, value)
+        return
+    if new and key in node.attrs:
+        raise ArgumentError(f"Already have an attribute called '{key}'", where=f"node {node.name!r}", remedy="use replace_attr")
+    if not new and key not in node.attrs:
+        raise ArgumentError(f"Node {node.name} has no attribute called '{key}'", remedy="use add_attr")
+    if key != COLOCATION:
+        value = from_attr_value(value) if isinstance(value, import_tensorflow().compat.v1.AttrValue) else value
+        node.graph.set_attr(node, key, value)
+        return
+    names = _group_names(value)
+    if validate_groups:
+        check_heads(node, names)
+    set_colocation_groups(node, names)
+
+
+def set_colocation_groups(node: ir.Node, names: Sequence[str]) -> None:
+    """Write the attribute `_class`."""
+    node.graph.set_attr(node, COLOCATION, tuple(f"{_PREFIX}{name}".encode() for name in names) or None)
+
+
+def check_heads(node: ir.Node, names: Iterable[str]) -> None:
+    """Raise unless the nodes exist."""
+    for name in names:
+        if name not in node.graph:
+            raise GraphError(f"Graph does not contain a node with name '{name}'", where=f"colocation groups of {node.name!r}")
+
+
+def _group_names(value: Any) -> list[str]:
+    if not isinstance(value, list | tuple):
+        value = [item.decode() for item in to_attr_value(value).list.s]
+    names: list[str] = []
+    for item in value:  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(item, str) or not item.startswith(_PREFIX):
+            raise ArgumentError(f"a colocation group starts with '{_PREFIX}', got {item!r}", where=f"attribute {COLOCATION!r}")
+        names.append(item.removeprefix(_PREFIX))
+    return names
+
+
+def _set_shapes(node: ir.Node, value: Any) -> None:
+    proto: Any = import_tensorflow().compat.v1.AttrValue
+    if not isinstance(value, proto):
+        raise ArgumentError(f"attribute {SHAPES!r} takes an AttrValue, got {type(value).__name__}")
+    shapes: list[Shape] = [shape_from_proto(s) for s in to_attr_value(value).list.shape]
+    if not node.outputs:
+        return  # without dtypes there are no outputs yet; `infer_outputs` finds both
+    if len(shapes) != len(node.outputs):
+        raise ArgumentError(f"{len(shapes)} shapes for {len(node.outputs)} outputs", where=f"node {node.name!r}")
+    set_output_types(node, [(v.dtype, s) for v, s in zip(node.outputs, shapes, strict=True)])
+
+
+def set_output_types(node: ir.Node, types: Sequence[tuple[DType, Shape]]) -> None:
+    """Set dtype and shape of the outputs in place; more of them may follow those that are there."""
+    for value, (dtype, shape) in zip(node.outputs, types, strict=False):
+        value.dtype = dtype
+        value.shape = shape
+    for dtype, shape in types[len(node.outputs) :]:
+        node.graph.add_output(node, dtype, shape)
+
+
+def write_shapes(node: ir.Node, target: Any, wanted: bool) -> None:
+    """Write the shapes of the outputs into a `NodeDef` where one is known; or take them out."""
+    target.attr.pop(SHAPES, None)
+    shapes = [value.known_shape for value in node.outputs] if wanted else []
+    if any(shape is not None for shape in shapes):
+        written = target.attr[SHAPES].list.shape
+        for shape in shapes:
+            shape_to_proto(shape, written.add())

@@ -93,16 +93,21 @@ def reroute_ts(ts0: Any, ts1: Any, can_modify: Any = None, cannot_modify: Any = 
     return _reroute_ts(ts0, ts1, swap=False, can_modify=can_modify, cannot_modify=cannot_modify)
 
 
-def _reroute_inputs(sgv0: Any, sgv1: Any, *, swap: bool) -> tuple[SubGraphView, SubGraphView]:
+def _reroute_views(sgv0: Any, sgv1: Any, *, swap: bool, inputs: bool = False, outputs: bool = False) -> tuple[SubGraphView, SubGraphView]:
     view0, view1 = make_view(sgv0), make_view(sgv1)
+    if inputs and outputs:
+        check_ts_compatibility(view0.inputs, view1.inputs)
     check_graphs(view0, view1)
-    # Readers of passthrough tensors may be changed too: there is nothing else to change for them.
-    can_modify = [*view0.ops, *view1.ops, *get_consuming_ops(view0.passthroughs), *get_consuming_ops(view1.passthroughs)]
-    _reroute_ts(view0.inputs, view1.inputs, swap=swap, can_modify=can_modify)
-    before0, before1 = view0.copy(), view1.copy()
-    _take_inputs(view1, before0)
-    if swap:
-        _take_inputs(view0, before1)
+    if outputs:
+        _reroute_ts(view0.outputs, view1.outputs, swap=swap, cannot_modify=[*view0.ops, *view1.ops])
+    if inputs:
+        # Readers of passthrough tensors may be changed too: there is nothing else to change for them.
+        can_modify = [*view0.ops, *view1.ops, *get_consuming_ops(view0.passthroughs), *get_consuming_ops(view1.passthroughs)]
+        _reroute_ts(view0.inputs, view1.inputs, swap=swap, can_modify=can_modify)
+        before0, before1 = view0.copy(), view1.copy()
+        _take_inputs(view1, before0)
+        if swap:
+            _take_inputs(view0, before1)
     return view0, view1
 
 
@@ -111,20 +116,6 @@ def _take_inputs(view: SubGraphView, other: SubGraphView) -> None:
     inputs, through = list(other.inputs), list(other.passthroughs)
     outputs = [inputs[other.input_index(t)] if t in through else t for t in view.outputs]
     view.assign(view.graph, view.ops, inputs, outputs, through)
-
-
-def _reroute_outputs(sgv0: Any, sgv1: Any, *, swap: bool) -> tuple[SubGraphView, SubGraphView]:
-    view0, view1 = make_view(sgv0), make_view(sgv1)
-    check_graphs(view0, view1)
-    _reroute_ts(view0.outputs, view1.outputs, swap=swap, cannot_modify=[*view0.ops, *view1.ops])
-    return view0, view1
-
-
-def _reroute_ios(sgv0: Any, sgv1: Any, *, swap: bool) -> tuple[SubGraphView, SubGraphView]:
-    view0, view1 = make_view(sgv0), make_view(sgv1)
-    check_ts_compatibility(view0.inputs, view1.inputs)
-    _reroute_outputs(view0, view1, swap=swap)
-    return _reroute_inputs(view0, view1, swap=swap)
 
 
 def swap_inputs(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
@@ -137,7 +128,7 @@ def swap_inputs(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
     Raises:
         ValueError: the inputs do not fit, or the views are of different graphs.
     """
-    return _reroute_inputs(sgv0, sgv1, swap=True)
+    return _reroute_views(sgv0, sgv1, swap=True, inputs=True)
 
 
 def reroute_inputs(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
@@ -146,7 +137,7 @@ def reroute_inputs(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
     Raises:
         ValueError: the inputs do not fit, or the views are of different graphs.
     """
-    return _reroute_inputs(sgv0, sgv1, swap=False)
+    return _reroute_views(sgv0, sgv1, swap=False, inputs=True)
 
 
 def swap_outputs(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
@@ -155,7 +146,7 @@ def swap_outputs(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
     Raises:
         ValueError: the outputs do not fit, or the views are of different graphs.
     """
-    return _reroute_outputs(sgv0, sgv1, swap=True)
+    return _reroute_views(sgv0, sgv1, swap=True, outputs=True)
 
 
 def reroute_outputs(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
@@ -164,7 +155,7 @@ def reroute_outputs(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
     Raises:
         ValueError: the outputs do not fit, or the views are of different graphs.
     """
-    return _reroute_outputs(sgv0, sgv1, swap=False)
+    return _reroute_views(sgv0, sgv1, swap=False, outputs=True)
 
 
 def swap_ios(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
@@ -173,7 +164,7 @@ def swap_ios(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
     Raises:
         ValueError: inputs or outputs do not fit, or the views are of different graphs.
     """
-    return _reroute_ios(sgv0, sgv1, swap=True)
+    return _reroute_views(sgv0, sgv1, swap=True, inputs=True, outputs=True)
 
 
 def reroute_ios(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
@@ -182,7 +173,7 @@ def reroute_ios(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
     Raises:
         ValueError: inputs or outputs do not fit, or the views are of different graphs.
     """
-    return _reroute_ios(sgv0, sgv1, swap=False)
+    return _reroute_views(sgv0, sgv1, swap=False, inputs=True, outputs=True)
 
 
 def remove_control_inputs(op: Node, cops: Any) -> None:
@@ -192,11 +183,7 @@ def remove_control_inputs(op: Node, cops: Any) -> None:
         TypeError: `op` is not a node.
         ValueError: one of them is not a control input; nothing is changed then.
     """
-    _check_node(op)
-    doomed = make_list_of_op(cops, allow_graph=False)
-    for cop in doomed:
-        if cop not in op.control_inputs:
-            raise ValueError(f"{cop.name} is not a control_input of {op.name}")
+    doomed = _controls(op, cops, there=True)
     op.set_control_inputs(cop for cop in op.control_inputs if cop not in doomed)
 
 
@@ -207,14 +194,16 @@ def add_control_inputs(op: Node, cops: Any) -> None:
         TypeError: `op` is not a node.
         ValueError: one of them is a control input already; nothing is changed then.
     """
-    _check_node(op)
-    fresh = make_list_of_op(cops, allow_graph=False)
-    for cop in fresh:
-        if cop in op.control_inputs:
-            raise ValueError(f"{cop.name} is already a control_input of {op.name}")
+    fresh = _controls(op, cops, there=False)
     op.set_control_inputs([*op.control_inputs, *fresh])
 
 
-def _check_node(op: Any) -> None:
+def _controls(op: Any, cops: Any, *, there: bool) -> list[Node]:
+    """The nodes, once it is known whether the node waits for them."""
     if not isinstance(op, Node):
         raise TypeError(f"Expected a gde.Node, got: {type(op)}")
+    found = make_list_of_op(cops, allow_graph=False)
+    for cop in found:
+        if (cop in op.control_inputs) != there:
+            raise ValueError(f"{cop.name} is {'not' if there else 'already'} a control_input of {op.name}")
+    return found

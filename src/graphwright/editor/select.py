@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from graphwright.editor.base_graph import BaseGraph
+from graphwright.editor.match import TreeExpr as TreeExpr
+from graphwright.editor.match import can_be_regex as can_be_regex
+from graphwright.editor.match import make_regex as make_regex
 from graphwright.editor.node import Node
 from graphwright.editor.tensor import Tensor
-from graphwright.editor.tree_expr import TreeExpr as TreeExpr
-from graphwright.editor.tree_expr import can_be_regex as can_be_regex
-from graphwright.editor.tree_expr import make_regex as make_regex
 from graphwright.editor.util import ControlOutputs, concatenate_unique, get_consuming_ops, is_iterable, make_list_of_op, make_list_of_t
 from graphwright.ir import graph as ir
 from graphwright.ir.select import walk_backward, walk_forward
@@ -133,10 +133,7 @@ def get_ops_ios(
         TypeError: `ops` is something else.
     """
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
-    found: dict[Node, None] = {}
-    for op in make_list_of_op(ops):
-        found.update(dict.fromkeys(_neighbors(op, control_inputs, control_outputs)))
-    return list(found)
+    return list(dict.fromkeys(other for op in make_list_of_op(ops) for other in _neighbors(op, control_inputs, control_outputs)))
 
 
 def _neighbors(op: Node, control_inputs: bool, control_outputs: ControlOutputs | None) -> list[Node]:
@@ -340,13 +337,7 @@ def select_ops(*args: Any, **kwargs: Any) -> list[Node]:
     >>> select_ops("^foo/", graph=Graph(tf_graph))
     [Node[foo/b]]
     """
-    graph, positive_filter, restricted = _options(kwargs, "restrict_ops_regex", "restrict_ts_regex")
-    found: dict[Node, None] = {}
-    for arg in args:
-        nodes = _from_regex(arg, graph, "(?#ts)", "(?#ops)" if restricted else "", filter_ops_from_regex)
-        nodes = make_list_of_op(arg, ignore_ts=True) if nodes is None else nodes
-        found.update((op, None) for op in nodes if positive_filter is None or positive_filter(op))
-    return list(found)
+    return _selected("ops", "ts", args, kwargs, filter_ops_from_regex, partial(make_list_of_op, ignore_ts=True))
 
 
 def select_ts(*args: Any, **kwargs: Any) -> list[Tensor]:
@@ -362,13 +353,7 @@ def select_ts(*args: Any, **kwargs: Any) -> list[Tensor]:
         TypeError: the graph or another argument is of another type.
         ValueError: an argument is not known, or an expression is given without a graph.
     """
-    graph, positive_filter, restricted = _options(kwargs, "restrict_ts_regex", "restrict_ops_regex")
-    found: dict[Tensor, None] = {}
-    for arg in args:
-        ts = _from_regex(arg, graph, "(?#ops)", "(?#ts)" if restricted else "", filter_ts_from_regex)
-        ts = make_list_of_t(arg, ignore_ops=True) if ts is None else ts
-        found.update((t, None) for t in ts if positive_filter is None or positive_filter(t))
-    return list(found)
+    return _selected("ts", "ops", args, kwargs, filter_ts_from_regex, partial(make_list_of_t, ignore_ops=True))
 
 
 def select_ops_and_ts(*args: Any, **kwargs: Any) -> tuple[list[Node], list[Tensor]]:
@@ -381,23 +366,29 @@ def select_ops_and_ts(*args: Any, **kwargs: Any) -> tuple[list[Node], list[Tenso
     return select_ops(*args, restrict_ops_regex=False, **kwargs), select_ts(*args, restrict_ts_regex=True, **kwargs)
 
 
-def _options(kwargs: dict[str, Any], restrict: str, ignored: str) -> tuple[Any, Callable[[Any], Any] | None, bool]:
-    unknown = set(kwargs) - {"graph", "positive_filter", restrict, ignored}
+def _selected(
+    kind: str,
+    other: str,
+    args: Iterable[Any],
+    kwargs: dict[str, Any],
+    search: Callable[[Any, Any], list[Any]],
+    listed: Callable[[Any], list[Any]],
+) -> list[Any]:
+    unknown = set(kwargs) - {"graph", "positive_filter", "restrict_ops_regex", "restrict_ts_regex"}
     if unknown:
         raise ValueError(f"Wrong keywords argument: {', '.join(sorted(unknown))}.")
-    graph = kwargs.get("graph")
+    graph, accepts = kwargs.get("graph"), kwargs.get("positive_filter")
     if graph is not None and not isinstance(graph, BaseGraph):
         raise TypeError(f"Expected a gde.Graph, got: {type(graph)}")
-    return graph, kwargs.get("positive_filter"), bool(kwargs.get(restrict))
-
-
-def _from_regex(arg: Any, graph: Any, other_mark: str, own_mark: str, query: Callable[[Any, re.Pattern[str]], list[Any]]) -> Any:
-    """What an expression finds; None where the argument is none."""
-    if not can_be_regex(arg):
-        return None
-    if graph is None:
-        raise ValueError("Use the keyword argument 'graph' to use regex.")
-    expression = make_regex(arg)
-    if expression.pattern.startswith(other_mark) or not expression.pattern.startswith(own_mark):
-        return []
-    return query(graph, expression)
+    mark = f"(?#{kind})" if kwargs.get(f"restrict_{kind}_regex") else ""
+    found: dict[Any, None] = {}
+    for arg in args:
+        if not can_be_regex(arg):
+            things = listed(arg)
+        elif graph is None:
+            raise ValueError("Use the keyword argument 'graph' to use regex.")
+        else:
+            pattern = make_regex(arg).pattern
+            things = search(graph, arg) if pattern.startswith(mark) and not pattern.startswith(f"(?#{other})") else []
+        found.update((thing, None) for thing in things if accepts is None or accepts(thing))
+    return list(found)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from graphwright.editor import node_protocol
 from graphwright.editor.graph import Graph
 from graphwright.editor.inference import infer_graph, shapes_at_rest
-from graphwright.editor.node import Node
+from graphwright.editor.node import Node, set_output_types
 from graphwright.editor.select import get_walks_intersection_ops
 from graphwright.editor.subgraph import SubGraphView, make_view
 from graphwright.editor.tensor import Tensor
 from graphwright.editor.transform_info import TmpInfo, TransformerInfo
 from graphwright.editor.util import ControlOutputs, flatten_tree, get_unique_graph, make_placeholder_from_tensor, scope_finalize
+from graphwright.ir.edit.library import import_functions
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.select import unique_scope
 from graphwright.ir.walk import forward_reachable, order_of
@@ -69,9 +69,10 @@ def copy_op_handler(
     source, target = op.ir, info.graph_
     attrs = info.new_attrs(source)
     name = target.unique_name(info.new_name(op.name))
+    op_type = info.functions.get(op.op_type, op.op_type)  # it may be a function
     if nodedef_fn is not None:
         node_def = op.to_node_def(add_shapes=False)
-        node_def.name, node_def.op = name, info.new_op_type(source)
+        node_def.name, node_def.op = name, op_type
         for key, attribute in attrs.items():
             write_attr_value(attribute, node_def.attr[key])
         copied = target.add_node_from_node_def(nodedef_fn(node_def))
@@ -80,14 +81,12 @@ def copy_op_handler(
         types = [(v.dtype, v.last_shape) for v in source.outputs]
         target.increment_version_counter()
         copied = target.append(
-            target.ir.append_node(
-                info.new_op_type(source), name, inputs=inputs, attrs=attrs, output_types=types, device=source.device, extra=source.extra
-            )
+            target.ir.append_node(op_type, name, inputs=inputs, attrs=attrs, output_types=types, device=source.device, extra=source.extra)
         )
     if source in source.graph.unasked:
         target.ir.unasked[copied.ir] = None
     if copy_shape_and_dtype:
-        node_protocol.set_output_types(copied.ir, [(v.dtype, v.last_shape) for v in source.outputs])
+        set_output_types(copied.ir, [(v.dtype, v.last_shape) for v in source.outputs])
     elif nodedef_fn is not None or [(v.dtype, v.last_shape) for v in inputs] != [(v.dtype, v.last_shape) for v in source.inputs]:
         info.changed[copied.ir] = None
     return copied, copied.outputs
@@ -140,10 +139,11 @@ class Transformer:
         if dst_scope and not reuse_dst_scope:
             dst_scope = f"{unique_scope(dst_graph.ir, dst_scope[:-1])}/"
         info = TmpInfo(view, dst_graph, dst_scope, src_scope)
-        info.check_names()
+        for op in view.ops:
+            info.new_name(op.name)  # raises where it does not start with the scope
         view.graph.ir.settle_edits()
         with shapes_at_rest(dst_graph.ir), dst_graph.ir.restored_on_error():
-            info.take_functions()
+            info.functions = import_functions(view.graph.ir, dst_graph.ir, [op.ir for op in view.ops])
             self._copy_ops(info)
             self._finalize_cycles(info)
             self._connect_control_inputs(info)
@@ -152,7 +152,7 @@ class Transformer:
             return self._view_of_copy(info, view), TransformerInfo(info)
 
     def _copy_ops(self, info: TmpInfo) -> None:
-        assigns = self.assign_collections_handler is not assign_renamed_collections_handler or info.has_collections
+        assigns = self.assign_collections_handler is not assign_renamed_collections_handler or bool(info.names_by_item)
         for node in order_of(op.ir for op in info.sgv.ops):
             op = info.graph.view_of(node)
             new_inputs = [self._transformed_t(info, t, op) for t in op.inputs]
@@ -189,9 +189,9 @@ class Transformer:
 
     def _finalize_cycles(self, info: TmpInfo) -> None:
         for t, consumer in info.tmp_cyclic_ts:
-            places = [k for k, value in enumerate(consumer.inputs) if value == t]
-            for place in places:
-                info.transformed_ops[consumer].replace_input(place, info.transformed_ts[t])
+            for place, value in enumerate(consumer.inputs):
+                if value == t:
+                    info.transformed_ops[consumer].replace_input(place, info.transformed_ts[t])
         for node in info.temporary_nodes:
             info.graph_.remove_node_by_name(node.name)
 

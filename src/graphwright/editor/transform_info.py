@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphwright.editor import collecting
@@ -14,7 +14,6 @@ from graphwright.editor.util import ControlOutputs, get_predefined_collection_na
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
 from graphwright.ir.colocation import with_names
-from graphwright.ir.edit.library import import_functions
 from graphwright.ir.function_names import attributes_with_functions
 from graphwright.ir.graph import Node as IrNode
 from graphwright.ir.graph import Value
@@ -50,16 +49,16 @@ class TmpInfo:
         self.tmp_cyclic_ts: list[tuple[Tensor, Node]] = []
         self.temporary_nodes: list[Node] = []
         self.changed: dict[IrNode, None] = {}  # copies whose shapes are to be inferred
-        self._functions: dict[str, str] = {}
+        self.functions: dict[str, str] = {}  # those that were copied along under another name
         self._frames: dict[str, str] = {}
         self._taken_frames: set[str] = set()
         self.known_collections = frozenset(get_predefined_collection_names())
-        self._names_by_item: dict[object, list[str]] = {}
+        self.names_by_item: dict[object, list[str]] = {}
         source = self.graph.ir
         for name in collecting.keys(source):
             for item in source.collections[name].items:
                 if isinstance(item, IrNode | Value):
-                    self._names_by_item.setdefault(item, []).append(name)
+                    self.names_by_item.setdefault(item, []).append(name)
 
     @property
     def collections(self) -> dict[str, Any]:
@@ -68,7 +67,7 @@ class TmpInfo:
 
     def collection_names_of(self, elem: Any) -> list[str]:
         """The collections of the source that hold a node or tensor."""
-        return self._names_by_item.get(elem.ir, [])
+        return self.names_by_item.get(elem.ir, [])
 
     def new_name(self, name: str) -> str:
         """The name in the destination.
@@ -80,19 +79,9 @@ class TmpInfo:
             raise ValueError(f"{name} does not belong to source scope: {self.scope}.")
         return self.scope_ + name.removeprefix(self.scope)
 
-    @property
-    def has_collections(self) -> bool:
-        """Whether nodes or tensors of the source are in collections."""
-        return bool(self._names_by_item)
-
-    def check_names(self) -> None:
-        """Raise unless all names start with the source scope."""
-        for op in self.sgv.ops:
-            self.new_name(op.name)
-
     def new_attrs(self, node: IrNode) -> dict[str, Attribute]:
         """The attributes of a copy: loop frames have names of their own, colocation constraints name the copies."""
-        attrs = dict(attributes_with_functions(node.attrs, self._functions))
+        attrs = dict(attributes_with_functions(node.attrs, self.functions))
         frame = attrs.get("frame_name")
         if isinstance(frame, bytes):
             attrs["frame_name"] = self.new_frame(frame.decode()).encode()
@@ -116,14 +105,6 @@ class TmpInfo:
             self._taken_frames.add(chosen)
             self._frames[name] = chosen
         return self._frames[name]
-
-    def take_functions(self) -> None:
-        """Copy the functions that the nodes call into the destination, under another name where it has a different one of that name."""
-        self._functions = import_functions(self.graph.ir, self.graph_.ir, [op.ir for op in self.ops])
-
-    def new_op_type(self, node: IrNode) -> str:
-        """The op type of a copy; it may be a function."""
-        return self._functions.get(node.op_type, node.op_type)
 
 
 class TransformerInfo:
@@ -151,7 +132,7 @@ class TransformerInfo:
         Raises:
             TypeError: something is neither a node nor a tensor.
         """
-        return transform_tree(original, lambda top: self._look_up(self._map_of(top), top, missing_fn))
+        return self._looked_up(original, self._transformed_ops, self._transformed_ts, missing_fn)
 
     def original(self, transformed: Any, missing_fn: Callable[[Any], Any] | None = None) -> Any:
         """The node or tensor that was copied, the other way round.
@@ -159,19 +140,16 @@ class TransformerInfo:
         Raises:
             TypeError: something is neither a node nor a tensor.
         """
-        return transform_tree(
-            transformed, lambda top: self._look_up(self._original_of if self._map_of(top) is not None else {}, top, missing_fn)
-        )
+        return self._looked_up(transformed, self._original_of, self._original_of, missing_fn)
 
-    def _map_of(self, top: Any) -> Any:
-        if isinstance(top, Node):
-            return self._transformed_ops
-        if isinstance(top, Tensor):
-            return self._transformed_ts
-        raise TypeError(f"Expected a gde.Tensor or a gde.Node, got a {type(top)}")
+    def _looked_up(self, tree: Any, ops: Mapping[Any, Any], ts: Mapping[Any, Any], missing_fn: Callable[[Any], Any] | None) -> Any:
+        def found(top: Any) -> Any:
+            if not isinstance(top, Node | Tensor):
+                raise TypeError(f"Expected a gde.Tensor or a gde.Node, got a {type(top)}")
+            mapping = ops if isinstance(top, Node) else ts
+            return mapping[top] if top in mapping else None if missing_fn is None else missing_fn(top)
 
-    def _look_up(self, mapping: Any, top: Any, missing_fn: Callable[[Any], Any] | None) -> Any:
-        return mapping[top] if top in mapping else None if missing_fn is None else missing_fn(top)
+        return transform_tree(tree, found)
 
     def __str__(self) -> str:
         lines = ["Transform result info:"]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
 
@@ -41,32 +40,25 @@ def concatenate_unique(la: list[T], lb: Iterable[T]) -> list[T]:
     return la
 
 
-class ListView(Sequence[T]):
+class ListView(tuple[T, ...]):
     """A list that cannot be changed.
 
     Raises:
         TypeError: it is made of something other than a list.
     """
 
-    def __init__(self, list_: list[T]) -> None:
+    __slots__ = ()
+
+    def __new__(cls, list_: list[T]) -> Self:
         if not isinstance(list_, list):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"Expected a list, got: {type(list_)}.")
-        self._list = list_
+        return super().__new__(cls, list_)
 
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._list)
-
-    def __len__(self) -> int:
-        return len(self._list)
-
-    def __getitem__(self, i: Any) -> Any:
-        return cast("Any", self._list)[i]
-
-    def __add__(self, other: Iterable[T]) -> list[T]:
-        return [*self._list, *other]
+    def __add__(self, other: Iterable[T]) -> list[T]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return [*self, *other]
 
     def __str__(self) -> str:
-        return f"ListView[{self._list}]"
+        return f"ListView[{list(self)}]"
 
 
 def is_iterable(obj: object) -> bool:
@@ -345,8 +337,7 @@ def make_const(g: BaseGraph, name: str, value: Any, uniquify_name: bool = False)
     tf = import_tensorflow()
     value = np.asarray(value)
     dtype = tf.as_dtype(value.dtype) if value.dtype.kind not in "OSU" else tf.string
-    content = to_attr_value(value)
-    return _made(g, name, "Const", uniquify_name, dtype, value.shape, value=content)
+    return _made(g, name, "Const", uniquify_name, {"dtype": dtype, "value": to_attr_value(value)}, types=[(dtype, value.shape)])
 
 
 def make_placeholder(g: BaseGraph, name: str, dtype: Any, shape: Any = None, uniquify_name: bool = False) -> Node:
@@ -362,14 +353,31 @@ def make_placeholder(g: BaseGraph, name: str, dtype: Any, shape: Any = None, uni
     """
     tf = import_tensorflow()
     dtype, shape = tf.as_dtype(dtype).base_dtype, tf.TensorShape(shape)
-    return _made(g, name, "Placeholder", uniquify_name, dtype, shape, shape=shape)
+    return _made(g, name, "Placeholder", uniquify_name, {"dtype": dtype, "shape": shape}, types=[(dtype, shape)])
 
 
-def _made(g: BaseGraph, name: str, op_name: str, uniquify_name: bool, dtype: Any, output_shape: Any, **attrs: Any) -> Node:
+def _made(
+    g: BaseGraph,
+    name: str,
+    op_name: str,
+    uniquify_name: bool,
+    attrs: Mapping[str, Any],
+    inputs: Sequence[Tensor] = (),
+    types: Sequence[tuple[Any, Any]] | None = None,
+) -> Node:
+    """Add a node, or none where it cannot be completed. TensorFlow infers the types of the outputs where they are not given."""
     node = g.add_node(name, op_name, uniquify_name=uniquify_name)
-    for key, value in {"dtype": dtype, **attrs}.items():
-        node.add_attr(key, value)
-    node.set_outputs_from_pairs([(dtype, output_shape)])
+    try:
+        for key, value in attrs.items():
+            node.add_attr(key, value)
+        node.set_inputs(inputs)
+        if types is None:
+            node.infer_outputs()
+        else:
+            node.set_outputs_from_pairs(types)
+    except Exception:
+        g.remove_node_by_name(node.name)
+        raise
     return node
 
 
@@ -415,12 +423,7 @@ def make_identity(g: BaseGraph, name: str, input: Tensor, uniquify_name: bool = 
     Raises:
         ValueError: the name is taken.
     """
-    node = g.add_node(name, "Identity", uniquify_name=uniquify_name)
-    with _complete_or_gone(g, node):
-        node.set_inputs([input])
-        node.add_attr("T", input.dtype)
-        node.set_outputs_from_pairs([(input.dtype, input.shape)])
-    return node
+    return _made(g, name, "Identity", uniquify_name, {"T": input.dtype}, [input], [(input.dtype, input.shape)])
 
 
 def make_simple_binary_op(
@@ -435,19 +438,4 @@ def make_simple_binary_op(
     Raises:
         ValueError: the name is taken, or the inputs do not fit.
     """
-    node = g.add_node(name, op_name, uniquify_name=uniquify_name)
-    with _complete_or_gone(g, node):
-        node.add_attr("T", input_1.dtype if dtype is None else dtype)
-        node.set_inputs([input_1, input_2])
-        node.infer_outputs()
-    return node
-
-
-@contextmanager
-def _complete_or_gone(g: BaseGraph, node: Node) -> Generator[None]:
-    """Remove the node again if it cannot be completed."""
-    try:
-        yield
-    except Exception:
-        g.remove_node_by_name(node.name)
-        raise
+    return _made(g, name, op_name, uniquify_name, {"T": input_1.dtype if dtype is None else dtype}, [input_1, input_2])

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from graphwright.editor import collecting
 from graphwright.ir.signature import NamedRefs
+from graphwright.source.named_refs import write_refs
+from graphwright.source.private_tensorflow import message_class
 
 if TYPE_CHECKING:
     from graphwright.editor.base_graph import BaseGraph
+
+
+def _field(name: str, meaning: str) -> Any:
+    return property(lambda variable: str(getattr(variable.to_proto(), name)), doc=meaning)
 
 
 class Variable:
@@ -54,13 +60,10 @@ class Variable:
         """The graph it belongs to."""
         return self._graph
 
-    def _field(self, field: str) -> str:
-        return str(getattr(self.to_proto(), field))
-
     @property
     def name(self) -> str:
         """Its name, as a tensor: `w:0`."""
-        return self._field("variable_name")
+        return str(self.to_proto().variable_name)
 
     @name.setter
     def name(self, value: str) -> None:
@@ -69,20 +72,9 @@ class Variable:
         fresh = collecting.variable_item(self._graph.ir, proto)
         self._item.serialized, self._item.refs = fresh.serialized, fresh.refs
 
-    @property
-    def initial_value_name(self) -> str:
-        """The tensor that it starts with."""
-        return self._field("initial_value_name")
-
-    @property
-    def initializer_name(self) -> str:
-        """The node that sets it to that."""
-        return self._field("initializer_name")
-
-    @property
-    def snapshot_name(self) -> str:
-        """The tensor that is read where its value is wanted."""
-        return self._field("snapshot_name")
+    initial_value_name = _field("initial_value_name", "The tensor that it starts with.")
+    initializer_name = _field("initializer_name", "The node that sets it to that.")
+    snapshot_name = _field("snapshot_name", "The tensor that is read where its value is wanted.")
 
     @property
     def trainable(self) -> bool:
@@ -91,7 +83,7 @@ class Variable:
 
     def is_same_variable(self, other: Variable) -> bool:
         """Whether both say the same, graph and collections aside."""
-        fields = (*collecting.VARIABLE_FIELDS, "trainable")
+        fields = ("variable_name", "initial_value_name", "initializer_name", "snapshot_name", "trainable")
         mine, others = self.to_proto(), other.to_proto()
         return all(getattr(mine, field) == getattr(others, field) for field in fields)
 
@@ -116,7 +108,9 @@ class Variable:
 
     def to_proto(self) -> Any:
         """A `VariableDef` with the current names, everything that it was read from included."""
-        return collecting.variable_def(self._graph.ir, self._item)
+        proto = message_class("framework.variable", "VariableDef")()
+        write_refs(self._graph.ir, self._item, proto)
+        return proto
 
     def validate(self, allow_duplicate: bool = False) -> None:
         """Check that everything it names exists, and that no other variable has its name.
@@ -133,8 +127,8 @@ class Variable:
         if not self._graph.contains_node(self.initializer_name):
             raise ValueError(f"Initializer name '{self.initializer_name}' does not correspond to any node in graph")
         for kind in ("initial_value_name", "snapshot_name"):
-            if self._field(kind):
-                self._graph.get_tensor_by_name(self._field(kind), f"Invalid {kind.replace('_', ' ')} '{{}}': {{}}")
+            if named := getattr(self, kind):
+                self._graph.get_tensor_by_name(named, f"Invalid {kind.replace('_', ' ')} '{{}}': {{}}")
 
     @property
     def collection_names(self) -> AbstractSet[str]:

@@ -98,9 +98,7 @@ class Walk:
 
 
 def _function_of(node: Node) -> FunctionGraph | None:
-    from graphwright.editor.function_graph import FunctionGraph
-
-    return node.graph if isinstance(node.graph, FunctionGraph) else None
+    return node.graph if hasattr(node.graph, "parent_graph") else None
 
 
 def _less(depth: int | None) -> int | None:
