@@ -34,6 +34,7 @@ TABLES = {
     "transform/fold_constants.py": "what folding leaves alone, by op type",
     "transform/batch_size.py": "inputs that hold a batch size, by op type",
     "gradient/times.py": "kernels that are slower than memory",
+    "analyze/part_numbers.py::_BY_STRUCTURE": "what puts parts together",
     "analyze/trip_counts.py::_SCALAR_OPERATIONS": "what is computed with numpy, on scalars",
     "analyze/loop_execution.py::_list_operation": "what operations on lists of tensors make, in storages",
     "analyze/executor_memory.py::_list_kernel": "what kernels on lists of tensors hold, in buffers",

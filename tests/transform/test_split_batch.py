@@ -140,7 +140,7 @@ def test_dropout_and_batch_normalization_are_those_of_the_whole_batch() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp1000", "transformer", "unet", "resnet50"])
 def test_reference_models_differ_by_roundings_alone(name: str) -> None:
-    """Outputs and all variables, with Adam or momentum. Not relatively: of a bias before batch normalization, the gradient is all rounding."""
+    """Outputs and all variables. Not relatively: of a bias before batch normalization, the gradient is nothing but rounding."""
     from bench import zoo
 
     with _float64():

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from graphwright.analyze.effect_order import EffectOrder, Order, Place, Same
+from graphwright.analyze.part_numbers import PartNumbers
 from graphwright.analyze.variable_access import run_nodes
 from graphwright.errors import UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute
@@ -47,6 +48,7 @@ from graphwright.ir.traits.control_flow import (
 )
 from graphwright.ir.traits.effects import WRITES_INTO_INPUT, Purity
 from graphwright.ir.traits.values import IDENTITIES, PLACEHOLDERS, only_orders, origin, returned_arguments
+from graphwright.ir.traits.variables import reads_resource
 from graphwright.ir.walk import backward_reachable, order_of
 from graphwright.ir.wire import fields_of
 
@@ -98,11 +100,13 @@ class Numbering:
 
     Args:
         defaults: the attributes of an op type that nodes may leave out, with the values that they have then.
+        parts: whether what runs in parts of the batch, and is put together again, may stand for the whole (`part_numbers.py`).
     """
 
-    def __init__(self, defaults: Defaults = lambda _: {}) -> None:
+    def __init__(self, defaults: Defaults = lambda _: {}, *, parts: bool = False) -> None:
         self.defaults = cache(defaults)
         self._numbers: dict[object, int] = {}
+        self.parts = PartNumbers(self.number, self.defaults) if parts else None
         self._bits: dict[str, int] = {}
         self._functions: dict[str, list[tuple[int, Meaning]]] = {}  # by their original names
         self.racing: set[tuple[str, str]] = set()  # the racing reads of the original: the function, and the node
@@ -250,7 +254,7 @@ class _Body:
             self.numbers[value] = number("input"), k
         for node in self.nodes:
             self._note_condition(node)
-            if (node.outputs and node.outputs[0] in self.numbers) or self._hands_on(node):
+            if (node.outputs and node.outputs[0] in self.numbers) or self._hands_on(node) or self._is_part(node):
                 continue
             is_effect = self._is_effect(node)
             does = by_name[node.name] = number(self._key(node, is_effect))
@@ -259,8 +263,23 @@ class _Body:
                 does = number(("effect", node.name))
             for value in node.outputs:
                 self.numbers[value] = does, value.index
+        if (parts := self._parts()) is not None and not self.reader.numbering.knows_original:
+            parts.remember(self.nodes, self.numbers)
         outputs = tuple((self.numbers[value], self._condition_of(value)) for value in self.body.outputs)
         return Meaning(outputs, effects, self.order.touched, by_name, self._sums())
+
+    def _parts(self) -> PartNumbers | None:
+        """What numbers parts of the batch; bodies of functions have none, nor have graphs in which switches decide what runs."""
+        return None if self.function or self.has_switches else self.reader.numbering.parts
+
+    def _is_part(self, node: Node) -> bool:
+        """Number the outputs of a node that makes a part of a value, or puts parts together; whether it is one."""
+        parts = self._parts()
+        if parts is None or only_orders(node) or reads_resource(node) or not self.reader.purity.is_pure(node):
+            return False
+        found = parts.numbers(node, self.numbers)
+        self.numbers.update(zip(node.outputs, found or (), strict=found is not None))
+        return found is not None
 
     def _is_effect(self, node: Node) -> bool:
         if only_orders(node):

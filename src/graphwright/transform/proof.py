@@ -23,6 +23,7 @@ class Proof:
         effects: how many writes and other effects run once in both.
         sums: how many sums of three and more terms it has. Which terms are added first depends on which buffers the kernel may reuse.
         pools: how many gradients of max pools were put into another form, which is not a matter of structure.
+        parts: how many sums over the batch are added up part by part.
     """
 
     difference: str
@@ -30,6 +31,7 @@ class Proof:
     effects: int = 0
     sums: int = 0
     pools: int = 0
+    parts: int = 0
 
     @property
     def equal(self) -> bool:
@@ -44,6 +46,11 @@ class Proof:
         words = f"equal by structure: {self.nodes:,} operations make the same outputs, and {self.effects:,} effects, once each and in order"
         if self.sums:
             words += f"; {self.sums:,} sums of three and more terms (AddN) may add them in another order, which structure cannot see"
+        if self.parts:
+            words += (
+                f"; equal but for the order of sums over the batch: {self.parts:,} sums are added up part by part, in exact arithmetic "
+                "the same, and a kernel may round the last elements of a part in another way than those of the whole"
+            )
         if self.pools:
             words += f"; but for {self.pools:,} gradients of max pools, which compare numbers instead of asking for indices"
         return words
@@ -55,6 +62,7 @@ class Original:
     Args:
         purity: tells which nodes of the graph and its functions have effects.
         defaults: the attributes of an op type that nodes may leave out, with the values that they have then.
+        parts: whether a graph may run in parts of the batch (`transform.split_batch`); its sums have another order then.
 
     Raises:
         UnsupportedError: see `Numbering.meaning`.
@@ -76,8 +84,8 @@ class Original:
     'output 0 is something else'
     """
 
-    def __init__(self, graph: Graph, purity: Purity, defaults: Defaults = lambda _: {}) -> None:
-        self._numbering = Numbering(defaults)
+    def __init__(self, graph: Graph, purity: Purity, defaults: Defaults = lambda _: {}, *, parts: bool = False) -> None:
+        self._numbering = Numbering(defaults, parts=parts)
         self._meaning: Meaning = self._numbering.meaning(graph, purity)
 
     def compare(self, graph: Graph, purity: Purity) -> Proof:
@@ -86,4 +94,6 @@ class Original:
             meaning = self._numbering.meaning(graph, purity)
         except GraphwrightError as error:  # a cycle
             return Proof(error.what)
-        return Proof(first_difference(self._meaning, meaning), len(meaning.numbers), len(meaning.effects), meaning.sums)
+        parts = self._numbering.parts
+        sums = len(parts.sums) if parts is not None else 0
+        return Proof(first_difference(self._meaning, meaning), len(meaning.numbers), len(meaning.effects), meaning.sums, parts=sums)
