@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ settings.register_profile("quick", max_examples=50, deadline=None, derandomize=T
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("GRAPHWRIGHT_PROFILE", "quick"))
 
+_NUMBERS = itertools.count()
 _ROOT = Path(__file__).parent
 _HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 _TENSORFLOW_ROOMS = "source run step memory gradient least_squares reversible workers editor costs".split()
@@ -34,8 +37,8 @@ def _needs_tensorflow(path: Path) -> bool:
 
 @pytest.fixture(autouse=True)
 def _own_plan_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads a plan that another one, or the user, has kept."""
-    monkeypatch.setenv("GRAPHWRIGHT_CACHE_DIR", str(tmp_path_factory.mktemp("plans", numbered=True)))
+    """No test reads a plan that another one, or the user, has kept. The folder is made by those who keep one."""
+    monkeypatch.setenv("GRAPHWRIGHT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "plans" / str(next(_NUMBERS))))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -43,6 +46,13 @@ def _no_global_seed() -> None:
     """What another file drew, or seeded, does not decide what this one draws."""
     if "tensorflow" in sys.modules:
         sys.modules["tensorflow"].random.set_seed(None)
+
+
+def pytest_collection_finish() -> None:
+    """TensorFlow and all that was imported stays: going through it again and again took a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
