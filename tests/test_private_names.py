@@ -24,7 +24,7 @@ def attributes(tree: ast.AST) -> list[tuple[str, int]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             found.append((node.attr, node.lineno))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in _BY_NAME:
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _BY_NAME:
             found += [(arg.value, node.lineno) for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
     return [(name, line) for name, line in found if name.startswith("_") and not name.endswith("__")]
 
@@ -37,7 +37,7 @@ def made_by_classes(tree: ast.AST) -> set[str]:
             found |= {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
             found |= {ast.unparse(item.target) for item in node.body if isinstance(item, ast.AnnAssign)}
             found |= {ast.unparse(target) for item in node.body if isinstance(item, ast.Assign) for target in item.targets}
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) in ("self", "cls"):
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and getattr(node.value, "id", "") in ("self", "cls"):
             found.add(node.attr)
     return found
 

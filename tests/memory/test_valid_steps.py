@@ -257,6 +257,7 @@ def test_scattered_updates_of_rows(verb: str) -> None:
     assert "not exact" not in report.executor.how
 
 
+@pytest.mark.slow
 def test_gradients_of_gradients_through_maps_in_maps() -> None:
     @tf.function
     def step(x: Any, weight: Any) -> Any:

@@ -194,6 +194,7 @@ def test_growth_below_what_is_returned_is_refused():
     measuring._check_plausible(resolve(tf.function(lambda x: tf.reshape(x, [-1])), tf.zeros([4 * MIB])), [0])
 
 
+@pytest.mark.slow
 def test_step_that_fails_shows_what_it_said():
     @tf.function
     def step(x):

@@ -222,6 +222,7 @@ def test_names_in_collections_follow(name, tmp_path):
         assert served_graph.get_collection("while_context") or name != "tf1_loop"
 
 
+@pytest.mark.slow
 def test_saved_model_cli(model, tmp_path):
     graph = load(model)
     signature = graph.signatures["serving_default"]
