@@ -19,12 +19,14 @@ from graphwright.ir.traits.values import RECOMPUTED_FROM
 from graphwright.ir.traits.variables import written_resources
 from graphwright.ir.verify import verify as verify_graph
 from graphwright.ir.walk import topological_order
-from graphwright.memory.planning import map_tasks
+from graphwright.memory.planning import follow_schedule, map_tasks
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import ScheduleError, check
+from graphwright.run.executed_graph import executed_graph
 from graphwright.run.verify import verify
-from graphwright.source.concrete_function import to_concrete_function
-from graphwright.step.flatten import FlatStep, flatten, stateful_op_types
+from graphwright.source.concrete_function import from_concrete_function, to_concrete_function
+from graphwright.step.flatten import FlatStep, flat_step, flatten, stateful_op_types
+from graphwright.step.targets import trace
 from graphwright.transform.rematerialize import apply_schedule
 from tests.transform.steps import STEPS, concrete_step
 
@@ -111,6 +113,26 @@ def test_without_the_fixed_order_the_bits_are_the_same():
     schedule = Schedule((*tasks.costs.order[:6], again, *tasks.costs.order[6:]))
     function, inputs, _ = concrete_step("dense")
     assert verify(function, rewritten("dense", tasks, schedule, fix_order=False), inputs).bitwise
+
+
+def test_grappler_keeps_each_execution():
+    """It merges equal nodes; executions that wait for the same differ in an attribute only."""
+    import tensorflow as tf
+
+    @tf.function
+    def step(x):
+        y = x @ x
+        return tf.sin(y), tf.cos(y), tf.tan(y)
+
+    target = trace(step, inputs=(tf.ones([64, 64]),))
+    flat = flat_step(target)
+    tasks = map_tasks(flat)
+    product, *others = tasks.costs.order
+    schedule = Schedule(tuple(t for other in others for t in (product, other)))
+    function = follow_schedule(flat, tasks, schedule, starts=[0] * len(schedule.steps))
+    like, _ = from_concrete_function(function)
+    ran = executed_graph(dataclasses.replace(target, function=function), like=like)
+    assert [node.op_type for node in ran].count("MatMul") == 3
 
 
 def test_every_order_that_the_graph_allows_is_the_schedule():

@@ -15,7 +15,7 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.values import RECOMPUTED_FROM, hands_on_several, input_behind
+from graphwright.ir.traits.values import EXECUTION, RECOMPUTED_FROM, hands_on_several, input_behind
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
 from graphwright.transform.keep_order import keep_order
@@ -100,12 +100,12 @@ class _Rewriter:
         """Clone a task; later readers see the clones' outputs."""
         clones: list[Node] = []
         for node in nodes:
-            attrs: dict[str, Attribute] = {**node.attrs, RECOMPUTED_FROM: node.name.encode()}
+            name = self.graph.unique_name(f"recomputed/{node.name}")
             clone = self.graph.add_node(
                 node.op_type,
-                self.graph.unique_name(f"recomputed/{node.name}"),
+                name,
                 inputs=[self._latest(v) for v in self.inputs[node]],
-                attrs=attrs,
+                attrs={**node.attrs, RECOMPUTED_FROM: node.name.encode(), EXECUTION: name.encode()},
                 output_types=[(v.dtype, v.shape) for v in node.outputs],
                 device=node.device,
                 extra=node.extra,

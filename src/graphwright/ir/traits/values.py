@@ -45,6 +45,8 @@ PART_OF, PART = "_graphwright_part_of", "_graphwright_part"
 (`transform.split_batch`)."""
 RECOMPUTED_FROM = "_graphwright_recomputed_from"
 """The attribute of a recomputed node that names the one that it repeats, as bytes."""
+EXECUTION = "_graphwright_execution"
+"""The attribute that tells a recomputed node from all others: Grappler merges nodes that are equal."""
 
 
 def is_few_integers(value: Value) -> bool:
