@@ -37,7 +37,11 @@ def backward_nodes(graph: Graph) -> frozenset[Node]:
     >>> [n.name for n in backward_nodes(g)]
     ['d']
     """
-    return frozenset(_descendants(_find_seeds(graph) or _seeds_by_type(graph)))
+
+    def after(node: Node) -> list[Node]:
+        return [*(c for v in node.outputs for c in v.consumers), *(c for c in node.control_consumers if _writes_what_is_read(node, c))]
+
+    return frozenset(reached(_find_seeds(graph) or _seeds_by_type(graph), after))
 
 
 def _find_seeds(graph: Graph) -> list[Node]:
@@ -83,15 +87,6 @@ def data_ancestors(seeds: list[Node]) -> set[Node]:
         return [*(v.producer for v in node.inputs), *(c for c in node.control_inputs if _writes_what_is_read(c, node))]
 
     return set(reached(seeds, before))
-
-
-def _descendants(seeds: list[Node]) -> set[Node]:
-    """What depends on the seeds, through data and through variables."""
-
-    def after(node: Node) -> list[Node]:
-        return [*(c for v in node.outputs for c in v.consumers), *(c for c in node.control_consumers if _writes_what_is_read(node, c))]
-
-    return set(reached(seeds, after))
 
 
 def _writes_what_is_read(writer: Node, reader: Node) -> bool:

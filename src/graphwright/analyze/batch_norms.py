@@ -65,23 +65,16 @@ def _batch_variance(root: Node) -> Value | None:
         if node.op_type != "Mean" or len(node.inputs) != 2:
             continue
         deviation = node.inputs[0].producer
-        if deviation.op_type in ("SquaredDifference", "Square") and _is_over_batch(node) and not _is_of_weights(deviation):
+        if deviation.op_type not in ("SquaredDifference", "Square") or not _is_over_batch(node):
+            continue
+        if not is_read(origin(deviation.inputs[0], SAME_BUT_FOR_TYPE).producer):  # weights may be standardized, too
             return node.outputs[0]
     return None
 
 
 def _is_over_batch(mean: Node) -> bool:
-    axes = constant_array(mean.inputs[1].producer)
-    if axes is None:
-        return False
-    shape = mean.inputs[0].shape
-    rank = len(shape) if shape is not None else 0
-    return bool(np.any(axes == 0)) or bool(rank and np.any(axes == -rank))
-
-
-def _is_of_weights(deviation: Node) -> bool:
-    """Whether it is of a variable: weights may be standardized, too."""
-    return is_read(origin(deviation.inputs[0], SAME_BUT_FOR_TYPE).producer)
+    axes, rank = constant_array(mean.inputs[1].producer), len(mean.inputs[0].shape or ())
+    return axes is not None and bool(np.any((axes == 0) | (axes == -rank)))
 
 
 def _is_kept(statistic: Value, results: frozenset[Value]) -> bool:

@@ -27,7 +27,7 @@ from typing import Literal
 
 from graphwright.analyze.backward import backward_nodes, updated_variables
 from graphwright.analyze.flops import flop_rule
-from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDS_BIAS, SUMS_OF_MANY
 from graphwright.ir.traits.control_flow import BRANCHES
@@ -86,7 +86,9 @@ def _last_stretch(order: Sequence[Node], backward: AbstractSet[Node], depends: A
         after = [c for v in node.outputs for c in v.consumers if c in backward]
         if any(c in reads for c in after) or any(v.producer not in gradients and _is_activation(v, depends) for v in node.inputs):
             reads.add(node)
-        if any(c in updates for c in after) or updated_variables(node) or _updates_in_branches(node):
+        # Loss scaling and gradient accumulation update in conditionals.
+        updates_in_branches = node.op_type in BRANCHES and any(v.dtype.name == "resource" for v in node.inputs)
+        if updates_in_branches or any(c in updates for c in after) or updated_variables(node):
             updates.add(node)
     return updates - reads
 
@@ -103,11 +105,6 @@ def _find_gradients(order: Sequence[Node], backward: AbstractSet[Node]) -> set[N
         if from_constants or any(v.producer in found and v.dtype.name != "bool" and not is_constant(v.producer) for v in before):
             found.add(node)
     return found
-
-
-def _updates_in_branches(node: Node) -> bool:
-    """Whether it is a conditional that may write variables: loss scaling and gradient accumulation update so."""
-    return node.op_type in BRANCHES and any(v.dtype.name == "resource" for v in node.inputs)
 
 
 def _rows(shapes: Iterable[Shape]) -> set[Shape]:
@@ -134,27 +131,20 @@ def _depends_on_data(graph: Graph, order: Sequence[Node]) -> set[Node]:
     fed = {v.producer for v in graph.inputs} | {n for n in order if n.op_type in INPUTS}
     found: set[Node] = set()
     for node in order:
+        rule = flop_rule(node.op_type)
         if (
             (node in fed and node.outputs[0].dtype.name != "resource")
             or takes_from_stream(node)
-            or _is_random(node)
+            or (rule is not None and rule.family.startswith("random"))
             or any(v.producer in found for v in node.inputs)
         ):
             found.add(node)
     return found
 
 
-def _is_random(node: Node) -> bool:
-    rule = flop_rule(node.op_type)
-    return rule is not None and rule.family.startswith("random")
-
-
 def _is_activation(value: Value, depends: AbstractSet[Node]) -> bool:
-    return value.producer in depends and value.shape != () and _carries(value.dtype)
-
-
-def _carries(dtype: DType) -> bool:
-    return dtype.name in ("bool", "variant") or dtype.name.startswith(("float", "bfloat", "complex"))
+    carries = value.dtype.name.startswith(("bool", "variant", "float", "bfloat", "complex"))
+    return carries and value.producer in depends and value.shape != ()
 
 
 def _only_for(optimizer: AbstractSet[Node], order: Sequence[Node], backward: AbstractSet[Node], graph: Graph) -> set[Node]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node, Value
@@ -85,38 +85,27 @@ def _product(node: Node) -> int:
     return halves + _packed(rows, inner, columns, size)
 
 
-def _max_pool_gradient(node: Node) -> int:
-    return (node.inputs[1].nbytes or 0) + 8 * _elements(node.inputs[1])  # the pool again, and where each maximum lies
-
-
-def _batch_norm_gradient(node: Node) -> int:
-    return 4 * _elements(node.inputs[0]) if _size(node.inputs[0]) == 2 else 0
-
-
-def _depthwise(node: Node) -> int:
-    return (_threads() + 1) * (node.inputs[1].nbytes or 0)
-
-
-def _depthwise_filter_gradient(node: Node) -> int:
-    return (_shape(node.inputs[2])[0] + 1) * (node.outputs[0].nbytes or 0)
-
-
-_RULES = {
+_DEPTHWISE = "DepthwiseConv2dNative _FusedDepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput"
+_RULES: Mapping[str, Callable[[Node], int]] = {
     **dict.fromkeys("Conv2D _FusedConv2D PadWithFusedConv2D Conv3D _FusedConv3D".split(), _forward),
     **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _input_gradient),
     **dict.fromkeys(("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), _filter_gradient),
     **dict.fromkeys("MatMul _FusedMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3".split(), _product),
-    "MaxPoolGrad": _max_pool_gradient,
-    **dict.fromkeys(("FusedBatchNormGradV2", "FusedBatchNormGradV3"), _batch_norm_gradient),
-    **dict.fromkeys("DepthwiseConv2dNative _FusedDepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput".split(), _depthwise),
-    "DepthwiseConv2dNativeBackpropFilter": _depthwise_filter_gradient,
+    # The pool again, and where each maximum lies.
+    "MaxPoolGrad": lambda node: (node.inputs[1].nbytes or 0) + 8 * _elements(node.inputs[1]),
+    **dict.fromkeys(
+        ("FusedBatchNormGradV2", "FusedBatchNormGradV3"),
+        lambda node: 4 * _elements(node.inputs[0]) if _size(node.inputs[0]) == 2 else 0,
+    ),
+    **dict.fromkeys(_DEPTHWISE.split(), lambda node: (_threads() + 1) * (node.inputs[1].nbytes or 0)),
+    "DepthwiseConv2dNativeBackpropFilter": lambda node: (_shape(node.inputs[2])[0] + 1) * (node.outputs[0].nbytes or 0),
 }
 
 
 def _packed(rows: int, inner: int, columns: int, size: int) -> int:
     """Of one product by all threads: panels of both operands, and blocks of each thread's own."""
     panels = _panels(rows, inner, columns, size)
-    return panels + min(panels, _threads() * _thread_bytes(size))
+    return panels + min(panels, _threads() * _THREAD_BYTES * max(size // 4, 1) ** 2)
 
 
 def _panels(rows: int, inner: int, columns: int, size: int) -> int:
@@ -134,10 +123,6 @@ def _work(kernel: Sequence[int], gradient: Value) -> tuple[int, int, int, int]:
 
 def _images_at_once(unit: int, size: int) -> int:
     return -(-(_COLUMNS_BYTES // size) // max(unit, 1))
-
-
-def _thread_bytes(size: int) -> int:
-    return _THREAD_BYTES * max(size // 4, 1) ** 2
 
 
 def _threads() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from graphwright.analyze.storages import Scalar
 from graphwright.ir.graph import Node, Value
@@ -22,20 +22,18 @@ def allocated_bytes(nbytes: int) -> int:
     return -(-padded // _PAGE_BYTES) * _PAGE_BYTES if padded >= _MAPPED_FROM_BYTES else -(-padded // 64) * 64
 
 
+@dataclass(eq=False, slots=True)
 class Buffer:
     """Bytes with a count of holders. `items` are the elements of a list, which is a buffer without bytes of its own."""
 
-    __slots__ = ("born", "died", "forwarded", "items", "nbytes", "number", "refs", "value")
-
-    def __init__(self, value: Value | None, nbytes: int, born: int) -> None:
-        self.value = value
-        self.nbytes = nbytes
-        self.refs = 1
-        self.born = born
-        self.died = -1
-        self.number: Scalar | None = None
-        self.items: list[Buffer | None] | None = None
-        self.forwarded: list[tuple[int, Value]] = []  # whose bytes they became, and when
+    value: Value | None
+    nbytes: int
+    born: int
+    refs: int = 1
+    died: int = -1
+    number: Scalar | None = None
+    items: list[Buffer | None] | None = None
+    forwarded: list[tuple[int, Value]] = field(default_factory=list["tuple[int, Value]"])  # whose bytes they became, and when
 
     def value_at(self, clock: int) -> Value | None:
         """The value whose bytes they were."""

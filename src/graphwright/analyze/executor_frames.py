@@ -91,11 +91,7 @@ class Frames:
         self.running: dict[Token, _Running] = {}
         self.types = [node.op_type for node in numbered.nodes]
         self.children: dict[tuple[_Frame, int, str], _Frame] = {}
-        self.enters: dict[str, int] = {}
-        for node in numbered.nodes:
-            if node.op_type in ENTERS:
-                name = _frame_name(node)
-                self.enters[name] = self.enters.get(name, 0) + 1
+        self.enters = Counter(_frame_name(node) for node in numbered.nodes if node.op_type in ENTERS)
         self.root = _Frame("", None, 0, 0, 1)
         self.root.iterations[0] = _Iteration()
 
@@ -125,7 +121,10 @@ class Frames:
             inputs[0].number = token.iteration < 1
         self.running[token] = _Running(inputs, self.memory.start(node, inputs))
         self.runs[k] += 1
-        return self._varied(k)
+        if k not in self.varied:  # a machine is somewhat slower or faster than estimated
+            factor = 1.0 if self.chance is None else self.chance.lognormvariate(0.0, TIME_SPREAD)
+            self.varied[k] = self._time(k) * factor
+        return self.varied[k]
 
     def ends_with_others(self) -> bool:
         """Whether two kernels that run side by side end together: chance."""
@@ -141,13 +140,6 @@ class Frames:
         if k not in self.quick:
             self.quick[k] = self._time(k) < QUICK_S and (self.chance is None or self.chance.random() >= self.interrupted)
         return self.quick[k]
-
-    def _varied(self, k: int) -> float:
-        """The time of a kernel on a machine where it is somewhat slower or faster than estimated."""
-        if k not in self.varied:
-            factor = 1.0 if self.chance is None else self.chance.lognormvariate(0.0, TIME_SPREAD)
-            self.varied[k] = self._time(k) * factor
-        return self.varied[k]
 
     def finish(self, token: Token) -> Sequence[Token]:
         """Let go of the inputs, hand on the outputs."""
@@ -290,7 +282,10 @@ class Frames:
 
     def _clean_up(self, frame: _Frame, at: int, ready: list[Token]) -> None:
         """Forget iterations that are over; start a deferred one; end a frame that is over."""
-        while frame.parent is not None and at in frame.iterations and self._is_over(frame, at):
+        while frame.parent is not None and (iteration := frame.iterations.get(at)) is not None:
+            waits = frame.missing_inputs if at == 0 else at - 1 in frame.iterations
+            if iteration.running or iteration.inner_frames or waits:
+                break
             for buffer in frame.iterations.pop(at).entries.values():
                 self.memory.release(buffer)
             at += 1
@@ -307,13 +302,6 @@ class Frames:
         if self.children.pop((parent, parent_at, frame.name), None) is not None:
             parent.iterations[parent_at].inner_frames -= 1
             self._clean_up(parent, parent_at, ready)
-
-    @staticmethod
-    def _is_over(frame: _Frame, at: int) -> bool:
-        iteration = frame.iterations[at]
-        if iteration.running or iteration.inner_frames:
-            return False
-        return not frame.missing_inputs if at == 0 else at - 1 not in frame.iterations
 
 
 def _frame_name(node: Node) -> str:

@@ -19,6 +19,7 @@ Where a variable is updated in place while somebody still holds what was read fr
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class Memory:
         self.clock = 0
         self.made: list[Buffer] = []
         self.order: list[str] = []
-        self.variables: dict[Value, Buffer] = {v: self._resident(v, variable.nbytes or 0) for v, variable in graph.variables.items()}
+        self.variables: dict[Value, Buffer] = {v: Buffer(v, variable.nbytes or 0, -1) for v, variable in graph.variables.items()}
         self.constants: dict[Value, Buffer] = {}
         self.handles: dict[Buffer, Value] = {}
         self.sizes: dict[Value, int] = {}
@@ -135,9 +136,6 @@ class Memory:
 
     # Buffers
 
-    def _resident(self, value: Value, nbytes: int) -> Buffer:
-        return Buffer(value, nbytes, -1)
-
     def _new(self, value: Value | None, nbytes: int) -> Buffer:
         buffer = Buffer(value, nbytes, self.clock)
         self.live += self.allocated(nbytes)
@@ -198,7 +196,7 @@ class Memory:
     def _constant(self, value: Value) -> Buffer:
         buffer = self.constants.get(value)
         if buffer is None:
-            buffer = self.constants[value] = self._resident(value, 0)
+            buffer = self.constants[value] = Buffer(value, 0, -1)
             if value.dtype.name == "resource":
                 self.handles[buffer] = value
             elif is_constant(value.producer) and (value.nbytes or 9) <= 8:
@@ -290,8 +288,12 @@ class Memory:
             last = changed.items.pop() if changed.items else None
             return [changed, self._new(node.outputs[1], self._size(node.outputs[1])) if last is None else last]
         if op == "TensorListSetItem":
-            changed = self._writable(first)
-            self._set(changed, self._count(inputs[1], node), None if inputs[2] is None else self._held(inputs[2]))
+            changed, index = self._writable(first), self._count(inputs[1], node)
+            assert changed.items is not None
+            changed.items += [None] * (index + 1 - len(changed.items))
+            before, changed.items[index] = changed.items[index], None if inputs[2] is None else self._held(inputs[2])
+            if before is not None:
+                self.release(before)
             return [changed]
         if op == "TensorListGetItem":
             index = self._count(inputs[1], node)
@@ -318,19 +320,9 @@ class Memory:
             return self._held(source)
         return self._list([None if b is None else self._held(b) for b in source.items or ()])
 
-    def _set(self, target: Buffer, index: int, item: Buffer | None) -> None:
-        assert target.items is not None
-        target.items += [None] * (index + 1 - len(target.items))
-        before, target.items[index] = target.items[index], item
-        if before is not None:
-            self.release(before)
-
     def _add(self, lists: Sequence[Buffer], node: Node) -> Buffer:
-        rows = [
-            [b.items[k] for b in lists if b.items is not None and k < len(b.items)] for k in range(max(len(b.items or ()) for b in lists))
-        ]
         items: list[Buffer | None] = []
-        for row in rows:
+        for row in zip_longest(*(b.items or () for b in lists)):
             there = [b for b in row if b is not None]
             items.append(self._new(node.outputs[0], there[0].nbytes) if len(there) > 1 else self._held(there[0]) if there else None)
         return self._list(items)

@@ -92,7 +92,25 @@ def number_nodes(graph: Graph) -> Numbered:
 
     Of the nodes whose inputs are there, the first of the list comes next. A `Merge` does not wait for its `NextIteration`.
     """
-    return _with_edges(topological_order(graph))
+    order = topological_order(graph)
+    number = {node: k for k, node in enumerate(order)}
+    data: list[list[tuple[int, int, int]]] = [[] for _ in order]
+    control: list[list[int]] = [[] for _ in order]
+    late: list[tuple[int, int, int, int]] = []
+    for k, node in enumerate(order):
+        for i, value in enumerate(node.inputs):
+            source = number[value.producer]
+            if source < k:
+                data[source].append((k, i, value.index))
+            else:
+                late.append((source, k, i, value.index))  # back edges are added when all nodes are there
+        for before in node.control_inputs:
+            control[number[before]].append(k)
+    for source, *edge in late:
+        data[source].append((edge[0], edge[1], edge[2]))
+    counts = tuple(len(n.inputs) + len(n.control_inputs) for n in order)
+    edges = tuple(Edges(tuple(d), tuple(c)) for d, c in zip(data, control, strict=True))
+    return Numbered(tuple(order), edges, counts, tuple(k for k, count in enumerate(counts) if not count))
 
 
 def in_drawn_order(numbered: Numbered, chance: random.Random) -> Numbered:
@@ -109,49 +127,14 @@ def in_drawn_order(numbered: Numbered, chance: random.Random) -> Numbered:
     return replace(numbered, edges=tuple(edges), roots=roots)
 
 
-def _with_edges(order: Sequence[Node]) -> Numbered:
-    number = {node: k for k, node in enumerate(order)}
-    data: list[list[tuple[int, int, int]]] = [[] for _ in order]
-    control: list[list[int]] = [[] for _ in order]
-    late: list[tuple[int, int, int, int]] = []
-    for k, node in enumerate(order):
-        for i, value in enumerate(node.inputs):
-            source = number[value.producer]
-            if source < k:
-                data[source].append((k, i, value.index))
-            else:
-                late.append((source, k, i, value.index))  # back edges are added when all nodes are there
-        for before in node.control_inputs:
-            control[number[before]].append(k)
-    for source, k, i, index in late:
-        data[source].append((k, i, index))
-    counts = tuple(len(n.inputs) + len(n.control_inputs) for n in order)
-    edges = tuple(Edges(tuple(d), tuple(c)) for d, c in zip(data, control, strict=True))
-    return Numbered(tuple(order), edges, counts, tuple(k for k, count in enumerate(counts) if not count))
-
-
 class Propagator(Protocol[Token]):
     """What happens when nodes run."""
 
-    def roots(self) -> Sequence[Token]:
-        """What is ready at the start."""
-        ...
-
-    def is_cheap(self, token: Token) -> bool:
-        """Whether its kernel runs in the thread that made it ready."""
-        ...
-
-    def start(self, token: Token) -> float:
-        """The kernel begins; returns how many seconds it takes."""
-        ...
-
-    def finish(self, token: Token) -> Sequence[Token]:
-        """The kernel is done; returns what is ready now, in order."""
-        ...
-
-    def ends_with_others(self) -> bool:
-        """Whether a kernel and one that runs beside it end at the same time, since their parts wait in the same queues."""
-        ...
+    def roots(self) -> Sequence[Token]: ...  # what is ready at the start
+    def is_cheap(self, token: Token) -> bool: ...  # whether its kernel runs in the thread that made it ready
+    def start(self, token: Token) -> float: ...  # the kernel begins; returns how many seconds it takes
+    def finish(self, token: Token) -> Sequence[Token]: ...  # the kernel is done; returns what is ready now, in order
+    def ends_with_others(self) -> bool: ...  # whether one and one beside it end together: their parts wait in the same queues
 
 
 @dataclass
@@ -203,10 +186,7 @@ class _Pool(Generic[Token]):
         """`ExecutorState::ScheduleReady`."""
         expensive: list[Token] = []
         for token in ready:
-            if self.propagator.is_cheap(token):
-                thread.queue.append(token)
-            else:
-                expensive.append(token)
+            (thread.queue if self.propagator.is_cheap(token) else expensive).append(token)
         if expensive and not thread.queue:
             thread.queue.append(expensive.pop())
         self._push(thread, expensive, now)
@@ -219,14 +199,10 @@ class _Pool(Generic[Token]):
                 thread.queue = deque([token])
                 return
             thread.tasks.appendleft(token)
-            self._wake(now)
-
-    def _wake(self, now: float) -> None:
-        for k, thread in enumerate(self.threads):
-            if thread.waiting:
-                thread.waiting = False
-                self._at(now + _WAKE_S, k)
-                return
+            sleeper = next((k for k, other in enumerate(self.threads) if other.waiting), None)
+            if sleeper is not None:
+                self.threads[sleeper].waiting = False
+                self._at(now + _WAKE_S, sleeper)
 
     def _at(self, time: float, thread: int) -> None:
         self.count += 1

@@ -163,7 +163,10 @@ class _Follower(Executor):
             self.open_functions[name] = any(v.dtype.itemsize is not None and v.nbytes is None for v in values)
         if not self.open_functions[name]:
             return function
-        key = (name, *(_shape_of(state) for state in arguments))
+        key = (
+            name,
+            *(s.shape if isinstance(s, Dense) else next((i.shape for i in s.items if i is not None), "no item") for s in arguments),
+        )
         if key not in self.bodies:
             fresh = f"{name}_{len(self.bodies)}"
             self.bodies[key] = Function(fresh, copy_body(function, fresh, self.graph.functions, {}).graph)
@@ -204,7 +207,8 @@ class _Follower(Executor):
             trip = TripCount(self.measured[node.name], "exact")
         self._note(node, trip)
         ran = defaultdict[Node, float](float)
-        one_by_one = trip.kind == "exact" and trip.count * len(body.body) <= _FOLLOWED and _holds_control_flow(body.body)
+        has_control_flow = any(is_control_flow(n) or is_call(n, body.body) for n in body.body.nodes)
+        one_by_one = trip.kind == "exact" and trip.count * len(body.body) <= _FOLLOWED and has_control_flow
         state: list[State] = [replace(s, sizes=None) if isinstance(s, Dense) else s for s in arguments]
         if one_by_one:
             for _ in range(trip.count):
@@ -237,12 +241,6 @@ def _add(ran: defaultdict[Node, float], frame: Frame, times: int) -> None:
         ran[node] += often * times
 
 
-def _shape_of(state: State) -> object:
-    if isinstance(state, Dense):
-        return state.shape
-    return ("list", next((item.shape for item in state.items if item is not None), None))
-
-
 def _is_data_set(node: Node) -> bool:
     """Whether it maps, filters or reduces a data set with functions."""
     return "Dataset" in node.op_type and bool(called_functions(node))
@@ -256,10 +254,6 @@ def _grown(before: State, after: State, count: int) -> State:
     if length <= len(after.items) or length > _LONGEST_LIST:
         return after
     return TensorList((*after.items, *([after.items[-1]] * (length - len(after.items)))), after.dtype)
-
-
-def _holds_control_flow(body: Graph) -> bool:
-    return any(is_control_flow(n) or is_call(n, body) for n in body.nodes)
 
 
 def _known_flops(runs: Mapping[Node, float]) -> float:

@@ -109,9 +109,5 @@ class _Directions:
         if node.graph is self._graph or direction != "forward":
             return direction
         if node.graph not in self._of:
-            self._of[node.graph] = find_directions(node.graph) if _writes_variables(node.graph) else {}
+            self._of[node.graph] = find_directions(node.graph) if any(updated_variables(n) for n in node.graph.nodes) else {}
         return self._of[node.graph].get(node, "forward")
-
-
-def _writes_variables(body: Graph) -> bool:
-    return any(updated_variables(n) for n in body.nodes)

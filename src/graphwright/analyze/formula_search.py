@@ -74,7 +74,8 @@ def formula_through(figures: Mapping[int, int | float | Fraction], *, variable: 
         for degree in range(min(MAX_DEGREE, len(sizes) - 2) + 1):
             found = interpolate({size: exact[size] for size in sizes[: degree + 1]})
             checked = sizes[degree + 1 :]
-            if all(_near(found.at(size), exact[size]) for size in checked):
+            # Equal, as far as figures are floats: thirds of cubes are not exact.
+            if all(abs(found.at(size) - exact[size]) <= Fraction(1, 10**9) * max(abs(exact[size]), 1) for size in checked):
                 how = f"evaluated at {_listed(sizes[: degree + 1])}, checked at {_listed(checked)}"
                 special = list(exact)[:skipped]
                 pieces = [Piece(size, size, Polynomial((exact[size],))) for size in special]
@@ -99,11 +100,6 @@ def interpolate(points: Mapping[int, Fraction]) -> Polynomial:
         table = [(table[j + 1] - table[j]) / (sizes[j + k + 1] - sizes[j]) for j in range(len(table) - 1)]
         basis = [below - size * here for below, here in zip([Fraction(0), *basis], [*basis, Fraction(0)], strict=True)]
     return Polynomial(trimmed(coefficients))
-
-
-def _near(a: Fraction, b: Fraction) -> bool:
-    """Equal, as far as figures are floats: thirds of cubes are not exact."""
-    return abs(a - b) <= Fraction(1, 10**9) * max(abs(b), 1)
 
 
 def _listed(sizes: Iterable[int]) -> str:

@@ -108,7 +108,7 @@ def counters_of_frames(order: Sequence[Node], constant: ConstantNumber) -> dict[
     for frame in dict.fromkeys(f for f in frames.values() if f is not None and f.parent is None):
         for leave in frame.exits:
             merge = _through(leave.inputs[0]).producer
-            start, following = (_start(merge), _following(merge)) if merge in frame.merges else (None, None)
+            start, following = _ends(merge) if merge in frame.merges else (None, None)
             number = None if start is None else scalar_value(start, {}, constant)
             if number is not None and following is not None and is_one_more(following, merge.outputs[0], constant):
                 found[frame.name] = (leave.outputs[0], int(number))
@@ -157,22 +157,18 @@ def _depth(frame: _Frame | None) -> int:
     return depth
 
 
-def _start(merge: Node) -> Value | None:
-    enters = [v.producer for v in merge.inputs if v.producer.op_type in ENTERS]
-    return enters[0].inputs[0] if enters else None
-
-
-def _following(merge: Node) -> Value | None:
-    rounds = [v.producer for v in merge.inputs if v.producer.op_type in NEXT_ITERATIONS]
-    return rounds[0].inputs[0] if rounds else None
+def _ends(merge: Node) -> tuple[Value | None, Value | None]:
+    """What a loop's value is in the first round, and what it becomes in the next."""
+    before = {kinds: v.producer.inputs[0] for kinds in (ENTERS, NEXT_ITERATIONS) for v in merge.inputs if v.producer.op_type in kinds}
+    return before.get(ENTERS), before.get(NEXT_ITERATIONS)
 
 
 def _count(frame: _Frame, ends: dict[Value, Scalar | None], constant: ConstantNumber) -> None:
     """Compute the frame's scalars; what its exits hand out is known to the frames behind it."""
     if frame.condition is None:
         return
-    turning = [(m, s, f) for m in frame.merges if (s := _start(m)) is not None and (f := _following(m)) is not None]
-    values = [m.outputs[0] for m, _, _ in turning]
+    turning = [(m.outputs[0], s, f) for m in frame.merges for s, f in [_ends(m)] if s is not None and f is not None]
+    values = [value for value, _, _ in turning]
     loop = CountedLoop(frame.condition.inputs[0], values, values, [f for _, _, f in turning])
 
     def number(value: Value) -> Scalar | None:

@@ -56,7 +56,7 @@ def find_tables(graph: Graph) -> tuple[LookupTable, ...]:
 
 
 def _table(node: Node, name: str) -> LookupTable:
-    key, value = node.attrs.get("key_dtype"), node.attrs.get("value_dtype")
+    kinds = (node.attrs.get("key_dtype"), node.attrs.get("value_dtype"))
     entries: int | None = None
     for consumer in node.outputs[0].consumers:
         shape = consumer.inputs[1].shape if consumer.op_type in _FILLS and len(consumer.inputs) > 1 else None
@@ -65,5 +65,5 @@ def _table(node: Node, name: str) -> LookupTable:
         size = consumer.attrs.get("vocab_size") if consumer.op_type in _FILLS_FROM_FILE else None
         if isinstance(size, int) and size > 0:
             entries = size
-    names = [kind.name if isinstance(kind, DType) else "not known" for kind in (key, value)]
-    return LookupTable(name, node.op_type, names[0], names[1], entries)
+    keys, values = (kind.name if isinstance(kind, DType) else "not known" for kind in kinds)
+    return LookupTable(name, node.op_type, keys, values, entries)

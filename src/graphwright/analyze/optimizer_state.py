@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
+from itertools import islice
 
 from graphwright.analyze.backward import data_ancestors
 from graphwright.analyze.variable_access import Access
@@ -69,17 +70,8 @@ def find_optimizer_state(
 
 def _meets(access: Access, ends: AbstractSet[Node]) -> bool:
     """Whether the backward pass or an update of a weight writes the variable, or computes with what is read of it, in the end."""
-    if access.top in ends:
-        return True
-    seen, stack = {access.top}, [access.top]
-    while stack and len(seen) < _FAR:
-        for consumer in (c for v in stack.pop().outputs for c in v.consumers):
-            if consumer in ends:
-                return True
-            if consumer not in seen:
-                seen.add(consumer)
-                stack.append(consumer)
-    return False
+    behind = reached([access.top], lambda node: [c for v in node.outputs for c in v.consumers])
+    return any(node in ends for node in islice(behind, _FAR))
 
 
 _FAR = 64

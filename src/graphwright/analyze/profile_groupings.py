@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 
 from graphwright.analyze.step_profile import Figures, SourceLine, StepProfile
 
@@ -10,19 +12,23 @@ ROOT = "(step)"
 NO_LINE = "(no line known)"
 
 
+@dataclass(eq=False, slots=True)
 class Draft:
     """A node of the whole tree."""
 
-    __slots__ = ("children", "depth", "figures", "name", "op_type", "shown", "total")
+    name: str
+    op_type: str = ""
+    figures: Figures = field(default_factory=Figures)
+    total: Figures = field(default_factory=Figures)
+    children: list[Draft] = field(default_factory=list["Draft"])
+    depth: int = 0
+    shown: list[Draft] = field(default_factory=list["Draft"])
 
-    def __init__(self, name: str, op_type: str = "") -> None:
-        self.name = name
-        self.op_type = op_type
-        self.figures = Figures()
+    def add_up(self, below: Iterable[Draft]) -> None:
+        """Make `total` its own figures and the totals of these."""
         self.total = Figures()
-        self.children: list[Draft] = []
-        self.depth = 0
-        self.shown: list[Draft] = []
+        for figures in (self.figures, *(draft.total for draft in below)):
+            self.total.add(figures)
 
 
 def by_scope(_: StepProfile, leaves: Mapping[str, Draft]) -> Draft:
@@ -75,15 +81,10 @@ def by_graph(profile: StepProfile, leaves: Mapping[str, Draft]) -> Draft:
 
 def by_op(_: StepProfile, leaves: Mapping[str, Draft]) -> Draft:
     """Each node below its op type."""
-    root = Draft(ROOT)
     types: dict[str, Draft] = {}
     for leaf in leaves.values():
-        above = types.get(leaf.op_type)
-        if above is None:
-            above = types[leaf.op_type] = Draft(leaf.op_type)
-            root.children.append(above)
-        above.children.append(leaf)
-    return root
+        types.setdefault(leaf.op_type, Draft(leaf.op_type)).children.append(leaf)
+    return Draft(ROOT, children=list(types.values()))
 
 
 def by_code(profile: StepProfile, leaves: Mapping[str, Draft]) -> Draft:
@@ -110,10 +111,8 @@ def by_code(profile: StepProfile, leaves: Mapping[str, Draft]) -> Draft:
 
 def _agreement(traces: Sequence[Sequence[SourceLine]]) -> int:
     """How many of their first lines all traces share."""
-    if not traces:
-        return 0
-    shared = list(traces[0])
+    shared = list(traces[0]) if traces else []
     for trace in traces:
-        count = next((k for k, (line, other) in enumerate(zip(shared, trace, strict=False)) if line != other), min(len(shared), len(trace)))
-        del shared[count:]
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(shared, trace, strict=False))
+        del shared[len(list(same)) :]
     return len(shared)

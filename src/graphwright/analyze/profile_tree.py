@@ -31,19 +31,12 @@ _ANY = ".*"
 _DEPTH: Mapping[str, int] = {"scope": 3, "graph": 10, "op": 1, "code": 10}
 _FIELD: Mapping[str, str] = {
     "time": "time_s",
-    "share": "share",
     "host_time": "host_time_s",
     "accelerator_time": "accelerator_time_s",
     "bytes": "allocated_bytes",
-    "peak_bytes": "peak_bytes",
-    "residual_bytes": "residual_bytes",
-    "output_bytes": "output_bytes",
-    "parameters": "parameters",
-    "flops": "flops",
-    "flops_per_s": "flops_per_s",
     "intensity": "arithmetic_intensity",
-    "occurrences": "occurrences",
 }
+"""Columns that have another name in a row."""
 
 
 class TreeWords(TypedDict, total=False):
@@ -127,9 +120,9 @@ def _check_word(argument: str, word: str, known: Sequence[str]) -> None:
         raise ArgumentError(f"{argument}={word!r} was given", argument=argument, remedy=f"give one of {', '.join(known)}")
 
 
-def column_value(row: ProfileRow, column: Column) -> float:
+def column_value(row: ProfileRow, column: Column | Order) -> float:
     """The figure of a row that a column shows."""
-    return float(getattr(row, _FIELD[column]))
+    return float(getattr(row, _FIELD.get(column, column)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,27 +154,20 @@ def grow_tree(profile: StepProfile, options: TreeOptions) -> TreeNode:
     [('net/a', 0.75), ('net/b', 0.25)]
     """
     with garbage_collection_paused():
-        return _grow(profile, options)
-
-
-def _grow(profile: StepProfile, options: TreeOptions) -> TreeNode:
-    leaves = _leaves(profile, options)
-    root = {"scope": by_scope, "graph": by_graph, "op": by_op, "code": by_code}[options.by](profile, leaves)
-    starts = _matcher("start", options.start)
-    if not starts(root.name):
-        found = _uppermost(root, starts)
-        if not found:
-            raise ArgumentError(f"nothing matches start={list(options.start)}", argument="start", remedy='give e.g. (".*conv.*",)')
-        root = Draft(ROOT)
-        root.children = found
-    order = _preorder(root)
-    for draft in reversed(order):
-        draft.total.add(draft.figures)
-        for child in draft.children:
-            draft.total.add(child.total)
-    _choose(order, options)
-    whole_ns = sum(run.end_ns - run.start_ns for run in profile.runs)
-    return _frozen(root, order, options, whole_ns)
+        leaves = _leaves(profile, options)
+        root = {"scope": by_scope, "graph": by_graph, "op": by_op, "code": by_code}[options.by](profile, leaves)
+        starts = _matcher("start", options.start)
+        if not starts(root.name):
+            found = _uppermost(root, starts)
+            if not found:
+                raise ArgumentError(f"nothing matches start={list(options.start)}", argument="start", remedy='give e.g. (".*conv.*",)')
+            root = Draft(ROOT, children=found)
+        order = _preorder(root)
+        for draft in reversed(order):
+            draft.add_up(draft.children)
+        _choose(order, options)
+        whole_ns = sum(run.end_ns - run.start_ns for run in profile.runs)
+        return _frozen(root, order, options, whole_ns)
 
 
 def _leaves(profile: StepProfile, options: TreeOptions) -> dict[str, Draft]:
@@ -247,10 +233,7 @@ def _choose(order: Sequence[Draft], options: TreeOptions) -> None:
             draft.shown = below
             emitted[draft] = [draft]
             if options.displayed_only:
-                draft.total = Figures()
-                draft.total.add(draft.figures)
-                for child in below:
-                    draft.total.add(child.total)
+                draft.add_up(below)
         else:
             emitted[draft] = below
 
@@ -279,15 +262,12 @@ def _frozen(root: Draft, order: Sequence[Draft], options: TreeOptions, whole_ns:
     for draft in reversed(order):
         if draft not in visible:
             continue
-        children = sorted((made[child] for child in draft.shown), key=lambda node: _rank(node, options.order_by))
-        made[draft] = TreeNode(
-            draft.name, draft.op_type, draft.figures.row(draft.name, whole_ns), draft.total.row(draft.name, whole_ns), tuple(children)
-        )
+        children = sorted((made[child] for child in draft.shown), key=lambda node: node.name)
+        if options.order_by != "name":
+            children.sort(key=lambda node: -column_value(node.total, options.order_by))
+        own, total = (figures.row(draft.name, whole_ns) for figures in (draft.figures, draft.total))
+        made[draft] = TreeNode(draft.name, draft.op_type, own, total, tuple(children))
     return made[root]
-
-
-def _rank(node: TreeNode, order_by: Order) -> tuple[float, str]:
-    return (0.0 if order_by == "name" else -float(getattr(node.total, _FIELD[order_by])), node.name)
 
 
 def _matcher(argument: str, patterns: Iterable[str]) -> Callable[[str], bool]:

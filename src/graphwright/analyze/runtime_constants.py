@@ -37,11 +37,10 @@ def runtime_constants(graph: Graph, purity: Purity) -> dict[Node, bool]:
         for node in dict.fromkeys(reached.pop().consumers):
             if node in found or any(not is_constant(v.producer) and v.producer not in found for v in node.inputs):
                 continue
-            if (
-                not (is_control_flow(node) or is_control_flow_of_tf1(node) or called_functions(node))
-                and purity.is_pure(node)
-                and _is_kept(node)
-            ):
+            if is_control_flow(node) or is_control_flow_of_tf1(node) or called_functions(node) or not purity.is_pure(node):
+                continue
+            sizes = [value.nbytes if value.dtype.itemsize is not None else None for value in node.outputs]
+            if all(size is not None and size <= LARGEST_KEPT_BYTES for size in sizes):
                 found[node] = None
                 reached += node.outputs
     outputs = {value.producer for value in graph.outputs}
@@ -62,8 +61,3 @@ def _first_alike(nodes: Iterable[Node]) -> dict[Node, Node]:
                 read = tuple((first[v.producer], v.index) for v in one.inputs)
                 first[one] = by_key.setdefault((one.op_type, attrs, read, frozenset(one.control_inputs)), one)
     return first
-
-
-def _is_kept(node: Node) -> bool:
-    sizes = [value.nbytes if value.dtype.itemsize is not None else None for value in node.outputs]
-    return all(size is not None and size <= LARGEST_KEPT_BYTES for size in sizes)

@@ -166,20 +166,9 @@ class Figures:
         self.bytes_moved += run.bytes_moved or 0.0
 
     def add(self, other: Figures) -> None:
-        self.nodes += other.nodes
-        self.occurrences += other.occurrences
-        self.time_ns += other.time_ns
-        self.accelerator_ns += other.accelerator_ns
-        self.backward_ns += other.backward_ns
-        self.optimizer_ns += other.optimizer_ns
-        self.allocated_bytes += other.allocated_bytes
-        self.peak_bytes = max(self.peak_bytes, other.peak_bytes)
-        self.residual_bytes += other.residual_bytes
-        self.output_bytes += other.output_bytes
-        self.parameters += other.parameters
-        self.flops += other.flops
-        self.bytes_moved += other.bytes_moved
-        self.unknown += other.unknown
+        for name in self.__slots__:
+            mine, more = getattr(self, name), getattr(other, name)
+            setattr(self, name, max(mine, more) if name == "peak_bytes" else mine + more)
 
     def row(self, name: str, whole_ns: int) -> ProfileRow:
         """As a row of a table.
@@ -190,8 +179,6 @@ class Figures:
         """
         return ProfileRow(
             name=name,
-            nodes=self.nodes,
-            occurrences=self.occurrences,
             time_s=self.time_ns * _NS,
             share=self.time_ns / whole_ns if whole_ns else 0.0,
             host_time_s=(self.time_ns - self.accelerator_ns) * _NS,
@@ -199,14 +186,7 @@ class Figures:
             forward_time_s=(self.time_ns - self.backward_ns - self.optimizer_ns) * _NS,
             backward_time_s=self.backward_ns * _NS,
             optimizer_time_s=self.optimizer_ns * _NS,
-            allocated_bytes=self.allocated_bytes,
-            peak_bytes=self.peak_bytes,
-            residual_bytes=self.residual_bytes,
-            output_bytes=self.output_bytes,
-            parameters=self.parameters,
-            flops=self.flops,
-            bytes_moved=self.bytes_moved,
-            unknown=self.unknown,
+            **{same: getattr(self, same) for same in self.__slots__ if not same.endswith("_ns")},
         )
 
 
@@ -274,11 +254,10 @@ def figures_by(profile: StepProfile, key: Callable[[str, str], str]) -> dict[str
     groups: dict[str, Figures] = {}
     key_of: dict[str, str] = {}
     for run in profile.runs:
-        group = key_of.get(run.name)
-        if group is None:
+        if run.name not in key_of:
             group = key_of[run.name] = key(run.name, run.op_type)
             groups.setdefault(group, Figures()).nodes += 1
-        groups[group].add_run(run)
+        groups[key_of[run.name]].add_run(run)
     for name, elements in profile.parameters.items():
         group = key_of.get(name) or key(name, READ)
         groups.setdefault(group, Figures()).parameters += elements

@@ -11,16 +11,14 @@ from graphwright.ir.graph import Node, Value
 Scalar = int | float | bool
 
 
+@dataclass(eq=False, slots=True)
 class Storage:
     """Bytes with an identity. `owner` is the value of the outer graph they are counted with, None for residents and for bytes
     made inside a function and not handed out yet."""
 
-    __slots__ = ("nbytes", "owner", "resident")
-
-    def __init__(self, nbytes: int, owner: Value | None = None, resident: bool = False) -> None:
-        self.nbytes = nbytes
-        self.owner = owner
-        self.resident = resident
+    nbytes: int
+    owner: Value | None = None
+    resident: bool = False
 
 
 @dataclass(frozen=True, slots=True)

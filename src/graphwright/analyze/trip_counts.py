@@ -59,7 +59,11 @@ def follow_loop(
         arguments: numbers of the loop's values at the start, None where they are no scalar or not known.
         constant: the number of a value that is a constant, or None.
     """
-    needed = _needed_positions(loop)
+    asked = {v: k for k, v in enumerate(loop.condition_inputs)}
+    argument = {v: k for k, v in enumerate(loop.body_inputs)}
+    seeds = [asked[v] for v in _scalar_sources(loop.condition, asked.keys())]
+    # The positions of what the condition depends on, over any number of iterations.
+    needed = set(reached(seeds, lambda k: [argument[v] for v in _scalar_sources(loop.body_outputs[k], argument.keys())]))
     followed = needed | {k for k, a in enumerate(arguments) if a is not None}
     numbers: list[Scalar | None] = [a if k in followed else None for k, a in enumerate(arguments)]
     certain = True
@@ -109,14 +113,6 @@ def scalar_value(value: Value, known: dict[Value, Scalar | None], constant: Cons
         result = compute(node.op_type, [scalar_value(v, known, constant) for v in node.inputs])
     known[value] = result
     return result
-
-
-def _needed_positions(loop: CountedLoop) -> set[int]:
-    """Positions of the loop's values that the condition depends on, over any number of iterations."""
-    asked = {v: k for k, v in enumerate(loop.condition_inputs)}
-    argument = {v: k for k, v in enumerate(loop.body_inputs)}
-    seeds = [asked[v] for v in _scalar_sources(loop.condition, asked.keys())]
-    return set(reached(seeds, lambda k: [argument[v] for v in _scalar_sources(loop.body_outputs[k], argument.keys())]))
 
 
 def _scalar_sources(value: Value, arguments: AbstractSet[Value]) -> set[Value]:

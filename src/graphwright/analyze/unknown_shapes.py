@@ -52,7 +52,7 @@ def blame_unknown_shapes(graph: Graph) -> dict[Value, Node]:
         if before is not None and any(v.dtype.name in _INTEGERS for v in node.outputs):
             behind[node] = before
         for value in node.outputs:
-            if value.dtype.itemsize is not None and _is_unknown(value):
+            if value.dtype.itemsize is not None and (value.shape is None or None in value.shape):
                 blamed[value] = before or node
     return blamed
 
@@ -69,7 +69,3 @@ def reason_of(node: Node) -> str:
     if any(v.dtype.name in _INTEGERS and not is_constant(v.producer) for v in node.inputs):
         return "its size is a number that the step computes"
     return "TensorFlow's shape inference does not know it"
-
-
-def _is_unknown(value: Value) -> bool:
-    return value.shape is None or None in value.shape

@@ -69,12 +69,16 @@ def check_step(
     trained = trainable & written
     found: list[Finding] = []
     if trained:
-        found += _update_ops(run, update_ops) or _batch_norms(graph, needed)
+        every = dict.fromkeys(update_ops)
+        missing = _update_ops(tuple(node.name for node in every if node not in run), len(every))
         forgotten = (trainable & read) - written
-        found += _not_trained([name for key, name in names.items() if key in forgotten], len(trained))
+        found += [
+            missing if missing.names else _batch_norms(graph, needed),
+            _not_trained(tuple(name for key, name in names.items() if key in forgotten), len(trained)),
+        ]
     found += _write_order(graph, accesses, names)
     found += _not_read(names, weights - read - read_elsewhere, written)
-    return found
+    return [finding for finding in found if finding.names]
 
 
 def update_ops_of(graph: Graph) -> list[Node]:
@@ -83,53 +87,42 @@ def update_ops_of(graph: Graph) -> list[Node]:
     return [] if collection is None else [node_of(held) for item in collection.items for held in references_of(item)]
 
 
-def _update_ops(run: AbstractSet[Node], update_ops: Iterable[Node]) -> list[Finding]:
-    every = list(dict.fromkeys(update_ops))
-    missing = tuple(node.name for node in every if node not in run)
-    if not missing:
-        return []
-    return [
-        Finding(
-            "update ops not run",
-            f"the step trains, and does not run {_some(missing)} ({len(missing)} of {len(every)} operations in UPDATE_OPS), so moving "
-            "statistics keep the values that they were initialized with, and inference uses those",
-            "make the train op under tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS))",
-            missing,
-        )
-    ]
+# A finding that names nothing is none.
 
 
-def _batch_norms(graph: Graph, needed: AbstractSet[Node]) -> list[Finding]:
+def _update_ops(missing: tuple[str, ...], count: int) -> Finding:
+    return Finding(
+        "update ops not run",
+        f"the step trains, and does not run {_some(missing)} ({len(missing)} of {count} operations in UPDATE_OPS), so moving "
+        "statistics keep the values that they were initialized with, and inference uses those",
+        "make the train op under tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS))",
+        missing,
+    )
+
+
+def _batch_norms(graph: Graph, needed: AbstractSet[Node]) -> Finding:
     names = [node.name for node in unkept_batch_norms(graph, [n for n in graph.nodes if n in needed])]
     for name in reached_functions(graph, needed):
         body = graph.functions[name].body
         run = run_nodes(body)
         names += [f"{name}/{node.name}" for node in unkept_batch_norms(body, [n for n in body.nodes if n in run])]
-    if not names:
-        return []
-    return [
-        Finding(
-            "moving statistics not assigned",
-            f"{_some(names)} normalize{'s' if len(names) == 1 else ''} with the statistics of the batch, and nothing keeps them, so "
-            "inference will use moving statistics that never moved",
-            "run the updates of the moving statistics in the step, or call the layer with training=False where it is frozen",
-            tuple(names),
-        )
-    ]
+    return Finding(
+        "moving statistics not assigned",
+        f"{_some(names)} normalize{'s' if len(names) == 1 else ''} with the statistics of the batch, and nothing keeps them, so "
+        "inference will use moving statistics that never moved",
+        "run the updates of the moving statistics in the step, or call the layer with training=False where it is frozen",
+        tuple(names),
+    )
 
 
-def _not_trained(names: Sequence[str], trained: int) -> list[Finding]:
-    if not names:
-        return []
-    return [
-        Finding(
-            "not trained",
-            f"the step updates {trained} trainable variables, but not {_some(names)}",
-            "mark what is frozen with trainable=False, or hand it to the optimizer; a variable that the loss does not depend on has no "
-            "gradient",
-            tuple(names),
-        )
-    ]
+def _not_trained(names: tuple[str, ...], trained: int) -> Finding:
+    return Finding(
+        "not trained",
+        f"the step updates {trained} trainable variables, but not {_some(names)}",
+        "mark what is frozen with trainable=False, or hand it to the optimizer; a variable that the loss does not depend on has no "
+        "gradient",
+        names,
+    )
 
 
 def _write_order(graph: Graph, accesses: Iterable[Access], names: Mapping[str, str]) -> list[Finding]:
@@ -156,16 +149,13 @@ def _write_order(graph: Graph, accesses: Iterable[Access], names: Mapping[str, s
 
 
 def _not_read(names: Mapping[str, str], unread: AbstractSet[str], written: AbstractSet[str]) -> list[Finding]:
-    found: list[Finding] = []
-    kept = [name for key, name in names.items() if key in unread and key in written]
-    unused = [name for key, name in names.items() if key in unread and key not in written]
-    if kept:
-        what = f"{_some(kept)} {'is' if len(kept) == 1 else 'are'} written and never read"
-        found.append(Finding("never read", what, "leave out what is not needed", tuple(kept)))
-    if unused:
-        what = f"{_some(unused)} {'is' if len(unused) == 1 else 'are'} never read"
-        found.append(Finding("unused", what, "a weight that nothing reads takes memory and has no effect", tuple(unused)))
-    return found
+    kept = tuple(name for key, name in names.items() if key in unread and key in written)
+    unused = tuple(name for key, name in names.items() if key in unread and key not in written)
+    are_kept, are_unused = (f"{_some(group)} {'is' if len(group) == 1 else 'are'}" for group in (kept, unused))
+    return [
+        Finding("never read", f"{are_kept} written and never read", "leave out what is not needed", kept),
+        Finding("unused", f"{are_unused} never read", "a weight that nothing reads takes memory and has no effect", unused),
+    ]
 
 
 def _some(names: Sequence[str]) -> str:

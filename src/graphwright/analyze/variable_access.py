@@ -109,12 +109,9 @@ class _Reader:
         of: dict[Value, str | int] = {}
         stack = list(seeds.items())
         results = frozenset(body.outputs)
-        seen_inner: dict[tuple[Node, str], None] = {}
         for node in needed if self._graph.functions else ():
-            for name in called_functions(node):
-                seen_inner[node, name] = None
-        for node, name in seen_inner:  # variables that functions make themselves
-            found += [(node, _below(node, inner, inner.of)) for inner in self._summary(name).found if isinstance(inner.of, str)]
+            for name in dict.fromkeys(called_functions(node)):  # variables that functions make themselves
+                found += [(node, _below(node, inner, inner.of)) for inner in self._summary(name).found if isinstance(inner.of, str)]
         while stack:
             value, key = stack.pop()
             if value in of:

@@ -100,22 +100,17 @@ def _terms(value: Value, own: Value) -> _Terms:
         value, is_scaled = stack.pop()
         node = value.producer
         seen += 1
-        if _is_read_of(node, own):
+        is_reference = node.op_type in REFERENCE_VARIABLES
+        if node is own.producer if is_reference else is_read(node) and resource_of(node.inputs[0]) is own:
             scaled, plain = scaled or is_scaled, plain or not is_scaled
         elif seen < _LIMIT and (node.op_type in _ADDS or node.op_type in SCALES) and node.inputs:
             inputs = (input_behind(value),) if hands_on_several(node) else node.inputs
             stack += [(v, is_scaled or node.op_type in SCALES) for v in inputs]
-        elif is_read(node) or node.op_type in REFERENCE_VARIABLES:
+        elif is_read(node) or is_reference:
             variables = True
         elif node.op_type not in _CONSTANTS:
             data = True
     return _Terms(scaled, plain, variables, data)
-
-
-def _is_read_of(node: Node, own: Value) -> bool:
-    if node.op_type in REFERENCE_VARIABLES:
-        return node is own.producer
-    return is_read(node) and resource_of(node.inputs[0]) is own
 
 
 def _makes_random_numbers(own: Value) -> bool:

@@ -78,7 +78,9 @@ def onednn_workspace_bytes(node: Node) -> int:
     if node.op_type in _REORDERS_FILTER:
         if "Depthwise" in node.op_type and (node.inputs[1].shape or (1,))[-1] != 1:
             return _blocked_by_groups(node.inputs[1])
-        return 0 if _takes_filter_as_it_is(node) else node.inputs[1].nbytes or 0
+        images = node.inputs[0]
+        one_image = node.op_type in _CONVOLVES_FORWARD and images.dtype.name == "float32" and bool(images.shape) and images.shape[0] == 1
+        return 0 if one_image else node.inputs[1].nbytes or 0  # of one image the filter is taken as it is
     if node.op_type in ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"):
         return node.outputs[0].nbytes or 0
     if node.op_type == "DepthwiseConv2dNativeBackpropFilter":
@@ -127,11 +129,6 @@ def _blocked_by_groups(kernel: Value) -> int:
         return kernel.nbytes or 0
     height, width, channels, multiplier = (d or 0 for d in kernel.shape)
     return byte_count(kernel.dtype, (height, width, channels * _BLOCK, math.ceil(multiplier / _BLOCK) * _BLOCK)) or 0
-
-
-def _takes_filter_as_it_is(node: Node) -> bool:
-    images = node.inputs[0]
-    return node.op_type in _CONVOLVES_FORWARD and images.dtype.name == "float32" and bool(images.shape) and images.shape[0] == 1
 
 
 def _matrix_bytes(value: Value) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import SWITCHES
 from graphwright.ir.traits.variables import adds_to_variable
-from graphwright.ir.walk import producers_of, topological_order
+from graphwright.ir.walk import producers_of, reached, topological_order
 
 _NEAR = 16
 _AT_ONCE = 1024
@@ -52,15 +52,7 @@ def unordered_writes(body: Graph, writers: Mapping[str, Collection[Node]]) -> di
 
 def _is_near(first: Node, second: Node) -> bool:
     """Whether the second waits for the first by a short way, as TensorFlow's own dependencies do."""
-    stack, seen = [second], {second}
-    while stack and len(seen) < _NEAR:
-        for before in producers_of(stack.pop(0)):
-            if before is first:
-                return True
-            if before not in seen:
-                seen.add(before)
-                stack.append(before)
-    return False
+    return first in islice(reached([second], producers_of), _NEAR)
 
 
 def _sweep(order: Sequence[Node], pairs: Sequence[tuple[str, Node, Node]], found: dict[str, tuple[Node, Node]]) -> None:

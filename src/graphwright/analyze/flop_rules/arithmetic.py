@@ -16,6 +16,7 @@ from graphwright.analyze.flop_rules.rule import (
     output_dims,
     output_size,
     per_input,
+    per_output,
     ranked,
     size_of,
     table,
@@ -42,6 +43,22 @@ _SCATTER_ARITHMETIC = (
     "ScatterMin ScatterMax ScatterNdAdd ScatterNdSub ScatterNdMin ScatterNdMax ScatterNdNonAliasingAdd TensorScatterAdd "
     "TensorScatterSub TensorScatterMin TensorScatterMax"
 )
+_SEGMENTS = (
+    "SegmentSum SegmentSumV2 SegmentProd SegmentProdV2 SegmentMax SegmentMaxV2 SegmentMin SegmentMinV2 UnsortedSegmentSum "
+    "UnsortedSegmentProd UnsortedSegmentMax UnsortedSegmentMin"
+)
+_SPARSE_SEGMENT_GRADIENTS = (
+    "SparseSegmentSumGrad SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseSegmentSumGradV2 SparseSegmentMeanGradV2 "
+    "SparseSegmentSqrtNGradV2"
+)
+_NORMAL = (
+    "RandomStandardNormal StatelessRandomNormal StatelessRandomNormalV2 StatefulStandardNormal StatefulStandardNormalV2 "
+    "TruncatedNormal StatelessTruncatedNormal StatelessTruncatedNormalV2 StatefulTruncatedNormal"
+)
+_REJECTION = (
+    "RandomGamma StatelessRandomGammaV2 StatelessRandomGammaV3 RandomPoisson RandomPoissonV2 StatelessRandomPoisson "
+    "StatefulRandomBinomial StatelessRandomBinomial"
+)
 
 
 def _on_floats(rule: Rule) -> Rule:
@@ -53,11 +70,6 @@ def _elements(factor: float) -> Rule:
     return _on_floats(lambda node: factor * (output_size(node) if node.outputs else largest_input(node)))
 
 
-def _assigned(node: Node) -> float:
-    """Elements that are added to a variable: a reference or a handle comes first."""
-    return float(size_of(node, 1))
-
-
 def _reduced(node: Node) -> float:
     return float(max(size_of(node) - output_size(node), 0))
 
@@ -66,35 +78,14 @@ def _mean(node: Node) -> float:
     return float(size_of(node)) if size_of(node) > output_size(node) else 0.0
 
 
-def _euclidean_norm(node: Node) -> float:
-    return float(2 * size_of(node))  # n squares, n - m additions, m roots
-
-
 def _add_all(node: Node) -> float:
     return float(max(len(node.inputs) - 1, 0) * output_size(node))
-
-
-def _unsorted_segments(node: Node) -> float:
-    return float(size_of(node))
-
-
-def _segment_mean(node: Node) -> float:
-    return float(size_of(node) + output_size(node))
 
 
 def _sparse_segments(node: Node) -> float:
     """One addition for each element of the rows that the indices pick."""
     data = dims_of(node, 0, 1)
     return float(size_of(node, 1) * math.prod(data[1:]))
-
-
-def _sparse_segments_divided(node: Node) -> float:
-    return _sparse_segments(node) + output_size(node)
-
-
-def _sparse_segment_gradient(node: Node) -> float:
-    gradient = dims_of(node, 0, 1)
-    return 2.0 * size_of(node, 1) * math.prod(gradient[1:])
 
 
 def _log2(count: int) -> float:
@@ -105,10 +96,6 @@ def _top_k(node: Node) -> float:
     """A heap of the k largest: n log2 k comparisons a row; all of them sorted: n log2 n."""
     rows, kept = dims_of(node, 0, 1), output_dims(node, 0, 1)[-1]
     return math.prod(rows) * max(_log2(kept), 1.0)
-
-
-def _nth_element(node: Node) -> float:
-    return 3.0 * size_of(node)
 
 
 def _binary_search(node: Node) -> float:
@@ -126,14 +113,13 @@ def _multinomial(node: Node) -> float:
     return 3.0 * size_of(node) + output_size(node) * (2 + _log2(classes))
 
 
-RULES: dict[str, FlopRule] = {
-    **table(
-        "element by element",
-        [
+RULES: dict[str, FlopRule] = table(
+    {
+        "element by element": [
             (_ONE_EACH, "1 per element of the output", _elements(1)),
             (_TWO_EACH, "2 per element of the output", _elements(2)),
             ("RsqrtGrad", "4 per element of the output", _elements(4)),
-            ("AssignAddVariableOp AssignSubVariableOp AssignAdd AssignSub", "1 per element added", _on_floats(_assigned)),
+            ("AssignAddVariableOp AssignSubVariableOp AssignAdd AssignSub", "1 per element added", _on_floats(per_input(1, 1))),
             ("AddN AccumulateNV2", "(inputs - 1) per element of the output", _on_floats(_add_all)),
             (_SCATTER_ARITHMETIC, "1 per element of the updates", _on_floats(per_input(1, 2))),
             ("InplaceAdd InplaceSub", "1 per element of the updates", _on_floats(per_input(1, 2))),
@@ -141,84 +127,44 @@ RULES: dict[str, FlopRule] = {
             ("Cross", "3 per element of the output", _elements(3)),
             ("NcclAllReduce CollectiveReduce CollectiveReduceV2 CollectiveReduceV3", "1 per element of the input", per_input(1)),
         ],
-    ),
-    **table(
-        "reduction",
-        [
+        "reduction": [
             ("Sum Max Min Prod ArgMax ArgMin All Any BiasAddGrad", "elements of the input - elements of the output", _on_floats(_reduced)),
             ("Mean", "1 per element of the input; 0 where nothing is reduced", _on_floats(_mean)),
             ("L2Loss", "2 per element of the input", per_input(2)),
-            ("EuclideanNorm", "2 per element of the input", _euclidean_norm),
+            ("EuclideanNorm", "2 per element of the input", per_input(2)),  # n squares, n - m additions, m roots
             ("Cumsum Cumprod", "1 per element of the input", _on_floats(per_input(1))),
             ("CumulativeLogsumexp", "4 per element of the input", per_input(4)),
             ("TileGrad", "elements of the input - elements of the output", _on_floats(_reduced)),
             ("DenseBincount Bincount HistogramFixedWidth", "1 per element of the input", _on_floats(per_input(1))),
         ],
-    ),
-    **table(
-        "segment",
-        [
+        "segment": [
+            (_SEGMENTS, "1 per element of the input", _on_floats(per_input(1))),
             (
-                (
-                    "SegmentSum SegmentSumV2 SegmentProd SegmentProdV2 SegmentMax SegmentMaxV2 SegmentMin SegmentMinV2 UnsortedSegmentSum "
-                    "UnsortedSegmentProd UnsortedSegmentMax UnsortedSegmentMin"
-                ),
-                "1 per element of the input",
-                _on_floats(_unsorted_segments),
+                "SegmentMean",
+                "1 per element of the input + 1 per element of the output",
+                _on_floats(lambda node: float(size_of(node) + output_size(node))),
             ),
-            ("SegmentMean", "1 per element of the input + 1 per element of the output", _on_floats(_segment_mean)),
             ("SparseSegmentSum SparseSegmentSumWithNumSegments", "1 per element of the rows picked", _on_floats(_sparse_segments)),
             (
                 "SparseSegmentMean SparseSegmentMeanWithNumSegments SparseSegmentSqrtN SparseSegmentSqrtNWithNumSegments",
                 "1 per element of the rows picked + 1 per element of the output",
-                _on_floats(_sparse_segments_divided),
+                _on_floats(lambda node: _sparse_segments(node) + output_size(node)),
             ),
-            (
-                (
-                    "SparseSegmentSumGrad SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseSegmentSumGradV2 SparseSegmentMeanGradV2 "
-                    "SparseSegmentSqrtNGradV2"
-                ),
-                "2 per element of the rows written",
-                _sparse_segment_gradient,
-            ),
+            (_SPARSE_SEGMENT_GRADIENTS, "2 per element of the rows written", lambda node: 2 * _sparse_segments(node)),
         ],
-    ),
-    **table(
-        "sorting and searching (comparisons)",
-        [
+        "sorting and searching (comparisons)": [
             ("TopK TopKV2 TopKUnique TopKWithUnique ApproxTopK", "n log2 k, at least n", _on_floats(_top_k)),
-            ("NthElement KthOrderStatistic", "3 n (quickselect, on average)", _on_floats(_nth_element)),
+            ("NthElement KthOrderStatistic", "3 n (quickselect, on average)", _on_floats(per_input(3))),
             ("InTopK InTopKV2", "1 per element of the predictions", per_input(1)),
             ("LowerBound UpperBound", "log2 n per value looked up", _on_floats(_binary_search)),
             ("Bucketize", "log2 of the buckets per element", _on_floats(_bucketize)),
         ],
-    ),
-    **table(
-        "random numbers (the generator's integer arithmetic counts 0)",
-        [
-            (
-                "RandomUniform StatelessRandomUniform StatelessRandomUniformV2 StatefulUniform",
-                "2 per sample: bits to float",
-                _elements(2),
-            ),
-            (
-                (
-                    "RandomStandardNormal StatelessRandomNormal StatelessRandomNormalV2 StatefulStandardNormal StatefulStandardNormalV2 "
-                    "TruncatedNormal StatelessTruncatedNormal StatelessTruncatedNormalV2 StatefulTruncatedNormal"
-                ),
-                "6 per sample: Box and Muller, two for log, root, sine and cosine",
-                _elements(6),
-            ),
+        "random numbers (the generator's integer arithmetic counts 0)": [
+            ("RandomUniform StatelessRandomUniform StatelessRandomUniformV2 StatefulUniform", "2 per sample: bits to float", _elements(2)),
+            (_NORMAL, "6 per sample: Box and Muller, two for log, root, sine and cosine", _elements(6)),
             ("ParameterizedTruncatedNormal StatelessParameterizedTruncatedNormal", "10 per sample", _elements(10)),
-            (
-                (
-                    "RandomGamma StatelessRandomGammaV2 StatelessRandomGammaV3 RandomPoisson RandomPoissonV2 StatelessRandomPoisson "
-                    "StatefulRandomBinomial StatelessRandomBinomial"
-                ),
-                "20 per sample: one round of rejection sampling, an estimate",
-                lambda node: 20.0 * output_size(node),
-            ),
+            (_REJECTION, "20 per sample: one round of rejection sampling, an estimate", per_output(20)),
             ("Multinomial StatelessMultinomial", "3 per logit + (2 + log2 classes) per sample", _multinomial),
         ],
-    ),
-}
+    }
+)

@@ -124,40 +124,34 @@ def _contract(operands: Sequence[Labels], kept: set[str], sizes: dict[str, int],
     return product, flops
 
 
-def _sparse_times_dense(node: Node) -> float:
-    """2 * nonzeros * columns; the number of nonzeros is the length of the values."""
-    nonzeros, columns = dims_of(node, 1, 1)[0], output_dims(node, 0, 2)[1]
-    return multiply_add(node) * nonzeros * columns
-
-
-def _sparse_values(node: Node) -> float:
-    """The number of nonzeros, which is the length of the values."""
-    return float(sum(math.prod(dims(v)) for v in node.inputs if is_floating(v) and len(dims(v)) == 1))
-
-
-def _sparse_and_dense(node: Node) -> float:
+def _nonzeros(node: Node) -> float:
+    """Of a sparse input and a dense one: the length of the values."""
     return float(dims_of(node, 1, 1)[0])
 
 
-RULES: dict[str, FlopRule] = {
-    **table(
-        "matrix product",
-        [
+def _nonzeros_of_both(node: Node) -> float:
+    return float(sum(math.prod(dims(v)) for v in node.inputs if is_floating(v) and len(dims(v)) == 1))
+
+
+def _sparse_times_dense(node: Node) -> float:
+    return multiply_add(node) * _nonzeros(node) * output_dims(node, 0, 2)[1]
+
+
+RULES: dict[str, FlopRule] = table(
+    {
+        "matrix product": [
             ("MatMul SparseMatMul", "2 m n k, of integers too; 8 m n k of complex numbers", matmul),
             ("BatchMatMul BatchMatMulV2 BatchMatMulV3", "2 batch m n k", batch_matmul),
             ("Einsum XlaEinsum", "2 per multiply-add, two operands at a time; labels of one operand alone are summed first", einsum),
         ],
-    ),
-    **table(
-        "sparse",
-        [
+        "sparse": [
             ("SparseTensorDenseMatMul", "2 nonzeros columns", _sparse_times_dense),
-            ("SparseDenseCwiseMul SparseDenseCwiseAdd SparseDenseCwiseDiv", "1 per nonzero", _sparse_and_dense),
-            ("SparseReduceSum SparseReduceMax SparseReduceSumSparse SparseReduceMaxSparse", "1 per nonzero", _sparse_and_dense),
-            ("SparseAdd SparseSparseMaximum SparseSparseMinimum", "1 per nonzero of both", _sparse_values),
-            ("SparseTensorDenseAdd", "1 per nonzero", _sparse_and_dense),
-            ("SparseSoftmax", "5 per nonzero", lambda node: 5 * _sparse_and_dense(node)),
-            ("SparseBincount", "1 per nonzero", _sparse_and_dense),
+            ("SparseDenseCwiseMul SparseDenseCwiseAdd SparseDenseCwiseDiv", "1 per nonzero", _nonzeros),
+            ("SparseReduceSum SparseReduceMax SparseReduceSumSparse SparseReduceMaxSparse", "1 per nonzero", _nonzeros),
+            ("SparseAdd SparseSparseMaximum SparseSparseMinimum", "1 per nonzero of both", _nonzeros_of_both),
+            ("SparseTensorDenseAdd", "1 per nonzero", _nonzeros),
+            ("SparseSoftmax", "5 per nonzero", lambda node: 5 * _nonzeros(node)),
+            ("SparseBincount", "1 per nonzero", _nonzeros),
         ],
-    ),
-}
+    }
+)

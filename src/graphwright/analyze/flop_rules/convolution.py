@@ -48,18 +48,6 @@ def depthwise(node: Node) -> float:
     return 2.0 * output_size(node) * math.prod(dims_of(node, 1, 4)[:2])
 
 
-def _depthwise_input_gradient(node: Node) -> float:
-    return 2.0 * size_of(node, 2) * math.prod(dims_of(node, 1, 4)[:2])
-
-
-def _depthwise_filter_gradient(node: Node) -> float:
-    return 2.0 * size_of(node, 2) * math.prod(output_dims(node, 0, 4)[:2])
-
-
-def _dilation(node: Node) -> float:
-    return 2.0 * output_size(node) * math.prod(dims_of(node, 1, 3)[:2])
-
-
 def _dilation_gradient(node: Node) -> float:
     """The largest is sought again, then one addition for each gradient."""
     return size_of(node, 2) * (2.0 * math.prod(dims_of(node, 1, 3)[:2]) + 1)
@@ -73,23 +61,13 @@ def window_size(node: Node) -> int:
     return math.prod(window)
 
 
-def _pool(node: Node) -> float:
-    return float(window_size(node) * output_size(node))
-
-
 def _max_pool_gradient(node: Node) -> float:
     """The largest is sought again, then one addition for each gradient; without the seeking where the position is known."""
     return float((window_size(node) + 1) * size_of(node, 2))
 
 
-def _average_pool_gradient(node: Node) -> float:
-    return 2.0 * window_size(node) * size_of(node, 1)
-
-
-def _area(node: Node) -> float:
-    return 2.0 * max(size_of(node), output_size(node))
-
-
+_POOLS = "MaxPool MaxPoolV2 MaxPool3D MaxPoolWithArgmax AvgPool AvgPool3D"
+_MAX_POOL_GRADIENTS = "MaxPoolGrad MaxPoolGradV2 MaxPool3DGrad MaxPoolGradGrad MaxPoolGradGradV2 MaxPool3DGradGrad"
 _KERNEL_RADIUS = {"lanczos1": 1.0, "lanczos3": 3.0, "lanczos5": 5.0, "gaussian": 1.5, "box": 0.5, "triangle": 1.0}
 
 
@@ -109,10 +87,6 @@ def _scale_and_translate(node: Node) -> float:
     return 2.0 * batch * channels * (rows + columns)
 
 
-def _crop_and_resize(node: Node) -> float:
-    return 0.0 if text_attribute(node, "method") == "nearest" else 9.0 * output_size(node)
-
-
 def _project(node: Node) -> float:
     """Two coordinates for each place (11), and for each channel 9 where it interpolates."""
     shape = output_dims(node, 0, 4)
@@ -126,10 +100,9 @@ def _padded(node: Node) -> float:
     return 2.0 * output_size(node) * math.prod(dims_of(node, index, 3)[:-1])
 
 
-RULES: dict[str, FlopRule] = {
-    **table(
-        "convolution",
-        [
+RULES: dict[str, FlopRule] = table(
+    {
+        "convolution": [
             ("Conv Conv2D Conv3D", "2 outputs window channels (of a group)", convolution),
             (
                 "Conv2DBackpropInput Conv2DBackpropInputV2 Conv3DBackpropInput Conv3DBackpropInputV2",
@@ -142,43 +115,40 @@ RULES: dict[str, FlopRule] = {
                 convolution_filter_gradient,
             ),
             ("DepthwiseConv2dNative", "2 outputs window", depthwise),
-            ("DepthwiseConv2dNativeBackpropInput", "as forward", _depthwise_input_gradient),
-            ("DepthwiseConv2dNativeBackpropFilter", "as forward", _depthwise_filter_gradient),
-            ("Dilation2D", "2 outputs window", _dilation),
+            ("DepthwiseConv2dNativeBackpropInput", "as forward", lambda node: 2.0 * size_of(node, 2) * math.prod(dims_of(node, 1, 4)[:2])),
+            (
+                "DepthwiseConv2dNativeBackpropFilter",
+                "as forward",
+                lambda node: 2.0 * size_of(node, 2) * math.prod(output_dims(node, 0, 4)[:2]),
+            ),
+            ("Dilation2D", "2 outputs window", lambda node: 2.0 * output_size(node) * math.prod(dims_of(node, 1, 3)[:2])),
             ("Dilation2DBackpropInput Dilation2DBackpropFilter", "(2 window + 1) per gradient", _dilation_gradient),
             ("FusedPadConv2D FusedResizeAndPadConv2D", "2 outputs window channels", _padded),
         ],
-    ),
-    **table(
-        "pooling",
-        [
-            ("MaxPool MaxPoolV2 MaxPool3D MaxPoolWithArgmax AvgPool AvgPool3D", "window per output", _pool),
-            (
-                "MaxPoolGrad MaxPoolGradV2 MaxPool3DGrad MaxPoolGradGrad MaxPoolGradGradV2 MaxPool3DGradGrad",
-                "(window + 1) per gradient",
-                _max_pool_gradient,
-            ),
+        "pooling": [
+            (_POOLS, "window per output", lambda node: float(window_size(node) * output_size(node))),
+            (_MAX_POOL_GRADIENTS, "(window + 1) per gradient", _max_pool_gradient),
             ("MaxPoolGradWithArgmax", "1 per gradient", per_input(1, 1)),
             ("MaxPoolGradGradWithArgmax", "0", zero),
-            ("AvgPoolGrad AvgPool3DGrad", "2 window per gradient", _average_pool_gradient),
+            ("AvgPoolGrad AvgPool3DGrad", "2 window per gradient", lambda node: 2.0 * window_size(node) * size_of(node, 1)),
             ("FractionalMaxPool FractionalAvgPool", "1 per element of the input", per_input(1)),
             ("FractionalMaxPoolGrad", "1 per gradient", per_input(1, 2)),
             ("FractionalAvgPoolGrad", "2 per gradient", per_input(2, 1)),
         ],
-    ),
-    **table(
-        "image",
-        [
+        "image": [
             ("ResizeBilinear QuantizedResizeBilinear", "9 per output: three interpolations", per_output(9)),
             ("ResizeBilinearGrad", "8 per gradient", per_input(8)),
             ("ResizeBicubic", "35 per output: five sums of four products", per_output(35)),
             ("ResizeBicubicGrad", "32 per gradient", per_input(32)),
-            ("ResizeArea", "2 per element of the larger image", _area),
+            ("ResizeArea", "2 per element of the larger image", lambda node: 2.0 * max(size_of(node), output_size(node))),
             ("ResizeNearestNeighbor", "0", zero),
             ("ResizeNearestNeighborGrad", "1 per gradient", per_input(1)),
-            ("ScaleAndTranslate", "2 per tap, along columns and rows", _scale_and_translate),
-            ("ScaleAndTranslateGrad", "2 per tap, along columns and rows", _scale_and_translate),
-            ("CropAndResize", "9 per output, 0 for nearest", _crop_and_resize),
+            ("ScaleAndTranslate ScaleAndTranslateGrad", "2 per tap, along columns and rows", _scale_and_translate),
+            (
+                "CropAndResize",
+                "9 per output, 0 for nearest",
+                lambda node: 0.0 if text_attribute(node, "method") == "nearest" else 9.0 * output_size(node),
+            ),
             ("CropAndResizeGradImage", "8 per gradient", per_input(8)),
             ("CropAndResizeGradBoxes", "12 per gradient", per_input(12)),
             ("ImageProjectiveTransformV2 ImageProjectiveTransformV3", "11 per place + 9 per bilinear output", _project),
@@ -186,5 +156,5 @@ RULES: dict[str, FlopRule] = {
             ("RGBToHSV HSVToRGB", "5 per output", per_output(5)),
             ("AdjustHue AdjustSaturation", "11 per output: to HSV, change, back", per_output(11)),
         ],
-    ),
-}
+    }
+)

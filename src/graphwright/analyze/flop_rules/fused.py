@@ -17,37 +17,40 @@ _FUSED_COST: Mapping[str, float] = {"FusedBatchNorm": 3, "GeluApproximate": 8, "
 """Per element of the output; everything else (a bias, an addition, an activation) counts 1."""
 
 
-def _with_fused(product: Rule) -> Rule:
-    """The product, and what the attribute `fused_ops` lists."""
+def _with_fused(product: Rule, after: int = 0) -> Rule:
+    """The product, so many for each of its outputs, and what the attribute `fused_ops` lists."""
 
     def count(node: Node) -> float | None:
         first = product(node)
         fused = node.attrs.get("fused_ops")
         names = [name.decode() for name in fused if isinstance(name, bytes)] if isinstance(fused, tuple) else []
-        return None if first is None else first + sum(_FUSED_COST.get(name, 1) for name in names) * output_size(node)
+        return None if first is None else first + (after + sum(_FUSED_COST.get(name, 1) for name in names)) * output_size(node)
 
     return count
 
 
-def _with_bias(node: Node) -> float:
-    return convolution(node) + output_size(node)
+def _with_activation(batch_norm: Callable[[Node], float]) -> Rule:
+    """Batch norm, or its gradient, with what follows it in the same kernel."""
+
+    def count(node: Node) -> float:
+        active = text_attribute(node, "activation_mode", "Identity") != "Identity"
+        added = node.attrs.get("num_side_inputs") == 1 and not node.op_type.endswith("GradEx")
+        return batch_norm(node) + (active + added) * size_of(node)
+
+    return count
 
 
-def _filter_and_bias_gradient(node: Node) -> float:
-    return convolution_filter_gradient(node) + size_of(node, 2)
-
-
-def _batch_norm_and_activation(node: Node) -> float:
-    active = text_attribute(node, "activation_mode", "Identity") != "Identity"
-    added = node.attrs.get("num_side_inputs") == 1
-    return batch_norm(node) + (active + added) * size_of(node)
-
-
-def _batch_norm_and_activation_gradient(node: Node) -> float:
-    active = text_attribute(node, "activation_mode", "Identity") != "Identity"
-    return batch_norm_gradient(node) + active * size_of(node)
-
-
+_SCALES = (
+    "Quantize QuantizeV2 Dequantize Requantize RequantizePerChannel UniformQuantize UniformDequantize UniformRequantize "
+    "QuantizeDownAndShrinkRange"
+)
+_ROUNDS = (
+    "QuantizeAndDequantize QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4 FakeQuantWithMinMaxArgs "
+    "FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsPerChannel"
+)
+_ROUNDS_GRADIENT = (
+    "QuantizeAndDequantizeV4Grad FakeQuantWithMinMaxArgsGradient FakeQuantWithMinMaxVarsGradient FakeQuantWithMinMaxVarsPerChannelGradient"
+)
 _AFTER_QUANTIZED = {"WithBias": 1, "Relu": 1, "Sum": 1, "Requantize": 2, "Dequantize": 1}
 _QUANTIZED_PRODUCTS: tuple[tuple[str, Callable[[Node], float]], ...] = (
     ("QuantizedConv2D", convolution),
@@ -62,12 +65,8 @@ def quantized_rule(op_type: str) -> FlopRule | None:
     for prefix, product in _QUANTIZED_PRODUCTS:
         if name.startswith(prefix):
             after = sum(count for word, count in _AFTER_QUANTIZED.items() if word in name[len(prefix) :])
-            return FlopRule("quantized", f"as {prefix.removeprefix('Quantized')} + {after} per output", _followed(product, after))
+            return FlopRule("quantized", f"as {prefix.removeprefix('Quantized')} + {after} per output", _with_fused(product, after))
     return None
-
-
-def _followed(product: Callable[[Node], float], after: int) -> Rule:
-    return _with_fused(lambda node: product(node) + after * output_size(node))
 
 
 def base_of_mkl(op_type: str) -> tuple[str, ...]:
@@ -79,60 +78,39 @@ def base_of_mkl(op_type: str) -> tuple[str, ...]:
     return ()
 
 
-RULES: dict[str, FlopRule] = {
-    **table(
-        "fused",
-        [
+RULES: dict[str, FlopRule] = table(
+    {
+        "fused": [
             ("_FusedConv2D _FusedConv3D", "the convolution + 1 per output for each fused op (3 for batch norm)", _with_fused(convolution)),
             ("_FusedDepthwiseConv2dNative", "the convolution + 1 per output for each fused op", _with_fused(depthwise)),
             ("_FusedMatMul", "the product + 1 per output for each fused op", _with_fused(matmul)),
             ("_FusedBatchMatMulV2", "the product + 1 per output for each fused op", _with_fused(batch_matmul)),
-            ("_FusedBatchNormEx", "batch norm + 1 for the activation + 1 for the side input", _batch_norm_and_activation),
-            ("_FusedBatchNormGradEx", "gradient of batch norm + 1 for the activation", _batch_norm_and_activation_gradient),
+            ("_FusedBatchNormEx", "batch norm + 1 for the activation + 1 for the side input", _with_activation(batch_norm)),
+            ("_FusedBatchNormGradEx", "gradient of batch norm + 1 for the activation", _with_activation(batch_norm_gradient)),
             ("_PadWithConv2D", "the convolution", convolution),
             ("_PadWithFusedConv2D", "the convolution + 1 per output for each fused op", _with_fused(convolution)),
-            ("_Conv2DWithBias", "the convolution + 1 per output", _with_bias),
-            ("_Conv2DBackpropFilterWithBias", "the gradient of the filter + 1 per gradient", _filter_and_bias_gradient),
-            ("FusedConv2DBiasActivation", "the convolution + 2 per output", lambda node: convolution(node) + 2 * output_size(node)),
+            ("_Conv2DWithBias", "the convolution + 1 per output", _with_fused(convolution, 1)),
+            (
+                "_Conv2DBackpropFilterWithBias",
+                "the gradient of the filter + 1 per gradient",
+                lambda node: convolution_filter_gradient(node) + size_of(node, 2),
+            ),
+            ("FusedConv2DBiasActivation", "the convolution + 2 per output", _with_fused(convolution, 2)),
             ("_LayerNorm _FusedInstanceNorm", "8 per element", per_input(8)),
             ("_FusedMish", "4 per element", per_output(4)),
             ("_Swish", "2 per element", per_output(2)),
         ],
-    ),
-    **table(
-        "quantized",
-        [
+        "quantized": [
             ("UniformQuantizedDot UniformQuantizedDotHybrid", "as MatMul", matmul),
             ("UniformQuantizedConvolution UniformQuantizedConvolutionHybrid", "as Conv2D", convolution),
             ("QuantizedAdd QuantizedMul QuantizedBiasAdd UniformQuantizedAdd", "1 per output", per_output(1)),
             ("QuantizedRelu QuantizedRelu6 QuantizedReluX", "1 per output", per_output(1)),
             ("QuantizedMaxPool QuantizedAvgPool", "1 per element of the input", per_input(1)),
             ("QuantizedInstanceNorm QuantizedBatchNormWithGlobalNormalization", "8 per element", per_input(8)),
-            (
-                (
-                    "Quantize QuantizeV2 Dequantize Requantize RequantizePerChannel UniformQuantize UniformDequantize UniformRequantize "
-                    "QuantizeDownAndShrinkRange"
-                ),
-                "2 per output",
-                per_output(2),
-            ),
-            (
-                (
-                    "QuantizeAndDequantize QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4 FakeQuantWithMinMaxArgs "
-                    "FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsPerChannel"
-                ),
-                "5 per output: clip, scale, round, scale back",
-                per_output(5),
-            ),
-            (
-                (
-                    "QuantizeAndDequantizeV4Grad FakeQuantWithMinMaxArgsGradient FakeQuantWithMinMaxVarsGradient "
-                    "FakeQuantWithMinMaxVarsPerChannelGradient"
-                ),
-                "3 per gradient",
-                per_input(3),
-            ),
+            (_SCALES, "2 per output", per_output(2)),
+            (_ROUNDS, "5 per output: clip, scale, round, scale back", per_output(5)),
+            (_ROUNDS_GRADIENT, "3 per gradient", per_input(3)),
             ("RequantizationRange RequantizationRangePerChannel", "2 per element of the input", per_input(2)),
         ],
-    ),
-}
+    }
+)

@@ -6,21 +6,22 @@ Iterative algorithms (singular values, eigenvalues) have the counts that the boo
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from graphwright.analyze.flop_rules.rule import FlopRule, Rule, UnknownSizeError, dims_of, output_dims, output_size, table
-from graphwright.ir.attributes import SerializedAttribute
-from graphwright.ir.constants import array_of
+from graphwright.analyze.flop_rules.rule import FlopRule, Rule, UnknownSizeError, dims_of, output_dims, output_size, per_output, table
+from graphwright.ir.constants import constant_array
 from graphwright.ir.graph import Node
 
 _REAL_TO_COMPLEX = 0.5  # of the work of a complex transform
 
 
-def _cubic(factor: float, index: int = 0) -> Rule:
-    """So many times n cubed for each matrix."""
+def _cubic(factor: float, values_alone: float | None = None) -> Rule:
+    """So many times n cubed for each matrix, and for eigenvalues without vectors."""
 
     def count(node: Node) -> float:
-        shape = dims_of(node, index, 2)
-        return factor * math.prod(shape[:-2]) * shape[-1] ** 3
+        shape = dims_of(node, 0, 2)
+        one = factor if values_alone is None or node.attrs.get("compute_v") is not False else values_alone
+        return one * math.prod(shape[:-2]) * shape[-1] ** 3
 
     return count
 
@@ -35,10 +36,6 @@ def _solve(node: Node) -> float:
 def _triangular_solve(node: Node) -> float:
     shape = output_dims(node, 0, 2)
     return float(math.prod(shape[:-2]) * shape[-2] ** 2 * shape[-1])
-
-
-def _banded_solve(node: Node) -> float:
-    return 2.0 * dims_of(node, 0, 2)[-2] * output_size(node)
 
 
 def _least_squares(node: Node) -> float:
@@ -72,67 +69,51 @@ def _svd(node: Node) -> float:
     return math.prod(shape[:-2]) * one
 
 
-def _eigen(values: float, vectors: float) -> Rule:
-    return lambda node: _cubic(values if node.attrs.get("compute_v") is False else vectors)(node)
+def _fourier(rank: int | None, share: float = 1.0, *, inverse_real: bool = False) -> Rule:
+    """5 n log2 n for each transform over the last axes (Cooley and Tukey with radix 2); half of it where one side is real.
 
-
-def _tridiagonal_solve(node: Node) -> float:
-    return 8.0 * output_size(node)
-
-
-def _fourier(rank: int, share: float = 1.0, *, inverse_real: bool = False) -> Rule:
-    """5 n log2 n for each transform over the last axes (Cooley and Tukey with radix 2); half of it where one side is real."""
+    Without a rank the axes are an input, which counts where it is a constant.
+    """
 
     def count(node: Node) -> float:
-        spatial = output_dims(node, 0, rank) if inverse_real or share == 1.0 else dims_of(node, 0, rank)
-        n = math.prod(spatial[-rank:])
-        return share * 5.0 * math.prod(spatial) * (math.log2(n) if n > 1 else 0.0)
-
-    return count
-
-
-def _fourier_any(share: float, *, inverse_real: bool = False) -> Rule:
-    """The axes are an input; they count where it is a constant."""
-
-    def count(node: Node) -> float:
-        attribute = node.inputs[2].producer.attrs.get("value") if len(node.inputs) > 2 else None
-        axes = array_of(attribute) if isinstance(attribute, SerializedAttribute) else None
-        if axes is None:
-            raise UnknownSizeError
-        shape = output_dims(node) if inverse_real or share == 1.0 else dims_of(node, 0)
-        n = math.prod(shape[int(a)] for a in axes.ravel())
+        axes = range(-rank, 0) if rank is not None else _constant_axes(node)
+        shape = (output_dims if inverse_real or share == 1.0 else dims_of)(node, 0, rank or 0)
+        n = math.prod(shape[int(a)] for a in axes)
         return share * 5.0 * math.prod(shape) * (math.log2(n) if n > 1 else 0.0)
 
     return count
 
 
-RULES: dict[str, FlopRule] = {
-    **table(
-        "linear algebra",
-        [
+def _constant_axes(node: Node) -> Iterable[int]:
+    axes = constant_array(node.inputs[2].producer) if len(node.inputs) > 2 else None
+    if axes is None:
+        raise UnknownSizeError
+    return axes.ravel()
+
+
+RULES: dict[str, FlopRule] = table(
+    {
+        "linear algebra": [
             ("Cholesky BatchCholesky", "n^3 / 3", _cubic(1 / 3)),
             ("CholeskyGrad BatchCholeskyGrad", "2 n^3 / 3", _cubic(2 / 3)),
             ("Lu MatrixDeterminant LogMatrixDeterminant BatchMatrixDeterminant", "2 n^3 / 3", _cubic(2 / 3)),
             ("MatrixInverse BatchMatrixInverse", "2 n^3", _cubic(2)),
             ("MatrixSolve BatchMatrixSolve", "2 n^3 / 3 + 2 n^2 columns", _solve),
             ("MatrixTriangularSolve BatchMatrixTriangularSolve", "n^2 columns", _triangular_solve),
-            ("BandedTriangularSolve", "2 bands n columns", _banded_solve),
+            ("BandedTriangularSolve", "2 bands n columns", lambda node: 2.0 * dims_of(node, 0, 2)[-2] * output_size(node)),
             ("MatrixSolveLs BatchMatrixSolveLs", "m n^2 + n^3 / 3 + 2 m n columns + 2 n^2 columns when fast", _least_squares),
             ("Qr", "4 m n^2 - 4 n^3 / 3; more for a square Q", _qr),
             ("Svd BatchSvd", "14 m n^2 + 8 n^3; values alone 4 m n^2 - 4 n^3 / 3", _svd),
             ("SelfAdjointEig BatchSelfAdjointEig", "9 n^3", _cubic(9)),
-            ("SelfAdjointEigV2 BatchSelfAdjointEigV2", "9 n^3; values alone 4 n^3 / 3", _eigen(4 / 3, 9)),
-            ("Eig", "25 n^3; values alone 10 n^3", _eigen(10, 25)),
+            ("SelfAdjointEigV2 BatchSelfAdjointEigV2", "9 n^3; values alone 4 n^3 / 3", _cubic(9, 4 / 3)),
+            ("Eig", "25 n^3; values alone 10 n^3", _cubic(25, 10)),
             ("MatrixSquareRoot", "28 n^3 (Higham)", _cubic(28)),
             ("MatrixLogarithm", "25 n^3: the Schur form", _cubic(25)),
             ("MatrixExponential", "20 n^3: Pade of degree 13 with scaling", _cubic(20)),
-            ("TridiagonalMatMul", "5 per output", lambda node: 5.0 * output_size(node)),
-            ("TridiagonalSolve", "8 per output", _tridiagonal_solve),
+            ("TridiagonalMatMul", "5 per output", per_output(5)),
+            ("TridiagonalSolve", "8 per output", per_output(8)),
         ],
-    ),
-    **table(
-        "Fourier transform",
-        [
+        "Fourier transform": [
             ("FFT BatchFFT IFFT BatchIFFT", "5 n log2 n for each transform", _fourier(1)),
             ("FFT2D BatchFFT2D IFFT2D BatchIFFT2D", "5 n log2 n, n the product of both", _fourier(2)),
             ("FFT3D BatchFFT3D IFFT3D BatchIFFT3D", "5 n log2 n, n the product of all three", _fourier(3)),
@@ -142,9 +123,9 @@ RULES: dict[str, FlopRule] = {
             ("IRFFT", "2.5 n log2 n", _fourier(1, _REAL_TO_COMPLEX, inverse_real=True)),
             ("IRFFT2D", "2.5 n log2 n", _fourier(2, _REAL_TO_COMPLEX, inverse_real=True)),
             ("IRFFT3D", "2.5 n log2 n", _fourier(3, _REAL_TO_COMPLEX, inverse_real=True)),
-            ("FFTND IFFTND", "5 n log2 n over constant axes", _fourier_any(1.0)),
-            ("RFFTND", "2.5 n log2 n over constant axes", _fourier_any(_REAL_TO_COMPLEX)),
-            ("IRFFTND", "2.5 n log2 n over constant axes", _fourier_any(_REAL_TO_COMPLEX, inverse_real=True)),
+            ("FFTND IFFTND", "5 n log2 n over constant axes", _fourier(None)),
+            ("RFFTND", "2.5 n log2 n over constant axes", _fourier(None, _REAL_TO_COMPLEX)),
+            ("IRFFTND", "2.5 n log2 n over constant axes", _fourier(None, _REAL_TO_COMPLEX, inverse_real=True)),
         ],
-    ),
-}
+    }
+)

@@ -85,12 +85,13 @@ def silent_rule(op_type: str) -> FlopRule | None:
 
 
 RULES: dict[str, FlopRule] = table(
-    "no arithmetic",
-    [
-        (_MOVEMENT, "0: data movement", zero),
-        (_INTEGERS, "0: integers and bits", zero),
-        (_STATE, "0: variables and arguments", zero),
-        (_BOOKKEEPING, "0: control flow and communication", zero),
-        (_SPARSE_MOVEMENT, "0: data movement", zero),
-    ],
+    {
+        "no arithmetic": [
+            (_MOVEMENT, "0: data movement", zero),
+            (_INTEGERS, "0: integers and bits", zero),
+            (_STATE, "0: variables and arguments", zero),
+            (_BOOKKEEPING, "0: control flow and communication", zero),
+            (_SPARSE_MOVEMENT, "0: data movement", zero),
+        ]
+    }
 )

@@ -30,11 +30,6 @@ def batch_norm_gradient(node: Node) -> float:
     return (_INFERENCE_GRADIENT if node.attrs.get("is_training") is False else _TRAINING_GRADIENT) * size_of(node)
 
 
-def _local_response(node: Node) -> float:
-    """A running sum of squares over the channels (2), scale and offset (2), power and product (2) for each element."""
-    return 6.0 * size_of(node)
-
-
 def _sparse_cross_entropy(node: Node) -> float:
     """Softmax of the logits 5 and the gradient 1 per element; a logarithm and a difference per row."""
     logits = dims_of(node, 0, 1)
@@ -80,19 +75,9 @@ _OPTIMIZERS: tuple[tuple[str, float, float], ...] = (
 """Kernel, operations per element of the gradient as the update is written in TensorFlow's documentation, and more with Nesterov."""
 
 
-def _optimizers() -> dict[str, FlopRule]:
-    rules: dict[str, FlopRule] = {}
-    for name, plain, nesterov in _OPTIMIZERS:
-        types = " ".join(f"{prefix}{name}" for prefix in ("ResourceApply", "ResourceSparseApply", "Apply", "SparseApply"))
-        more = f", {plain + nesterov:g} with Nesterov" if nesterov else ""
-        rules |= table("optimizer", [(types, f"{plain:g} per element of the gradient{more}", _per_gradient(plain, nesterov))])
-    return rules
-
-
-RULES: dict[str, FlopRule] = {
-    **table(
-        "normalization",
-        [
+RULES: dict[str, FlopRule] = table(
+    {
+        "normalization": [
             ("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3", "7 per element in training, 3 in inference", batch_norm),
             (
                 "FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3",
@@ -101,17 +86,21 @@ RULES: dict[str, FlopRule] = {
             ),
             ("BatchNormWithGlobalNormalization", "4 per element", per_input(4)),
             ("BatchNormWithGlobalNormalizationGrad", "6 per element", per_input(6)),
-            ("LRN", "6 per element", _local_response),
+            ("LRN", "6 per element", per_input(6)),  # 2 for a running sum of squares over the channels, scale, offset, power, product
             ("LRNGrad", "12 per element", per_input(12)),
         ],
-    ),
-    **table(
-        "softmax and losses",
-        [
+        "softmax and losses": [
             ("Softmax LogSoftmax", "5 per element: largest, difference, exponential, sum, quotient", per_output(5)),
             ("SoftmaxCrossEntropyWithLogits", "9 per element, with the gradient that it makes", per_input(9)),
             ("SparseSoftmaxCrossEntropyWithLogits", "6 per element + 2 per row, with the gradient that it makes", _sparse_cross_entropy),
         ],
-    ),
-    **_optimizers(),
-}
+        "optimizer": [
+            (
+                " ".join(f"{prefix}{name}" for prefix in ("ResourceApply", "ResourceSparseApply", "Apply", "SparseApply")),
+                f"{plain:g} per element of the gradient" + (f", {plain + nesterov:g} with Nesterov" if nesterov else ""),
+                _per_gradient(plain, nesterov),
+            )
+            for name, plain, nesterov in _OPTIMIZERS
+        ],
+    }
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from graphwright.analyze.flop_rules.rule import FlopRule, UnknownSizeError, dims_of, ranked, table, text_attribute
+from graphwright.analyze.flop_rules.rule import FlopRule, Rule, UnknownSizeError, dims_of, ranked, table, text_attribute
 from graphwright.ir.graph import Node
 
 _LSTM, _LSTM_GRADIENT = 14.0, 22.0  # per unit: 3 sigmoids, 2 tanh, 4 biases, forget bias, 4 products and sums
@@ -27,11 +27,9 @@ def _lstm_cell(node: Node) -> float:
     return _lstm_step(node, x, dims_of(node, 3, 2), x[0])
 
 
-def _lstm_cell_gradient(node: Node) -> float:
-    """The gates alone: the products with the weights are nodes of their own."""
-    batch, units = ranked(node, 1, 2)
-    peephole = _PEEPHOLE_GRADIENT if node.attrs.get("use_peephole") is True else 0.0
-    return (_LSTM_GRADIENT + peephole) * batch * units
+def _lstm_gates_gradient(node: Node) -> float:
+    """Per unit."""
+    return _LSTM_GRADIENT + (_PEEPHOLE_GRADIENT if node.attrs.get("use_peephole") is True else 0.0)
 
 
 def _lstm_block(node: Node) -> float:
@@ -43,33 +41,21 @@ def _lstm_block(node: Node) -> float:
 def _lstm_block_gradient(node: Node) -> float:
     """Products with the weights for the gradients of the inputs, and of the weights: twice those of the forward pass."""
     x, weight = dims_of(node, 1, 3), dims_of(node, 4, 2)
-    peephole = _PEEPHOLE_GRADIENT if node.attrs.get("use_peephole") is True else 0.0
-    return x[0] * x[1] * (4.0 * math.prod(weight) + (_LSTM_GRADIENT + peephole) * weight[1] / 4)
+    return x[0] * x[1] * (4.0 * math.prod(weight) + _lstm_gates_gradient(node) * weight[1] / 4)
 
 
-def _gru_cell(node: Node) -> float:
-    batch, units = ranked(node, 1, 2)
-    return batch * (2.0 * (math.prod(dims_of(node, 2, 2)) + math.prod(dims_of(node, 3, 2))) + _GRU * units)
+def _gru_cell(per_unit: float) -> Rule:
+    """Forward, or the gradients of x and h: those of the weights are nodes of their own."""
+
+    def count(node: Node) -> float:
+        batch, units = ranked(node, 1, 2)
+        return batch * (2.0 * (math.prod(dims_of(node, 2, 2)) + math.prod(dims_of(node, 3, 2))) + per_unit * units)
+
+    return count
 
 
-def _gru_cell_gradient(node: Node) -> float:
-    """Gradients of x and h; those of the weights are nodes of their own."""
-    batch, units = ranked(node, 1, 2)
-    return batch * (2.0 * (math.prod(dims_of(node, 2, 2)) + math.prod(dims_of(node, 3, 2))) + _GRU_GRADIENT * units)
-
-
-def cudnn(node: Node) -> float:
-    """All layers and directions of cuDNN's recurrent network."""
-    products, gates = _cudnn_parts(node)
-    return products + gates
-
-
-def _cudnn_gradient(node: Node) -> float:
-    products, gates = _cudnn_parts(node)
-    return 2 * products + 1.5 * gates
-
-
-def _cudnn_parts(node: Node) -> tuple[float, float]:
+def cudnn(node: Node, of_products: float = 1.0, of_gates: float = 1.0) -> float:
+    """All layers and directions of cuDNN's recurrent network, its products and its gates counted so many times."""
     first, second, inputs = ranked(node, 0, 3)
     state = ranked(node, 1, 3)
     mode = text_attribute(node, "rnn_mode", "lstm")
@@ -86,19 +72,21 @@ def _cudnn_parts(node: Node) -> tuple[float, float]:
         products += directions * 2.0 * gates * cell * (width + units)
         products += directions * 2.0 * cell * units if cell != units else 0.0  # the projection
         work += directions * _PER_UNIT[mode] * cell
-    return first * second * products, first * second * work
+    return first * second * (of_products * products + of_gates * work)
 
 
+_CUDNN_GRADIENT = "CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3"
 RULES: dict[str, FlopRule] = table(
-    "recurrent",
-    [
-        ("LSTMBlockCell", "2 batch (inputs + units) 4 units + 14 per unit", _lstm_cell),
-        ("LSTMBlockCellGrad", "22 per unit: the gates", _lstm_cell_gradient),
-        ("BlockLSTM BlockLSTMV2", "as LSTMBlockCell, times the steps", _lstm_block),
-        ("BlockLSTMGrad BlockLSTMGradV2", "twice the products of the forward pass + 22 per unit", _lstm_block_gradient),
-        ("GRUBlockCell", "2 batch (inputs + units) 3 units + 12 per unit", _gru_cell),
-        ("GRUBlockCellGrad", "2 batch (inputs + units) 3 units + 16 per unit", _gru_cell_gradient),
-        ("CudnnRNN CudnnRNNV2 CudnnRNNV3", "2 gates units (width + units) for each layer, direction, step and example, + gates", cudnn),
-        ("CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3", "twice the products of the forward pass", _cudnn_gradient),
-    ],
+    {
+        "recurrent": [
+            ("LSTMBlockCell", "2 batch (inputs + units) 4 units + 14 per unit", _lstm_cell),
+            ("LSTMBlockCellGrad", "22 per unit: the gates", lambda node: _lstm_gates_gradient(node) * math.prod(ranked(node, 1, 2))),
+            ("BlockLSTM BlockLSTMV2", "as LSTMBlockCell, times the steps", _lstm_block),
+            ("BlockLSTMGrad BlockLSTMGradV2", "twice the products of the forward pass + 22 per unit", _lstm_block_gradient),
+            ("GRUBlockCell", "2 batch (inputs + units) 3 units + 12 per unit", _gru_cell(_GRU)),
+            ("GRUBlockCellGrad", "2 batch (inputs + units) 3 units + 16 per unit", _gru_cell(_GRU_GRADIENT)),
+            ("CudnnRNN CudnnRNNV2 CudnnRNNV3", "2 gates units (width + units) for each layer, direction, step and example, + gates", cudnn),
+            (_CUDNN_GRADIENT, "twice the products of the forward pass", lambda node: cudnn(node, 2.0, 1.5)),
+        ]
+    }
 )

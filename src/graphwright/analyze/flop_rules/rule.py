@@ -7,8 +7,9 @@ and the count of the node is unknown.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from graphwright.ir.graph import Node, Value
 
@@ -39,9 +40,10 @@ Entry = tuple[str, str, Rule]
 """Op types apart by spaces, the formula, the rule."""
 
 
-def table(family: str, entries: Iterable[Entry]) -> dict[str, FlopRule]:
-    """The rules of a family, by op type."""
-    return {op_type: FlopRule(family, formula, count) for names, formula, count in entries for op_type in names.split()}
+def table(families: Mapping[str, Iterable[Entry]]) -> dict[str, FlopRule]:
+    """The rules of families, by op type."""
+    every = ((family, entry) for family, entries in families.items() for entry in entries)
+    return {op_type: FlopRule(family, formula, count) for family, (names, formula, count) in every for op_type in names.split()}
 
 
 def dims(value: Value) -> tuple[int, ...]:
@@ -50,13 +52,9 @@ def dims(value: Value) -> tuple[int, ...]:
     Raises:
         UnknownSizeError: it is not known.
     """
-    shape = value.shape
-    if shape is None:
+    if value.shape is None or None in value.shape:
         raise UnknownSizeError
-    known = tuple(d for d in shape if d is not None)
-    if len(known) < len(shape):
-        raise UnknownSizeError
-    return known
+    return cast("tuple[int, ...]", value.shape)
 
 
 def dims_of(node: Node, index: int, least_rank: int = 0) -> tuple[int, ...]:
