@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from graphwright.analyze.backward import updated_variables
 from graphwright.analyze.directions import Direction, find_directions
@@ -25,6 +26,11 @@ class Sums:
     bytes_moved: float = 0.0
     unknown: int = 0
     unknown_bytes: int = 0  # nodes whose bytes are not known
+
+    @property
+    def by_direction(self) -> dict[str, Any]:
+        """FLOPs under the names that rows of costs have for them."""
+        return {f"{direction}_flops": flops for direction, flops in self.flops.items()}
 
 
 @dataclass(frozen=True, slots=True)

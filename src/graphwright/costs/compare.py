@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
-from graphwright.analyze.flop_tally import Tally
+from graphwright.analyze.flop_tally import Sums, Tally
 from graphwright.analyze.loops import loop_costs
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.costs.baseline import is_costs_file, read_costs
@@ -112,17 +112,14 @@ def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, task
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
     _, counted = count_executed(graph)
     parameters = count_parameters(graph, roles)
-    work = counted.whole.flops
     figures: dict[str, float] = {
         "peak_bytes": timeline.peak_bytes,
         "resident_bytes": tasks.costs.resident_bytes,
         "parameters": parameters.weights,
         "trainable_parameters": parameters.elements["trainable"],
         "optimizer_state": parameters.elements["optimizer state"],
-        "total_flops": sum(work.values()),
-        "forward_flops": work["forward"],
-        "backward_flops": work["backward"],
-        "optimizer_flops": work["optimizer"],
+        "total_flops": sum(counted.whole.flops.values()),
+        **counted.whole.by_direction,
         "bytes_moved": counted.whole.bytes_moved,
         "nodes": len(graph),
     }
@@ -143,17 +140,13 @@ def _by_xla(found: StepCosts, traced: TracedStep) -> StepCosts:
 
 
 def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:
-    sums = counted.per_layer.get(name)
-    work = sums.flops if sums is not None else {}
     return LayerFigures(
         layer=name,
         nodes=row.op_count,
         parameters=row.parameter_count,
-        forward_flops=work.get("forward", 0.0),
-        backward_flops=work.get("backward", 0.0),
-        optimizer_flops=work.get("optimizer", 0.0),
         residual_bytes=row.residual_bytes,
         peak_share_bytes=row.peak_share_bytes,
+        **counted.per_layer.get(name, Sums()).by_direction,
     )
 
 
@@ -168,11 +161,8 @@ def _with_variables(layers: Sequence[LayerFigures]) -> list[LayerFigures]:
         if k is None:
             kept.append(layer)
         else:
-            kept[k] = replace(
-                kept[k],
-                parameters=kept[k].parameters + layer.parameters,
-                peak_share_bytes=kept[k].peak_share_bytes + layer.peak_share_bytes,
-            )
+            both = {name: getattr(kept[k], name) + getattr(layer, name) for name in ("parameters", "peak_share_bytes")}
+            kept[k] = replace(kept[k], **both)
     return kept
 
 

@@ -41,21 +41,8 @@ def complete_layers(layers: Sequence[LayerCost], per_layer: Mapping[str, Sums], 
     time_s: dict[str, float] = defaultdict(float)
     for node in nodes.values():
         time_s[node.layer] += node.estimated_time_s
-    none = Sums()
-    rows: list[LayerCost] = []
-    for row in layers:
-        sums = per_layer.get(row.layer, none)
-        rows.append(
-            replace(
-                row,
-                forward_flops=sums.flops["forward"],
-                backward_flops=sums.flops["backward"],
-                optimizer_flops=sums.flops["optimizer"],
-                bytes_moved=sums.bytes_moved,
-                estimated_time_s=time_s[row.layer],
-            )
-        )
-    return tuple(rows)
+    rows = ((row, per_layer.get(row.layer, Sums())) for row in layers)
+    return tuple(replace(row, bytes_moved=sums.bytes_moved, estimated_time_s=time_s[row.layer], **sums.by_direction) for row, sums in rows)
 
 
 def op_type_rows(found: Tally, time_by_op_type: Mapping[str, float]) -> tuple[OpTypeCost, ...]:
@@ -64,12 +51,10 @@ def op_type_rows(found: Tally, time_by_op_type: Mapping[str, float]) -> tuple[Op
         OpTypeCost(
             op_type,
             sums.ops,
-            sums.flops["forward"],
-            sums.flops["backward"],
-            sums.flops["optimizer"],
-            sums.bytes_moved,
-            sums.unknown,
-            time_by_op_type.get(op_type, 0.0),
+            bytes_moved=sums.bytes_moved,
+            unknown_count=sums.unknown,
+            estimated_time_s=time_by_op_type.get(op_type, 0.0),
+            **sums.by_direction,
         )
         for op_type, sums in found.per_op_type.items()
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 
 from graphwright.analyze.formula import Formula
 from graphwright.analyze.formula_search import formula_through
@@ -15,13 +16,8 @@ from graphwright.report.flop_count import FlopCount, FlopRow
 
 _SIZES = TRACED_FIRST  # a batch of one example is often a special case: there is nothing to add up
 _MORE_SIZES = (2, *TRACED_FIRST, 11)  # where a square or a cube is in it
-_FIGURES: Mapping[str, Callable[[FlopCount], float]] = {
-    "forward": lambda r: r.forward,
-    "backward": lambda r: r.backward,
-    "optimizer": lambda r: r.optimizer,
-    "total": lambda r: r.total,
-    "bytes_moved": lambda r: r.bytes_moved,
-}
+_FIGURES = ("forward", "backward", "optimizer", "total", "bytes_moved")
+_UNKNOWN = dict.fromkeys(("forward", "backward", "optimizer", "bytes_moved"), math.nan)
 _SAID = {"total": "FLOPs", "bytes_moved": "bytes moved"}
 _NONE = FlopRow("", 0, 0.0, 0.0, 0.0, 0.0)
 
@@ -43,19 +39,16 @@ def count_open(target: Countable, count: Callable[[CountedGraph], FlopCount]) ->
 def _joined(target: Countable, one: FlopCount, results: Mapping[int, FlopCount]) -> FlopCount:
     largest = max(results)
     last = results[largest]
-    formulas = {name: _fitted(name, {1: one, **results}, figure) for name, figure in _FIGURES.items()}
+    formulas = {name: _fitted(name, {1: one, **results}, attrgetter(name)) for name in _FIGURES}
     how = f"polynomials through the figures at batch sizes {', '.join(str(s) for s in results if s != largest)}, checked at {largest}"
-    special = [f"{one_of(one):,.0f} {_SAID[name]}" for name, one_of in _FIGURES.items() if name in _SAID and len(formulas[name].pieces) > 1]
+    special = [f"{getattr(one, name):,.0f} {said}" for name, said in _SAID.items() if len(formulas[name].pieces) > 1]
     if special:
         how += f"; rows and bytes moved hold from 2 on: at 1 there are {' and '.join(special)}"
     branches = {"branches": f"{last.how['branches']}; their figures are those at batch size {largest}"} if last.branches else {}
     return replace(
         last,
+        **_UNKNOWN,
         feeds=target.feeds or {},
-        forward=math.nan,
-        backward=math.nan,
-        optimizer=math.nan,
-        bytes_moved=math.nan,
         per_op_type=_rows(results, lambda r: r.per_op_type),
         per_layer=_rows(results, lambda r: r.per_layer),
         how={**last.how, "formulas": how, **branches},
@@ -83,7 +76,7 @@ def _rows(results: Mapping[int, FlopCount], of: Callable[[FlopCount], Mapping[st
     found: dict[str, FlopRow] = {}
     for name, row in of(results[max(results)]).items():
         formula = _fitted(f"the FLOPs of {name!r}", results, lambda result, name=name: of(result).get(name, _NONE).total)
-        found[name] = FlopRow(name, row.ops, math.nan, math.nan, math.nan, math.nan, row.unknown, formula)
+        found[name] = FlopRow(name, row.ops, **_UNKNOWN, unknown=row.unknown, formula=formula)
     return found
 
 

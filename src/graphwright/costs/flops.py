@@ -65,12 +65,10 @@ def count_flops(
     131,072 * batch
     """
     read, first = countable(Countable(target, feeds, inputs, outputs, mode, batch))
-    if not read.is_open:
-        return _result(*_count(first))
-    return count_open(read, lambda graph: _result(*_count(graph)))
+    return count_open(read, _count) if read.is_open else _count(first)
 
 
-def _count(counted: CountedGraph) -> tuple[CountedGraph, Execution, Tally]:
+def _count(counted: CountedGraph) -> FlopCount:
     execution, found = count_executed(counted.graph)
     open_loops = [name for name, trip in execution.trips.items() if trip.kind != "exact"]
     if open_loops and counted.binding is not None and counted.arguments is not None:
@@ -79,22 +77,12 @@ def _count(counted: CountedGraph) -> tuple[CountedGraph, Execution, Tally]:
             execution, found = count_executed(counted.graph, measured)
             trips = {name: _Measured(trip.count, "exact") if name in measured else trip for name, trip in execution.trips.items()}
             execution = Execution(execution.times, trips, execution.branches)
-    return counted, execution, found
-
-
-class _Measured(TripCount):
-    """A trip count that one run gave."""
-
-
-def _result(counted: CountedGraph, execution: Execution, found: Tally) -> FlopCount:
     whole = found.whole
     return FlopCount(
         name=counted.name,
         feeds=counted.feeds,
         node_count=whole.ops,
-        forward=whole.flops["forward"],
-        backward=whole.flops["backward"],
-        optimizer=whole.flops["optimizer"],
+        **whole.flops,
         bytes_moved=whole.bytes_moved,
         unknown=_unknown(found),
         per_op_type=_rows(found.per_op_type),
@@ -103,6 +91,10 @@ def _result(counted: CountedGraph, execution: Execution, found: Tally) -> FlopCo
         loops={name: _words(trip) for name, trip in execution.trips.items()},
         branches=execution.branches,
     )
+
+
+class _Measured(TripCount):
+    """A trip count that one run gave."""
 
 
 def _unknown(found: Tally) -> dict[str, UnknownOps]:
@@ -114,10 +106,7 @@ def _unknown(found: Tally) -> dict[str, UnknownOps]:
 
 
 def _rows(groups: Mapping[str, Sums]) -> dict[str, FlopRow]:
-    rows = [
-        FlopRow(name, s.ops, s.flops["forward"], s.flops["backward"], s.flops["optimizer"], s.bytes_moved, s.unknown)
-        for name, s in groups.items()
-    ]
+    rows = [FlopRow(name, s.ops, bytes_moved=s.bytes_moved, unknown=s.unknown, **s.flops) for name, s in groups.items()]
     return {row.name: row for row in sorted(rows, key=lambda r: (-r.total, -r.bytes_moved, r.name))}
 
 

@@ -61,7 +61,8 @@ def graph_parameters(
         step: what was found about the step, where there is one.
         captured: inputs that stand for tensors which a function captured.
     """
-    accesses = find_accesses(graph, keys, _without_savers(graph))
+    savers = {node_of(held) for held in graph.collections[SAVER].references()} if SAVER in graph.collections else set[Node]()
+    accesses = find_accesses(graph, keys, {node for node in graph.nodes if node.op_type not in SAVES and node not in savers})
     uses = _uses(accesses, graph, {v.key: element_count(v.shape) for v in stored})
     effects = {} if step is None else effects_outside(step.accesses, step.backward)
     read = set[str]() if step is None else {access.key for access in step.accesses if access.reads}
@@ -96,7 +97,9 @@ def graph_parameters(
     constants = find_constant_weights(graph)
     found = [*constants.weights, *_captured_weights(captured, graph)]
     how = {"trainable": trainable_how} if trainable_how else {}
-    how["variables"] = _how_variables(stored, keys)
+    how["variables"] = "read from the graph, its object graph and its collections; nothing was traced or run"
+    if stored and len(set(keys.values())) < len(keys):
+        how["variables"] += "; several handles of one variable count once"
     if found or not stored:
         how["constant"] = (
             "constants that get to a place where an operation takes a weight, as they are or cast, transposed, dequantized; "
@@ -104,11 +107,6 @@ def graph_parameters(
             "and factors, and are not counted"
         )
     return GraphParameters(parameters, {access.key for access in accesses if access.reads}, found, how)
-
-
-def _without_savers(graph: Graph) -> set[Node]:
-    savers = {node_of(held) for held in graph.collections[SAVER].references()} if SAVER in graph.collections else set[Node]()
-    return {node for node in graph.nodes if node.op_type not in SAVES and node not in savers}
 
 
 def _uses(accesses: Iterable[Access], graph: Graph, elements: Mapping[str, int | None]) -> dict[str, str]:
@@ -184,9 +182,3 @@ def _captured_weights(captured: Iterable[Value], graph: Graph) -> Iterator[Param
         use = None if is_constant(value.producer) else weight_use(value, graph)
         if use is not None:
             yield make_parameter(value.producer.name, "constant", value.dtype, value.shape, use=use)
-
-
-def _how_variables(stored: Sequence[StoredVariable], keys: Mapping[Value, str]) -> str:
-    shared = len(set(keys.values())) < len(keys)
-    text = "read from the graph, its object graph and its collections; nothing was traced or run"
-    return text + ("; several handles of one variable count once" if shared and stored else "")

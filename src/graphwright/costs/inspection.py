@@ -80,18 +80,12 @@ def inspect(
     True
     """
     traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, runs=measure or profile)
-    found = _inspect(traced, measured=_measured(traced) if measure else None)
-    if not profile:
-        return found
-    return found.with_profile(profile_traced(traced).step, measure_roofs())
-
-
-def _measured(traced: TracedStep) -> Any:
-    if not traced.is_runnable:
+    if measure and not traced.is_runnable:
         raise ArgumentError(
             "measuring needs the values of the inputs", argument="measure", remedy="give inputs=(...) instead of feeds or batch"
         )
-    return measure_step(traced, None)
+    found = _inspect(traced, measured=measure_step(traced, None) if measure else None)
+    return found.with_profile(profile_traced(traced).step, measure_roofs()) if profile else found
 
 
 @garbage_collection_paused()
@@ -112,8 +106,7 @@ def _inspect(traced: TracedStep, measured: Any) -> Inspection:
         feeds=traced.feeds,
         node_count=len(flat.graph),
         parameters=short_count(count_parameters(flat.graph, roles)),
-        forward_flops=counted.whole.flops["forward"],
-        backward_flops=counted.whole.flops["backward"],
+        **counted.whole.by_direction,
         unknown_flop_ops=tuple(sorted(counted.unknown_reason)),
         timeline=timeline,
         layers=complete_layers(layers, counted.per_layer, nodes),
@@ -124,7 +117,6 @@ def _inspect(traced: TracedStep, measured: Any) -> Inspection:
         how=how,
         measured=measured,
         executor=executor,
-        optimizer_flops=counted.whole.flops["optimizer"],
         bytes_moved=counted.whole.bytes_moved,
         op_types=op_type_rows(counted, time_by_op_type),
         nodes=nodes,

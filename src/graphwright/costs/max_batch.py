@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from graphwright.costs.formulas import peak_formula
@@ -72,7 +72,14 @@ def max_batch(
     if found and sized.is_bound:
         sized.is_confirmed(found + 1)
     predicted = largest(lambda size: sized.peak_bytes(size) <= budget_bytes, found)
-    predict: Callable[[int], PeakPrediction] = cache(sized.xla_peak if sized.is_compiled else partial(_executor_peak, sized))
+
+    @cache
+    def predict(size: int) -> PeakPrediction:
+        if sized.is_compiled:
+            return sized.xla_peak(size)
+        flat = sized.flattened(size)
+        with at_size(size):
+            return executor_peak(sized.traced(size), flat.graph, map_tasks(flat), threads=inter_op_threads(), simulations=_SIMULATIONS)
 
     def peak_at(size: int) -> int:
         return sized.peak_bytes(size) if order == "traced" else predict(size).peak_bytes
@@ -142,12 +149,6 @@ def _extrapolated(peak_at: Callable[[int], int], size: int, budget_bytes: int) -
     half = size // 2
     growth = (peak_at(size) - peak_at(half)) / (size - half)
     return max(int(half + (budget_bytes - peak_at(half)) / growth), 1) if growth > 0 else size
-
-
-def _executor_peak(sized: SizedStep, size: int) -> PeakPrediction:
-    flat = sized.flattened(size)
-    with at_size(size):
-        return executor_peak(sized.traced(size), flat.graph, map_tasks(flat), threads=inter_op_threads(), simulations=_SIMULATIONS)
 
 
 def _measure(sized: SizedStep, size: int, budget_bytes: int) -> Obtained[MeasuredBatch]:

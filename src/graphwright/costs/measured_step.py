@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -65,19 +66,13 @@ def _op_run(
     op_type, flops, moved = costs.get(run.name, ("kernel" if run.on_accelerator else "", None, None))
     name = names.get(run.name) or written_name(run.name)
     # The work of kernels counts once: with the run of the host that started them.
-    return OpRun(
+    return replace(
+        run,
+        shapes=(),
         name=name,
         op_type=op_type or "unknown",
-        device=run.device,
-        thread=run.thread,
         start_ns=run.start_ns - start_ns,
         end_ns=run.end_ns - start_ns,
-        on_accelerator=run.on_accelerator,
-        kernel=run.kernel,
-        allocated_bytes=run.allocated_bytes,
-        peak_bytes=run.peak_bytes,
-        residual_bytes=run.residual_bytes,
-        output_bytes=run.output_bytes,
         direction=directions.get(name, "forward"),
         flops=None if run.on_accelerator else flops,
         bytes_moved=None if run.on_accelerator else moved,
@@ -133,7 +128,9 @@ def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direc
     found: dict[str, Direction] = {}
     for node in executed.nodes:
         name = names[node.name]
-        tried = (name, _without_pass(name), *_scopes(node.name))
+        of_grappler = next((prefix for prefix in _MADE_BY_GRAPPLER if name.startswith(prefix)), None)
+        written = name if of_grappler is None else name.removeprefix(of_grappler).rpartition("_")[0]
+        tried = (name, written, *_scopes(node.name))
         direction: Direction | None = next((known[scope] for scope in tried if scope in known), None)
         if direction is not None:
             found[name] = direction
@@ -143,13 +140,6 @@ def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direc
             before = {found.get(names[value.producer.name], "forward") for value in node.inputs}
             found[name] = "optimizer" if "optimizer" in before else "backward" if "backward" in before else "forward"
     return found
-
-
-def _without_pass(name: str) -> str:
-    for prefix in _MADE_BY_GRAPPLER:
-        if name.startswith(prefix):
-            return name.removeprefix(prefix).rpartition("_")[0]
-    return name
 
 
 def _scopes(name: str) -> Iterator[str]:

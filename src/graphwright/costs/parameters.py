@@ -21,7 +21,7 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Value
 from graphwright.report.parameter_table import ParameterTable, SideEffect
-from graphwright.source.concrete_function import Binding, from_concrete_function
+from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
 from graphwright.source.load import load
 from graphwright.source.package import Package
@@ -119,12 +119,8 @@ def _of_function(name: str, function: Any, outputs: Any, depth: int | None) -> P
     return _of_graph(name, graph, outputs, depth, graph.inputs[binding.argument_count :])
 
 
+@garbage_collection_paused()
 def _of_graph(name: str, graph: Graph, outputs: Any, depth: int | None, captured: Iterable[Value]) -> ParameterTable:
-    with garbage_collection_paused():
-        return _read(name, graph, outputs, depth, captured)
-
-
-def _read(name: str, graph: Graph, outputs: Any, depth: int | None, captured: Iterable[Value]) -> ParameterTable:
     stored, keys = stored_variables(graph)
     description, values, nodes = choose_step(graph, outputs)
     step = look_at_step(graph, keys, description, values, nodes) if description and stored else None
@@ -149,7 +145,8 @@ def _of_model(model: Any, traced: Any, depth: int | None) -> ParameterTable:
         return ParameterTable(str(model.name), tuple(found.parameters), depth, {**found.how, "reads, writes": _NO_STEP})
     graph, binding = from_concrete_function(traced.function, planned=False)
     stored, own_keys = stored_variables(graph)
-    key_of = _keys_of_captures(graph, binding, {handle: str(k) for handle, k in found.handles.items()})
+    captures = zip(graph.inputs[binding.argument_count :], binding.captures, strict=True)
+    key_of = {value: str(found.handles[id(outer)]) for value, outer in captures if id(outer) in found.handles}
     keys = {value: key_of.get(value, key) for value, key in own_keys.items()}
     step = look_at_step(graph, keys, traced.name, graph.outputs, graph.control_outputs)
     strange = [v for v in stored if v.key in set(keys.values())]
@@ -158,11 +155,6 @@ def _of_model(model: Any, traced: Any, depth: int | None) -> ParameterTable:
         parameters.update(others.parameters)
     table = ParameterTable(str(model.name), tuple(parameters.values()), depth, found.how, tables=find_tables(graph))
     return _with_step(table, parameters, step, graph, told=True)
-
-
-def _keys_of_captures(graph: Graph, binding: Binding, handles: Mapping[int, str]) -> dict[Any, str]:
-    pairs = zip(graph.inputs[binding.argument_count :], binding.captures, strict=True)
-    return {value: handles[id(outer)] for value, outer in pairs if id(outer) in handles}
 
 
 def _with_step(

@@ -71,15 +71,11 @@ class BoundGraph:
         dims = self.open.get(value)
         if dims is None:
             return None if value.nbytes is None else (value.nbytes, 0)
-        if sum(1 for _, slope in dims if slope) != 1:
+        lines = [line for line in dims if line[1]]
+        if len(lines) != 1 or not isinstance(value.dtype.itemsize, int):
             return None
-        itemsize = value.dtype.itemsize
-        if not isinstance(itemsize, int):
-            return None
-        factor = itemsize
-        for constant, slope in dims:
-            factor *= 1 if slope else constant
-        return next((constant * factor, slope * factor) for constant, slope in dims if slope)
+        factor = value.dtype.itemsize * math.prod(constant for constant, slope in dims if not slope)
+        return lines[0][0] * factor, lines[0][1] * factor
 
 
 def bind_shapes(flats: Mapping[int, FlatStep]) -> BoundGraph:

@@ -176,18 +176,14 @@ def _placeholders(graph: Graph, outputs: Iterable[str]) -> dict[str, Shape]:
 def _free(shapes: _Shapes, *, per_axis: bool) -> dict[str, tuple[str, ...]]:
     """By symbol, the places that it stands for."""
     found: dict[str, list[str]] = {}
+    first: dict[int, str] = {}
     for name, shape in shapes.items():
         for axis, size in enumerate(shape or ()):
             if size is None:
-                found.setdefault(_symbol(name, axis, shapes, per_axis=per_axis), []).append(f"{name}[{axis}]")
+                place = f"{name}[{axis}]"
+                symbol = BATCH if axis == 0 else first.setdefault(axis, place) if per_axis else place
+                found.setdefault(symbol, []).append(place)
     return {symbol: tuple(places) for symbol, places in found.items()}
-
-
-def _symbol(name: str, axis: int, shapes: _Shapes, *, per_axis: bool) -> str:
-    if axis == 0:
-        return BATCH
-    first = next(n for n, shape in shapes.items() if shape and len(shape) > axis and shape[axis] is None)
-    return f"{first if per_axis else name}[{axis}]"
 
 
 def _bindings(symbols: tuple[str, ...], other: tuple[int, int, int, int]) -> Bindings:

@@ -68,7 +68,10 @@ def sweep(
                 argument="optimized",
                 remedy="leave it out, and call optimize_memory for the size that matters",
             )
-        return _sweep_compiled(sized, sizes, budget_bytes)
+        # For a size compiled by XLA, what stays is the only bound.
+        found = [(size, sized.xla_peak(size)) for size in sizes]
+        points = [SweepPoint(n, p.peak_bytes, p.resident_bytes, p.resident_bytes, 0 < budget_bytes >= p.peak_bytes) for n, p in found]
+        return _result(points, budget_bytes, found[0][1].how["peak"], sized.name)
     by_share = goal is not None and goal.is_share
     is_bound = len(sizes) > _TRACED_EACH and not by_share
     if is_bound:
@@ -101,13 +104,6 @@ def sweep(
     words = format_percent(optimized) if isinstance(optimized, float) else str(optimized)
     how = f"{HOW_PEAK_TRACED}; with a plan for {words} each, or as little as was found"
     return result.beside(**{f"planned for {words}": _result(planned, budget_bytes, how, sized.name)})
-
-
-def _sweep_compiled(sized: SizedStep, sizes: list[int], budget_bytes: int) -> SweepResult:
-    """Each size compiled by XLA, for which what stays is the only bound."""
-    found = [(size, sized.xla_peak(size)) for size in sizes]
-    points = [SweepPoint(n, p.peak_bytes, p.resident_bytes, p.resident_bytes, 0 < budget_bytes >= p.peak_bytes) for n, p in found]
-    return _result(points, budget_bytes, found[0][1].how["peak"], sized.name)
 
 
 def _point(size: int, costs: CostGraph, peak: int, budget_bytes: int) -> SweepPoint:

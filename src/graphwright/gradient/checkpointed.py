@@ -134,7 +134,13 @@ class Checkpointed:
     @left_alone
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = tf.nest.flatten((args, kwargs), expand_composites=True)
-        _check_tensors(leaves, self.__name__)
+        if any(isinstance(leaf, import_keras().KerasTensor) for leaf in leaves):
+            raise ArgumentError(
+                "a KerasTensor was given, which has no values yet",
+                where=f"checkpointed function {self.__name__!r}",
+                cause="it is called while a functional model is put together",
+                remedy="call it in the `call` of a layer or a model of your own",
+            )
         tensors = {k: tf.convert_to_tensor(leaf) for k, leaf in enumerate(leaves) if isinstance(leaf, _TENSOR_TYPES)}
         key = (is_traced_for_xla(), signature_of(args, kwargs, tensor_types=_TENSOR_TYPES))
         signature = self._signatures.get(key)
@@ -258,17 +264,6 @@ def _with_gradients(given: Sequence[Any], result: Any, read: Sequence[Any], chec
         early,
         plan,
     )
-
-
-def _check_tensors(leaves: Sequence[Any], name: str) -> None:
-    """Refuse tensors of a Keras model that is being described."""
-    if any(isinstance(leaf, import_keras().KerasTensor) for leaf in leaves):
-        raise ArgumentError(
-            "a KerasTensor was given, which has no values yet",
-            where=f"checkpointed function {name!r}",
-            cause="it is called while a functional model is put together",
-            remedy="call it in the `call` of a layer or a model of your own",
-        )
 
 
 def _joined(split: Split, traced: _Traced, original: Original) -> Callable[..., Any]:

@@ -181,7 +181,11 @@ def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
     assert joint is not None
     if schedule.steps == joint.tasks.costs.order:
         return taken.gradients
-    live.add_to_collection(PLANS, _describe(joint, schedule, clock.perf_counter() - taken.started))
+    costs = joint.tasks.costs
+    plain, planned = simulate(costs, Schedule(costs.order)), simulate(costs, schedule)
+    extra = (planned.time - plain.time) / joint.forward_time if joint.forward_time else 0.0
+    again, time_s = len(schedule.steps) - len(costs.tasks), clock.perf_counter() - taken.started
+    live.add_to_collection(PLANS, GradientPlan(planned.peak_bytes, plain.peak_bytes, extra, again, joint.assumed, time_s))
     tensors = [tensor for gradient in taken.gradients for tensor in _tensors_of(gradient)]
     graph = joint.graph
     outputs = {value.name: k for k, value in enumerate(graph.outputs)}
@@ -230,14 +234,6 @@ def _readers_of_variables(graph: Graph, originals: Mapping[str, str], made: Mapp
             if source.op_type in VARIABLES:
                 readers.setdefault(source.name, []).append(made[node.outputs[0]].op)
     return readers
-
-
-def _describe(joint: Joint, schedule: Schedule, time_s: float) -> GradientPlan:
-    costs = joint.tasks.costs
-    before, after = simulate(costs, Schedule(costs.order)), simulate(costs, schedule)
-    again = len(schedule.steps) - len(costs.tasks)
-    extra = (after.time - before.time) / joint.forward_time if joint.forward_time else 0.0
-    return GradientPlan(after.peak_bytes, before.peak_bytes, extra, again, joint.assumed, time_s)
 
 
 def choose(
@@ -289,14 +285,10 @@ def _replaced(gradient: Any, followed: Mapping[str, Any], before: Sequence[Any])
     if gradient is None:
         return None
     first, *others = [followed[part.name] for part in tf.nest.flatten(gradient, expand_composites=True)]
-    return tf.nest.pack_sequence_as(gradient, [_held(first, before), *others], expand_composites=True)
-
-
-def _held(tensor: Any, before: Sequence[Any]) -> Any:
-    if not before:
-        return tensor
-    with tf.control_dependencies(before):
-        return tf.identity(tensor)
+    if before:
+        with tf.control_dependencies(before):
+            first = tf.identity(first)
+    return tf.nest.pack_sequence_as(gradient, [first, *others], expand_composites=True)
 
 
 def _variable_of(x: Any) -> str:

@@ -96,7 +96,10 @@ def read_joint(
     fixed = _forward_nodes(graph, added)
     graph.sort_nodes(_forward_first(graph, fixed))
     purity = Purity(graph, stateful_op_types(graph))
-    loops, unknown = _loop_costs(graph)
+    try:
+        loops, unknown = loop_costs(graph, constant_array, infer_body=infer_body_shapes), ""
+    except UnknownShapeError as error:  # without sizes inside, only what goes in and comes out counts
+        loops, unknown = LoopCosts(), f"nothing for the inside of loops and branches, where {error.what}"
     with _loops_cut(graph):
         tasks = build_cost_graph(graph, purity, repeated_time_s, loops=loops)
     forward = sum(1 for nodes in tasks.nodes if any(node in fixed for node in nodes))
@@ -104,14 +107,6 @@ def read_joint(
     known = [graph[tensor.op.name] for tensor in (*ys, *incoming) if tensor.op.name in graph]
     behind = tuple(dict.fromkeys(node for node in known if node not in framed))
     return Joint(tasks, forward, behind, framed, {node.name for node in fixed}, "; ".join(filter(None, (assumed, unknown))))
-
-
-def _loop_costs(graph: Graph) -> tuple[LoopCosts, str]:
-    """What control flow costs, and in words what is not known of it; without sizes inside, only what goes in and comes out counts."""
-    try:
-        return loop_costs(graph, constant_array, infer_body=infer_body_shapes), ""
-    except UnknownShapeError as error:
-        return LoopCosts(), f"nothing for the inside of loops and branches, where {error.what}"
 
 
 @contextmanager
@@ -136,14 +131,11 @@ def _forward_nodes(graph: Graph, added: AbstractSet[str]) -> set[Node]:
         if node in forward:
             continue
         before = {*(v.producer for v in node.inputs), *node.control_inputs}
-        small = all((v.nbytes or 0) <= 64 * 8 for v in node.outputs)
-        if before <= forward and (node.op_type in _ASK_SHAPES or (small and before and all(_is_about_shapes(v) for v in node.inputs))):
+        small = all((v.nbytes or 0) <= 64 * 8 for v in (*node.inputs, *node.outputs))
+        about_shapes = small and bool(before) and all(v.dtype.name in ("int32", "int64") for v in node.inputs)
+        if before <= forward and (about_shapes or node.op_type in _ASK_SHAPES):
             forward.add(node)
     return forward
-
-
-def _is_about_shapes(value: Value) -> bool:
-    return value.dtype.name in ("int32", "int64") and (value.nbytes or 0) <= 64 * 8
 
 
 def _forward_first(graph: Graph, fixed: AbstractSet[Node]) -> list[Node]:
@@ -238,7 +230,7 @@ def _bind_shapes(graph: Graph, feeds: Mapping[str, tuple[int, ...]]) -> str:
             assumed.append(value.producer.name)
         if shape is not None:
             given[k] = shape
-    if given or _has_open_sizes(graph):
+    if given or any(v.dtype.itemsize is not None and v.nbytes is None for node in graph.nodes for v in node.outputs):
         infer_flat_shapes(graph, given)
     elsewhere = 0
     for node in graph.nodes:
@@ -253,7 +245,3 @@ def _bind_shapes(graph: Graph, feeds: Mapping[str, tuple[int, ...]]) -> str:
     words = [f"{BATCH} for the unknown dimensions of {', '.join(assumed)}"] if assumed else []
     words += [f"{BATCH} for unknown dimensions of {elsewhere} tensors inside"] if elsewhere else []
     return "; ".join(words)
-
-
-def _has_open_sizes(graph: Graph) -> bool:
-    return any(v.dtype.itemsize is not None and v.nbytes is None for node in graph.nodes for v in node.outputs)

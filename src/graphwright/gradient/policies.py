@@ -96,16 +96,12 @@ def _missing(costs: CostGraph, wanted: Iterable[int], at_hand: AbstractSet[int])
 
 def forward_first(costs: CostGraph, forward: int, schedule: Schedule) -> Schedule:
     """The same schedule with the forward part first, without what it repeats there."""
-    early = set(costs.order[:forward])
-    steps: list[int] = list(costs.order[:forward])
-    seen: set[int] = set()
-    waiting = len(early)
+    steps, waiting = list(costs.order[:forward]), set(costs.order[:forward])
+    early = frozenset(waiting)
     for t in schedule.steps:
-        if t in early and t not in seen:
-            seen.add(t)
-            waiting -= 1
-            continue
-        if waiting == 0 or t not in early:
+        if t in waiting:
+            waiting.remove(t)
+        elif not waiting or t not in early:
             steps.append(t)
     return Schedule(tuple(steps))
 
@@ -116,13 +112,9 @@ def _without_first_repeats(costs: CostGraph, forward: int, schedule: Schedule) -
     The last segment is still there when the forward part ends.
     """
     steps = schedule.steps
-    seen: set[int] = set(steps[:forward])
-    place = forward
-    while place < len(steps) and steps[place] not in seen:
-        place += 1
-    end = place
-    while end < len(steps) and steps[end] in seen:
-        end += 1
+    seen = set(steps[:forward])
+    place = next((k for k in range(forward, len(steps)) if steps[k] in seen), len(steps))
+    end = next((k for k in range(place, len(steps)) if steps[k] not in seen), len(steps))
     shorter = Schedule((*steps[:place], *steps[end:]))
     return shorter if simulate(costs, shorter).peak_bytes <= simulate(costs, schedule).peak_bytes else schedule
 
@@ -130,7 +122,8 @@ def _without_first_repeats(costs: CostGraph, forward: int, schedule: Schedule) -
 def fast(tasks: TaskMap, forward: int) -> Schedule:
     """Repeat only what is cheap, and only where the peak asks for it."""
     costs = tasks.costs
-    return _unless_worse(costs, drop_useless_repeats(costs, keep_only(costs, forward, _slow_buffers(tasks, forward))))
+    slow = {b for t in costs.order[:forward] if any(map(_is_slow, tasks.nodes[t])) for b in costs.tasks[t].outputs}
+    return _unless_worse(costs, drop_useless_repeats(costs, keep_only(costs, forward, slow)))
 
 
 def _unless_worse(costs: CostGraph, schedule: Schedule) -> Schedule:
@@ -139,16 +132,8 @@ def _unless_worse(costs: CostGraph, schedule: Schedule) -> Schedule:
     return schedule if simulate(costs, schedule).peak_bytes < simulate(costs, plain).peak_bytes else plain
 
 
-def _slow_buffers(tasks: TaskMap, forward: int) -> set[int]:
-    """Forward buffers that are worth keeping for speed: of convolutions, matrix products, loops and calls."""
-    kept: set[int] = set()
-    for t in tasks.costs.order[:forward]:
-        if any(_is_slow(node) for node in tasks.nodes[t]):
-            kept.update(tasks.costs.tasks[t].outputs)
-    return kept
-
-
 def _is_slow(node: Node) -> bool:
+    """Whether its result is worth keeping for speed: convolutions, matrix products, loops and calls."""
     rule = flop_rule(node.op_type)
     return is_control_flow(node) or bool(called_functions(node)) or (rule is not None and rule.family in _SLOW)
 

@@ -33,15 +33,11 @@ def repeated_time_s(nodes: tuple[Node, ...]) -> float:
 
 def _traffic_time_s(node: Node) -> float:
     """Time of what a kernel reads and writes, where it is known to be slow at that."""
-    rate = _BROADCAST_BYTES_PER_S if _is_broadcast(node) else _SLOW_BYTES_PER_S.get(node.op_type)
+    rate = _SLOW_BYTES_PER_S.get(node.op_type)
+    if node.op_type in COMBINES_TWO:
+        result = element_count(node.outputs[0].shape) or 0
+        if any(1 < (element_count(value.shape) or 0) < result for value in node.inputs):  # a broadcast
+            rate = _BROADCAST_BYTES_PER_S
     if rate is None:
         return 0.0
     return sum(value.nbytes or 0 for value in dict.fromkeys((*node.inputs, *node.outputs))) / rate
-
-
-def _is_broadcast(node: Node) -> bool:
-    """Whether it reads a tensor of several elements that has fewer than the result."""
-    if node.op_type not in COMBINES_TWO:
-        return False
-    result = element_count(node.outputs[0].shape) or 0
-    return any(1 < (element_count(value.shape) or 0) < result for value in node.inputs)

@@ -110,7 +110,8 @@ def highest(events: Iterable[tuple[int, bool, int, int, str]]) -> Counted:
         elif released:
             scratch.discard(address)
         most, most_all = max(most, now), max(most_all, now_all)
-    return Counted(most, most_all, _large(held), _large(returned))
+    large = [{address: nbytes for address, nbytes in blocks.items() if nbytes >= _SMALL_BYTES} for blocks in (held, returned)]
+    return Counted(most, most_all, *large)
 
 
 def kept_bytes(first: Counted, second: Counted) -> int:
@@ -126,10 +127,6 @@ def kept_bytes(first: Counted, second: Counted) -> int:
     """
     still = sum(nbytes for address, nbytes in first.held.items() if address not in second.returned)
     return max(0, still - sum(first.returned.values()))
-
-
-def _large(blocks: Mapping[int, int]) -> dict[int, int]:
-    return {address: nbytes for address, nbytes in blocks.items() if nbytes >= _SMALL_BYTES}
 
 
 def _events(planes: Iterable[Any]) -> Iterable[tuple[int, bool, int, int, str]]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from graphwright.source.private_tensorflow import call_options, new_call_options, set_call_options
@@ -27,8 +27,7 @@ tf: Any = importlib.import_module("tensorflow")
 _NUMBERS = itertools.count(1)
 
 
-@contextmanager
-def grappler_disabled(*, executor: str = "") -> Generator[None]:
+def grappler_disabled(*, executor: str = "") -> AbstractContextManager[None]:
     """Calls of functions in this block, in this thread, run the graph as it is, without Grappler's rewrites.
 
     Args:
@@ -41,22 +40,17 @@ def grappler_disabled(*, executor: str = "") -> Generator[None]:
     ...     float(double(tf.constant(2.0)))
     4.0
     """
-    with _call_options(_options(grappler=False, executor=executor)):
-        yield
+    return _call_options(grappler=False, executor=executor)
 
 
-@contextmanager
-def grappler_enabled() -> Generator[None]:
+def grappler_enabled() -> AbstractContextManager[None]:
     """Calls of functions in this block, in this thread, run with Grappler, also where the user has switched it off."""
-    with _call_options(_options(grappler=True, executor="")):
-        yield
+    return _call_options(grappler=True)
 
 
-@contextmanager
-def optimized_anew(*, grappler: bool) -> Generator[None]:
+def optimized_anew(*, grappler: bool) -> AbstractContextManager[None]:
     """Calls in this block, in this thread, make TensorFlow optimize the function again, even where it has done so before."""
-    with _call_options(_options(grappler=grappler, executor="", number=next(_NUMBERS))):
-        yield
+    return _call_options(grappler=grappler, number=next(_NUMBERS))
 
 
 def is_grappler_disabled() -> bool:
@@ -66,20 +60,16 @@ def is_grappler_disabled() -> bool:
 
 
 @contextmanager
-def _call_options(options: Any) -> Generator[None]:
-    before = call_options()
-    set_call_options(options)
-    try:
-        yield
-    finally:
-        set_call_options(before)
-
-
-def _options(*, grappler: bool, executor: str, number: int = 0) -> Any:
+def _call_options(*, grappler: bool, executor: str = "", number: int = 0) -> Generator[None]:
     """TensorFlow's options as they would be, but for Grappler and the executor; another number, another entry in its cache."""
-    config = tf.compat.v1.ConfigProto.FromString(call_options().config_proto_serialized)
+    before = call_options()
+    config = tf.compat.v1.ConfigProto.FromString(before.config_proto_serialized)
     config.graph_options.rewrite_options.disable_meta_optimizer = not grappler
     if number:
         config.experimental.session_metadata.name = "graphwright"
         config.experimental.session_metadata.version = number
-    return new_call_options(config, executor)
+    set_call_options(new_call_options(config, executor))
+    try:
+        yield
+    finally:
+        set_call_options(before)

@@ -108,15 +108,17 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
 
 
 def _records_like(graphs: Sequence[bytes], like: Graph) -> list[Any]:
-    """Of TensorFlow's records those of this step: other threads (an input pipeline's) may have called functions of their own meanwhile."""
-    records = [tf.compat.v1.RunMetadata.FunctionGraphs.FromString(data) for data in graphs]
-    return [record for record in records if record.partition_graphs and _takes_inputs_of(record.pre_optimization_graph, like)]
+    """Of TensorFlow's records those of this step: other threads (an input pipeline's) may have called functions of their own meanwhile.
 
-
-def _takes_inputs_of(graph_def: Any, like: Graph) -> bool:
-    """Whether a recorded graph has the arguments of this one: as many, of the same types."""
-    arguments = sorted((node.attr["index"].i, node.attr["T"].type) for node in graph_def.node if node.op in ARGUMENTS)
-    return arguments == [(k, value.dtype.number) for k, value in enumerate(like.inputs)]
+    They have as many arguments, of the same types.
+    """
+    wanted = [(k, value.dtype.number) for k, value in enumerate(like.inputs)]
+    found: list[Any] = []
+    for record in map(tf.compat.v1.RunMetadata.FunctionGraphs.FromString, graphs):
+        arguments = [(n.attr["index"].i, n.attr["T"].type) for n in record.pre_optimization_graph.node if n.op in ARGUMENTS]
+        if record.partition_graphs and sorted(arguments) == wanted:
+            found.append(record)
+    return found
 
 
 def plain_op_type(op_type: str) -> str:
@@ -163,8 +165,10 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape]) -> dict[str, Shape]:
         copy.device = ""
         inputs = [text for text in node.input if not text.startswith("^")]
         if node.op in _PASSES_ON and (node.op not in MERGES or inputs[-1] in rounds):
-            inputs = inputs[:1]
-            _make_identity(copy)
+            inputs, dtype = inputs[:1], node.attr["T"].type
+            copy.op = "Identity"
+            copy.attr.clear()
+            copy.attr["T"].type = dtype
         elif node.op.endswith("BackpropFilter" + _WITH_BIAS):
             biases.append(node.name)
         elif node.op in ARGUMENTS and node.name in arguments and arguments[node.name] is not None:
@@ -181,28 +185,16 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape]) -> dict[str, Shape]:
             imported = import_bounded(plain, {}).tensors
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise GraphError(f"TensorFlow refuses its own graph: {first_line(error)}", where="the graph after Grappler and oneDNN") from error
-    shapes = {f"{name}:{k}": _as_tuple(tensor.shape) for name, tensors in imported.items() for k, tensor in enumerate(tensors)}
+    named = ((f"{name}:{k}", tensor.shape) for name, tensors in imported.items() for k, tensor in enumerate(tensors))
+    shapes: dict[str, Shape] = {name: None if shape.rank is None else tuple(shape.as_list()) for name, shape in named}
     for name in biases:
         shapes[f"{name}:1"] = shapes[f"{name}{_WITH_BIAS}:0"]
     for node in graph_def.node:
         if node.op in MERGES:
             shapes[f"{node.name}:1"] = ()  # which input came
-        elif plain_op_type(node.op) in ("MaxPool", "MaxPool3D") and node.op != plain_op_type(
-            node.op
-        ):  # where each maximum was, for the gradient
+        elif node.op != (plain := plain_op_type(node.op)) and plain in ("MaxPool", "MaxPool3D"):  # where each maximum was, for the gradient
             shapes[f"{node.name}:1"] = shapes[f"{node.name}:0"] if node.attr["workspace_enabled"].b else (0,)
     return shapes
-
-
-def _as_tuple(shape: Any) -> Shape:
-    return None if shape.rank is None else tuple(shape.as_list())
-
-
-def _make_identity(node: Any) -> None:
-    dtype = node.attr["T"].type
-    node.op = "Identity"
-    node.attr.clear()
-    node.attr["T"].type = dtype
 
 
 def _sides_of_conditionals(graph_def: Any) -> dict[str, str]:

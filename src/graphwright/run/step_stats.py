@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import Any
 
-from graphwright.analyze.step_profile import MemoryTrack
+from graphwright.analyze.step_profile import MemoryTrack, OpRun
 from graphwright.ir.dtypes import Shape
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.private_tensorflow import read_xspace
@@ -30,26 +30,14 @@ _BOOKKEEPING = frozenset({"_SOURCE", "_SINK"})
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRun:
-    """One run of a node, as TensorFlow recorded it. Times in nanoseconds of the clock of the machine.
+class NodeRun(OpRun):
+    """One run of a node, as TensorFlow recorded it: under its executor's name, times by the clock of the machine, the op type not known.
 
     Attributes:
-        name: as TensorFlow's executor names the node.
         shapes: of its outputs, by slot; outputs that it did not make are missing.
     """
 
-    name: str
-    device: str
-    thread: str
-    start_ns: int
-    end_ns: int
-    on_accelerator: bool
-    kernel: str
-    allocated_bytes: int
-    peak_bytes: int
-    residual_bytes: int
-    output_bytes: int
-    shapes: tuple[tuple[int, Shape], ...]
+    shapes: tuple[tuple[int, Shape], ...] = ()
 
 
 def read_runs(step_stats: Any, xspace: bytes | None = None) -> list[NodeRun]:
@@ -86,12 +74,11 @@ def _run(node: Any, device: str) -> NodeRun:
     outputs = [(o.slot, o.tensor_description) for o in node.output]
     return NodeRun(
         name=node.node_name,
+        op_type="",
         device=device,
         thread=f"thread {node.thread_id}" if node.thread_id else "",
         start_ns=start + int(begin),
         end_ns=start + max(int(end), int(begin)),
-        on_accelerator=False,
-        kernel="",
         allocated_bytes=sum(int(m.total_bytes) for m in node.memory),
         peak_bytes=sum(int(m.peak_bytes) for m in node.memory),
         residual_bytes=sum(int(m.live_bytes) for m in node.memory),
@@ -104,7 +91,7 @@ def _kernel(node: Any, device: str, thread: str) -> NodeRun:
     start = _start_ns(node)
     took = int(node.all_end_rel_nanos or node.all_end_rel_micros * 1000)
     # A kernel carries the name of its op as "name:type".
-    return NodeRun(node.node_name.partition(":")[0], device, thread, start, start + took, True, node.timeline_label, 0, 0, 0, 0, ())
+    return NodeRun(node.node_name.partition(":")[0], "", device, thread, start, start + took, True, node.timeline_label)
 
 
 # Names

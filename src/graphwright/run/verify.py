@@ -17,7 +17,6 @@ what the state of a variable is between the steps of one run is compared through
 from __future__ import annotations
 
 import importlib
-import itertools
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from graphwright.ir.traits.variables import READS_OF_TABLES
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
 from graphwright.run.traced_step import TracedStep, resolve
 from graphwright.source.concrete_function import meets_other_processes
+from graphwright.source.graph_def import nodes_of
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
 
 tf: Any = importlib.import_module("tensorflow")
@@ -136,14 +136,16 @@ def verify(
         return Verification(False, False, np.inf, np.inf, f"variable {foreign[0]} is used by the rewritten step only", ", ".join(how))
 
     how.append(f"{len(handles)} variables and all outputs compared")
-    exact = rtol is None and atol is None and not grappler and not _on_accelerator(handles, left)
+    devices = [str(tensor.device) for tensor in [*handles.values(), *left.arguments]]
+    on_accelerator = any(device and "CPU" not in device for device in devices) or bool(tf.config.list_logical_devices("GPU"))
+    exact = rtol is None and atol is None and not grappler and not on_accelerator
     exact = exact and not (is_jit_compiled(left.function) or is_jit_compiled(right.function))  # XLA fuses each in its own way
     # All processes must run the same steps, so none may run one more because of what it alone has found.
     exact = exact and not meets_other_processes(left.function)
     start = {name: _read(name, handle) for name, handle in handles.items()}
 
     def compare(rerun: TracedStep, *, bitwise: bool) -> _Difference:
-        difference = _Difference(rtol, atol, bitwise=bitwise)
+        difference = _Difference(rtol, atol, bitwise)
         _restore(handles, start)
         for number, (ours, theirs) in enumerate(zip(outputs, run(rerun), strict=True), start=1):
             difference.add_structure(f"(step {number})", ours, theirs)
@@ -160,7 +162,7 @@ def verify(
             if not compare(left, bitwise=True).equal:
                 how.append("the original itself does not give the same bits twice")
                 exact = False
-            elif _has_long_sums(left):
+            elif any(node.op == "AddN" and node.attr["N"].i > 2 for node in nodes_of(left.function.graph.as_graph_def())):
                 how.append("it holds sums of three and more terms (AddN), which add them in the order that free buffers allow")
                 exact = False
             if not exact:
@@ -174,15 +176,17 @@ def verify(
     return Verification(difference.equal, difference.bitwise, difference.max_abs, difference.max_rel, difference.first, ", ".join(how))
 
 
+@dataclass(slots=True)
 class _Difference:
     """Collects what differs. `bitwise` is what was found, `exact` what is asked for."""
 
-    def __init__(self, rtol: float | None, atol: float | None, *, bitwise: bool) -> None:
-        self.rtol, self.atol, self.exact = rtol, atol, bitwise
-        self.bitwise = True
-        self.first = ""
-        self.max_abs = 0.0
-        self.max_rel = 0.0
+    rtol: float | None
+    atol: float | None
+    exact: bool
+    bitwise: bool = True
+    first: str = ""
+    max_abs: float = 0.0
+    max_rel: float = 0.0
 
     @property
     def equal(self) -> bool:
@@ -295,17 +299,6 @@ def _dtype(handle: Any) -> Any:
     return variable[1]
 
 
-def _on_accelerator(handles: Mapping[str, Any], step: TracedStep) -> bool:
-    devices = [str(tensor.device) for tensor in [*handles.values(), *step.arguments]]
-    return any(device and "CPU" not in device for device in devices) or bool(tf.config.list_logical_devices("GPU"))
-
-
-def _has_long_sums(step: TracedStep) -> bool:
-    graph_def = step.function.graph.as_graph_def()
-    nodes = itertools.chain(graph_def.node, *(function.node_def for function in graph_def.library.function))
-    return any(node.op == "AddN" and node.attr["N"].i > 2 for node in nodes)
-
-
 def _check_restorable(step: TracedStep) -> None:
     for external, internal in step.given:
         if external.dtype not in (tf.resource, tf.variant) or variable_behind(external) is not None:
@@ -324,7 +317,10 @@ def _check_restorable(step: TracedStep) -> None:
 def _pin_random_nodes(left: TracedStep, right: TracedStep) -> tuple[Any, Any] | None:
     """The graphs of both steps with their stateful random nodes seeded by name; None when there are no such nodes."""
     graphs = [step.function.graph.as_graph_def() for step in (left, right)]
-    random_nodes = [list(_stateful_random_nodes(graph)) for graph in graphs]
+    random_nodes = [
+        [n for n in nodes_of(graph) if "seed" in n.attr and "seed2" in n.attr and n.attr["seed"].WhichOneof("value") == "i"]
+        for graph in graphs
+    ]
     if not any(random_nodes):
         return None
     # Inlining puts the name of the call before that of the node, so the last part is what both sides share. A node that
@@ -338,21 +334,10 @@ def _pin_random_nodes(left: TracedStep, right: TracedStep) -> tuple[Any, Any] | 
         _seed(node, _last_part(node.name))
     for node in sorted(random_nodes[1], key=lambda node: (node.name not in known, _is_copy(node), node.name)):
         last = _last_part(node.name)
-        if node.name in known:
-            _seed(node, last)
-        elif not _is_copy(node) and left_over[last] > 0:
-            left_over[last] -= 1
-            _seed(node, last)
-        else:
-            _seed(node, node.name)
+        takes_over = node.name not in known and not _is_copy(node) and left_over[last] > 0
+        left_over[last] -= takes_over
+        _seed(node, last if node.name in known or takes_over else node.name)
     return graphs[0], graphs[1]
-
-
-def _stateful_random_nodes(graph_def: Any) -> Iterator[Any]:
-    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
-        for node in nodes:
-            if "seed" in node.attr and "seed2" in node.attr and node.attr["seed"].WhichOneof("value") == "i":
-                yield node
 
 
 def _last_part(name: str) -> str:

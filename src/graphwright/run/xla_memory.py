@@ -76,10 +76,7 @@ def xla_memory(function: Any, shapes: Sequence[tuple[int, ...]]) -> XlaMemory:
             where=f"step {function.name!r}",
             remedy="see what tf.function(step, jit_compile=True) says when it is called",
         ) from error
-    return _read(message_class("xla.service.hlo", "HloProto", below="compiler").FromString(serialized))
-
-
-def _read(program: Any) -> XlaMemory:
+    program: Any = message_class("xla.service.hlo", "HloProto", below="compiler").FromString(serialized)
     arguments = outputs = temporaries = constants = 0
     for allocation in program.buffer_assignment.buffer_allocations:
         if allocation.is_thread_local:

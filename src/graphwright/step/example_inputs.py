@@ -42,14 +42,13 @@ def example_inputs(target: TracedStep) -> Any:
     seeds = iter(range(len(target.shapes)))
     shapes = iter(target.shapes)
 
-    def value(spec: Any) -> Any:
-        shape = next(shapes)
-        if spec.dtype.is_floating:
-            return tf.cast(tf.random.stateless_uniform(shape, (0, next(seeds))), spec.dtype)
-        return tf.zeros(shape, spec.dtype)
-
     def filled(leaf: Any) -> Any:
-        return value(leaf) if isinstance(leaf, tf.TensorSpec) else leaf
+        if not isinstance(leaf, tf.TensorSpec):
+            return leaf
+        shape = next(shapes)
+        if leaf.dtype.is_floating:
+            return tf.cast(tf.random.stateless_uniform(shape, (0, next(seeds))), leaf.dtype)
+        return tf.zeros(shape, leaf.dtype)
 
     args, kwargs = tf.nest.map_structure(filled, traced_arguments(target.function))
     return Call(args, kwargs) if kwargs else args

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,11 +60,11 @@ def same_constant(leaf: Any) -> Any:
     return (type(leaf), repr(leaf)) if isinstance(leaf, plain) else _Same(leaf)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class _Same:
     """Equal to itself alone, as an object is. It keeps the object, so that no later one gets its id."""
 
-    def __init__(self, thing: Any) -> None:
-        self._thing = thing
+    _thing: Any
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Same) and other._thing is self._thing

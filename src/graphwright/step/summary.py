@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,31 +50,22 @@ def find_roles(tasks: TaskMap) -> Roles:
     """
     graph = tasks.graph
     backward = backward_nodes(graph)
-    state = _optimizer_state(graph, backward)
-    resident: dict[Value, Role] = {}
-    for value in tasks.resident:
-        if value in graph.variables:
-            resident[value] = "optimizer state" if value in state else "weights"
-        else:
-            resident[value] = "inputs"
+    keys = {value: variable_key(value) for value in graph.variables}
+    trainable = {keys[value] for value, variable in graph.variables.items() if variable.trainable}
+    state_keys = find_optimizer_state(graph, find_accesses(graph, keys), trainable, backward)
+    state = frozenset(value for value, key in keys.items() if key in state_keys)
+    resident: dict[Value, Role] = {
+        value: "inputs" if value not in keys else "optimizer state" if value in state else "weights" for value in tasks.resident
+    }
     read_backward: set[int] = set()
     for task, nodes in zip(tasks.costs.tasks, tasks.nodes, strict=True):
         if any(n in backward for n in nodes):
             read_backward.update(task.inputs)
-    roles: list[Role] = []
-    for b, value in enumerate(tasks.values):
-        if value.producer in backward:
-            roles.append("gradients")
-        else:
-            roles.append("residuals" if b in read_backward else "temporaries")
+    roles: list[Role] = [
+        "gradients" if value.producer in backward else "residuals" if b in read_backward else "temporaries"
+        for b, value in enumerate(tasks.values)
+    ]
     return Roles(backward, tuple(roles), resident, state)
-
-
-def _optimizer_state(graph: Graph, backward: frozenset[Node]) -> frozenset[Value]:
-    keys = {value: variable_key(value) for value in graph.variables}
-    trainable = {keys[value] for value, variable in graph.variables.items() if variable.trainable}
-    state = find_optimizer_state(graph, find_accesses(graph, keys), trainable, backward)
-    return frozenset(value for value, key in keys.items() if key in state)
 
 
 def flops_rule(loops: LoopCosts) -> FlopsOf:
@@ -154,13 +145,10 @@ def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int) -> tuple[
 def _resident_buffers(tasks: TaskMap, roles: Roles) -> list[LiveBuffer]:
     found: list[LiveBuffer] = []
     for value, nbytes in tasks.resident.items():
-        variable = tasks.graph.variables.get(value)
+        live, variable = _live_buffer(value, roles.resident[value], nbytes), tasks.graph.variables.get(value)
         if variable is not None:
-            found.append(
-                LiveBuffer(variable.name, "Variable", _layer_of_variable(value, tasks.graph, roles), roles.resident[value], nbytes)
-            )
-        else:
-            found.append(_live_buffer(value, roles.resident[value], nbytes))
+            live = replace(live, name=variable.name, op_type="Variable", layer=_layer_of_variable(value, tasks.graph, roles))
+        found.append(live)
     return found
 
 
@@ -196,46 +184,25 @@ def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf
             rows[_layer_of_variable(value, tasks.graph, roles)]["parameters"] += (variable.nbytes or 0) / (variable.dtype.itemsize or 1)
     for live in timeline.live_at_peak:
         rows[live.layer]["peak"] += live.nbytes
-    result = [
-        LayerCost(
-            layer,
-            int(row["ops"]),
-            int(row["parameters"]),
-            row["forward"],
-            row["backward"],
-            int(row["residual"]),
-            int(row["peak"]),
-            row["optimizer"],
-        )
-        for layer, row in rows.items()
-    ]
+    result: list[LayerCost] = []
+    for layer, row in rows.items():
+        ops, parameters, residual, peak = (int(row[name]) for name in ("ops", "parameters", "residual", "peak"))
+        result.append(LayerCost(layer, ops, parameters, row["forward"], row["backward"], residual, peak, row["optimizer"]))
     return tuple(sorted(result, key=lambda r: (-r.residual_bytes, -r.flops, r.layer)))
 
 
 def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles, flops: FlopsOf) -> tuple[BufferDecision, ...]:
     """What the schedule does with each residual: saved, or recomputed."""
-    repeated = _repeated(schedule.steps)
+    repeated = {t for t, times in Counter(schedule.steps).items() if times > 1}
     decisions: list[BufferDecision] = []
     for b, buffer in enumerate(tasks.costs.buffers):
         if roles.buffers[b] != "residuals" or not buffer.nbytes or buffer.producer is None:
             continue
-        value = tasks.values[b]
-        again = buffer.producer in repeated
+        value, again = tasks.values[b], buffer.producer in repeated
         cost = sum(flops(n) or 0.0 for n in tasks.nodes[buffer.producer]) if again else 0.0
-        decisions.append(
-            BufferDecision(
-                value.name, value.producer.op_type, layer_of(value.producer.name), buffer.nbytes, "recompute" if again else "save", cost
-            )
-        )
+        layer, decision = layer_of(value.producer.name), "recompute" if again else "save"
+        decisions.append(BufferDecision(value.name, value.producer.op_type, layer, buffer.nbytes, decision, cost))
     return tuple(sorted(decisions, key=lambda d: (-d.nbytes, d.name)))
-
-
-def _repeated(steps: Sequence[int]) -> set[int]:
-    seen: set[int] = set()
-    repeated: set[int] = set()
-    for t in steps:
-        (repeated if t in seen else seen).add(t)
-    return repeated
 
 
 def count_executed(graph: Graph, measured: Mapping[str, int] | None = None) -> tuple[Execution, Tally]:

@@ -83,7 +83,9 @@ class TrainingCheckpoints:
         arrays: dict[str, Any] = {}
         for name, variable in self._variables().items():
             for k, replica in enumerate(self._replicas(variable)):
-                arrays[f"{name}@{k}"] = _stored(name, replica)
+                arrays[f"{name}@{k}"] = array = np.asarray(replica.numpy())
+                if array.dtype.kind in "OSU":
+                    raise ArgumentError(f"variable {name!r} holds strings", where="checkpoints", remedy="leave it out of the variables")
         arrays[_NOTES] = np.frombuffer(_as_json(notes or {}), dtype=np.uint8)
         path = self._path(number)
         self._remove_halves()
@@ -305,13 +307,6 @@ def _as_json(notes: Mapping[str, Any]) -> bytes:
         return json.dumps(dict(notes)).encode()
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"JSON cannot hold the notes: {error}", argument="notes", remedy="give plain numbers and texts") from error
-
-
-def _stored(name: str, replica: Any) -> Any:
-    array = np.asarray(replica.numpy())
-    if array.dtype.kind in "OSU":
-        raise ArgumentError(f"variable {name!r} holds strings", where="checkpoints", remedy="leave it out of the variables")
-    return array
 
 
 def _fits(array: Any, replica: Any) -> bool:
