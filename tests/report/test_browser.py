@@ -148,14 +148,14 @@ def test_a_layer_leads_to_its_row_its_tensors_and_its_box(page: Any) -> None:
     page.locator("#memory .table-tools button").last.click()
     assert len(page.locator("#table-live tbody tr:not([hidden])").all()) > len(layers)
     page.go_back()
-    assert detail.is_visible()
+    detail.wait_for(state="visible")
     page.get_by_text("Show it in the graph").click()
     assert chosen_tab(page) == "Graph"
     assert LAYER in page.locator("#details").inner_text()
     page.locator("#details a").first.click()
     assert page.evaluate("location.hash") == HREF
     page.get_by_text("Close", exact=True).click()
-    assert detail.is_hidden()
+    detail.wait_for(state="hidden")
 
 
 def test_a_layer_of_a_comparison_shows_what_it_holds_in_both_steps(page: Any, folder: Path) -> None:

@@ -66,7 +66,7 @@ def trace_events(profile: StepProfile, *, flows: bool = False) -> Iterator[dict[
     end_ns = max((run.end_ns for run in profile.runs), default=0)
     yield _slice(profile.name, "step", 0, end_ns, _STEP_TRACK, _FIRST_TID - 1, {"step_time_s": profile.step_time_s})
     for k, run in enumerate(profile.runs):
-        pid, tid = places.of(k)
+        pid, tid = places.of[k]
         event = _slice(run.op_type, run.direction, run.start_ns, run.end_ns, pid, tid, _arguments(run))
         event["cname"] = _COLORS[run.direction]
         yield event
@@ -89,31 +89,25 @@ def _slice(name: str, category: str, start_ns: int, end_ns: int, pid: int, tid: 
 
 
 def _arguments(run: OpRun) -> dict[str, object]:
-    figures: dict[str, object] = {"node": run.name, "direction": run.direction}
-    if run.kernel:
-        figures["kernel"] = run.kernel
-    for name in ("allocated_bytes", "peak_bytes", "residual_bytes", "output_bytes"):
-        if getattr(run, name):
-            figures[name] = getattr(run, name)
-    if run.flops:
-        figures["flops"] = run.flops
-        if run.end_ns > run.start_ns:
-            figures["flops_per_s"] = run.flops / run.time_s
-    if run.bytes_moved:
-        figures["bytes_moved"] = run.bytes_moved
-    return figures
+    told = ("kernel", "allocated_bytes", "peak_bytes", "residual_bytes", "output_bytes", "flops", "bytes_moved")
+    figures: dict[str, object] = {
+        "node": run.name,
+        "direction": run.direction,
+        **{name: figure for name in told if (figure := getattr(run, name))},
+    }
+    return figures | ({"flops_per_s": run.flops / run.time_s} if run.flops and run.end_ns > run.start_ns else {})
 
 
 class _Places:
-    """A process per device, and a thread per track on which slices lie within each other or apart."""
+    """A process per device, and a thread per track on which slices lie within each other or apart; both of each run, by its number."""
 
     def __init__(self, profile: StepProfile) -> None:
-        self._pids: dict[str, int] = {}
+        self.pids: dict[str, int] = {}
         self._tids: dict[tuple[str, str, int], int] = {}
-        self._place: list[tuple[int, int]] = []
+        self.of: list[tuple[int, int]] = []
         lanes: dict[tuple[str, str], list[list[OpRun]]] = {}
         for device in sorted({run.device for run in profile.runs} | {track.device for track in profile.memory}):
-            self._pids[device] = len(self._pids) + _STEP_TRACK + 1
+            self.pids[device] = len(self.pids) + _STEP_TRACK + 1
         for run in profile.runs:  # by start, so a lane is a stack of slices that are still open
             open_lanes = lanes.setdefault((run.device, run.thread), [])
             number = next((k for k, lane in enumerate(open_lanes) if _fits(lane, run)), len(open_lanes))
@@ -122,25 +116,18 @@ class _Places:
             open_lanes[number].append(run)
             key = (run.device, run.thread, number)
             tid = self._tids.setdefault(key, len(self._tids) + _FIRST_TID)
-            self._place.append((self._pids[run.device], tid))
-
-    def of(self, number: int) -> tuple[int, int]:
-        """Process and thread of a run, by its number in the profile."""
-        return self._place[number]
-
-    def process(self, device: str) -> int:
-        return self._pids[device]
+            self.of.append((self.pids[run.device], tid))
 
     def names(self, step: str) -> Iterator[dict[str, object]]:
         """Events that name processes and threads, and say their order."""
         yield _named("process_name", _STEP_TRACK, 0, {"name": step})
         yield _named("thread_name", _STEP_TRACK, _FIRST_TID - 1, {"name": "step"})
-        for device, pid in self._pids.items():
+        for device, pid in self.pids.items():
             yield _named("process_name", pid, 0, {"name": device})
             yield _named("process_sort_index", pid, 0, {"sort_index": pid})
         for index, (device, thread, number) in enumerate(sorted(self._tids)):
             name = (thread or _UNKNOWN_THREAD) + (f" (crossing {number})" if number else "")
-            pid, tid = self._pids[device], self._tids[(device, thread, number)]
+            pid, tid = self.pids[device], self._tids[(device, thread, number)]
             yield _named("thread_name", pid, tid, {"name": name})
             yield _named("thread_sort_index", pid, tid, {"sort_index": index})
 
@@ -158,11 +145,9 @@ def _fits(lane: list[OpRun], run: OpRun) -> bool:
 
 def _counters(profile: StepProfile, places: _Places) -> Iterator[dict[str, object]]:
     for track in profile.memory:
-        pid = places.process(track.device)
-        start = (0, track.resident_bytes)
-        for time_ns, nbytes in (start, *zip(track.times_ns, track.bytes_in_use, strict=True)):
-            name = f"memory of {track.allocator}"
-            yield {"ph": "C", "name": name, "pid": pid, "tid": 0, "ts": time_ns / 1000, "args": {"bytes": nbytes}}
+        named = {"ph": "C", "name": f"memory of {track.allocator}", "pid": places.pids[track.device], "tid": 0}
+        for time_ns, nbytes in ((0, track.resident_bytes), *zip(track.times_ns, track.bytes_in_use, strict=True)):
+            yield {**named, "ts": time_ns / 1000, "args": {"bytes": nbytes}}
 
 
 def _flows(profile: StepProfile, places: _Places) -> Iterator[dict[str, object]]:
@@ -176,7 +161,7 @@ def _flows(profile: StepProfile, places: _Places) -> Iterator[dict[str, object]]
             producer = profile.runs[last[before]]
             number += 1
             for phase, at, time_ns in (("s", last[before], producer.start_ns), ("f", k, run.start_ns)):
-                pid, tid = places.of(at)
+                pid, tid = places.of[at]
                 event: dict[str, object] = {"ph": phase, "id": number, "name": "value", "cat": "dataflow", "pid": pid, "tid": tid}
                 yield event | {"ts": time_ns / 1000} | ({"bp": "e"} if phase == "f" else {})
         last[run.name] = k

@@ -23,30 +23,13 @@ _CHARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 _BARS = 14
 
 
-@dataclass(frozen=True, slots=True)
-class PairedBar:
-    """One figure of A and of B; shares are of the largest in the chart."""
-
-    label: str
-    href: str
-    texts: tuple[str, str]
-    shares: tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class StackedBar:
-    """A peak by role: name of the role and its share of the larger peak, from the left."""
-
-    label: str
-    text: str
-    parts: tuple[tuple[Role, float, str], ...]
-
-
 def comparison_page(compared: Comparison) -> str:
     """The page as text; memory over the steps is drawn with the same scale, of those that were not read from a file."""
     steps = (("A", compared.a), ("B", compared.b))
     timelines = {letter: step.timeline for letter, step in steps if step.timeline is not None}
     charts = [(f"timeline-{letter.lower()}", f"{letter}: {step.name}", timelines[letter]) for letter, step in steps if letter in timelines]
+    held = [Held("", role, {letter: _at_peak(timeline, role) for letter, timeline in timelines.items()}) for role in ROLES]
+    held = [row for row in held if any(row.sizes.values())]
     tabs = [("overview", "Overview"), *([("memory", "Memory")] if charts else []), ("layers", "Layers")]
     return render_page(
         "comparison.html",
@@ -61,7 +44,7 @@ def comparison_page(compared: Comparison) -> str:
             "table-figures", "Figures", "What both steps cost, and B's figure minus A's", list(FIGURES), figure_columns(compared)
         ),
         peaks=_stacked(timelines),
-        roles=_role_table(timelines),
+        roles=tabulated("table-roles", "Peak by role", "What is live at the peak of each step", held, _held_columns(timelines)),
         live=_live_table(compared.layers, timelines),
         bars=[(title, _paired(compared.layers, figure, form)) for title, figure, form in _CHARTS],
         layers=_layer_table(compared.layers),
@@ -76,15 +59,14 @@ def comparison_page(compared: Comparison) -> str:
     )
 
 
-def _stacked(timelines: Mapping[str, Timeline]) -> list[StackedBar]:
+def _stacked(timelines: Mapping[str, Timeline]) -> list[dict[str, Any]]:
+    """Peaks by role: name of the role, its share of the larger peak, and what stands there, from the left."""
     longest = max((timeline.peak_bytes for timeline in timelines.values()), default=0) or 1
-    bars: list[StackedBar] = []
+    bars: list[dict[str, Any]] = []
     for letter, timeline in timelines.items():
-        sizes: list[tuple[Role, int]] = [(role, _at_peak(timeline, role)) for role in ROLES]
-        parts: list[tuple[Role, float, str]] = [
-            (role, nbytes / longest, f"{role} {format_bytes(nbytes)}") for role, nbytes in sizes if nbytes
-        ]
-        bars.append(StackedBar(letter, format_bytes(timeline.peak_bytes), tuple(parts)))
+        sizes = [(role, nbytes) for role in ROLES if (nbytes := _at_peak(timeline, role))]
+        parts = [(role, nbytes / longest, f"{role} {format_bytes(nbytes)}") for role, nbytes in sizes]
+        bars.append({"label": letter, "text": format_bytes(timeline.peak_bytes), "parts": parts})
     return bars
 
 
@@ -111,12 +93,6 @@ def _held_columns(timelines: Mapping[str, Timeline]) -> list[Column[Held]]:
     return columns
 
 
-def _role_table(timelines: Mapping[str, Timeline]) -> Table:
-    rows = [Held("", role, {letter: _at_peak(timeline, role) for letter, timeline in timelines.items()}) for role in ROLES]
-    shown = [row for row in rows if any(row.sizes.values())]
-    return tabulated("table-roles", "Peak by role", "What is live at the peak of each step", shown, _held_columns(timelines))
-
-
 def _live_table(pairs: Sequence[LayerPair], timelines: Mapping[str, Timeline]) -> Table:
     """What is live at the peaks by layer and role; layers of A under the names that they have in B."""
     names = {pair.a.layer: pair.name for pair in pairs if pair.a is not None}
@@ -132,15 +108,15 @@ def _live_table(pairs: Sequence[LayerPair], timelines: Mapping[str, Timeline]) -
     return tabulated("table-live-groups", "Live at the peak, by layer and role", caption, ordered, columns, lambda held: held.layer)
 
 
-def _paired(pairs: Sequence[LayerPair], figure: str, form: Callable[[Any], str]) -> list[PairedBar]:
-    """The layers with most of a figure in either step, in the order in which they run."""
+def _paired(pairs: Sequence[LayerPair], figure: str, form: Callable[[Any], str]) -> list[dict[str, Any]]:
+    """The layers with most of a figure in either step, in the order in which they run; shares are of the largest in the chart."""
     amounts = [(pair.name, [0 if layer is None else getattr(layer, figure) for layer in (pair.a, pair.b)]) for pair in pairs]
     kept = sorted((item for item in amounts if max(item[1]) > 0), key=lambda item: -max(item[1]))[:_BARS]
     longest = max((max(both) for _, both in kept), default=1)
     chosen = {name for name, _ in kept}
     return [
-        PairedBar(name or NO_LAYER, layer_href(name), (form(a), form(b)), (a / longest, b / longest))
-        for name, (a, b) in amounts
+        {"label": name or NO_LAYER, "href": layer_href(name), "texts": [*map(form, both)], "shares": [one / longest for one in both]}
+        for name, both in amounts
         if name in chosen
     ]
 

@@ -171,14 +171,9 @@ class _Bodies:
             ("inputs", self._before.inputs, self._after.inputs),
             ("outputs", self._before.outputs, self._after.outputs),
         ):
-            self._note_interface(role, ours, theirs)
-
-    def _note_interface(self, role: str, ours: Sequence[Value], theirs: Sequence[Value]) -> None:
-        before, after = [_described(v, self.names) for v in ours], [_described(v, {}) for v in theirs]
-        if before != after:
-            self.interface.append(
-                Change("", role, ", ".join(_described(v, {}) for v in ours) or "none", ", ".join(after) or "none", function=self._function)
-            )
+            before, after = (", ".join(_described(v, {}) for v in values) or "none" for values in (ours, theirs))
+            if [_described(v, self.names) for v in ours] != [_described(v, {}) for v in theirs]:
+                self.interface.append(Change("", role, before, after, function=self._function))
 
     def _same_structure(self, pairs: Mapping[Node, Node]) -> dict[Node, Node]:
         """Pairs among the nodes whose names only one graph has.

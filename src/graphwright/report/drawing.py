@@ -18,7 +18,7 @@ from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, MissingDependencyError
 from graphwright.files import file_for_user
 from graphwright.ir.dtypes import format_shape
-from graphwright.ir.graph import Graph, Node
+from graphwright.ir.graph import Graph
 from graphwright.report.drawing_tree import Part, edges_between, opened
 from graphwright.report.graph_data import checked_tree, graph_view, kind_of, types_text
 from graphwright.report.page import environment, source
@@ -219,7 +219,10 @@ def _boxes(part: Part, open_parts: set[Part], numbers: dict[Part, str], picture:
         if child.node is None:
             below, look = f"{format_count(child.node_count)} nodes", {"tooltip": child.path, "fillcolor": "#dbe9fb", "peripheries": "2"}
         else:
-            below, look = child.node.op_type, {"tooltip": _line_of(child.node), "fillcolor": _COLORS[kind_of(child.node)]}
+            node = child.node
+            inputs = ", ".join(v.name for v in node.inputs[:6]) + (", …" if len(node.inputs) > 6 else "")
+            line = f"{node.name} = {node.op_type}({inputs})" + (f" : {types_text(node)}" if node.outputs else "")
+            below, look = node.op_type, {"tooltip": line, "fillcolor": _COLORS[kind_of(node)]}
         label = f"{shorten_middle(printable(child.label), 32)}\n{below}"
         picture.node(numbers[child], literal(label), **{key: literal(text) for key, text in look.items() if text})
 
@@ -258,8 +261,3 @@ def page(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = ()) ->
             ),
         )
     )
-
-
-def _line_of(node: Node) -> str:
-    inputs = ", ".join(v.name for v in node.inputs[:6]) + (", …" if len(node.inputs) > 6 else "")
-    return f"{node.name} = {node.op_type}({inputs})" + (f" : {types_text(node)}" if node.outputs else "")

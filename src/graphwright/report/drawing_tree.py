@@ -31,6 +31,13 @@ class Part:
     parts: list[Part] = field(default_factory=list["Part"])
     node_count: int = 0
 
+    def all_parts(self) -> list[Part]:
+        """It and what lies in it, each behind what it lies in."""
+        found: list[Part] = [self]
+        for part in found:  # grows while it is walked
+            found += part.parts
+        return found
+
 
 def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]]:
     """The root of the tree and the leaf of each node; only nodes below `scope`, where it is given.
@@ -58,7 +65,8 @@ def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]
         _gather_series(part)
         if len(part.parts) > LARGEST_LEVEL:
             _group(part)
-    _count(root)
+    for part in reversed(root.all_parts()):
+        part.node_count = 1 if part.node is not None else sum(child.node_count for child in part.parts)
     return root, leaves
 
 
@@ -113,21 +121,11 @@ def _group(part: Part) -> None:
         part.parts = groups
 
 
-def _count(root: Part) -> None:
-    order = [root]
-    for part in order:
-        order += part.parts
-    for part in reversed(order):
-        part.node_count = 1 if part.node is not None else sum(child.node_count for child in part.parts)
-
-
 def opened(root: Part, *, limit: int, wanted: Iterable[str] = ()) -> set[Part]:
     """Scopes to show open: those named and the ones around them, then the smallest ones while at most `limit` boxes are seen."""
     names = set(wanted)
     open_parts = {root}
-    order = [root]
-    for part in order:
-        order += part.parts
+    order = root.all_parts()
     for part in order:
         if part.path in names and part.parts:
             above: Part | None = part

@@ -7,7 +7,9 @@ size has a bound, and it still shows the whole graph.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
@@ -51,8 +53,10 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
     layers: dict[str, int] = {}
     figures: dict[str, list[float]] = {"flops": [], "moved": [], "time": [], "peak": []}
     number_of_layer: list[int] = []
-    at_peak = _bytes_at_peak(inspection)
-    measured = inspection.profile is not None
+    at_peak = Counter[str]()
+    for buffer in inspection.timeline.live_at_peak:
+        at_peak[buffer.name.rpartition(":")[0] or buffer.name] += buffer.nbytes
+    time_of = attrgetter("estimated_time_s" if inspection.profile is None else "measured_time_s")
     boxes: dict[Part, list[Node]] = {}
     for node, leaf in leaves.items():
         boxes.setdefault(closed.get(node, leaf), []).append(node)
@@ -61,8 +65,8 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
         number_of_layer.append(layers.setdefault(costs[0].layer, len(layers)))
         figures["flops"].append(sum(c.flops for c in costs))
         figures["moved"].append(sum(c.bytes_moved for c in costs))
-        figures["time"].append(round(sum(_time_s(c, measured=measured) for c in costs), 9))
-        figures["peak"].append(sum(at_peak.get(node.name, 0) for node in nodes))
+        figures["time"].append(round(sum(filter(math.isfinite, map(time_of, costs))), 9))
+        figures["peak"].append(sum(at_peak[node.name] for node in nodes))
     view |= {"costs": {name: [int(f) if f == int(f) else f for f in row] for name, row in figures.items()}}
     view |= {"layers": list(layers), "layerOf": number_of_layer, "nodeCount": len(leaves), "boxCount": len(boxes)}
     return view
@@ -105,33 +109,36 @@ def _view(
     title: str, root: Part, leaves: Mapping[Node, Part], open_parts: set[Part], attributes: Callable[[Node], dict[str, str]]
 ) -> dict[str, Any]:
     numbers = {node: k for k, node in enumerate(leaves)}
-    op_types = list(dict.fromkeys(node.op_type for node in leaves))
-    op_number = {op_type: k for k, op_type in enumerate(op_types)}
     nodes: list[list[Any]] = []
     for node in leaves:
         inputs = [numbers.get(v.producer, v.name) for v in node.inputs]
         controls = [numbers[c] for c in node.control_inputs if c in numbers]
-        nodes.append([node.name, op_number[node.op_type], kind_of(node), inputs, controls, types_text(node), attributes(node)])
-    number_of = {leaf: numbers[node] for node, leaf in leaves.items()}
-    return {"title": printable(title), "ops": op_types, "nodes": nodes, "tree": _tree_data(root, number_of, open_parts)}
+        nodes.append([node.name, node.op_type, kind_of(node), inputs, controls, types_text(node), attributes(node)])
+    return _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, open_parts))
 
 
 def _view_of_boxes(title: str, root: Part, leaves: dict[Node, Part], open_parts: set[Part]) -> dict[str, Any]:
     """As `_view`, with a closed scope as one node."""
     boxes = list(dict.fromkeys(visible(leaf, open_parts) for leaf in leaves.values()))
     numbers = {box: k for k, box in enumerate(boxes)}
-    op_types = list(dict.fromkeys(box.node.op_type if box.node is not None else _SUMMED for box in boxes))
-    op_number = {op_type: k for k, op_type in enumerate(op_types)}
     nodes: list[list[Any]] = []
     for box in boxes:
         node = box.node
         if node is None:
-            nodes.append([box.path, op_number[_SUMMED], 4, [], [], f"{format_count(box.node_count)} nodes", {}])
+            nodes.append([box.path, _SUMMED, 4, [], [], f"{format_count(box.node_count)} nodes", {}])
         else:
-            nodes.append([node.name, op_number[node.op_type], kind_of(node), [], [], types_text(node), {}])
+            nodes.append([node.name, node.op_type, kind_of(node), [], [], types_text(node), {}])
     for (before, after), (_, only_control) in edges_between(list(leaves), leaves, open_parts).items():
         nodes[numbers[after]][4 if only_control else 3].append(numbers[before])
-    return {"title": printable(title), "ops": op_types, "nodes": nodes, "tree": _tree_data(root, numbers, {root})}
+    return _numbered(title, nodes, _tree_data(root, numbers, {root}))
+
+
+def _numbered(title: str, nodes: list[list[Any]], tree: list[Any]) -> dict[str, Any]:
+    """A view, in which the second entry of each node, its op type, becomes a number."""
+    ops: dict[str, int] = {}
+    for node in nodes:
+        node[1] = ops.setdefault(node[1], len(ops))
+    return {"title": printable(title), "ops": list(ops), "nodes": nodes, "tree": tree}
 
 
 def _tree_data(root: Part, numbers: Mapping[Part, int], wanted: set[Part]) -> list[Any]:
@@ -163,17 +170,3 @@ _TELLING = frozenset(
     "strides padding dilations data_format ksize transpose_a transpose_b adj_x adj_y epsilon is_training keep_dims axis rate alpha "
     "equation device".split()
 )
-
-
-def _time_s(cost: NodeCost, *, measured: bool) -> float:
-    if not measured:
-        return cost.estimated_time_s
-    return cost.measured_time_s if math.isfinite(cost.measured_time_s) else 0.0
-
-
-def _bytes_at_peak(inspection: Inspection) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for buffer in inspection.timeline.live_at_peak:
-        name = buffer.name.rpartition(":")[0] or buffer.name
-        found[name] = found.get(name, 0) + buffer.nbytes
-    return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from graphwright.analyze.measurement import Measurement
 from graphwright.report.graph_data import inspected_view
 from graphwright.report.page import page_data, render_page
 from graphwright.report.plain import fields_json
@@ -32,41 +32,13 @@ from graphwright.report.timeline_chart import chart_words, timeline_data
 from graphwright.report.units import format_bytes, format_count, format_flops, format_time
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One bar of the overview: a peak, of which `resident_share` is resident. Shares are of the longest bar."""
-
-    label: str
-    value: str
-    share: float
-    resident_share: float
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class TopRow:
-    """One layer of a short list; `share` is of the whole."""
-
-    name: str
-    href: str
-    value: str
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Top:
-    """The layers with most of something."""
-
-    title: str
-    rows: tuple[TopRow, ...]
-
-
 def inspection_page(inspection: Inspection) -> str:
     """The inspection as the text of an HTML page."""
     timeline = inspection.timeline
     roofline = make_roofline(inspection)
     profile = inspection.profile if inspection.profile is not None and inspection.profile.runs else None
     graph = inspected_view(inspection)
+    peaks = _peaks(("", inspection.peak_bytes, inspection.measured, "before"))
     tabs = [("overview", "Overview"), ("layers", "Layers"), ("memory", "Memory")]
     if profile:
         tabs.append(("step", "Timeline"))
@@ -87,8 +59,8 @@ def inspection_page(inspection: Inspection) -> str:
         facts=inspection_facts(inspection),
         comparisons=inspection_comparisons(inspection),
         origins=origins(inspection),
-        bars=_bars(_inspection_peaks(inspection), inspection.resident_bytes),
-        markers=_markers([("lower bound", inspection.lower_bound_bytes)], _longest(_inspection_peaks(inspection))),
+        bars=_bars(peaks, inspection.resident_bytes),
+        markers=_markers([("lower bound", inspection.lower_bound_bytes)], _longest(peaks)),
         tops=_tops(inspection.layers),
         charts=[chart_words("timeline", "", timeline)],
         live=live_table("table-live", "Live at the peak", timeline),
@@ -115,7 +87,10 @@ def inspection_page(inspection: Inspection) -> str:
 def plan_page(plan: MemoryPlan) -> str:
     """The plan as the text of an HTML page."""
     before, after = plan.timeline_before, plan.timeline_after
-    peaks = _plan_peaks(plan)
+    peaks = _peaks(
+        ("original, ", plan.original_peak_bytes, plan.measured_before, "before"),
+        ("planned, ", plan.peak_bytes, plan.measured_after, "after"),
+    )
     charts = [("before", "Before", before), ("after", "Planned", after)]
     if plan.status == "unchanged":
         charts = [("after", "", after)]
@@ -160,20 +135,13 @@ def plan_page(plan: MemoryPlan) -> str:
     )
 
 
-def _inspection_peaks(inspection: Inspection) -> list[tuple[str, int, str]]:
-    peaks = [("predicted", inspection.peak_bytes, "before")]
-    if inspection.measured is not None:
-        peaks.append(("measured", inspection.measured.peak_bytes, "before measured"))
-    return peaks
-
-
-def _plan_peaks(plan: MemoryPlan) -> list[tuple[str, int, str]]:
-    peaks = [("original, predicted", plan.original_peak_bytes, "before")]
-    if plan.measured_before is not None:
-        peaks.append(("original, measured", plan.measured_before.peak_bytes, "before measured"))
-    peaks.append(("planned, predicted", plan.peak_bytes, "after"))
-    if plan.measured_after is not None:
-        peaks.append(("planned, measured", plan.measured_after.peak_bytes, "after measured"))
+def _peaks(*steps: tuple[str, int, Measurement | None, str]) -> list[tuple[str, int, str]]:
+    """Of each step the predicted peak, and the measured one where there is one: label, bytes, kind of the bar."""
+    peaks: list[tuple[str, int, str]] = []
+    for step, nbytes, measured, kind in steps:
+        peaks.append((f"{step}predicted", nbytes, kind))
+        if measured is not None:
+            peaks.append((f"{step}measured", measured.peak_bytes, f"{kind} measured"))
     return peaks
 
 
@@ -181,11 +149,11 @@ def _longest(peaks: Sequence[tuple[str, int, str]]) -> int:
     return max(nbytes for _, nbytes, _ in peaks)
 
 
-def _bars(peaks: Sequence[tuple[str, int, str]], resident_bytes: int) -> list[Bar]:
+def _bars(peaks: Sequence[tuple[str, int, str]], resident_bytes: int) -> list[dict[str, Any]]:
+    """The bars of the overview: peaks, and how much of each is resident, as shares of the longest."""
     longest = max(_longest(peaks), 1)
-    return [
-        Bar(label, format_bytes(nbytes), nbytes / longest, min(resident_bytes, nbytes) / longest, kind) for label, nbytes, kind in peaks
-    ]
+    shares = [{"share": nbytes / longest, "resident_share": min(resident_bytes, nbytes) / longest} for _, nbytes, _ in peaks]
+    return [{"label": peak[0], "value": format_bytes(peak[1]), "kind": peak[2], **share} for peak, share in zip(peaks, shares, strict=True)]
 
 
 def _markers(lines: Sequence[tuple[str, int]], longest: int) -> list[tuple[str, str, float]]:
@@ -193,8 +161,8 @@ def _markers(lines: Sequence[tuple[str, int]], longest: int) -> list[tuple[str, 
     return [(label, format_bytes(nbytes), nbytes / longest) for label, nbytes in lines if 0 < nbytes <= longest]
 
 
-def _tops(layers: Sequence[LayerCost], count: int = 6) -> list[Top]:
-    """The layers with most of each figure, those that have none of it left out."""
+def _tops(layers: Sequence[LayerCost], count: int = 6) -> list[dict[str, Any]]:
+    """The layers with most of each figure, those that have none of it left out, with their shares of the whole."""
     figures: tuple[tuple[str, Callable[[LayerCost], float], Callable[[Any], str]], ...] = (
         ("Live at the peak", lambda r: r.peak_share_bytes, format_bytes),
         ("FLOPs", lambda r: r.flops, format_flops),
@@ -202,17 +170,16 @@ def _tops(layers: Sequence[LayerCost], count: int = 6) -> list[Top]:
         ("Estimated time", lambda r: r.estimated_time_s, format_time),
         ("Parameters", lambda r: r.parameter_count, format_count),
     )
-    tops: list[Top] = []
+    tops: dict[str, list[dict[str, Any]]] = {}
     for title, figure, form in figures:
-        if title == "Estimated time" and any(top.title == "Measured time" for top in tops):
-            continue
         known = [(figure(row), row.layer) for row in layers if figure(row) > 0]
-        total = sum(amount for amount, _ in known)
-        largest = sorted(known, reverse=True)[:count]
-        rows = tuple(TopRow(layer or NO_LAYER, layer_href(layer), form(amount), amount / total) for amount, layer in largest)
-        if rows:
-            tops.append(Top(title, rows))
-    return tops
+        if known and not (title == "Estimated time" and "Measured time" in tops):
+            total = sum(amount for amount, _ in known)
+            tops[title] = [
+                {"name": layer or NO_LAYER, "href": layer_href(layer), "value": form(amount), "share": amount / total}
+                for amount, layer in sorted(known, reverse=True)[:count]
+            ]
+    return [{"title": title, "rows": rows} for title, rows in tops.items()]
 
 
 def _point(point: RooflinePoint) -> dict[str, Any]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
-from graphwright.analyze.step_profile import ProfileRow, StepProfile, by_layer, by_op_type
+from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type
 from graphwright.report.flop_count import FlopCount
 from graphwright.report.page import environment
 from graphwright.report.results import Inspection, MemoryPlan
 from graphwright.report.summary import (
-    Fact,
-    Tone,
     chart_top_bytes,
     inspection_facts,
     inspection_verdict,
@@ -55,7 +51,7 @@ def inspection_html(inspection: Inspection) -> str:
         inspection_verdict(inspection),
         facts=inspection_facts(inspection),
         charts=[("", timeline_svg(inspection.timeline))],
-        with_roles=True,
+        roles=ROLE_COLORS,
         tables=[layer_table(layers_by_share(inspection.layers)), op_type_table(inspection.op_types)],
         hint=_PAGE_HINT,
     )
@@ -72,7 +68,7 @@ def plan_html(plan: MemoryPlan) -> str:
         tone=plan_tone(plan),
         facts=plan_facts(plan),
         charts=[("", after)] if plan.status == "unchanged" else [("Before", before), ("Planned", after)],
-        with_roles=True,
+        roles=ROLE_COLORS,
         tables=[decision_table(plan.decisions), layer_table(layers_by_share(plan.layers))],
         hint=_PAGE_HINT,
     )
@@ -109,40 +105,20 @@ def parameter_table_html(table: ParameterTable) -> str:
 
 def profile_html(profile: StepProfile) -> str:
     """A measured step: the times of op types and layers."""
-    tables = [
-        _profile_table("Per op type", by_op_type(profile).values()),
-        _profile_table("Per layer", by_layer(profile).values()),
-    ]
+    shown = ("name", "time", "share", "forward", "backward", "allocated=bytes", "FLOPs", "runs")
+    columns = chosen(profile_columns("name"), *shown)
+    groups = (("Per op type", by_op_type(profile)), ("Per layer", by_layer(profile)))
+    tables = [tabulated("", title, "", list(rows.values()), columns) for title, rows in groups]
     return _card("Profile", profile_verdict(profile), facts=profile_facts(profile), tables=tables)
 
 
-def _card(
-    kind: str,
-    verdict: str,
-    *,
-    tone: Tone = "neutral",
-    facts: Sequence[Fact] = (),
-    charts: Sequence[tuple[str, Markup]] = (),
-    with_roles: bool = False,
-    tables: Sequence[Table] = (),
-    warnings: Sequence[str] = (),
-    hint: str = "",
-) -> str:
-    return (
-        environment()
-        .get_template("notebook.html")
-        .render(
-            kind=kind,
-            verdict=verdict,
-            tone=tone,
-            facts=facts,
-            charts=charts,
-            roles=ROLE_COLORS if with_roles else {},
-            tables=[_shown(table) for table in tables],
-            warnings=warnings,
-            hint=hint,
-        )
-    )
+_EMPTY: Mapping[str, Any] = {"tone": "neutral", "facts": (), "charts": (), "roles": {}, "warnings": (), "hint": ""}
+
+
+def _card(kind: str, verdict: str, *, tables: Sequence[Table], **shown: Any) -> str:
+    """A card with what is shown: any of `_EMPTY`."""
+    template = environment().get_template("notebook.html")
+    return template.render({**_EMPTY, **shown}, kind=kind, verdict=verdict, tables=[_shown(table) for table in tables])
 
 
 def _shown(table: Table) -> Table:
@@ -150,8 +126,3 @@ def _shown(table: Table) -> Table:
     keep = [k for k, column in enumerate(table.columns) if not column.optional]
     rows = tuple(tuple(row[k] for k in keep) for row in table.rows[:_ROWS])
     return replace(table, columns=tuple(table.columns[k] for k in keep), rows=rows)
-
-
-def _profile_table(title: str, rows: Iterable[ProfileRow]) -> Table:
-    shown = ("name", "time", "share", "forward", "backward", "allocated=bytes", "FLOPs", "runs")
-    return tabulated("", title, "", list(rows), chosen(profile_columns("name"), *shown))

@@ -58,15 +58,10 @@ def profile_summary(profile: StepProfile) -> str:
     for run in profile.runs:
         busy[_lane(run)] += run.end_ns - run.start_ns
     end = max((run.end_ns for run in profile.runs), default=0) - min((run.start_ns for run in profile.runs), default=0)
-    text = (
-        f"{format_count(len(profile.runs))} runs of operations on {format_count(len(busy))} threads in {format_time(profile.step_time_s)}"
-    )
-    shares = (
-        ", ".join(f"{lane} {format_percent(spent / end)}" for lane, spent in sorted(busy.items(), key=lambda item: -item[1])[:6])
-        if end
-        else ""
-    )
-    text += f"; busy: {shares}." if shares else "."
+    busiest = sorted(busy.items(), key=lambda item: -item[1])[:6]
+    shares = ", ".join(f"{lane} {format_percent(spent / end)}" for lane, spent in busiest) if end else ""
+    text = f"{format_count(len(profile.runs))} runs of operations on {format_count(len(busy))} threads in "
+    text += format_time(profile.step_time_s) + (f"; busy: {shares}." if shares else ".")
     if profile.runs:
         longest = max(profile.runs, key=lambda run: run.end_ns - run.start_ns)
         text += f" The longest is {longest.name} ({longest.op_type}) with {format_time(longest.time_s)}."

@@ -69,8 +69,20 @@ class Timeline:
     lifetimes: tuple[BufferLifetime, ...] = ()
 
 
+class _ByDirection:
+    __slots__ = ()
+    forward_flops: float
+    backward_flops: float
+    optimizer_flops: float
+
+    @property
+    def flops(self) -> float:
+        """FLOPs in all directions."""
+        return self.forward_flops + self.backward_flops + self.optimizer_flops
+
+
 @dataclass(frozen=True, slots=True)
-class LayerCost:
+class LayerCost(_ByDirection):
     """One row of the table per layer. What was not asked for is nan."""
 
     layer: str
@@ -85,14 +97,9 @@ class LayerCost:
     estimated_time_s: float = math.nan
     measured_time_s: float = math.nan
 
-    @property
-    def flops(self) -> float:
-        """FLOPs in all directions."""
-        return self.forward_flops + self.backward_flops + self.optimizer_flops
-
 
 @dataclass(frozen=True, slots=True)
-class OpTypeCost:
+class OpTypeCost(_ByDirection):
     """One row of the table per op type. Operations inside loops count as often as they run."""
 
     op_type: str
@@ -104,11 +111,6 @@ class OpTypeCost:
     unknown_count: int  # operations among them whose FLOPs are not known
     estimated_time_s: float = math.nan
     measured_time_s: float = math.nan
-
-    @property
-    def flops(self) -> float:
-        """FLOPs in all directions."""
-        return self.forward_flops + self.backward_flops + self.optimizer_flops
 
 
 @dataclass(frozen=True, slots=True)

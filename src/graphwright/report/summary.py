@@ -288,10 +288,8 @@ def _unknown_flops(inspection: Inspection) -> str:
 def _compare_bytes(label: str, predicted: int, measured: int | None) -> Comparison:
     if measured is None:
         return Comparison(label, format_bytes(predicted), NOT_MEASURED, "")
-    first, second = format_bytes(predicted), format_bytes(measured)
-    difference = f"{100 * (measured - predicted) / predicted + 0.0:+.1f} %" if predicted else ""
-    difference = difference.replace("-0.0 %", "+0.0 %")
-    return Comparison(label, first, second, difference)
+    difference = f"{100 * (measured - predicted) / predicted:+.1f} %".replace("-0.0 %", "+0.0 %") if predicted else ""
+    return Comparison(label, format_bytes(predicted), format_bytes(measured), difference)
 
 
 def _time(time_s: float) -> str:

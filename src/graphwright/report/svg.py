@@ -53,9 +53,7 @@ def timeline_svg(timeline: Timeline, top_bytes: int = 0, budget_bytes: int = 0) 
         below = above
     x, y = _LEFT + (_WIDTH - _LEFT) * timeline.peak_step / last, _y(timeline.peak_bytes, top)
     parts.append(Markup('<circle cx="{:.1f}" cy="{:.1f}" r="4" fill="currentColor"/>').format(x, y))
-    if 0 < budget_bytes <= top:
-        parts.append(_budget_line(budget_bytes, top))
-    return _svg(timeline_summary(timeline), [*_grid(top), *parts])
+    return _svg(timeline_summary(timeline), parts, top, budget_bytes)
 
 
 def lines_svg(series: Mapping[str, Sequence[tuple[float, float]]], summary: str, budget_bytes: int = 0) -> Markup:
@@ -87,9 +85,7 @@ def lines_svg(series: Mapping[str, Sequence[tuple[float, float]]], summary: str,
     for x in dict.fromkeys(x for x, _ in points):
         label = '<text x="{:.1f}" y="{}" text-anchor="middle">{:g}</text>'
         parts.append(Markup(label).format(x_of(x), _HEIGHT - 3, x))
-    if 0 < budget_bytes <= top:
-        parts.append(_budget_line(budget_bytes, top))
-    return _svg(summary, [*_grid(top), *parts])
+    return _svg(summary, parts, top, budget_bytes)
 
 
 def _y(nbytes: float, top: float) -> float:
@@ -107,14 +103,11 @@ def _grid(top: float) -> list[Markup]:
     return parts
 
 
-def _budget_line(budget_bytes: int, top: float) -> Markup:
-    line = (
-        '<line x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}" stroke="#d32f2f" stroke-width="1.5" stroke-dasharray="6 4"><title>{}</title></line>'
-    )
-    y = _y(budget_bytes, top)
-    return Markup(line).format(_LEFT, _WIDTH, y, y, f"budget {format_bytes(budget_bytes)}")
-
-
-def _svg(summary: str, parts: Sequence[Markup]) -> Markup:
+def _svg(summary: str, parts: Sequence[Markup], top: float, budget_bytes: int) -> Markup:
     head = '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" xmlns="http://www.w3.org/2000/svg">'
-    return Markup(head).format(_WIDTH, _HEIGHT, escape(summary)) + Markup("").join(parts) + Markup("</svg>")
+    drawn = [Markup(head).format(_WIDTH, _HEIGHT, escape(summary)), *_grid(top), *parts]
+    if 0 < budget_bytes <= top:
+        line = '<line x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}" stroke="#d32f2f" stroke-width="1.5" stroke-dasharray="6 4">'
+        y = _y(budget_bytes, top)
+        drawn.append(Markup(line + "<title>budget {}</title></line>").format(_LEFT, _WIDTH, y, y, format_bytes(budget_bytes)))
+    return Markup("").join([*drawn, Markup("</svg>")])

@@ -300,22 +300,22 @@ _TREE_HEADINGS: Mapping[TreeColumn, str] = {
 
 def profile_column(column: TreeColumn) -> Column[ProfileRow]:
     """A column of a profile, by the name that options of a tree call it by."""
-    form: Callable[[Any], str] = format_count
-    if column.endswith("time"):
-        form = format_time
-    elif column.endswith("bytes"):
-        form = format_bytes
-    elif column == "share":
-        form = format_percent
-    elif column in ("flops", "flops_per_s"):
-        form = _format_flops_short
-    elif column == "intensity":
-        form = format_ratio
-    return Column(_TREE_HEADINGS.get(column, column), lambda row: column_value(row, column), form)
+    kind = column.rpartition("_")[2]  # "bytes" of "peak_bytes"
+    return Column(_TREE_HEADINGS.get(column, column), lambda row: column_value(row, column), _TREE_FORMS.get(kind, format_count))
 
 
 def _format_flops_short(flops: float) -> str:
     return format_flops(flops).removesuffix("FLOP").strip()
+
+
+_TREE_FORMS: Mapping[str, Callable[[Any], str]] = {
+    "time": format_time,
+    "bytes": format_bytes,
+    "share": format_percent,
+    "flops": _format_flops_short,
+    "s": _format_flops_short,  # of "flops_per_s"
+    "intensity": format_ratio,
+}
 
 
 def profile_columns(heading: str) -> list[Column[ProfileRow]]:

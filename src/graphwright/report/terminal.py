@@ -8,6 +8,7 @@ character, and names that are too long lose their middle.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from rich.cells import cell_len
 from rich.console import RenderableType
@@ -104,13 +105,12 @@ def _chart(timeline: Timeline, width: int, top_bytes: int, budget_bytes: int | N
 
 def _columns(timeline: Timeline, count: int) -> list[int]:
     """For each column of the chart the step that it shows: the highest of those that fall on it."""
-    steps = len(timeline.total_bytes)
-    chosen: list[int] = []
-    for column in range(count):
-        first = column * steps // count
-        last = max((column + 1) * steps // count, first + 1)
-        chosen.append(max(range(first, last), key=timeline.total_bytes.__getitem__))
-    return chosen
+    return [max(steps, key=timeline.total_bytes.__getitem__) for steps in _steps_of_columns(timeline, count)]
+
+
+def _steps_of_columns(timeline: Timeline, count: int) -> list[range]:
+    borders = [column * len(timeline.total_bytes) // count for column in range(count + 1)]
+    return [range(first, max(last, first + 1)) for first, last in pairwise(borders)]
 
 
 def _role_at(timeline: Timeline, step: int, height_bytes: float) -> Role:
@@ -127,14 +127,11 @@ def _role_at(timeline: Timeline, step: int, height_bytes: float) -> Role:
 
 
 def _phases(timeline: Timeline, count: int) -> list[tuple[str, str]]:
-    steps = len(timeline.total_bytes)
     marks: list[tuple[str, str]] = []
-    for column in range(count):
-        first = column * steps // count
-        last = max((column + 1) * steps // count, first + 1)
-        if any(timeline.is_recomputation[first:last]):
+    for steps in _steps_of_columns(timeline, count):
+        if any(timeline.is_recomputation[step] for step in steps):
             marks.append(("≈", "bold red"))
-        elif 2 * sum(timeline.is_backward[first:last]) >= last - first:
+        elif 2 * sum(timeline.is_backward[step] for step in steps) >= len(steps):
             marks.append(("═", "magenta"))
         else:
             marks.append(("─", "dim"))
@@ -159,14 +156,10 @@ def _legend(timeline: Timeline, width: int) -> Text:
         if row is not None and row[timeline.peak_step]:
             entry = f"{role} {format_bytes(row[timeline.peak_step])}"
             # The color of a role is said by its square, so a role and its bytes stay together on a line.
-            legend.append("\n" if _last_line_width(legend) + cell_len(entry) + 4 > width else "  ")
+            legend.append("\n" if cell_len(legend.plain.rpartition("\n")[2]) + cell_len(entry) + 4 > width else "  ")
             legend.append("■ ", style=f"not dim {ROLE_STYLES[role]}")
             legend.append(entry)
     return legend
-
-
-def _last_line_width(text: Text) -> int:
-    return cell_len(text.plain.rpartition("\n")[2])
 
 
 def _print_live(title: str, timeline: Timeline, page: Page) -> None:

@@ -54,9 +54,7 @@ def max_batch_verdict(answer: MaxBatch) -> str:
     name, budget = printable(answer.name), format_bytes(answer.budget_bytes)
     if answer.batch is None:
         return f"{name}: every batch size fits {budget}; the predicted peak does not grow with it."
-    text = (
-        f"{name}: no batch fits {budget}" if answer.batch == 0 else f"{name}: a batch of {answer.batch:,} is the largest that fits {budget}"
-    )
+    text = f"{name}: " + (f"a batch of {answer.batch:,} is the largest that fits {budget}" if answer.batch else f"no batch fits {budget}")
     if not answer.measured:
         return f"{text} (predicted, not measured)."
     if not answer.is_confirmed:
@@ -104,7 +102,8 @@ def print_sweep(sweep: SweepResult, page: Page) -> None:
         columns.append(Column("", lambda row: _bar(next(iter(row[1].values())).peak_bytes / longest), kind="text"))
     page.table("Peak against batch size", sweep_rows(sweep), [column for column in columns if column.label != "lower bound"])
     if sweep.others:
-        page.pairs("Steps", [(letters[name], _told(name, other)) for name, other in sweep.all.items()])
+        fits = {name: f"; largest batch that fits: {s.largest_batch or 'none'}" if s.budget_bytes else "" for name, s in sweep.all.items()}
+        page.pairs("Steps", [(letters[name], printable(name) + told) for name, told in fits.items()])
     page.origins(sweep.origins(letters))
 
 
@@ -112,9 +111,3 @@ def _bar(share: float) -> str:
     """A bar of full blocks and one of eighths, so that a step of the peak is seen where it is small."""
     eighths = max(1, round(8 * _BAR_CELLS * share))
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
-
-
-def _told(name: str, sweep: SweepResult) -> str:
-    if not sweep.budget_bytes:
-        return printable(name)
-    return f"{printable(name)}; largest batch that fits: {sweep.largest_batch or 'none'}"

@@ -179,11 +179,8 @@ def github_annotations(result: CheckResult) -> tuple[str, ...]:
     """Workflow commands for failed figures and for warnings."""
     failed = [("error", f"{_sentence(finding)} ({result.costs.name})") for finding in result.findings if not finding.passed]
     warned = [("warning", f"{warning} ({result.costs.name})") for warning in result.warnings]
-    return tuple(f"::{kind} title=graphwright check::{_escaped(text)}" for kind, text in [*failed, *warned])
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    escapes = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+    return tuple(f"::{kind} title=graphwright check::{text.translate(escapes)}" for kind, text in [*failed, *warned])
 
 
 def _title(costs: StepCosts) -> str:

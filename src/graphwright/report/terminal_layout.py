@@ -81,7 +81,7 @@ class Page:
 
     def facts(self, facts: Sequence[Fact]) -> None:
         """Label, figure and note of each fact."""
-        self.line(_facts_table(facts, self.width))
+        self.line(Padding(_grid([(fact.label, fact.value, fact.note) for fact in facts], self.body_width), (1, 0, 0, _INDENT)))
 
     def section(self, title: str, *body: RenderableType) -> None:
         """A title, and what belongs below it."""
@@ -113,8 +113,8 @@ class Page:
 
     def pairs(self, title: str, rows: Iterable[tuple[str, str]]) -> None:
         """A section of names, each with a text; none where there are none."""
-        if pairs := list(rows):
-            self.section(title, _pairs_table(pairs, self.body_width))
+        if pairs := [(shorten_middle(printable(label), 24), text) for label, text in rows]:
+            self.section(title, _grid(pairs, self.body_width))
 
     def origins(self, how: Iterable[tuple[str, str]]) -> None:
         """The last section: each figure, and how it was obtained."""
@@ -148,18 +148,17 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _facts_table(facts: Sequence[Fact], width: int) -> RenderableType:
-    """Label, figure and note of each fact."""
-    label_width = max(cell_len(fact.label) for fact in facts)
-    value_width = max(cell_len(fact.value) for fact in facts)
-    note_width = max(width - _INDENT - label_width - value_width - 2 * _GAP, 12)
+def _grid(rows: Sequence[tuple[str, ...]], width: int) -> RenderableType:
+    """A label, perhaps a figure, and a text in the room that they leave."""
+    heads = range(len(rows[0]) - 1)
+    text_width = max(width - sum(max(cell_len(row[k]) for row in rows) + _GAP for k in heads), 12)
     table = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(no_wrap=True, justify="right", style="bold")
+    for k in heads:
+        table.add_column(no_wrap=True, justify="right" if k else "left", style="bold" if k else "dim")
     table.add_column(overflow="fold")
-    for fact in facts:
-        table.add_row(Text(fact.label), Text(fact.value), Text(wrapped(fact.note, note_width)))
-    return Padding(table, (1, 0, 0, _INDENT))
+    for *cells, text in rows:
+        table.add_row(*map(Text, cells), Text(wrapped(text, text_width)))
+    return table
 
 
 def listed(
@@ -196,15 +195,3 @@ def _cell(item: Item, column: Column[Item]) -> Text:
     text = printable(column.cell(item).text)
     style = column.style(item) if column.style else ROLE_STYLES.get(text, "") if column.kind == "role" else ""
     return Text(shorten_middle(text, _TEXT_WIDTH) if column.kind == "text" else text, style=style)
-
-
-def _pairs_table(rows: Sequence[tuple[str, str]], width: int) -> RenderableType:
-    """Names, each with a text."""
-    labels = [shorten_middle(printable(label), 24) for label, _ in rows]
-    text_width = max(width - max(map(cell_len, labels)) - _GAP, 12)
-    table = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(overflow="fold")
-    for label, (_, text) in zip(labels, rows, strict=True):
-        table.add_row(Text(label), Text(wrapped(text, text_width)))
-    return table

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from graphwright.report.shape_report import ShapeReport, UnknownCause, ValueShape
+from graphwright.report.shape_report import ShapeReport, ValueShape
 from graphwright.report.tables import Column
 from graphwright.report.terminal_layout import Page
 from graphwright.report.units import counted, format_count, printable
@@ -21,7 +21,8 @@ def print_shapes(report: ShapeReport, page: Page) -> None:
     page.pairs("Free dimensions", [(symbol, f"the size of {', '.join(places)}") for symbol, places in report.free.items()])
     if found := report.expressions:
         page.table("What depends on them", found.items(), _EXPRESSIONS, limit=_ROWS, more="other expressions: see .expressions")
-    page.pairs("Not known before the step runs", [(cause.node, _cause(cause)) for cause in report.causes[:_ROWS]])
+    causes = [(c.node, f"{c.op_type}: {c.reason}; {counted(len(c.values), 'value')}") for c in report.causes[:_ROWS]]
+    page.pairs("Not known before the step runs", causes)
     if len(report.causes) > _ROWS:
         page.line(Text(f"  and {len(report.causes) - _ROWS} other nodes: see .causes"))
     if report.outputs:
@@ -37,10 +38,6 @@ def _verdict(report: ShapeReport) -> str:
     if counts["unknown"]:
         parts.append(f"{format_count(counts['unknown'])} on data")
     return f"{printable(report.name)}: {', '.join(parts)}."
-
-
-def _cause(cause: UnknownCause) -> str:
-    return f"{cause.op_type}: {cause.reason}; {counted(len(cause.values), 'value')}"
 
 
 def _columns(heading: str) -> Sequence[Column[tuple[str, ValueShape]]]:
