@@ -124,17 +124,15 @@ def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, t
             argument="target",
             remedy="give a ReversibleSequence, or a model that holds one",
         )
-    rows: list[InverseRow] = []
+    merged: dict[tuple[str, int], InverseRow] = {}
     for layer, x in calls:
         if not layer.built:
             layer(x)
         for dtype in dtypes:
-            rows += _drift(_copied(layer, dtype, x), x, dtype, training)
-    merged: dict[tuple[str, int], InverseRow] = {}
-    for row in rows:
-        known = merged.get((row.dtype, row.depth))
-        if known is None or not row.relative_error <= known.relative_error:
-            merged[row.dtype, row.depth] = row
+            for row in _drift(_copied(layer, dtype, x), x, dtype, training):
+                known = merged.get((dtype, row.depth))
+                if known is None or not row.relative_error <= known.relative_error:
+                    merged[dtype, row.depth] = row
     order = list(dtypes)
     return InverseCheck(target.name, tuple(sorted(merged.values(), key=lambda row: (order.index(row.dtype), row.depth))))
 
@@ -175,7 +173,7 @@ def _drift(layer: Any, x: Any, dtype: str, training: bool) -> list[InverseRow]:
         rebuilt = part.stream_inverse(rebuilt, replay)
         if part.functions:
             depth += 1
-            pairs = [(_double(a), _double(b)) for a, b in zip(rebuilt, before, strict=True)]
+            pairs = [[tf.cast(stream, tf.float64).numpy() for stream in pair] for pair in zip(rebuilt, before, strict=True)]
             relative = max(_rms(a - b) / max(_rms(b), 1e-300) for a, b in pairs)
             rows.append(InverseRow(depth, dtype, relative, max(float(np.abs(a - b).max()) for a, b in pairs)))
     return rows
@@ -228,10 +226,6 @@ def _copied(layer: Any, dtype: str, x: Any) -> Any:
     for own, theirs in zip(copy.weights, layer.weights, strict=True):
         own.assign(keras.ops.cast(theirs.value, own.dtype))
     return copy
-
-
-def _double(tensor: Any) -> Any:
-    return tf.cast(tensor, tf.float64).numpy()
 
 
 def _rms(array: Any) -> float:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from graphwright.errors import UnsupportedError
@@ -42,21 +42,12 @@ class Part(Protocol):
     """Whether `stream_backward` works without the inputs."""
 
     @property
-    def functions(self) -> list[ResidualFunction]:
-        """What it calls."""
-        ...
+    def functions(self) -> list[ResidualFunction]: ...  # what it calls
+    def stream_forward(self, x: Streams, run: ForwardRun) -> Streams: ...  # the streams behind it
+    def stream_inverse(self, y: Streams, run: InverseRun) -> Streams: ...  # the streams before it
 
-    def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:
-        """The streams behind it."""
-        ...
-
-    def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:
-        """The streams before it."""
-        ...
-
-    def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:
-        """The streams before it, and their gradients. `x` is what was before it, if that was kept."""
-        ...
+    # The streams before it, and their gradients. `x` is what was before it, if that was kept.
+    def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]: ...
 
 
 @dataclass(frozen=True)
@@ -68,14 +59,26 @@ class _Record:
     remembered: list[Any]
 
 
-class ForwardRun:
+@dataclass(eq=False)
+class InverseRun:
+    """Calls functions with the states as they are, for `inverse`."""
+
+    values: dict[int, Any]
+    states: dict[int, Any]
+    training: Any
+    mask: Any
+
+    def __call__(self, function: ResidualFunction, x: Any) -> Any:
+        return _cast_like(function(x, self.values, self.states, self.training, self.mask)[0], x)
+
+
+@dataclass(eq=False)
+class ForwardRun(InverseRun):
     """Calls functions one after the other and notes what the backward pass needs to repeat a call: the states before it."""
 
-    def __init__(self, values: dict[int, Any], states: dict[int, Any], training: Any, mask: Any) -> None:
-        self.values, self.states, self.training, self.mask = values, states, training, mask
-        self.remembers = False
-        self.records: list[_Record] = []
-        self.losses: list[Any] = []
+    remembers: bool = False
+    records: list[_Record] = field(default_factory=list[_Record])
+    losses: list[Any] = field(default_factory=list[Any])
 
     def __call__(self, function: ResidualFunction, x: Any) -> Any:
         before = {id(v): self.states[id(v)] for v in function.state if id(v) in self.states}
@@ -87,16 +90,6 @@ class ForwardRun:
         self.records.append(_Record(before, len(losses), recorder.tensors if recorder else []))
         self.losses += losses
         return _cast_like(result, x)
-
-
-class InverseRun:
-    """Calls functions with the states as they are, for `inverse`."""
-
-    def __init__(self, values: dict[int, Any], states: dict[int, Any], training: Any, mask: Any) -> None:
-        self.values, self.states, self.training, self.mask = values, states, training, mask
-
-    def __call__(self, function: ResidualFunction, x: Any) -> Any:
-        return _cast_like(function(x, self.values, self.states, self.training, self.mask)[0], x)
 
 
 class BackwardRun:

@@ -38,8 +38,7 @@ class ResidualFunction:
         self.function: Any = function
         self.where = where
         self.is_layer: bool = isinstance(function, keras.layers.Layer)
-        takes = _parameters(self.function.call if self.is_layer else self.function)
-        self._takes_training, self._takes_mask = "training" in takes, "mask" in takes
+        self._takes = _parameters(self.function.call if self.is_layer else self.function) & {"training", "mask"}
 
     @property
     def trainable(self) -> list[Any]:
@@ -63,11 +62,8 @@ class ResidualFunction:
         Returns:
             The result; the states that were given or assigned, after the call; what the layer gave to `add_loss`.
         """
-        named: dict[str, Any] = {}
-        if self._takes_training:
-            named["training"] = training
-        if self._takes_mask:
-            named["mask"] = mask
+        given = {"training": training, "mask": mask}
+        named = {name: given[name] for name in self._takes}
         if not self.is_layer:
             return self.function(x, **named), {}, []
         state = self.state
@@ -93,7 +89,7 @@ class ResidualFunction:
             result = self.function(keras.KerasTensor(shape, dtype))
         else:
             spec = tf.TensorSpec(shape, dtype)
-            named = {"training": True} if self._takes_training else {}
+            named = {"training": True} if "training" in self._takes else {}
 
             def call(x: Any) -> Any:
                 return self.function(x, **named)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError
@@ -80,24 +80,22 @@ class ReversibleSequence(StreamLayer):
 
     def kept_parts(self) -> frozenset[int]:
         """The numbers of the last `kept_blocks` parts with functions, and of those that a sequence inside keeps."""
-        return self._last_blocks(self.kept_blocks) | self._of_layers(lambda layer: layer.kept_parts())
+        return self._last_blocks(self.kept_blocks, "kept_parts")
 
     def remembering_parts(self) -> frozenset[int]:
         """Likewise of those that keep what their functions remember."""
-        count = self.kept_blocks if self.remembering_blocks is None else self.remembering_blocks
-        return self._last_blocks(count) | self._of_layers(lambda layer: layer.remembering_parts())
+        return self._last_blocks(self.kept_blocks if self.remembering_blocks is None else self.remembering_blocks, "remembering_parts")
 
-    def _last_blocks(self, count: int) -> frozenset[int]:
-        blocks = [number for number, part in enumerate(self.stream_parts()) if part.functions]
-        return frozenset(blocks[max(len(blocks) - count, 0) :])
-
-    def _of_layers(self, numbers: Callable[[Any], frozenset[int]]) -> frozenset[int]:
+    def _last_blocks(self, count: int, of_layer: str) -> frozenset[int]:
+        blocks: list[int] = []
         found: set[int] = set()
         start = 0
         for layer in self.layers:
-            found |= {start + number for number in numbers(layer)}
-            start += len(layer.stream_parts())
-        return frozenset(found)
+            parts = layer.stream_parts()
+            blocks += [start + number for number, part in enumerate(parts) if part.functions]
+            found |= {start + number for number in getattr(layer, of_layer)()}
+            start += len(parts)
+        return frozenset(found.union(blocks[max(len(blocks) - count, 0) :]))
 
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
         """Build the layers, each for the streams that the one before gives."""
