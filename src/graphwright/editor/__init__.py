@@ -29,7 +29,7 @@ from graphwright.editor.edit import detach_control_inputs as detach_control_inpu
 from graphwright.editor.edit import detach_control_outputs as detach_control_outputs
 from graphwright.editor.edit import detach_inputs as detach_inputs
 from graphwright.editor.edit import detach_outputs as detach_outputs
-from graphwright.editor.function_graph import FunctionGraph as FunctionGraph
+from graphwright.editor.graph import FunctionGraph as FunctionGraph
 from graphwright.editor.graph import Graph as Graph
 from graphwright.editor.graph import saved_model_to_graph as saved_model_to_graph
 from graphwright.editor.match import OpMatcher as OpMatcher
@@ -72,6 +72,7 @@ from graphwright.editor.subgraph import make_view as make_view
 from graphwright.editor.subgraph import make_view_from_scope as make_view_from_scope
 from graphwright.editor.tensor import Tensor as Tensor
 from graphwright.editor.transform import Transformer as Transformer
+from graphwright.editor.transform import TransformerInfo as TransformerInfo
 from graphwright.editor.transform import assign_renamed_collections_handler as assign_renamed_collections_handler
 from graphwright.editor.transform import copy as copy
 from graphwright.editor.transform import copy_op_handler as copy_op_handler
@@ -80,7 +81,6 @@ from graphwright.editor.transform import graph_replace as graph_replace
 from graphwright.editor.transform import keep_t_if_possible_handler as keep_t_if_possible_handler
 from graphwright.editor.transform import replace_t_with_placeholder_handler as replace_t_with_placeholder_handler
 from graphwright.editor.transform import transform_op_if_inside_handler as transform_op_if_inside_handler
-from graphwright.editor.transform_info import TransformerInfo as TransformerInfo
 from graphwright.editor.util import ControlOutputs as ControlOutputs
 from graphwright.editor.util import get_consuming_ops as get_consuming_ops
 from graphwright.editor.util import get_generating_ops as get_generating_ops

@@ -38,7 +38,7 @@ def read(graph: Graph, *, collections: Mapping[str, Any] | None = None, signatur
     Raises:
         FileFormatError: a signature names a tensor that does not exist.
     """
-    meta_graph = meta_graph_class()()
+    meta_graph = import_tensorflow().compat.v1.MetaGraphDef()
     for name, definition in (collections or {}).items():
         meta_graph.collection_def[name].CopyFrom(definition)
     for name, definition in (signatures or {}).items():
@@ -48,14 +48,9 @@ def read(graph: Graph, *, collections: Mapping[str, Any] | None = None, signatur
 
 def written(graph: Graph) -> Any:
     """A `MetaGraphDef` with the collections and signatures, and without the graph."""
-    meta_graph = meta_graph_class()()
+    meta_graph = import_tensorflow().compat.v1.MetaGraphDef()
     write_meta_graph(graph, meta_graph)
     return meta_graph
-
-
-def meta_graph_class() -> Any:
-    """The class `MetaGraphDef`."""
-    return import_tensorflow().compat.v1.MetaGraphDef
 
 
 class Signatures(MutableMapping[str, Any]):

@@ -20,8 +20,7 @@ from graphwright.editor.live_graph import LiveGraph
 from graphwright.editor.node import Node
 from graphwright.editor.subgraph import SubGraphView
 from graphwright.editor.tensor import Tensor
-from graphwright.editor.transform import Transformer
-from graphwright.editor.transform_info import TmpInfo, TransformerInfo
+from graphwright.editor.transform import TmpInfo, Transformer, TransformerInfo
 from graphwright.editor.util import ControlOutputs, ListView
 from graphwright.source.tensorflow_import import import_tensorflow
 
@@ -51,7 +50,7 @@ class _Call:
             graph = self.graph(given.graph)
             return graph.view_of_value(graph.value_of(given))
         if isinstance(given, _Shown):
-            holder = _inner(given)
+            holder = _alike(type(given).__mro__[2], object.__getattribute__(given, "__dict__"))  # whose state it shows
             for graph in _live_graphs(holder):
                 self.graph(graph.live)
             return holder
@@ -74,7 +73,7 @@ class _Call:
         if isinstance(made, Tensor) and isinstance(made.home, LiveGraph):
             return self._written(made.home).operation_of(made.ir.producer).outputs[made.value_index]
         if isinstance(made, _HOLDERS) and _live_graphs(made):
-            return _shown(made)
+            return _alike(_shown_class(made.__class__), made.__dict__)
         return _each(made, self.give)
 
     def write(self) -> None:
@@ -171,16 +170,6 @@ class _Shown:
 @cache
 def _shown_class(kind: type) -> type:
     return type(kind.__name__, (_Shown, kind), {})
-
-
-def _shown(holder: Any) -> Any:
-    """The same object, with the same state, as it is shown."""
-    return _alike(_shown_class(holder.__class__), holder.__dict__)
-
-
-def _inner(shown: Any) -> Any:
-    """The object whose state it shows."""
-    return _alike(type(shown).__mro__[2], object.__getattribute__(shown, "__dict__"))
 
 
 def _alike(kind: Any, state: dict[str, Any]) -> Any:

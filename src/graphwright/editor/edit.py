@@ -31,18 +31,14 @@ def detach_control_outputs(sgv: Any, control_outputs: ControlOutputs) -> None:
     Raises:
         TypeError: `control_outputs` is not a `ControlOutputs`.
     """
-    _check_control_outputs(control_outputs)
+    if not isinstance(control_outputs, ControlOutputs):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"Expected a gde.ControlOutputs, got: {type(control_outputs)}")
     view = make_view(sgv)
     members = set(view.ops)
     for op in view.ops:
         for waiting in control_outputs.get(op):
             if waiting not in members:
                 remove_control_inputs(waiting, op)
-
-
-def _check_control_outputs(control_outputs: Any) -> None:
-    if not isinstance(control_outputs, ControlOutputs):
-        raise TypeError(f"Expected a gde.ControlOutputs, got: {type(control_outputs)}")
 
 
 def detach_inputs(sgv: Any, control_inputs: bool = False) -> tuple[SubGraphView, list[Tensor]]:
@@ -76,8 +72,7 @@ def detach_outputs(sgv: Any, control_outputs: ControlOutputs | None = None) -> t
     Raises:
         TypeError: `control_outputs` is not a `ControlOutputs`.
     """
-    if control_outputs is not None:
-        _check_control_outputs(control_outputs)
+    check_cios(control_outputs=control_outputs)
     view = make_view(sgv)
     view = view.remap_outputs(k for k, t in enumerate(view.outputs) if t.ir.uses)
     readers = SubGraphView(view.consumers())

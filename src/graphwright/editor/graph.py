@@ -1,4 +1,5 @@
-"""`Graph`: the view of an `ir.Graph` with its library, collections, signatures and variables, and how it is loaded and written."""
+"""`Graph`: the view of an `ir.Graph` with its library, collections, signatures and variables, and how it is loaded and written;
+and `FunctionGraph`, the view of the body of a function in the library."""
 
 from __future__ import annotations
 
@@ -9,22 +10,78 @@ from typing import Any
 
 from graphwright.editor import collecting, inference
 from graphwright.editor.base_graph import BaseGraph
-from graphwright.editor.function_graph import FunctionGraph
 from graphwright.editor.node import Node, write_shapes
 from graphwright.editor.saved_model import SaverInfo, SignatureInfo, write_saved_model
 from graphwright.editor.visitors import Visitor, Walk
 from graphwright.errors import ArgumentError
 from graphwright.ir import graph as ir
+from graphwright.ir.graph import Function
 from graphwright.ir.signature import Collection
+from graphwright.ir.traits.values import ARGUMENTS
 from graphwright.ir.walk import forward_reachable
 from graphwright.source.concrete_function import drop_shape_attributes
-from graphwright.source.function_def import is_template
+from graphwright.source.function_def import is_template, write_function
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load
 from graphwright.source.meta_graph import SAVER
 from graphwright.source.named_refs import read_refs
 from graphwright.source.saved_model import parse_saved_model
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.write_nodes import write_placeholder
+
+
+class FunctionGraph(BaseGraph):
+    """The body of a function; edits of it are written with the graph. Get it from `Graph.get_function_graph_by_name`."""
+
+    def __init__(self, function: Function, parent_graph: Graph) -> None:
+        super().__init__(function.body, function.name)
+        self._function = function
+        self._parent = parent_graph
+        inference.follow_shapes(function.body, anew=True)
+
+    @property
+    def parent_graph(self) -> Graph:
+        """The graph whose library holds the function."""
+        return self._parent
+
+    @property
+    def input_nodes(self) -> list[Node]:
+        """The nodes that stand for the arguments, of op type `_Arg`."""
+        return [self.view_of(v.producer) for v in self._ir.inputs]
+
+    @property
+    def output_nodes(self) -> list[Node]:
+        """The nodes that make the results."""
+        return [self.view_of(v.producer) for v in self._ir.outputs]
+
+    def to_function_graph_def(self, add_shapes: bool = True) -> Any:
+        """The function as a `FunctionDef`.
+
+        Args:
+            add_shapes: whether to write the shapes of outputs as attribute `_output_shapes`.
+        """
+        self.settle_removals()
+        result = import_tensorflow().compat.v1.GraphDef().library.function.add()
+        write_function(self._function, result)
+        if add_shapes:
+            for node_def in result.node_def:
+                write_shapes(self._ir[node_def.name], node_def, True)
+        return result
+
+    def to_tf_function_graph(self) -> Any:
+        """The body as a fresh `tf.Graph`, with a placeholder per argument."""
+        self.settle_removals()
+        tf = import_tensorflow()
+        graph_def = to_graph_def(self._ir)
+        for node_def in graph_def.node:
+            if node_def.op in ARGUMENTS:
+                argument = self._ir[node_def.name].outputs[0]
+                _ = argument.shape  # asks, where nobody has
+                write_placeholder(argument, node_def.name, node_def)
+        result = tf.Graph()
+        with result.as_default():
+            tf.import_graph_def(graph_def, name="")
+        return result
 
 
 class Graph(BaseGraph):
@@ -231,7 +288,8 @@ class Graph(BaseGraph):
             Whether the walk ended early.
         """
         starts = [n for n in self.nodes if not n.ir.inputs] if starting_nodes is None else starting_nodes
-        return Walk(self, visitor, visited_nodes, iterate_functions, escape_functions, forward=True).go(starts, max_depth)
+        visited = set[Node]() if visited_nodes is None else visited_nodes
+        return Walk(self, visitor, visited, iterate_functions, escape_functions, forward=True).go(starts, max_depth)
 
     def backwards_breadth_first_visitor(
         self,
@@ -250,7 +308,8 @@ class Graph(BaseGraph):
         starts = list(starting_nodes or ())
         if not starts:
             raise ValueError("starting_nodes is not provided")
-        return Walk(self, visitor, visited_nodes, iterate_functions, escape_functions, forward=False).go(starts, max_depth)
+        visited = set[Node]() if visited_nodes is None else visited_nodes
+        return Walk(self, visitor, visited, iterate_functions, escape_functions, forward=False).go(starts, max_depth)
 
     def infer_shapes_and_dtypes(self, starting_nodes: Iterable[Node] | None = None) -> None:
         """Let TensorFlow infer the shapes of the starting nodes and of all that depends on them; of all nodes by default.

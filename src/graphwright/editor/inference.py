@@ -59,12 +59,7 @@ def _inferred(nodes: Sequence[Node]) -> dict[Node, Sequence[Shape]]:
 
 
 def follow_shapes(graph: Graph, *, anew: bool) -> None:
-    """Let the shapes follow edits.
-
-    Args:
-        graph: is given a rule for shapes.
-        anew: whether to infer unknown shapes, when one is first read.
-    """
+    """Let the shapes follow edits; `anew` to infer unknown ones too, when one is first read."""
     graph.shape_rule, graph.op_rule = lenient_shapes, REGISTRY_RULE
     if anew:
         graph.ask_later()

@@ -269,7 +269,7 @@ def load_variables_to_tf_graph(g: Graph) -> None:
     if not g.variable_names:
         return
     tf = import_tensorflow()
-    meta_graph = collecting.meta_graph_class()()
+    meta_graph = tf.compat.v1.MetaGraphDef()
     definitions = collecting.written(g.ir).collection_def
     for name in g.get_all_collection_keys():
         if any(collecting.is_variable(item) for item in g.ir.collections[name].items):

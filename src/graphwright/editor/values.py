@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from graphwright.errors import ArgumentError
@@ -60,34 +61,25 @@ def from_attr_value_proto(attr_value: Any) -> Any:
         ArgumentError: it is empty.
     """
     tf = import_tensorflow()
+    said: dict[str, Callable[[Any], Any]] = {"s": _text, "type": tf.as_dtype, "shape": _shape, "tensor": tf.make_ndarray}
     kind = attr_value.WhichOneof("value")
-    match kind:
-        case "list":
-            return [_from_field(tf, field.name, item) for field, items in attr_value.list.ListFields() for item in items]
-        case None:
-            raise ArgumentError("the AttrValue is empty")
-        case _:
-            return _from_field(tf, kind, getattr(attr_value, kind))
+    if kind is None:
+        raise ArgumentError("the AttrValue is empty")
+    if kind != "list":
+        return said.get(kind, _plain)(getattr(attr_value, kind))
+    return [said.get(field.name, _plain)(item) for field, items in attr_value.list.ListFields() for item in items]
 
 
-def _from_field(tf: Any, kind: str, content: Any) -> Any:
-    match kind:
-        case "s" | "placeholder":
-            return _text(content)
-        case "type":
-            return tf.as_dtype(content)
-        case "shape":
-            return tf.TensorShape(shape_from_proto(content))
-        case "tensor":
-            return tf.make_ndarray(content)
-        case _:
-            return content
+def _plain(content: Any) -> Any:
+    return content
 
 
-def _text(content: bytes | str) -> str | bytes:
+def _shape(proto: Any) -> Any:
+    return to_tf_shape(shape_from_proto(proto))
+
+
+def _text(content: bytes) -> str | bytes:
     """As str where it is text; bytes that are none stay bytes."""
-    if isinstance(content, str):
-        return content
     try:
         return content.decode()
     except UnicodeDecodeError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
 
 if TYPE_CHECKING:
-    from graphwright.editor.function_graph import FunctionGraph
-    from graphwright.editor.graph import Graph
+    from graphwright.editor.graph import FunctionGraph, Graph
     from graphwright.editor.node import Node
     from graphwright.editor.tensor import Tensor
 
@@ -35,64 +35,62 @@ class GraphVisitor:
 Visitor = GraphVisitor | Callable[["Node"], Any]
 
 
+@dataclass
 class Walk:
     """One walk with its options; what it has visited is shared with the walks through functions that it starts."""
 
-    def __init__(
-        self, graph: Graph, visitor: Visitor, visited: set[Node] | None, iterate_functions: bool, escape_functions: bool, *, forward: bool
-    ) -> None:
-        self._graph = graph
-        self._visit = visitor
-        self._visited: set[Node] = set() if visited is None else visited
-        self._iterate = iterate_functions
-        self._escape = escape_functions
-        self._forward = forward
+    graph: Graph
+    visit: Visitor
+    visited: set[Node]
+    iterate_functions: bool
+    escape_functions: bool
+    forward: bool
 
     def go(self, starts: Iterable[Node], max_depth: int | None, escape: bool | None = None) -> bool:
         """Visit the starting nodes and what lies in the direction of the walk; True when the visitor or the depth ended it early."""
-        escape = self._escape if escape is None else escape
+        escape = self.escape_functions if escape is None else escape
         first = dict.fromkeys(starts)
         queue: deque[tuple[Node, Tensor | None, int | None]] = deque((n, None, max_depth) for n in first)
         functions: set[str] = set()
         while queue:
             node, way, depth = queue.popleft()
-            if node in self._visited:
+            if node in self.visited:
                 continue
             function = _function_of(node)
-            if (function is None or node not in function.input_nodes) and self._visit(node):
+            if (function is None or node not in function.input_nodes) and self.visit(node):
                 return True
             if escape and function is not None:
                 functions.add(function.name)
-            self._visited.add(node)
-            enters = self._iterate and node.op_type in CALL_TYPES and (self._forward or node not in first)
+            self.visited.add(node)
+            enters = self.iterate_functions and node.op_type in CALL_TYPES and (self.forward or node not in first)
             if enters and self.go(self._entrance(node, way), _less(depth), escape=False):
                 return True
             for neighbor, tensor in self._neighbors(node):
-                if neighbor in self._visited or neighbor in first:
+                if neighbor in self.visited or neighbor in first:
                     continue
                 if depth is not None and depth <= 0:
                     return True
                 queue.append((neighbor, tensor, _less(depth)))
         # Out of the functions: on behind their calls, or from these backward.
         for call in list(self._calls_of(functions)) if functions else ():
-            if self.go([n for n, _ in self._neighbors(call)] if self._forward else [call], _less(max_depth), escape=True):
+            if self.go([n for n, _ in self._neighbors(call)] if self.forward else [call], _less(max_depth), escape=True):
                 return True
         return False
 
     def _neighbors(self, node: Node) -> Iterator[tuple[Node, Tensor]]:
-        if self._forward:
+        if self.forward:
             return ((consumer, tensor) for tensor in node.outputs for consumer in tensor.consumers())
         return ((tensor.op, tensor) for tensor in node.inputs)
 
     def _entrance(self, call: Node, way: Tensor | None) -> list[Node]:
         """Where a walk enters the called function: its results, or the arguments that a walk forward arrives at."""
-        called = self._graph.get_function_graph_by_name(callee(call.ir))
-        if not self._forward:
+        called = self.graph.get_function_graph_by_name(callee(call.ir))
+        if not self.forward:
             return called.output_nodes
         return [a for a, tensor in zip(called.input_nodes, call.inputs, strict=False) if tensor == way] or called.input_nodes
 
     def _calls_of(self, functions: set[str]) -> Iterator[Node]:
-        for node in self._graph.nodes_iterator(iterate_functions=True):
+        for node in self.graph.nodes_iterator(iterate_functions=True):
             if node.op_type in CALL_TYPES and callee(node.ir) in functions:
                 yield node
 

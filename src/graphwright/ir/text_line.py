@@ -218,10 +218,7 @@ class LineReader:
         raise self.error(f"there is no data type {name!r}")
 
     def _shape(self) -> Shape:
-        return None if self.take("[*]") else tuple(self.bracketed(self._dimension, "[]"))
-
-    def _dimension(self) -> int | None:
-        return None if self.take("?") else self.integer()
+        return None if self.take("[*]") else tuple(self.bracketed(lambda: None if self.take("?") else self.integer(), "[]"))
 
     def _match(self, pattern: str, what: str) -> str:
         self._skip()

@@ -39,9 +39,12 @@ class Record:
                 continue
             self._noted.add(id(noted))
             if isinstance(noted, dict | list):
-                self._note_content(cast("dict[Any, Any] | list[Any]", noted))
+                container = cast("dict[Any, Any] | list[Any]", noted)
+                self._contents += (container, container.copy())
             elif noted is not None:
-                tables: list[object] = [held for held in self._note_fields(noted) if isinstance(held, dict | list)]
+                values = _fields_of(type(noted))[1](noted)
+                self._fields += (noted, values)
+                tables: list[object] = [held for held in values if isinstance(held, dict | list)]
                 self.note(*tables)
 
     def note_nodes(self, links: Mapping[Node, Links]) -> None:
@@ -72,14 +75,6 @@ class Record:
             container.clear()
             if content:
                 (container.update if hasattr(container, "update") else container.extend)(content)
-
-    def _note_fields(self, holder: object) -> tuple[Any, ...]:
-        values = _fields_of(type(holder))[1](holder)
-        self._fields += (holder, values)
-        return values
-
-    def _note_content(self, container: dict[Any, Any] | list[Any]) -> None:
-        self._contents += (container, container.copy())
 
 
 def _pairs(items: list[Any]) -> Iterator[tuple[Any, Any]]:

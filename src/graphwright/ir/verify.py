@@ -48,17 +48,13 @@ def verify(graph: Graph) -> None:
         %a = Const() {body = @lost} : float32[]
     """
     with garbage_collection_paused():
-        _verify(graph)
-
-
-def _verify(graph: Graph) -> None:
-    _verify_body(graph)
-    for name, function in graph.functions.items():
-        if function.name != name:
-            raise GraphError(f"function {function.name!r} is in the library as {name!r}", where=f"graph {graph.name!r}")
-        if function.body.functions is not graph.functions:
-            raise GraphError(f"the body of function {name!r} has another library", where=f"graph {graph.name!r}")
-        _verify_body(function.body)
+        _verify_body(graph)
+        for name, function in graph.functions.items():
+            if function.name != name:
+                raise GraphError(f"function {function.name!r} is in the library as {name!r}", where=f"graph {graph.name!r}")
+            if function.body.functions is not graph.functions:
+                raise GraphError(f"the body of function {name!r} has another library", where=f"graph {graph.name!r}")
+            _verify_body(function.body)
 
 
 def _verify_body(graph: Graph) -> None:

@@ -61,10 +61,6 @@ def _is_modeled(kind: str, content: Any) -> bool:
     return kind in _DECODE
 
 
-def _from_function(proto: Any) -> FunctionReference:
-    return FunctionReference(proto.name, proto.SerializeToString(deterministic=True) if proto.attr else b"")
-
-
 _DECODE: dict[str, Callable[[Any], Attribute]] = {
     "i": int,
     "f": float,
@@ -72,7 +68,7 @@ _DECODE: dict[str, Callable[[Any], Attribute]] = {
     "s": bytes,
     "type": dtype_from_number,
     "shape": lambda proto: ShapeAttribute(shape_from_proto(proto)),
-    "func": _from_function,
+    "func": lambda proto: FunctionReference(proto.name, proto.SerializeToString(deterministic=True) if proto.attr else b""),
 }
 
 

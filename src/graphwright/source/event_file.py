@@ -40,7 +40,7 @@ def write_event_file(folder: str | Path, graph_def: Any, run_metadata: Any = Non
         # Not `add_graph`, which warns of every GraphDef and wants a tf.Graph.
         writer.add_event(tf.compat.v1.Event(wall_time=time.time(), graph_def=_without_large_values(graph_def).SerializeToString()))
         if run_metadata is not None:
-            writer.add_run_metadata(_step_stats_only(run_metadata), tag)
+            writer.add_run_metadata(tf.compat.v1.RunMetadata(step_stats=run_metadata.step_stats), tag)
         writer.close()
         (written,) = Path(temporary).glob("events.out.tfevents.*")
         with replaced_file(target / written.name) as stream:
@@ -64,10 +64,3 @@ def _without_large_values(graph_def: Any) -> Any:
             for key in [key for key, value in node.attr.items() if value.ByteSize() > _LARGEST_VALUE]:
                 del node.attr[key]
     return small
-
-
-def _step_stats_only(run_metadata: Any) -> Any:
-    tf = import_tensorflow()
-    stats = tf.compat.v1.RunMetadata()
-    stats.step_stats.CopyFrom(run_metadata.step_stats)
-    return stats

@@ -99,10 +99,16 @@ def write_function(function: Function, definition: Any) -> None:
     _write_arguments(signature.input_arg, body.inputs, [v.producer.name for v in body.inputs])
     _write_arguments(signature.output_arg, body.outputs, results)
     for node in body:
-        if node.op_type in ARGUMENTS and node not in edges.arguments:
-            _check_dropped(node, function.name)
-        elif node not in edges.arguments:
+        if node in edges.arguments:
+            continue
+        if node.op_type not in ARGUMENTS:
             write_node(node, definition.node_def.add(), edges.name_of)
+        elif node.control_consumers or any(value.uses for value in node.outputs):
+            raise GraphError(
+                f"argument {node.name!r} is read and is not in body.inputs",
+                where=f"function {function.name!r}",
+                remedy="put it into body.inputs, or replace its uses",
+            )
     definition.ret.clear()
     for name, place in zip(results, places, strict=True):
         definition.ret[name] = place
@@ -112,15 +118,6 @@ def write_function(function: Function, definition: Any) -> None:
         for node in body.control_outputs:
             signature.control_output.append(node.name)
             definition.control_ret[node.name] = node.name
-
-
-def _check_dropped(argument: Node, name: str) -> None:
-    if argument.control_consumers or any(value.uses for value in argument.outputs):
-        raise GraphError(
-            f"argument {argument.name!r} is read and is not in body.inputs",
-            where=f"function {name!r}",
-            remedy="put it into body.inputs, or replace its uses",
-        )
 
 
 def _result_names(definition: Any, places: Sequence[str], producers: Sequence[str]) -> list[str]:

@@ -107,7 +107,9 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[s
             check_variables(side.package.folder, needed=side.has_objects)
     if not ours.saved_model.meta_graphs:
         _become_like(ours, theirs)
-    stored = _stored_of_both(ours, theirs)
+    # The objects in both checkpoints; where one has none, what it holds becomes objects first.
+    both = (ours, theirs) if ours.has_objects or theirs.has_objects else ()
+    stored = [stored_objects(side.package.folder) if side.has_objects else _made_objects(side) for side in both]
 
     def in_scope(name: str) -> str:
         return f"{scope}/{name}"
@@ -125,7 +127,7 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[s
     rename_saved_keys(other, key_of, rename_objects=ours_saves_objects)
     shift = 0
     serialized = b""
-    if stored is not None:
+    if stored:
         ours_stored, theirs_stored = stored
         attach_stored_objects(ours_stored, theirs_stored, scope, name_of=in_scope)
         serialized = ours_stored.SerializeToString(deterministic=True)
@@ -198,13 +200,6 @@ def _become_like(ours: _Side, theirs: _Side) -> None:
     message.meta_info_def.tags.extend(info.tags)
     message.meta_info_def.tensorflow_version = info.tensorflow_version
     message.meta_info_def.tensorflow_git_version = info.tensorflow_git_version
-
-
-def _stored_of_both(ours: _Side, theirs: _Side) -> tuple[Any, Any] | None:
-    """The objects in both checkpoints; where one has none, what it holds becomes objects first. None where neither has."""
-    if not ours.has_objects and not theirs.has_objects:
-        return None
-    return tuple(stored_objects(side.package.folder) if side.has_objects else _made_objects(side) for side in (ours, theirs))  # pyright: ignore[reportReturnType]
 
 
 def _made_objects(side: _Side) -> Any:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.dtypes import DTYPES
+from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.library import bodies, call_sites
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Collection, NamedRefs, node_of
@@ -101,12 +103,14 @@ def join_savers(graph: Graph) -> None:
     if len(whole) < 2:
         graph.collections[SAVER].items[:] = whole
         return
-    ends = [tuple(_value(item.refs[role]) for role in _ROLES[:2]) for item in whole]
+    named = [[item.refs[role] for role in _ROLES[:2]] for item in whole]
+    ends = [tuple(held if isinstance(held, Value) else held.outputs[0] for held in pair) for pair in named]
     restores = [node_of(item.refs["restore_op_name"]) for item in whole]
     filename = ends[0][0]
     pieces: list[Value] = []
     for k, ((own, saved), restore) in enumerate(zip(ends, restores, strict=True)):
-        piece = _node(graph, "StringJoin", "save/piece", [filename, _text(graph, f"_piece_{k}")], N=2, separator=b"")
+        suffix = _node(graph, "Const", "save/piece_suffix", [], dtype=_STRING, value=tensor_to_attribute(f"_piece_{k}"))
+        piece = _node(graph, "StringJoin", "save/piece", [filename, suffix], N=2, separator=b"")
         pieces.append(piece)
         only_saves = backward_reachable([saved.producer]) - backward_reachable([restore])
         for use in list(own.uses):
@@ -150,7 +154,7 @@ def join_initializers(graph: Graph, more: Iterable[Node] = ()) -> None:
         graph.collections[_MAIN_OPS[0]] = Collection("nodes", [op])
         return
     signatures[0].refs = dict.fromkeys(signatures[0].refs, op)
-    _keep_signatures(graph, [item for item in items_of(graph, NODE_SIGNATURES) if item not in signatures[1:]])
+    graph.collections[NODE_SIGNATURES].items[:] = [item for item in items_of(graph, NODE_SIGNATURES) if item not in signatures[1:]]
 
 
 def drop_doubled_node_signatures(graph: Graph) -> None:
@@ -159,26 +163,12 @@ def drop_doubled_node_signatures(graph: Graph) -> None:
     for item in items_of(graph, NODE_SIGNATURES):
         first.setdefault(_signature_key(item), item)
     if first:
-        _keep_signatures(graph, list(first.values()))
-
-
-def _keep_signatures(graph: Graph, items: list[NamedRefs]) -> None:
-    graph.collections[NODE_SIGNATURES].items[:] = items
+        graph.collections[NODE_SIGNATURES].items[:] = first.values()
 
 
 def _signature_key(item: NamedRefs) -> str:
     return str(message_class("protobuf.meta_graph", "MetaGraphDef").FromString(item.serialized).meta_info_def.meta_graph_version)
 
 
-def _value(held: Value | Node) -> Value:
-    return held if isinstance(held, Value) else held.outputs[0]
-
-
-def _text(graph: Graph, text: str) -> Value:
-    return _node(graph, "Const", "save/piece_suffix", [], dtype=_STRING, value=tensor_to_attribute(text))
-
-
-def _node(graph: Graph, op_type: str, name: str, inputs: list[Value], **attrs: Attribute) -> Value:
-    shape = (len(inputs),) if op_type == "Pack" else ()
-    made = graph.add_node(op_type, graph.unique_name(name), inputs=inputs, attrs=attrs, output_types=[(_STRING, shape)])
-    return made.outputs[0]
+def _node(graph: Graph, op_type: str, name: str, inputs: list[Value], **attrs: Any) -> Value:
+    return add_op(graph, op_type, name, inputs, _STRING, (len(inputs),) if op_type == "Pack" else (), **attrs)

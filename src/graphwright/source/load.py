@@ -65,14 +65,10 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
     if isinstance(x, str | Path):
         refuse_remote(x)
     graph = _load_path(as_path(x), tags) if isinstance(x, str | Path) else _load_object(x, tags)
-    _follow_shapes(graph)
-    return graph
-
-
-def _follow_shapes(graph: Graph) -> None:
     for body in bodies(graph):
         body.shape_rule, body.op_rule = infer_output_shapes, REGISTRY_RULE
         body.ask_later()
+    return graph
 
 
 def _load_path(path: Path, tags: str | Iterable[str] | None) -> Graph:
@@ -115,13 +111,6 @@ def _load_keras_model(model: Any) -> Graph:
     return _load_saved(export, model.name or "model", "Keras cannot export the model", "build it (call it once), or export it yourself")
 
 
-def _load_module(module: Any) -> Graph:
-    def save(folder: Path) -> None:
-        import_tensorflow().saved_model.save(module, str(folder))
-
-    return _load_saved(save, module.name or "module", "TensorFlow cannot save the module", "save it yourself with tf.saved_model.save")
-
-
 def _load_saved(save: Callable[[Path], None], name: str, failure: str, remedy: str) -> Graph:
     """Read the SavedModel that `save` makes in a folder which lives as long as the graph."""
     keep = TemporaryFolder()
@@ -151,7 +140,10 @@ def _load_object(x: Any, tags: str | Iterable[str] | None) -> Graph:
     if isinstance(x, import_keras().Model):
         return _load_keras_model(x)
     if isinstance(x, tf.Module):
-        return _load_module(x)
+        remedy = "save it yourself with tf.saved_model.save"
+        return _load_saved(
+            lambda folder: tf.saved_model.save(x, str(folder)), x.name or "module", "TensorFlow cannot save the module", remedy
+        )
     raise ArgumentError(
         f"{type(x).__name__} holds no graph that can be read",
         argument="x",

@@ -212,20 +212,18 @@ def _read_collection(graph: Graph, key: str, definition: Any, message: Any) -> C
         case "float_list":
             return Collection("floats", list(definition.float_list.value))
         case "any_list":
-            for item in definition.any_list.value if key == LEGACY_ASSETS else ():
-                check_asset_path(parsed(message_class("protobuf.meta_graph", "AssetFileDef"), item.value, f"collection {key!r}").filename)
-            return Collection("any", [_read_any(graph, key, item) for item in definition.any_list.value])
+            if key != LEGACY_ASSETS:
+                return Collection("any", [item.SerializeToString(deterministic=True) for item in definition.any_list.value])
+            kind, where = message_class("protobuf.meta_graph", "AssetFileDef"), f"collection {key!r}"
+            assets = [parsed(kind, item.value, where) for item in definition.any_list.value]
+            for asset in assets:
+                check_asset_path(asset.filename)
+            return Collection("any", [read_refs(graph, asset) for asset in assets])
         case _:
             items = list(definition.bytes_list.value)
             if message is None:
                 return Collection("bytes", items)
             return Collection("bytes", [read_refs(graph, parsed(message, item, f"collection {key!r}"), item) for item in items])
-
-
-def _read_any(graph: Graph, key: str, item: Any) -> bytes | NamedRefs:
-    if key != LEGACY_ASSETS:
-        return item.SerializeToString(deterministic=True)
-    return read_refs(graph, parsed(message_class("protobuf.meta_graph", "AssetFileDef"), item.value, f"collection {key!r}"))
 
 
 def _write_collection(graph: Graph, key: str, collection: Collection, definition: Any, message: Any, *, forget: bool) -> None:

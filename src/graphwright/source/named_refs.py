@@ -85,7 +85,7 @@ def _slots(message: Any, path: str, *, forget: bool = False) -> Iterator[tuple[s
         where = f"{path}{name}"
         if name in _NO_NAMES:
             continue
-        if _is_map(field):
+        if field.type == field.TYPE_MESSAGE and field.message_type.GetOptions().map_entry:
             if field.message_type.fields_by_name["value"].type == field.TYPE_STRING:
                 yield from _map_slots(content, where, forget=forget)
         elif field.type == field.TYPE_STRING and _is_repeated(field):
@@ -114,10 +114,6 @@ def _map_slots(entries: Any, where: str, *, forget: bool) -> Iterator[tuple[str,
 def _is_repeated(field: Any) -> bool:
     repeated = getattr(field, "is_repeated", None)
     return bool(field.label == field.LABEL_REPEATED if repeated is None else repeated)
-
-
-def _is_map(field: Any) -> bool:
-    return field.type == field.TYPE_MESSAGE and field.message_type.GetOptions().map_entry
 
 
 def parsed(kind: Any, data: bytes, where: str) -> Any:

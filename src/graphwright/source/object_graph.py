@@ -20,7 +20,7 @@ from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Function, Graph
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
 from graphwright.ir.traits.values import is_constant
-from graphwright.ir.traits.variables import opens_variable
+from graphwright.ir.traits.variables import opens_variable, shared_name
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.graph_def import nodes_of
@@ -83,9 +83,8 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
             package.object_ids.setdefault(graph[held.constant.operation].outputs[0], k)
     by_name = {o.variable.name: k for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable" and o.variable.name}
     for node in graph.nodes:
-        shared = node.attrs.get("shared_name")
-        if opens_variable(node) and isinstance(shared, bytes) and shared.decode("utf-8", "replace") in by_name:
-            package.object_ids.setdefault(node.outputs[0], by_name[shared.decode("utf-8", "replace")])
+        if opens_variable(node) and shared_name(node) in by_name:
+            package.object_ids.setdefault(node.outputs[0], by_name[shared_name(node)])
 
 
 def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets: Sequence[str]) -> None:
@@ -172,7 +171,8 @@ def _update_function(function: Function, saved: Any, package: Package) -> None:
     arguments = inputs[: len(inputs) - len(bound)]
     names = [value.producer.name for value in arguments]
     if spec_count(saved.canonicalized_input_signature) not in (len(arguments), None):
-        is_keywords = _is_keyword_signature(saved.canonicalized_input_signature)
+        parts = saved.canonicalized_input_signature.tuple_value.values
+        is_keywords = len(parts) == 2 and not parts[0].tuple_value.values and bool(parts[1].dict_value.fields)
         fresh = keyword_signature(dict(zip(names, arguments, strict=True))) if is_keywords else positional_signature(arguments, names)
         saved.canonicalized_input_signature.CopyFrom(fresh)
     else:
@@ -181,11 +181,6 @@ def _update_function(function: Function, saved: Any, package: Package) -> None:
         saved.output_signature.CopyFrom(result_structure({f"output_{k}": v for k, v in enumerate(function.body.outputs)}))
     else:
         fill_specs(saved.output_signature, function.body.outputs)
-
-
-def _is_keyword_signature(signature: Any) -> bool:
-    parts = signature.tuple_value.values
-    return len(parts) == 2 and not parts[0].tuple_value.values and bool(parts[1].dict_value.fields)
 
 
 def forget_function(objects: Any, name: str) -> None:

@@ -11,7 +11,7 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import DType
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of, references_of
-from graphwright.ir.traits.variables import REFERENCE_VARIABLES, opens_variable
+from graphwright.ir.traits.variables import REFERENCE_VARIABLES, opens_variable, shared_name
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.meta_graph import items_of
@@ -48,7 +48,7 @@ def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any
     for node in graph.nodes:
         if not opens_variable(node):
             continue
-        name = _shared_name(node)
+        name = shared_name(node) or node.name
         if name not in keys:
             continue
         if name not in found:
@@ -64,11 +64,6 @@ def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any
 def object_key(name: str) -> str:
     """The key of a variable's value, in the form that TensorFlow expects of objects (`checkpoint/trackable_view.py`)."""
     return f"variables/{name.replace('.', '..').replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
-
-
-def _shared_name(node: Node) -> str:
-    shared = node.attrs.get("shared_name")
-    return shared.decode("utf-8", "replace") if isinstance(shared, bytes) and shared else node.name
 
 
 def _add_variable(saved: Any, node: Node, name: str, *, trainable: bool) -> None:

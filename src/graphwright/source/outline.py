@@ -54,7 +54,8 @@ def outline_signature(graph: Graph, key: str, name: str, object_ids: Mapping[Val
     body.inputs = list(value_of.values())
     inside = clone([node for node in graph if node in needed], into=body, input_map=value_of)
     body.outputs = [inside.value_of[signature.outputs[k]] for k in sorted(signature.outputs)]
-    body.control_outputs = [copy for node, copy in inside.node_of.items() if _has_effects(node)]
+    acting = (node for node in inside.node_of if has_known_effects(node) or node.op_type == "StatefulPartitionedCall")
+    body.control_outputs = [inside.node_of[node] for node in acting]
     return Outlined(Function(name, body), captures)
 
 
@@ -102,7 +103,3 @@ def _check_possible(node: Node, key: str) -> None:
 def _is_large(node: Node) -> bool:
     value = node.attrs.get("value")
     return is_constant(node) and isinstance(value, SerializedAttribute) and len(value.data) > _LARGE_BYTES
-
-
-def _has_effects(node: Node) -> bool:
-    return has_known_effects(node) or node.op_type == "StatefulPartitionedCall"

@@ -126,7 +126,10 @@ def rebuild_concrete_function(
 
         function_type = private.function_type(func_graph, len(inputs), like)
         concrete_function = private.concrete_function_from(func_graph, function_type, jit_compile=jit_compile, noinline=noinline)
-        _set_flat_signature(concrete_function, func_graph.inputs[: len(inputs)])
+        keywords: list[str] = []  # it can be called with flat tensors too, by position and by name, as TensorFlow's own
+        for tensor in func_graph.inputs[: len(inputs)]:
+            keywords.append(free_name(_user_specified_name(tensor.op), keywords))
+        private.set_keywords(concrete_function, keywords)
     return concrete_function
 
 
@@ -237,14 +240,6 @@ def _references(values: Iterable[Any]) -> Iterator[Any]:
         for reference in references:
             yield reference
             yield from _references(reference.attr.values())
-
-
-def _set_flat_signature(concrete_function: Any, inputs: Sequence[Any]) -> None:
-    """Let the function be called with flat tensors too, by position and by name, as TensorFlow's own can be."""
-    keywords: list[str] = []
-    for tensor in inputs:
-        keywords.append(free_name(_user_specified_name(tensor.op), keywords))
-    private.set_keywords(concrete_function, keywords)
 
 
 def _user_specified_name(operation: Any) -> str:

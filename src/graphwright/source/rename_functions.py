@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from graphwright.source.private_tensorflow import message_class
@@ -47,7 +48,7 @@ def rename_called(node: Any, new_of: Mapping[str, str]) -> None:
 
 def _rename_keys(entries: Any, new_of: Mapping[str, str]) -> None:
     """Rename keys of a map, all at the same time, so that two may exchange their names."""
-    copy: Any = {name: _copied(entries[name]) for name in entries if name in new_of}
+    copy: Any = {name: deepcopy(entries[name]) for name in entries if name in new_of}
     for name in copy:
         del entries[name]
     for name, item in copy.items():
@@ -55,11 +56,3 @@ def _rename_keys(entries: Any, new_of: Mapping[str, str]) -> None:
             entries[new_of[name]] = item
         else:
             entries[new_of[name]].CopyFrom(item)
-
-
-def _copied(item: Any) -> Any:
-    if isinstance(item, str):
-        return item
-    copy = type(item)()
-    copy.CopyFrom(item)
-    return copy

@@ -65,7 +65,8 @@ def stored_variables(graph: Graph) -> tuple[list[StoredVariable], dict[Value, st
         if package.saved_model:
             _add_objects(graph, package, found, keys)
     # Keras leaves handles behind that no object stands for, and that nothing but their initializers reads.
-    served = _served(graph) if any(key.startswith(_OBJECT) for key in found) else None
+    fetched = (value.producer for signature in graph.signatures.values() for value in signature.outputs.values())
+    served = backward_reachable(fetched) if any(key.startswith(_OBJECT) for key in found) else None
     for node in graph.nodes:
         if node.op_type not in VARIABLES or node.outputs[0] in keys or (served is not None and node not in served):
             continue
@@ -82,10 +83,6 @@ def of_node(node: Node) -> StoredVariable:
     name = key.split(":", 2)[2]
     known = dtype if isinstance(dtype, DType) else DTYPES["float32"]
     return StoredVariable(key, name, known, shape.shape if isinstance(shape, ShapeAttribute) else None, None)
-
-
-def _served(graph: Graph) -> set[Node]:
-    return backward_reachable(value.producer for signature in graph.signatures.values() for value in signature.outputs.values())
 
 
 def _add_captured(graph: Graph, package: Package, found: dict[str, StoredVariable], keys: dict[Value, str]) -> None:

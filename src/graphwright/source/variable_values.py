@@ -8,7 +8,7 @@ import numpy as np
 
 from graphwright.errors import FileFormatError
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits.variables import VARIABLES
+from graphwright.ir.traits.variables import VARIABLES, shared_name
 from graphwright.source.join_checkpoints import OBJECT_GRAPH, has_checkpoint, readable
 from graphwright.source.named_refs import parsed
 from graphwright.source.package import Package
@@ -40,7 +40,9 @@ def variable_values(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
     if not isinstance(package, Package):
         return {}
     if package.keep_function is not None:
-        return _captured(package)
+        by_handle = {id(variable.handle): variable for variable in package.keep_function.graph.variables}
+        captured = {value.producer.name: by_handle.get(id(outer)) for value, outer in package.captures.items()}
+        return {name: np.asarray(variable.numpy()) for name, variable in captured.items() if variable is not None}
     if package.folder is None or not has_checkpoint(package.folder):
         return {}
     with readable(package.folder) as reader:
@@ -63,16 +65,8 @@ def variable_values(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
     return values
 
 
-def _captured(package: Package) -> dict[str, np.ndarray[Any, Any]]:
-    by_handle = {id(variable.handle): variable for variable in package.keep_function.graph.variables}
-    found = {value.producer.name: by_handle.get(id(outer)) for value, outer in package.captures.items()}
-    return {name: np.asarray(variable.numpy()) for name, variable in found.items() if variable is not None}
-
-
 def _key_by_name(node: Node, keys: set[str], by_name: dict[str, str]) -> str | None:
-    shared = node.attrs.get("shared_name")
-    names = [shared.decode("utf-8", "replace")] if isinstance(shared, bytes) and shared else []
-    names.append(node.name)
+    names = [name for name in (shared_name(node), node.name) if name]
     return next((name for name in names if name in keys), None) or next((by_name[name] for name in names if name in by_name), None)
 
 

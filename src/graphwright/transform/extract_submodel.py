@@ -131,16 +131,12 @@ def _items(ends: Ends) -> dict[str, str | Value]:
 def _by_key(items: Mapping[str, str | Value], meant: Callable[[str | Value], Value], argument: str) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for name, end in items.items():
-        key = _key(name)
+        # The name of an argument of a signature: `a/b:0` -> `b`.
+        key = re.sub(r"\W", "_", name.removesuffix(":0").rpartition("/")[2]) if re.search(r"[/:]", name) else name
         if key in found:
             raise ArgumentError(f"two values would be called {key!r}", argument=argument, remedy="give a mapping from names to values")
         found[key] = meant(end)
     return found
-
-
-def _key(name: str) -> str:
-    """The name of an argument of a signature: `a/b:0` -> `b`."""
-    return re.sub(r"\W", "_", name.removesuffix(":0").rpartition("/")[2]) if re.search(r"[/:]", name) else name
 
 
 def _is_found(graph: Graph, end: str | Value) -> bool:

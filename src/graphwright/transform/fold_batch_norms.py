@@ -117,13 +117,9 @@ def fold_batch_norms(graph: Graph) -> BatchNormReport:
             if notes.folded:
                 put_in_order(body)
             folded += [FoldedChain(name, into, place, function) for name, (into, place) in notes.folded.items()]
-            left += [LeftNorm(n.name, n.op_type, _reason(n, notes, constants), function) for n in _batch_norms(body, constants)]
+            norms = [n for n in body.nodes if n.op_type in NORMS or (n.op_type == "Mul" and _is_unfused_norm(n, constants))]
+            left += [LeftNorm(n.name, n.op_type, _reason(n, notes, constants), function) for n in norms]
         return BatchNormReport(tuple(folded), tuple(left))
-
-
-def _batch_norms(graph: Graph, constants: Constants) -> list[Node]:
-    """The fused batch norms, and the products that are the first half of an unfused one."""
-    return [node for node in graph.nodes if node.op_type in NORMS or (node.op_type == "Mul" and _is_unfused_norm(node, constants))]
 
 
 def _is_unfused_norm(node: Node, constants: Constants) -> bool:

@@ -57,15 +57,12 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: 
         computable = is_constant(node) or (node.inputs and purity.is_pure(node) and all(v.producer in constant for v in node.inputs))
         if computable and all(_is_foldable(v) and (floats or not v.dtype.name.startswith(_FLOATS)) for v in node.outputs):
             constant.add(node)
-    border = [node for node in graph.nodes if node in constant and not is_constant(node) and _is_read_outside(node, constant, graph)]
+    made = [node for node in graph.nodes if node in constant and not is_constant(node)]
+    border = [node for node in made if graph.is_border(node) or any(c not in constant for v in node.outputs for c in v.consumers)]
     if not border:
         return 0
     arrays = iter(evaluate([v for node in border for v in node.outputs]))
     return replace_by_constants(graph, {node: [next(arrays) for _ in node.outputs] for node in border})
-
-
-def _is_read_outside(node: Node, inside: set[Node], graph: Graph) -> bool:
-    return graph.is_border(node) or any(c not in inside for v in node.outputs for c in v.consumers)
 
 
 def _is_foldable(value: Value) -> bool:

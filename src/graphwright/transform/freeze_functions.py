@@ -12,6 +12,7 @@ from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.edit.copying import copy_body
+from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.library import unique_function_name
 from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.function_names import with_functions
@@ -77,16 +78,10 @@ def read_from(node: Node, value: Value) -> bool:
 
 
 def _instead(node: Node, op_type: str, inputs: Sequence[Value], **attrs: Attribute) -> Value:
-    made = node.graph.add_node(
-        op_type,
-        node.graph.unique_name(f"{node.name}/frozen"),
-        inputs=inputs,
-        control_inputs=node.control_inputs,
-        attrs=attrs,
-        output_types=[(v.dtype, v.shape) for v in node.outputs],
-        device=node.device,
+    made, name = node.outputs[0], f"{node.name}/frozen"
+    return add_op(
+        node.graph, op_type, name, inputs, made.dtype, made.shape, control_inputs=node.control_inputs, device=node.device, **attrs
     )
-    return made.outputs[0]
 
 
 def _constant(node: Node, array: Array) -> Value:
@@ -98,10 +93,6 @@ def _gather(node: Node, value: Value) -> Value:
     axis = add_constant(node.graph, f"{node.name}/axis", np.array(batch_dims, np.int32))
     types: dict[str, Attribute] = {"Tparams": value.dtype, "Tindices": indices.dtype, "Taxis": axis.dtype}
     return _instead(node, "GatherV2", [value, indices, axis], **types, batch_dims=batch_dims)
-
-
-def _gather_nd(node: Node, value: Value) -> Value:
-    return _instead(node, "GatherNd", [value, node.inputs[1]], Tparams=value.dtype, Tindices=node.inputs[1].dtype)
 
 
 def _shape(node: Node, value: Value) -> Value:
@@ -116,7 +107,9 @@ _READS: Mapping[str, Callable[[Node, Value], Value]] = {
     "VarIsInitializedOp": lambda node, _: _constant(node, np.array(True)),
     "VariableShape": _shape,
     "ResourceGather": _gather,
-    "ResourceGatherNd": _gather_nd,
+    "ResourceGatherNd": lambda node, value: _instead(
+        node, "GatherNd", [value, node.inputs[1]], Tparams=value.dtype, Tindices=node.inputs[1].dtype
+    ),
 }
 """What reads a variable -> what gives the same, given the value that the variable holds."""
 

@@ -16,7 +16,7 @@ from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_control_flow
 from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, only_orders
-from graphwright.ir.traits.variables import READS_OF_VALUES, READS_OF_VARIABLES, VARIABLES, is_read, written_references
+from graphwright.ir.traits.variables import READS_OF_VALUES, READS_OF_VARIABLES, VARIABLES, is_read, shared_name, written_references
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.freeze_functions import bind_arguments, check_arguments, read_from
 from graphwright.transform.inline_calls import inline_calls
@@ -101,10 +101,7 @@ def _variable_of(graph: Graph, node: Node, table: Mapping[str, Any]) -> Value | 
 
 
 def _names(graph: Graph, value: Value) -> list[str]:
-    names = [value.producer.name]
-    shared = value.producer.attrs.get("shared_name")
-    if isinstance(shared, bytes) and shared:
-        names.append(shared.decode("utf-8", "replace"))
+    names = [value.producer.name, *filter(None, [shared_name(value.producer)])]
     if value in graph.variables:
         names.append(graph.variables[value].name.removesuffix(":0"))
     return names
@@ -126,7 +123,7 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
     dtype = _dtype_of(graph, value, array)
     if dtype.name == "string":
         raise UnsupportedError(f"the variable {name!r} holds strings", where=f"node {name!r}")
-    if str(array.dtype) != dtype.name and not (array.dtype.kind == np.dtype(_plain(dtype)).kind):
+    if str(array.dtype) != dtype.name and not (array.dtype.kind == np.dtype("float32" if dtype.name == "bfloat16" else dtype.name).kind):
         raise ArgumentError(f"the value of {name!r} has dtype {array.dtype}, the variable {dtype}", argument="values")
     stated = value.producer.attrs.get("shape")
     shape = stated.shape if isinstance(stated, ShapeAttribute) else None
@@ -137,10 +134,6 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
     if shape is not None and (len(shape) != array.ndim or any(a not in (None, b) for a, b in zip(shape, array.shape, strict=True))):
         raise ArgumentError(f"the value of {name!r} has shape {array.shape}, the variable {shape}", argument="values")
     return array if dtype.name == "bfloat16" else array.astype(dtype.name)
-
-
-def _plain(dtype: DType) -> str:
-    return "float32" if dtype.name == "bfloat16" else dtype.name
 
 
 _HAND_ON = IDENTITIES | ENTERS | SWITCHES
@@ -190,7 +183,9 @@ def _freeze(graph: Graph, item: _Frozen, needed: set[Node]) -> None:
     doomed = remove_behind(graph, node, needed)
     if doomed:
         name = node.name
-        _remove_variable(graph, node)
+        graph.inputs = [v for v in graph.inputs if v.producer is not node]
+        reroute_control([], node)
+        graph.remove_node(node)
         graph.rename(constant.producer, name)
 
 
@@ -217,12 +212,6 @@ def remove_behind(graph: Graph, node: Node, needed: set[Node]) -> bool:
                 graph.remove_control_input(group, gone)
     graph.remove_nodes(doomed)
     return not any(v.uses for v in node.outputs)
-
-
-def _remove_variable(graph: Graph, node: Node) -> None:
-    graph.inputs = [v for v in graph.inputs if v.producer is not node]
-    reroute_control([], node)
-    graph.remove_node(node)
 
 
 def _bind(graph: Graph, resource: Value, constant: Value, needed: set[Node]) -> None:

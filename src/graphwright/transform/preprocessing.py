@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from graphwright.errors import ArgumentError
@@ -119,7 +119,8 @@ def _connect_before(
         old, new = old_of[name], copied.value_of[placeholder]
         result = copied.value_of[made]
         if says_less(result.shape, old.shape):
-            result = _stated(graph, result, old, f"{place}/{name}_shape")
+            shape = ShapeAttribute(old.shape)  # that the model counted on, proved when it runs
+            result = add_op(graph, "EnsureShape", f"{place}/{name}_shape", [result], old.dtype, old.shape, T=old.dtype, shape=shape)
         old_node = old.producer
         replace_end(graph, "inputs", old, new)
         graph.replace_uses(old, result)  # where the input itself was returned, its preprocessed form is returned
@@ -214,9 +215,11 @@ def _pairs(graft: Graph, suffix: str, kind: str) -> dict[str, tuple[Value, Value
     """Per name, the placeholder and what is made of it."""
     where = f"graph {graft.name!r}" if graft.name else f"the {suffix.removesuffix('ed')}ing graph"
     pairs = _pairs_of_signature(graft, suffix, where) or _pairs_of_nodes(graft, suffix, kind, where)
-    _check_complete(
-        graft, [made.producer for _, made in pairs.values()], {placeholder.producer for placeholder, _ in pairs.values()}, where
-    )
+    placeholders = {placeholder.producer for placeholder, _ in pairs.values()}
+    for node in backward_reachable(made.producer for _, made in pairs.values()):  # what would have to be fed or initialized besides
+        if node.op_type in INPUTS and node not in placeholders:
+            raise ArgumentError(f"the placeholder {node.name!r} is not an input of the graph to graft", where=where)
+    check_values(graft)
     return pairs
 
 
@@ -282,14 +285,6 @@ def _pairs_of_nodes(graft: Graph, suffix: str, kind: str, where: str) -> dict[st
     return pairs
 
 
-def _check_complete(graft: Graph, results: Sequence[Node], placeholders: AbstractSet[Node], where: str) -> None:
-    """Refuse what would have to be fed or initialized besides."""
-    for node in backward_reachable(results):
-        if node.op_type in INPUTS and node not in placeholders:
-            raise ArgumentError(f"the placeholder {node.name!r} is not an input of the graph to graft", where=where)
-    check_values(graft)
-
-
 def _check_different(values: Mapping[str, Value], kind: str) -> None:
     names: dict[Value, str] = {}
     for name, value in values.items():
@@ -305,8 +300,3 @@ def _check_fits(made: Value, wanted: Value, name: str) -> None:
         )
     if not agree(made.shape, wanted.shape):
         raise ArgumentError(f"{described(made)} cannot have the shape of {described(wanted)}", where=f"{name!r}")
-
-
-def _stated(graph: Graph, value: Value, like: Value, name: str) -> Value:
-    """The value with the shape that the model counted on, proved when it runs."""
-    return add_op(graph, "EnsureShape", name, [value], like.dtype, like.shape, T=like.dtype, shape=ShapeAttribute(like.shape))

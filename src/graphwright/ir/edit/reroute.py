@@ -54,12 +54,15 @@ def reroute(
     >>> reroute(g.value("y"), g.value("x")), g["z"].inputs[0].name
     (1, 'y:0')
     """
-    pairs = _pairs(new, old)
-    if not pairs:
+    afters = [new] if isinstance(new, Value) else list(new)
+    befores = [old] if isinstance(old, Value) else list(old)
+    if len(afters) != len(befores):
+        raise GraphError(f"{len(afters)} values cannot take the place of {len(befores)}", where="arguments 'new' and 'old'")
+    if not afters:
         return 0
-    graph = graph_of(v.producer for pair in pairs for v in pair)
+    graph = graph_of(value.producer for value in (*afters, *befores))
     new_of: dict[Value, Value] = {}
-    for after, before in pairs:
+    for after, before in zip(afters, befores, strict=True):
         if new_of.setdefault(before, after) is not after:
             raise GraphError(f"{before.name} is to be rerouted to {new_of[before].name} and to {after.name}", argument="old")
     take_borders = can_modify is None if borders is None else borders
@@ -179,11 +182,3 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
         graph.rename(new, name)
     for node, attribute in colocated:
         graph.set_attr(node, ATTRIBUTE, with_names(attribute, lambda found: new.name if found == name else found))
-
-
-def _pairs(new: Value | Sequence[Value], old: Value | Sequence[Value]) -> list[tuple[Value, Value]]:
-    after = [new] if isinstance(new, Value) else list(new)
-    before = [old] if isinstance(old, Value) else list(old)
-    if len(after) != len(before):
-        raise GraphError(f"{len(after)} values cannot take the place of {len(before)}", where="arguments 'new' and 'old'")
-    return list(zip(after, before, strict=True))

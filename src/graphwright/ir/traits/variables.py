@@ -59,6 +59,12 @@ def updated_weight(node: Node) -> Value | None:
     return resource_of(node.inputs[0]) if node.op_type.startswith(_OPTIMIZERS) and node.inputs else None
 
 
+def shared_name(node: Node) -> str:
+    """The name under which a session knows the variable or table that a node makes; empty where it goes by that of the node."""
+    shared = node.attrs.get("shared_name")
+    return shared.decode("utf-8", "replace") if isinstance(shared, bytes) else ""
+
+
 def variable_key(value: Value) -> str:
     """What tells the variable of a handle, a reference or an input apart from others.
 
@@ -71,10 +77,9 @@ def variable_key(value: Value) -> str:
     node = value.producer
     if node.op_type not in VARIABLES:
         return value.name
-    container, shared = node.attrs.get("container"), node.attrs.get("shared_name")
+    container = node.attrs.get("container")
     where = container.decode("utf-8", "replace") if isinstance(container, bytes) else ""
-    name = shared.decode("utf-8", "replace") if isinstance(shared, bytes) and shared else node.name
-    return f"{node.op_type if opens_variable(node) else 'Variable'}:{where}:{name}"
+    return f"{node.op_type if opens_variable(node) else 'Variable'}:{where}:{shared_name(node) or node.name}"
 
 
 def written_resources(node: Node) -> tuple[Value, ...]:

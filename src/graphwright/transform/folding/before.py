@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphwright.ir.constants import add_constant
+from graphwright.ir.edit.insert import add_op
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDS_BIAS, BATCH_NORMS, CONVOLUTIONS
 from graphwright.ir.traits.values import is_identity
@@ -216,13 +217,6 @@ def _cut_above(graph: Graph, relu: Node, limits: np.ndarray[tuple[int, ...], np.
     shape = [1] * layout.rank
     shape[layout.axis] = -1
     limit = add_constant(graph, f"{relu.name}/min/const", limits.reshape(shape), dtype=value.dtype, device=relu.device)
-    made = graph.add_node(
-        "Minimum",
-        graph.unique_name(f"{relu.name}/min"),
-        inputs=[value, limit],
-        attrs={"T": value.dtype},
-        output_types=[(value.dtype, value.shape)],
-        device=relu.device,
-    )
-    graph.replace_uses(value, made.outputs[0], keep=(made,))
+    made = add_op(graph, "Minimum", f"{relu.name}/min", [value, limit], value.dtype, value.shape, device=relu.device, T=value.dtype)
+    graph.replace_uses(value, made, keep=(made.producer,))
     graph.set_op_type(relu, "Relu")

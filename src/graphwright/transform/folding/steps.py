@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphwright.ir.attributes import Attribute
 from graphwright.ir.constants import add_constant
+from graphwright.ir.edit.insert import add_op
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDITIONS, ADDS_BIAS, BATCH_NORMS
 from graphwright.transform.constant_values import Array, Constants
@@ -158,16 +158,9 @@ def is_returned(graph: Graph, value: Value) -> bool:
 def add_bias(graph: Graph, value: Value, offset: Array, layout: Layout, like: Node) -> Value:
     """Add an offset per channel to a value; names and device come from another node."""
     bias = add_constant(graph, f"{like.name}/offset", offset, dtype=value.dtype, device=like.device)
-    attrs: dict[str, Attribute] = {"T": value.dtype, "data_format": b"NCHW" if layout.axis == 1 and layout.rank > 2 else b"NHWC"}
-    made = graph.add_node(
-        "BiasAdd",
-        graph.unique_name(f"{like.name}/bias"),
-        inputs=[value, bias],
-        attrs=attrs,
-        output_types=[(value.dtype, value.shape)],
-        device=like.device,
-    )
-    return made.outputs[0]
+    layout_name = b"NCHW" if layout.axis == 1 and layout.rank > 2 else b"NHWC"
+    inputs, name = [value, bias], f"{like.name}/bias"
+    return add_op(graph, "BiasAdd", name, inputs, value.dtype, value.shape, device=like.device, T=value.dtype, data_format=layout_name)
 
 
 def then(first: Step, second: Step) -> Step:
