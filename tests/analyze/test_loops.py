@@ -16,9 +16,8 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import solve
-from graphwright.transform.fold_constants import fold_constants
-from graphwright.transform.fold_shapes import fold_shapes
-from graphwright.transform.inline_functions import inline_functions
+from graphwright.transform.fold_constants import fold_constants, fold_shapes
+from graphwright.transform.inline_calls import inline_functions
 from graphwright.transform.loop_invariants import forward_loop_invariants
 from graphwright.transform.loop_order import run_iterations_in_order
 from graphwright.transform.loop_shapes import bind_loop_shapes, relaxed_dimensions

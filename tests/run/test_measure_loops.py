@@ -11,7 +11,7 @@ tf = pytest.importorskip("tensorflow")
 from graphwright.run.measure_loops import measure_trip_counts  # noqa: E402
 from graphwright.source.attributes import constant_array  # noqa: E402
 from graphwright.source.concrete_function import from_concrete_function  # noqa: E402
-from graphwright.transform.inline_functions import inline_functions  # noqa: E402
+from graphwright.transform.inline_calls import inline_functions  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow
 

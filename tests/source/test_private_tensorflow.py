@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from graphwright.ir.graph import DTYPES
 from graphwright.source import private_tensorflow as private
-from graphwright.source.op_registry import is_stateful
+from graphwright.source.op_types import is_stateful
 from graphwright.source.rebuild import variable_behind
 
 

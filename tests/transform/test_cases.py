@@ -25,8 +25,7 @@ from graphwright.ir.verify import verify
 from graphwright.source.concrete_function import evaluate_constants
 from graphwright.source.graph_def import to_graph_def
 from graphwright.step.flatten import stateful_op_types
-from graphwright.transform.fold_constants import fold_constants
-from graphwright.transform.fold_shapes import fold_shapes
+from graphwright.transform.fold_constants import fold_constants, fold_shapes
 from graphwright.transform.split_identities import split_identities
 
 pytestmark = pytest.mark.tensorflow

@@ -20,7 +20,7 @@ from graphwright.ir.walk import backward_reachable
 from graphwright.run.verify import verify
 from graphwright.source.concrete_function import from_concrete_function, to_concrete_function
 from graphwright.step.flatten import stateful_op_types
-from graphwright.transform.inline_functions import inline_functions
+from graphwright.transform.inline_calls import inline_functions
 
 pytestmark = pytest.mark.tensorflow
 

@@ -21,7 +21,7 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.variables import VARIABLES, updated_weight, variable_key
 from graphwright.ir.walk import backward_reachable, forward_reachable
 from graphwright.step.flatten import stateful_op_types
-from graphwright.transform.inline_functions import inline_functions
+from graphwright.transform.inline_calls import inline_functions
 
 
 @dataclass(frozen=True, slots=True)

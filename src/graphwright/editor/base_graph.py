@@ -17,6 +17,7 @@ from graphwright.editor.variable import Variable
 from graphwright.editor.visualization import visualize
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir import graph as ir
+from graphwright.ir.edit.reroute import reroute_control, set_control_inputs
 from graphwright.ir.signature import Collection, CollectionKind
 from graphwright.source.read_nodes import extra_of
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -338,10 +339,8 @@ class BaseGraph:
         if self._ir.is_border(node):
             raise GraphError(f"{name!r} is an input or output of the graph or of a signature", remedy="change graph.ir.signatures first")
         self.increment_version_counter()
-        for consumer in node.control_consumers:
-            self._ir.remove_control_input(consumer, node)
-        for control in node.control_inputs:
-            self._ir.remove_control_input(node, control)
+        reroute_control((), node)
+        set_control_inputs(self._ir, node, ())
         sources = {value.producer for value in node.inputs}
         self._suffixes = {}
         if not readers:

@@ -10,19 +10,13 @@ from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Function, Graph, Node
 from graphwright.ir.traits.control_flow import called_functions, is_call
 from graphwright.ir.walk import order_of
-from graphwright.source.op_registry import takes_reference
-from graphwright.source.op_types import REGISTERED
+from graphwright.source.op_types import REGISTERED, takes_reference
 from graphwright.source.registry_rule import REGISTRY_RULE
 from graphwright.source.shape_inference import infer_output_shapes
 
 
 def output_dtypes(node: Node) -> list[DType]:
-    """The dtypes of the outputs, from the op type and the attributes.
-
-    Raises:
-        UnsupportedError: the op type is neither registered nor a function of the library.
-        GraphError: an attribute that says a dtype or a number is missing.
-    """
+    """The dtypes of the outputs, from the op type and the attributes; raises where these do not say it."""
     if node.op_type in node.graph.functions:
         return [v.dtype for v in node.graph.functions[node.op_type].body.outputs]
     return list(REGISTERED.types_of(node.op_type, node.attrs, node.name).outputs)

@@ -71,13 +71,11 @@ class LiveGraph(Graph):
 
     def operation_of(self, node: Node) -> Any:
         """The operation of a node."""
-        found: Any = self._operations[node]
-        return found
+        return self._operations[node]
 
     def value_of(self, tensor: Any) -> Value:
         """The value of a tensor."""
-        index: int = tensor.value_index
-        return self.ir[tensor.op.name].outputs[index]
+        return self.ir[tensor.op.name].outputs[int(tensor.value_index)]
 
     def write(self) -> None:
         """Carry edits over to the live graph.

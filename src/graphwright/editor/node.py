@@ -298,11 +298,7 @@ class Node(View):
 
 
 def write_attr(node: ir.Node, key: str, value: Any, *, new: bool, validate_groups: bool) -> None:
-    """Add an attribute, or replace one.
-
-    Raises:
-        ArgumentError: it is there already, or is not, or the value cannot be an attribute.
-    """
+    """Add an attribute, or replace one; raises where it is there already, or is not, or the value cannot be an attribute."""
     if key == SHAPES:
         _set_shapes(node, value)
         return

@@ -39,23 +39,21 @@ def _reroute_ts(ts0: Any, ts1: Any, *, swap: bool, can_modify: Any = None, canno
     check_graphs(*ts0, *ts1)
     check_ts_compatibility(ts0, ts1)
     # Who reads what is noted before anything changes, so that a tensor may be named more than once.
-    jobs: list[tuple[Tensor, list[ir.Use], Tensor]] = []
+    jobs: list[tuple[ir.Use, Tensor]] = []
     for t0, t1 in zip(ts0, ts1, strict=True):
         if t0 != t1:
-            jobs.append((t1, list(t1.ir.uses), t0))
-            if swap:
-                jobs.append((t0, list(t0.ir.uses), t1))
+            jobs += [(use, t0) for use in t1.ir.uses]
+            jobs += [(use, t1) for use in t0.ir.uses] if swap else []
     if not jobs:
         return 0
     graph = ts0[0].home
     graph.increment_version_counter()
     changed = 0
-    for _, uses, new in jobs:
-        for use in uses:
-            reader = graph.view_of(use.node)
-            if (allowed is None or reader in allowed) and reader not in refused:
-                graph.ir.replace_input(use.node, use.index, new.ir)
-                changed += 1
+    for use, new in jobs:
+        reader = graph.view_of(use.node)
+        if (allowed is None or reader in allowed) and reader not in refused:
+            graph.ir.replace_input(use.node, use.index, new.ir)
+            changed += 1
     return changed
 
 

@@ -54,18 +54,7 @@ class SignatureInfo:
 
 
 def write_saved_model(graph: Graph, path: str, tags: Iterable[str] | None, variables: str | None) -> Any:
-    """Write a graph as a SavedModel; returns the message that was written.
-
-    Args:
-        graph: is not changed.
-        path: of the folder, which must not exist.
-        tags: of the MetaGraph, instead of those it has.
-        variables: a folder with the values of the variables, where the graph was not loaded from a SavedModel.
-
-    Raises:
-        ArgumentError: the folder exists, or its parent does not.
-        NotImplementedError: there are variables, and nothing that restores them.
-    """
+    """`Graph.to_saved_model`; `variables` is a folder with the values of variables, where the graph was not loaded from a SavedModel."""
     target = Path(path)
     package = graph.ir.package
     if not isinstance(package, Package) and variables is None and graph.variable_names:

@@ -29,6 +29,9 @@ def get_output_ts(ops: Any) -> list[Tensor]:
     return [t for op in make_list_of_op(ops) for t in op.outputs]
 
 
+_get_input_ts, _get_output_ts = get_input_ts, get_output_ts  # as tests of old call them
+
+
 def filter_ts(ops: Any, positive_filter: Callable[[Tensor], Any] | bool) -> list[Tensor]:
     """The tensors that the nodes read or make and of which the filter is true.
 
@@ -90,10 +93,6 @@ def get_name_scope_ops(ops: Any, scope: str) -> list[Node]:
         TypeError: `ops` is not a graph and holds something else than nodes.
     """
     return filter_ops_from_regex(ops, f"^{scope.removesuffix('/')}(/.*)?$")
-
-
-_get_input_ts = get_input_ts
-_get_output_ts = get_output_ts
 
 
 def check_cios(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 
 from graphwright.editor.base_graph import BaseGraph
@@ -127,8 +126,7 @@ class SubGraphView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
-        return None
+    def __exit__(self, *_: object) -> None: ...
 
     def find_op_by_name(self, op_name: str) -> Node:
         """The node with this name.

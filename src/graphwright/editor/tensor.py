@@ -59,8 +59,7 @@ class Tensor(View):
     def __str__(self) -> str:
         return f"Tensor '{self.name}' (dtype {self.dtype}, shape {self.shape})"
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
     @property
     def node(self) -> Node:

@@ -48,7 +48,6 @@ class TmpInfo:
         ops: the nodes that are copied.
         transformed_ops: the copy of each node so far.
         transformed_ts: what became of each tensor so far.
-        collections: the items of each collection of the source.
     """
 
     def __init__(self, sgv: SubGraphView, dst_graph: Graph, dst_scope: str, src_scope: str) -> None:
@@ -133,10 +132,8 @@ class TransformerInfo:
         self._scope_ = info.scope_
         self._transformed_ops = info.transformed_ops
         self._transformed_ts = info.transformed_ts
-        self._original_of: dict[Any, Any] = {}
-        for mapping in (info.transformed_ops, info.transformed_ts):
-            for original, transformed in mapping.items():
-                self._original_of.setdefault(transformed, original)
+        mappings: tuple[dict[Any, Any], ...] = (info.transformed_ops, info.transformed_ts)
+        self._original_of = {new: old for mapping in mappings for old, new in reversed(mapping.items())}  # of several, the first
 
     def transformed(self, original: Any, missing_fn: Callable[[Any], Any] | None = None) -> Any:
         """The copy of a node or tensor, or of each in nested dictionaries and iterables.
@@ -387,8 +384,7 @@ def copy(
         TypeError: `dst_graph` is not a graph.
     """
     view = make_view(sgv)
-    destination = view.graph if dst_graph is None else dst_graph
-    return Transformer()(view, destination, dst_scope, src_scope, reuse_dst_scope=reuse_dst_scope)
+    return Transformer()(view, view.graph if dst_graph is None else dst_graph, dst_scope, src_scope, reuse_dst_scope=reuse_dst_scope)
 
 
 def copy_with_input_replacements(
@@ -409,14 +405,13 @@ def copy_with_input_replacements(
         TypeError: `dst_graph` is not a graph.
     """
     view = make_view(sgv)
-    destination = view.graph if dst_graph is None else dst_graph
     copier = Transformer()
 
     def replace(info: TmpInfo, t: Tensor) -> Tensor:
         return replacement_ts[t] if t in replacement_ts else keep_t_if_possible_handler(info, t)
 
     copier.transform_external_input_handler = replace
-    return copier(view, destination, dst_scope, src_scope, reuse_dst_scope=reuse_dst_scope)
+    return copier(view, view.graph if dst_graph is None else dst_graph, dst_scope, src_scope, reuse_dst_scope=reuse_dst_scope)
 
 
 @garbage_collection_paused()

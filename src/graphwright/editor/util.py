@@ -108,11 +108,9 @@ def check_graphs(*args: Any) -> None:
     Raises:
         ValueError: they do not.
     """
-    graph: Any = None
-    for i, item in enumerate(args):
-        if graph is None:
-            graph = item.graph
-        elif item.graph is not None and item.graph is not graph:
+    graphs = [(i, item.graph) for i, item in enumerate(args) if item.graph is not None]
+    for i, graph in graphs:
+        if graph is not graphs[0][1]:
             raise ValueError(f"Argument[{i}]: Wrong graph!")
 
 

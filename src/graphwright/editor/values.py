@@ -61,21 +61,22 @@ def from_attr_value_proto(attr_value: Any) -> Any:
         ArgumentError: it is empty.
     """
     tf = import_tensorflow()
-    said: dict[str, Callable[[Any], Any]] = {"s": _text, "type": tf.as_dtype, "shape": _shape, "tensor": tf.make_ndarray}
+    said: dict[str, Callable[[Any], Any]] = {
+        "s": _text,
+        "type": tf.as_dtype,
+        "shape": lambda proto: to_tf_shape(shape_from_proto(proto)),
+        "tensor": tf.make_ndarray,
+    }
+
+    def read(kind: str, content: Any) -> Any:
+        return said[kind](content) if kind in said else content
+
     kind = attr_value.WhichOneof("value")
     if kind is None:
         raise ArgumentError("the AttrValue is empty")
     if kind != "list":
-        return said.get(kind, _plain)(getattr(attr_value, kind))
-    return [said.get(field.name, _plain)(item) for field, items in attr_value.list.ListFields() for item in items]
-
-
-def _plain(content: Any) -> Any:
-    return content
-
-
-def _shape(proto: Any) -> Any:
-    return to_tf_shape(shape_from_proto(proto))
+        return read(kind, getattr(attr_value, kind))
+    return [read(field.name, item) for field, items in attr_value.list.ListFields() for item in items]
 
 
 def _text(content: bytes) -> str | bytes:

@@ -56,7 +56,7 @@ class Walk:
             node, way, depth = queue.popleft()
             if node in self.visited:
                 continue
-            function = _function_of(node)
+            function: FunctionGraph | None = node.graph if hasattr(node.graph, "parent_graph") else None
             if (function is None or node not in function.input_nodes) and self.visit(node):
                 return True
             if escape and function is not None:
@@ -72,7 +72,8 @@ class Walk:
                     return True
                 queue.append((neighbor, tensor, _less(depth)))
         # Out of the functions: on behind their calls, or from these backward.
-        for call in list(self._calls_of(functions)) if functions else ():
+        nodes = self.graph.nodes_iterator(iterate_functions=True) if functions else ()
+        for call in [node for node in nodes if node.op_type in CALL_TYPES and callee(node.ir) in functions]:
             if self.go([n for n, _ in self._neighbors(call)] if self.forward else [call], _less(max_depth), escape=True):
                 return True
         return False
@@ -88,15 +89,6 @@ class Walk:
         if not self.forward:
             return called.output_nodes
         return [a for a, tensor in zip(called.input_nodes, call.inputs, strict=False) if tensor == way] or called.input_nodes
-
-    def _calls_of(self, functions: set[str]) -> Iterator[Node]:
-        for node in self.graph.nodes_iterator(iterate_functions=True):
-            if node.op_type in CALL_TYPES and callee(node.ir) in functions:
-                yield node
-
-
-def _function_of(node: Node) -> FunctionGraph | None:
-    return node.graph if hasattr(node.graph, "parent_graph") else None
 
 
 def _less(depth: int | None) -> int | None:

@@ -149,7 +149,11 @@ def visualize(
             frames[part.parent or parts].subgraph(digraph)
     for (before, after), shape in _edges(drawn, box).items():
         (add_digraph_edge_func or add_digraph_edge)(picture, before.path, after.path, label=edge_label(shape))
-    return _shown(picture, format)
+    if format == FORMAT_JUPYTER_SVG:
+        return jupyter_show_as_svg(picture)
+    if format == FORMAT_JUPYTER_INTERACTIVE:
+        return jupyter_pan_and_zoom(picture)
+    return picture if format is None else picture.pipe(format=format)
 
 
 def _is_group(part: Part) -> bool:
@@ -188,16 +192,6 @@ def edge_label(shape: Shape) -> str:
     ('?×3', '', '')
     """
     return "×".join("?" if d is None else str(d) for d in shape or ())
-
-
-def _shown(picture: Any, form: str | None) -> Any:
-    if form is None:
-        return picture
-    if form == FORMAT_JUPYTER_SVG:
-        return jupyter_show_as_svg(picture)
-    if form == FORMAT_JUPYTER_INTERACTIVE:
-        return jupyter_pan_and_zoom(picture)
-    return picture.pipe(format=form)
 
 
 def jupyter_show_as_svg(dg: Any) -> Html:

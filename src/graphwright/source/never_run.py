@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from graphwright.source.graph_def import nodes_of
-from graphwright.source.op_registry import is_stateful
+from graphwright.source.op_types import is_stateful
 from graphwright.source.private_tensorflow import op_definition
 
 _LABEL = b"graphwright_reads_and_never_runs"

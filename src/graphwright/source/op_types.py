@@ -1,4 +1,6 @@
-"""The dtypes that a node reads and makes, from the `OpDef` of its op type and its attributes; each combination is worked out once."""
+"""The dtypes that a node reads and makes, from the `OpDef` of its op type and its attributes; each combination is worked out once.
+And what else the registry says of an op type: whether it is stateful, what it changes.
+"""
 
 from __future__ import annotations
 
@@ -141,3 +143,15 @@ def _reference_type(attribute: Attribute | None) -> DType | None:
     if len(data) == 2 and data[0] == 0x30 and data[1] > 100:
         return dtype_from_number(data[1])
     return None
+
+
+def is_stateful(op_type: str) -> bool | None:
+    """Whether the registry calls the op type stateful; None when it is not registered."""
+    definition = op_definition(op_type)
+    return None if definition is None else bool(definition.is_stateful)
+
+
+def takes_reference(op_type: str) -> bool:
+    """Whether the op changes what its first input refers to. Such an input cannot be inferred for, and is what the op returns."""
+    definition = op_definition(op_type)
+    return definition is not None and any(argument.is_ref for argument in definition.input_arg)

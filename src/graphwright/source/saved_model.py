@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from heapq import nlargest
 from pathlib import Path
 from typing import Any
 
 from graphwright.errors import ArgumentError, FileFormatError, GraphError, UnsupportedError
+from graphwright.ir.attributes import SerializedAttribute
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.ir.walk import served_variables
+from graphwright.source import protobuf_files
 from graphwright.source.graph_def import from_graph_def, to_graph_def
-from graphwright.source.graph_size import check_size
 from graphwright.source.join import OpenPackage
 from graphwright.source.meta_graph import read_meta_graph, write_meta_graph
 from graphwright.source.model_folder import check_variables, copy_around
@@ -160,7 +163,7 @@ def fill_graph_def(graph: Graph, package: Package, graph_def: Any, *, every_func
     Raises:
         UnsupportedError: its constants are larger than a protobuf can hold.
     """
-    check_size(graph)
+    _check_size(graph)
     graph_def.ParseFromString(package.graph_rest)
     rest = graph_def.library
     every_function = every_function or bool(rest.gradient or rest.registered_gradients)  # they name functions that no node does
@@ -172,6 +175,31 @@ def fill_graph_def(graph: Graph, package: Package, graph_def: Any, *, every_func
             for data in kept:
                 entries.add().ParseFromString(data)
     to_graph_def(graph, every_function=every_function, into=graph_def)
+
+
+def _check_size(graph: Graph) -> None:
+    """Refuse constants that no protobuf holds, before they are copied into one.
+
+    Raises:
+        UnsupportedError: together they are larger; the message names the largest.
+    """
+    sizes = [
+        (sum(len(a.data) for a in node.attrs.values() if isinstance(a, SerializedAttribute)), node.name)
+        for body in bodies(graph)
+        for node in body
+    ]
+    total = sum(nbytes for nbytes, _ in sizes)
+    if total <= protobuf_files.PROTOBUF_LIMIT_BYTES:
+        return
+    named = ", ".join(f"{name} ({nbytes:,} bytes)" for nbytes, name in nlargest(3, sizes))
+    raise UnsupportedError(
+        f"the graph is larger than the {protobuf_files.PROTOBUF_LIMIT_BYTES} bytes that a protobuf can hold: "
+        f"its constants have {total:,} bytes, the largest are {named}",
+        where=f"graph {graph.name!r}",
+        cause="variables were made constants; TensorFlow itself cannot read or write more",
+        remedy="leave them variables, which a SavedModel holds outside of the graph; or freeze only some "
+        "(freeze_variables with partial=True), or store them in 16 bits (convert_weights)",
+    )
 
 
 def parse_saved_model(folder: Path) -> Any:

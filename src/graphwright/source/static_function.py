@@ -21,7 +21,7 @@ from graphwright.source import private_tensorflow as private
 from graphwright.source.attributes import constant_array, shape_to_proto
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.never_run import forbid_to_run
-from graphwright.source.op_registry import takes_reference
+from graphwright.source.op_types import takes_reference
 from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.stored_variables import StoredVariable, stored_variables
 from graphwright.source.tensorflow_import import import_tensorflow

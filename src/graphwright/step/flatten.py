@@ -16,12 +16,11 @@ from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.never_run import only_computes
-from graphwright.source.op_registry import is_stateful
+from graphwright.source.op_types import is_stateful
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.infer_shapes import infer_flat_shapes
-from graphwright.transform.fold_constants import fold_constants
-from graphwright.transform.fold_shapes import fold_shapes
-from graphwright.transform.inline_functions import inline_functions
+from graphwright.transform.fold_constants import fold_constants, fold_shapes
+from graphwright.transform.inline_calls import inline_functions
 from graphwright.transform.loop_invariants import forward_loop_invariants
 from graphwright.transform.loop_order import run_iterations_in_order
 from graphwright.transform.loop_shapes import bind_loop_shapes, relaxed_dimensions

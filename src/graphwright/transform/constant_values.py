@@ -10,10 +10,10 @@ import numpy as np
 
 from graphwright.ir.constants import constant_array
 from graphwright.ir.dtypes import DType
+from graphwright.ir.edit.prune import remove_unread as remove
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import is_constant
 from graphwright.ir.traits.variables import VARIABLES
-from graphwright.transform import dead_code
 
 Array = np.ndarray[Any, Any]
 
@@ -84,7 +84,7 @@ def _inputs_first(value: Value, known: dict[Value, Any]) -> Iterable[Value]:
 
 def remove_unread(graph: Graph, nodes: Iterable[Node]) -> None:
     """Remove what nothing reads any more of these parameters, and what only they needed."""
-    dead_code.remove_unread(graph, nodes, lambda node: is_constant(node) or node.op_type in _EVALUATED)
+    remove(graph, nodes, lambda node: is_constant(node) or node.op_type in _EVALUATED)
 
 
 def _rsqrt(x: Array) -> Array:

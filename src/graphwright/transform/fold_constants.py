@@ -1,7 +1,7 @@
-"""Replace what depends on constants only by its value.
+"""Replace what depends on constants only, or on known shapes, by its value.
 
 Backward passes compute the axes of broadcasts from shapes; as constants they cost nothing
-at run time, and shapes that depend on them become known.
+at run time, and shapes that depend on them become known. What asks for a known shape no longer holds the tensor it asks about.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.ir.constants import add_constant, constant_array
+from graphwright.ir.constants import add_constant, constant_array, told_shapes
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
@@ -105,3 +105,17 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
     new = set(constants)
     graph.sort_nodes([*constants, *(n for n in graph.nodes if n not in new)])
     return len(replaced)
+
+
+def fold_shapes(graph: Graph) -> int:
+    """Replace Shape, ShapeN, Size, Rank and VariableShape of static shapes by constants; returns how many nodes.
+
+    >>> g = Graph()
+    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2, 3))]).outputs[0]
+    >>> s = g.add_node("Shape", "s", inputs=[x], attrs={"out_type": DTYPES["int32"]}, output_types=[(DTYPES["int32"], (2,))])
+    >>> g.outputs = [s.outputs[0]]
+    >>> fold_shapes(g), g.outputs[0].producer.op_type, len(x.uses)
+    (1, 'Const', 0)
+    """
+    found = {node: told for node in graph.nodes if (told := told_shapes(node)) is not None}
+    return replace_by_constants(graph, found)

@@ -1,9 +1,11 @@
-"""Replace calls of functions by the functions' bodies, in the graph itself."""
+"""Replace calls of functions by the functions' bodies, in the graph itself or in a new one."""
 
 from __future__ import annotations
 
 from itertools import takewhile
 
+from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
+from graphwright.ir.edit.copying import copy_whole
 from graphwright.ir.edit.inline import inline
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
@@ -29,19 +31,19 @@ def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = T
         GraphError: a called function is not in the library.
         UnsupportedError: a function calls itself, or the functions nest too deep (`graphwright.ir.nesting`).
 
-    >>> from graphwright.ir.attributes import FunctionReference
-    >>> from graphwright.ir.graph import DTYPES, Function
-    >>> f32 = (DTYPES["float32"], (2,))
-    >>> body = Graph("f")
-    >>> arg = body.add_node("_Arg", "a", output_types=[f32]).outputs[0]
-    >>> body.inputs, body.outputs = [arg], [body.add_node("Relu", "r", inputs=[arg], output_types=[f32]).outputs[0]]
-    >>> g = Graph("main", functions={"f": Function("f", body)})
-    >>> body.functions = g.functions
-    >>> x = g.add_node("Placeholder", "x", output_types=[f32]).outputs[0]
-    >>> call = g.add_node("PartitionedCall", "call", inputs=[x], attrs={"f": FunctionReference("f")}, output_types=[f32])
-    >>> g.inputs, g.outputs = [x], [call.outputs[0]]
-    >>> inline_calls(g), [node.name for node in g]
-    (1, ['x', 'call/r'])
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "main"
+    ... %x = Placeholder() : float32[2]
+    ... %call = PartitionedCall(%x:0) {f = @f} : float32[2]
+    ... function "f"
+    ... inputs %a:0
+    ... outputs %r:0
+    ... %a = _Arg() : float32[2]
+    ... %r = Relu(%a:0) : float32[2]
+    ... ''')
+    >>> [node.name for node in inline_functions(g)], inline_calls(g), [node.name for node in g]
+    (['x', 'call/r'], 1, ['x', 'call/r'])
     """
     check_nesting(graph)
     purity = purity or Purity(graph, {})
@@ -60,3 +62,19 @@ def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = T
         graph.sort_nodes([node for nodes in order.values() for node in nodes])
         put_in_order(graph)
     return len(waiting)
+
+
+def inline_functions(graph: Graph, purity: Purity | None = None) -> Graph:
+    """A new graph in which every call is inlined, so that forward and backward pass lie in one joint graph.
+
+    Not as strict as `inline_calls`, which has the same arguments and errors: what ran after a call runs after the effects of its body,
+    and a result is there as early as the node that makes it. The graph has neither signatures nor collections.
+    """
+    graph.settle_shapes()
+    result = copy_whole(graph, Graph(graph.name, functions=graph.functions, versions=graph.versions), {}).graph
+    result.shape_rule = result.op_rule = None
+    inline_calls(result, purity, strict=False)
+    for node in result.nodes:
+        if COLOCATION in node.attrs:  # it names nodes that are gone
+            result.set_attr(node, COLOCATION, None)
+    return result

@@ -7,6 +7,7 @@ from itertools import chain
 
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.edit.library import bodies
+from graphwright.ir.edit.prune import remove_unread
 from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import CONTROL_FLOW_OF_TF1, MERGES, SWITCHES, called_functions
@@ -14,7 +15,6 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import MAY_BE_FED, PLACEHOLDERS
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES
 from graphwright.ir.walk import fed_values, fetched_values
-from graphwright.transform.dead_code import remove_unread
 from graphwright.transform.interface import put_in_order
 
 DEBUG_OPS = frozenset(

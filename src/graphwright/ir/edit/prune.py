@@ -1,8 +1,8 @@
-"""Pruning a graph to what its outputs need."""
+"""Pruning: a graph to what its outputs need, or by what nothing reads any more."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import needed_nodes
@@ -50,3 +50,15 @@ def prune(
             del graph.signatures[name]
     graph.remove_nodes(doomed)
     return len(doomed)
+
+
+def remove_unread(graph: Graph, nodes: Iterable[Node], may_go: Callable[[Node], bool]) -> None:
+    """Remove those of the nodes that nothing reads or waits for, and what only they needed, as far as it may go."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if not graph.owns(node) or graph.is_border(node) or node.control_consumers or any(v.uses for v in node.outputs):
+            continue
+        if may_go(node):
+            waiting += [*(v.producer for v in node.inputs), *node.control_inputs]
+            graph.remove_node(node)

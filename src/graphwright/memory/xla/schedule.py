@@ -25,8 +25,8 @@ from graphwright.ir.traits.variables import is_read
 from graphwright.ir.walk import topological_order
 from graphwright.memory.xla.gates import add_gates
 from graphwright.plan.model import Schedule
-from graphwright.source.gate_nodes import write_gates
 from graphwright.source.live_graph import is_numeric
+from graphwright.source.traced_nodes import write_gates
 from graphwright.transform.rematerialize import apply_schedule
 
 
