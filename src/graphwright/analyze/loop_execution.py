@@ -22,7 +22,7 @@ from graphwright.analyze.storages import (
     total_bytes,
     without_number,
 )
-from graphwright.analyze.trip_counts import CountedLoop, TripCount, compute, follow_loop
+from graphwright.analyze.trip_counts import TripCount, compute, counted_loop, follow_loop
 from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import Argument, DType, Numbers, format_shape
@@ -290,10 +290,9 @@ class Executor:
         return outputs
 
     def _loop(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
-        condition, body = function_at(node, "cond", self.graph), function_at(node, "body", self.graph)
-        if condition is None or body is None:
+        condition, body, loop = function_at(node, "cond", self.graph), function_at(node, "body", self.graph), counted_loop(node)
+        if condition is None or body is None or loop is None:
             return [self._make(v, arguments, frame) for v in node.outputs]
-        loop = CountedLoop(condition.body.outputs[0], condition.body.inputs, body.body.inputs, body.body.outputs)
         trip, _ = follow_loop(loop, [number_of(a) for a in arguments], self.constant_number)
         self._note_trip(node, trip)
         executed = min(trip.count, max(16, _EVALUATIONS // max(len(body.body), 1)))
@@ -301,28 +300,34 @@ class Executor:
         before = state
         inner = Frame()
         worst = 0
-        first: Frame | None = None
+        times: dict[Node, float] = {}
         for k in range(executed):
             inner = Frame()
             before, state = state, self._call(body, state, inner)
-            first = first or inner
+            for executed_node, count in inner.executed:  # rounds may differ: the last segment of a loop may be a short one
+                times[executed_node] = times.get(executed_node, 0.0) + count
             if k in (0, executed - 1):  # all that an iteration makes: the worst, whatever the order of its nodes
                 worst = max(worst, total_bytes(inner.created) + inner.workspace)
         made = storages_of(state) - storages_of(arguments)
         if executed < trip.count:
             for storage in storages_of(v for v in state if isinstance(v, TensorList)) & made:
                 storage.nbytes = storage.nbytes * trip.count // executed
-        if first is not None:
+        if executed:
             check = Frame()
             self._call(condition, arguments, check)
-            frame.executed += [(n, c * trip.count) for n, c in first.executed] + [(n, c * (trip.count + 1)) for n, c in check.executed]
+            frame.executed += [(n, c * trip.count / executed) for n, c in times.items()]
+            frame.executed += [(n, c * (trip.count + 1)) for n, c in check.executed]
         frame.created.update({s: node.outputs[0] for s in made if not s.resident})
         inputs = storages_of(arguments)
         ends = (total_bytes(inputs) + worst, total_bytes(storages_of(before)) + worst, total_bytes(storages_of(state)))
         held = (total_bytes(inputs) + worst, total_bytes(inputs | storages_of(before)) + worst, total_bytes(inputs | storages_of(state)))
         extra = max(0, max(held) - total_bytes(inputs | storages_of(state)))  # where others hold the inputs throughout
         self.peaks[node] = (max(ends), extra)
-        frame.workspace = max(frame.workspace, max(held) - total_bytes(inputs | storages_of(state)))
+        # Inside a function, what this loop alone reads goes as it is replaced: its caller counts both, the old and the new.
+        alone = storages_of(s for v, s in zip(node.inputs, arguments, strict=True) if _has_single_reader(v)) - storages_of(state)
+        kept = inputs - alone
+        inside = (total_bytes(inputs) + worst, total_bytes(kept | storages_of(before)) + worst, total_bytes(kept | storages_of(state)))
+        frame.workspace = max(frame.workspace, max(inside) - total_bytes(inputs | storages_of(state)))
         if trip.kind != "exact":
             state = [without_number(s) for s in state]
         return state

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from graphwright.analyze.storages import Scalar
-from graphwright.ir.graph import Value
-from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, SWITCHES
+from graphwright.ir.graph import Node, Value
+from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, LOOPS, SWITCHES, function_at
 from graphwright.ir.traits.values import SAME_VALUE, input_behind, origin
 from graphwright.ir.walk import reached
 
@@ -59,6 +59,12 @@ def follow_loop(
         arguments: numbers of the loop's values at the start, None where they are no scalar or not known.
         constant: the number of a value that is a constant, or None.
     """
+    trip, numbers = _follow(loop, arguments, constant)
+    return trip, numbers if trip.kind == "exact" else _unchanging(loop, arguments)
+
+
+def _follow(loop: CountedLoop, arguments: Sequence[Scalar | None], constant: ConstantNumber) -> tuple[TripCount, tuple[Scalar | None, ...]]:
+    """The trip count, and the numbers after so many rounds."""
     asked = {v: k for k, v in enumerate(loop.condition_inputs)}
     argument = {v: k for k, v in enumerate(loop.body_inputs)}
     seeds = [asked[v] for v in _scalar_sources(loop.condition, asked.keys())]
@@ -66,16 +72,17 @@ def follow_loop(
     needed = set(reached(seeds, lambda k: [argument[v] for v in _scalar_sources(loop.body_outputs[k], argument.keys())]))
     followed = needed | {k for k, a in enumerate(arguments) if a is not None}
     numbers: list[Scalar | None] = [a if k in followed else None for k, a in enumerate(arguments)]
-    certain = True
+    guesses: list[Node] = []
     known_at_start = {v: n is not None for v, n in zip(loop.condition_inputs, numbers, strict=True)}
     longest = _LONGEST if _can_be_decided(loop.condition, known_at_start, constant) else 0
     for count in range(longest):
-        goes_on = scalar_value(loop.condition, dict(zip(loop.condition_inputs, numbers, strict=True)), constant)
+        goes_on = scalar_value(loop.condition, dict(zip(loop.condition_inputs, numbers, strict=True)), constant, guesses)
         if goes_on is not None and not goes_on:
-            return (TripCount(count, "exact"), tuple(numbers)) if certain else (TripCount(count, "at most"), _unchanging(loop, arguments))
-        certain = certain and goes_on is not None
+            return TripCount(count, "at most" if guesses else "exact"), tuple(numbers)
+        if goes_on is None:
+            guesses.append(loop.condition.producer)
         known = dict(zip(loop.body_inputs, numbers, strict=True))
-        following = [scalar_value(v, known, constant) if k in followed else None for k, v in enumerate(loop.body_outputs)]
+        following = [scalar_value(v, known, constant, guesses) if k in followed else None for k, v in enumerate(loop.body_outputs)]
         if all(following[k] == numbers[k] for k in needed):
             break  # nothing that the condition knows changes any more
         numbers = following
@@ -89,9 +96,9 @@ def _can_be_decided(value: Value, known: dict[Value, bool], constant: ConstantNu
         known[value] = constant(value) is not None
         if not known[value] and node.op_type in _HANDED_ON:
             known[value] = _can_be_decided(input_behind(value), known, constant)
-        elif node.op_type in _SCALAR_OPERATIONS:
+        elif node.op_type in _SCALAR_OPERATIONS or node.op_type in LOOPS:
             decided = [_can_be_decided(v, known, constant) for v in node.inputs]
-            known[value] = any(decided) if node.op_type in _DECISIVE else all(decided)
+            known[value] = any(decided) if node.op_type in _DECISIVE or node.op_type in LOOPS else all(decided)
     return known[value]
 
 
@@ -101,18 +108,51 @@ def _unchanging(loop: CountedLoop, arguments: Sequence[Scalar | None]) -> tuple[
     return tuple(number if before is origin(after) else None for before, after, number in pairs)
 
 
-def scalar_value(value: Value, known: dict[Value, Scalar | None], constant: ConstantNumber) -> Scalar | None:
-    """The number of a value that follows from constants and known numbers by operations on scalars, or None."""
+def scalar_value(
+    value: Value, known: dict[Value, Scalar | None], constant: ConstantNumber, guesses: list[Node] | None = None
+) -> Scalar | None:
+    """The number of a value that follows from constants and known numbers by operations on scalars, or None.
+
+    Args:
+        guesses: where it is given, a loop inside that may end earlier is followed for as long as it may last, and noted here.
+    """
     if value in known:
         return known[value]
     node = value.producer
     result = constant(value)
     if result is None and node.op_type in _HANDED_ON:
-        result = scalar_value(input_behind(value), known, constant)
+        result = scalar_value(input_behind(value), known, constant, guesses)
+    elif result is None and node.op_type in LOOPS:
+        known.update(_numbers_behind(node, known, constant, guesses))
+        return known[value]
     elif result is None and node.op_type in _SCALAR_OPERATIONS:
-        result = compute(node.op_type, [scalar_value(v, known, constant) for v in node.inputs])
+        result = compute(node.op_type, [scalar_value(v, known, constant, guesses) for v in node.inputs])
     known[value] = result
     return result
+
+
+def counted_loop(node: Node) -> CountedLoop | None:
+    """What counting the rounds of a While needs; None where its functions are not in the library."""
+    condition, body = (function_at(node, name, node.graph) for name in ("cond", "body"))
+    if condition is None or body is None:
+        return None
+    return CountedLoop(condition.body.outputs[0], condition.body.inputs, body.body.inputs, body.body.outputs)
+
+
+def _numbers_behind(
+    node: Node, known: dict[Value, Scalar | None], constant: ConstantNumber, guesses: list[Node] | None
+) -> dict[Value, Scalar | None]:
+    """The numbers of what a loop inside a loop returns."""
+    loop = counted_loop(node)
+    numbers: Sequence[Scalar | None] = [None] * len(node.outputs)
+    if loop is not None:
+        arguments = [scalar_value(v, known, constant, guesses) for v in node.inputs]
+        trip, followed = _follow(loop, arguments, constant)
+        if trip.kind == "exact" or (trip.kind == "at most" and guesses is not None):
+            numbers = followed
+        if trip.kind != "exact" and guesses is not None:
+            guesses.append(node)
+    return dict(zip(node.outputs, numbers, strict=True))
 
 
 def _scalar_sources(value: Value, arguments: AbstractSet[Value]) -> set[Value]:
@@ -120,7 +160,9 @@ def _scalar_sources(value: Value, arguments: AbstractSet[Value]) -> set[Value]:
 
     def sources(v: Value) -> Sequence[Value]:
         op_type = "" if v in arguments else v.producer.op_type
-        return (input_behind(v),) if op_type in _HANDED_ON else v.producer.inputs if op_type in _SCALAR_OPERATIONS else ()
+        if op_type in _HANDED_ON:
+            return (input_behind(v),)
+        return v.producer.inputs if op_type in _SCALAR_OPERATIONS or op_type in LOOPS else ()
 
     return {v for v in reached([value], sources) if v in arguments}
 

@@ -83,6 +83,10 @@ class Purity:
         self._functions: dict[str, bool] = {}
         self._changing: dict[str, bool] = {}
 
+    def of(self, graph: Graph) -> Purity:
+        """The same answers for another graph with these op types."""
+        return Purity(graph, self._stateful)
+
     def is_pure(self, node: Node) -> bool:
         """Whether executing the node twice cannot be told from executing it once."""
         if node.op_type in READS_OF_VARIABLES:

@@ -1,0 +1,248 @@
+"""Run a loop and its gradient loop in segments: keep the borders, run each segment again when its gradient is due.
+
+    forward   while cond(v): push intermediates; v = body(v)
+    gradient  while j < n: pop intermediates; g = back(g)
+
+becomes, with segments of `length` rounds,
+
+    forward   while cond(v): push v onto borders; for `length` rounds, while cond(v): v = body(v)
+    gradient  while j < n: pop v from borders; for `length` rounds, while cond(v): push intermediates; v = body(v);
+                           as many rounds: pop intermediates; g = back(g)
+
+At any time there are the borders of all segments and the intermediates of one. No trip count has to be known, and the graph does not
+grow with it: the bodies are those of the loop. The order of all operations within a round, and of the rounds, is the one before, so are
+the sums of gradients, and results are the same bit for bit. It costs one more forward pass of the loop, whatever the length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from graphwright.analyze.loop_pairs import LoopPair, loop_functions
+from graphwright.ir.attributes import Attribute, FunctionReference, ShapeAttribute
+from graphwright.ir.constants import add_constant
+from graphwright.ir.dtypes import DTYPES, DType, Shape
+from graphwright.ir.edit.clone import clone
+from graphwright.ir.edit.library import remove_unused_functions, unique_function_name
+from graphwright.ir.edit.reroute import replace_node
+from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.traits.rounds import reads_variables
+from graphwright.ir.traits.values import returned_arguments
+from graphwright.ir.walk import backward_reachable, topological_order
+
+_INT32, _BOOL, _VARIANT = DTYPES["int32"], DTYPES["bool"], DTYPES["variant"]
+
+
+def segment_loops(graph: Graph, lengths: Mapping[LoopPair, int]) -> None:
+    """Rewrite pairs of loops in place; their nodes keep their names.
+
+    Args:
+        lengths: per pair (`analyze.loop_pairs.find_pairs`), how many rounds a segment has, 1 or more.
+    """
+    for pair, length in lengths.items():
+        _Segments(graph, pair, length).rewrite()
+    remove_unused_functions(graph)
+    graph.sort_nodes(topological_order(graph))
+
+
+class _Segments:
+    """Rewrites one pair."""
+
+    def __init__(self, graph: Graph, pair: LoopPair, length: int) -> None:
+        self.graph, self.pair, self.length = graph, pair, length
+        self.condition, self.body = loop_functions(graph, pair.forward)
+        self.back_condition, self.back = loop_functions(graph, pair.gradient)
+        self.lists = [k for k, _ in pair.lists]
+        self.popped = {p: k for k, p in pair.lists}
+        self.fixed = [k for k in pair.needed if k not in pair.borders]
+        name = pair.forward.name
+        shape = add_constant(graph, f"{name}/border/shape", np.asarray(-1, np.int32))
+        most = add_constant(graph, f"{name}/border/most", np.asarray(-1, np.int32))
+        self.empty: list[Value] = []
+        for k in pair.borders:
+            attrs = {"element_dtype": self.body.inputs[k].dtype, "shape_type": _INT32}
+            node = graph.add_node(
+                "EmptyTensorList", graph.unique_name(f"{name}/border"), inputs=[shape, most], attrs=attrs, output_types=[(_VARIANT, ())]
+            )
+            self.empty.append(node.outputs[0])
+
+    def rewrite(self) -> None:
+        """Put the nested loops in the places of the two."""
+        forward, gradient = self.pair.forward, self.pair.gradient
+        given = [forward.inputs[k] for k in self.fixed]
+        lists = {p: forward.inputs[k] for p, k in self.popped.items()}
+        inputs = [lists.get(p, value) for p, value in enumerate(gradient.inputs)]
+        controls = forward.control_inputs
+        outer = self._loop(self.graph, forward, [*forward.inputs, *self.empty], self._forward_condition(), self._forward_body(), forward)
+        count = len(forward.inputs)
+        back = self._loop(
+            self.graph,
+            forward if reads_variables(forward) else gradient,
+            [*inputs, *given, *outer.outputs[count:]],
+            self._gradient_condition(),
+            self._gradient_body(),
+            gradient,
+        )
+        for control in controls:
+            self.graph.add_control_input(outer, control)
+        replace_node(gradient, back)
+        replace_node(forward, outer)
+
+    # The loop
+
+    def _forward_condition(self) -> str:
+        made = _Body(self.graph, f"{self.condition.name}_segments")
+        arguments = made.arguments([*self.body.inputs, *self.empty])
+        return made.finish(made.inline(self.condition, arguments, self.condition.outputs))
+
+    def _forward_body(self) -> str:
+        """Push the borders, then run a segment."""
+        made = _Body(self.graph, f"{self.body.name}_segments")
+        arguments = made.arguments([*self.body.inputs, *self.empty])
+        values, borders = arguments[: len(self.body.inputs)], arguments[len(self.body.inputs) :]
+        pushed = [made.push(of, values[k]) for of, k in zip(borders, self.pair.borders, strict=True)]
+        kept = [k for k in range(len(values)) if k not in self.lists]
+        inner = self._segment(made, kept, [values[k] for k in kept])
+        after = dict(zip(kept, inner.outputs[1:], strict=True))
+        unchanged = returned_arguments(self.body)
+        results = [value if unchanged[k] == k else after.get(k, value) for k, value in enumerate(values)]
+        return made.finish([*results, *pushed])
+
+    def _segment(self, made: _Body, kept: Sequence[int], values: Sequence[Value]) -> Node:
+        """A loop over the rounds of one segment with some of the loop's values, behind a counter of its own."""
+        types = [_of(self.body.inputs[k]) for k in kept]
+        condition = _Body(self.graph, f"{self.condition.name}_segment")
+        counter, *arguments = condition.arguments([(_INT32, ()), *types])
+        given = dict(zip((self.condition.inputs[k] for k in kept), arguments, strict=True))
+        (goes_on,) = condition.inline_from(self.condition, given, self.condition.outputs)
+        limit = add_constant(condition.body, "length", np.asarray(self.length, np.int32))
+        inside = condition.add("Less", "in_segment", [counter, limit], {"T": _INT32}, _BOOL)
+        body = _Body(self.graph, f"{self.body.name}_segment")
+        counter, *arguments = body.arguments([(_INT32, ()), *types])
+        following = body.add("AddV2", "round", [counter, add_constant(body.body, "one", np.asarray(1, np.int32))], {"T": _INT32}, _INT32)
+        given = dict(zip((self.body.inputs[k] for k in kept), arguments, strict=True))
+        results = body.inline_from(self.body, given, [self.body.outputs[k] for k in kept])
+        start = add_constant(made.body, "first_round", np.asarray(0, np.int32))
+        names = condition.finish([condition.add("LogicalAnd", "both", [inside, goes_on], {}, _BOOL)]), body.finish([following, *results])
+        return self._loop(made.body, self.pair.forward, [start, *values], *names, self.pair.forward)
+
+    # The gradient loop
+
+    def _gradient_arguments(self) -> list[tuple[DType, Shape]]:
+        fixed = [_of(self.body.inputs[k]) for k in self.fixed]
+        return [*(_of(v) for v in self.back.inputs), *fixed, *(_of(v) for v in self.empty)]
+
+    def _gradient_condition(self) -> str:
+        made = _Body(self.graph, f"{self.back_condition.name}_segments")
+        arguments = made.arguments(self._gradient_arguments())
+        return made.finish(made.inline(self.back_condition, arguments, self.back_condition.outputs))
+
+    def _gradient_body(self) -> str:
+        """Pop the borders, run the segment with its lists, then as many rounds of the gradient."""
+        made = _Body(self.graph, f"{self.back.name}_segments")
+        arguments = made.arguments(self._gradient_arguments())
+        count = len(self.back.inputs)
+        values, fixed, borders = arguments[:count], arguments[count : count + len(self.fixed)], arguments[count + len(self.fixed) :]
+        popped = [made.pop(of, self.body.inputs[k]) for of, k in zip(borders, self.pair.borders, strict=True)]
+        known = dict(zip(self.fixed, fixed, strict=True)) | dict(zip(self.pair.borders, (v for _, v in popped), strict=True))
+        known |= {k: values[p] for p, k in self.popped.items()}
+        kept = sorted(known)
+        again = self._segment(made, kept, [known[k] for k in kept])
+        filled = dict(zip(kept, again.outputs[1:], strict=True))
+        start = add_constant(made.body, "first_gradient", np.asarray(0, np.int32))
+        inputs = [filled[self.popped[p]] if p in self.popped else value for p, value in enumerate(values)]
+        names = self._round_condition(), self._round_body()
+        inner = self._loop(made.body, self.pair.gradient, [start, again.outputs[0], *inputs], *names, self.pair.gradient)
+        unchanged = returned_arguments(self.back)
+        results = [v if p in self.popped or unchanged[p] == p else inner.outputs[2 + p] for p, v in enumerate(values)]
+        return made.finish([*results, *fixed, *(rest for rest, _ in popped)])
+
+    def _round_types(self) -> list[tuple[DType, Shape]]:
+        return [(_INT32, ()), (_INT32, ()), *(_of(v) for v in self.back.inputs)]
+
+    def _round_condition(self) -> str:
+        made = _Body(self.graph, f"{self.back_condition.name}_segment")
+        counter, limit, *_ = made.arguments(self._round_types())
+        return made.finish([made.add("Less", "in_segment", [counter, limit], {"T": _INT32}, _BOOL)])
+
+    def _round_body(self) -> str:
+        made = _Body(self.graph, f"{self.back.name}_segment")
+        counter, limit, *arguments = made.arguments(self._round_types())
+        following = made.add("AddV2", "round", [counter, add_constant(made.body, "one", np.asarray(1, np.int32))], {"T": _INT32}, _INT32)
+        return made.finish([following, limit, *made.inline(self.back, arguments, self.back.outputs)])
+
+    def _loop(self, graph: Graph, like: Node, inputs: Sequence[Value], condition: str, body: str, named: Node) -> Node:
+        """A loop in a graph, of the op type of `like`."""
+        types = [_of(v) for v in self.graph.functions[body].body.inputs]
+        attrs: dict[str, Attribute] = {
+            "T": tuple(dtype for dtype, _ in types),
+            "output_shapes": tuple(ShapeAttribute(shape) for _, shape in types),
+            "cond": FunctionReference(condition),
+            "body": FunctionReference(body),
+            "parallel_iterations": 1,
+            "_lower_using_switch_merge": True,
+        }
+        name = graph.unique_name(f"{named.name}/segments" if graph is self.graph else named.name.rsplit("/", 1)[-1])
+        return graph.add_node(like.op_type, name, inputs=inputs, attrs=attrs, output_types=types, device=named.device)
+
+
+class _Body:
+    """A function while it is made."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.graph = graph
+        self.body = Graph(unique_function_name(graph, name), functions=graph.functions, versions=graph.versions)
+        graph.functions[self.body.name] = Function(self.body.name, self.body)  # takes the name
+
+    def arguments(self, given: Iterable[Value | tuple[DType, Shape]]) -> list[Value]:
+        """The function's arguments, of these types."""
+        for k, item in enumerate(given):
+            dtype, shape = _of(item) if isinstance(item, Value) else item
+            node = self.body.add_node("_Arg", f"argument_{k}", attrs={"T": dtype, "index": k}, output_types=[(dtype, shape)])
+            self.body.inputs = [*self.body.inputs, node.outputs[0]]
+        return list(self.body.inputs)
+
+    def add(self, op_type: str, name: str, inputs: Sequence[Value], attrs: Mapping[str, Attribute], dtype: DType) -> Value:
+        """A scalar."""
+        return self.body.add_node(op_type, self.body.unique_name(name), inputs=inputs, attrs=attrs, output_types=[(dtype, ())]).outputs[0]
+
+    def push(self, onto: Value, value: Value) -> Value:
+        return self.add("TensorListPushBack", "push", [onto, value], {"element_dtype": value.dtype}, _VARIANT)
+
+    def pop(self, source: Value, like: Value) -> tuple[Value, Value]:
+        """The list without its last element, and that element, a tensor like another one."""
+        known = like.shape is not None
+        sizes = np.asarray([-1 if size is None else size for size in like.shape or ()] if known else -1, np.int32)
+        shape = add_constant(self.body, "shape", sizes)
+        types = [(_VARIANT, ()), (like.dtype, like.shape)]
+        node = self.body.add_node(
+            "TensorListPopBack",
+            self.body.unique_name("pop"),
+            inputs=[source, shape],
+            attrs={"element_dtype": like.dtype},
+            output_types=types,
+        )
+        return node.outputs[0], node.outputs[1]
+
+    def inline(self, source: Graph, arguments: Sequence[Value], wanted: Sequence[Value]) -> list[Value]:
+        """Copies of what a function computes, for arguments of which there may be more than it takes."""
+        return self.inline_from(source, dict(zip(source.inputs, arguments, strict=False)), wanted)
+
+    def inline_from(self, source: Graph, given: Mapping[Value, Value], wanted: Sequence[Value]) -> list[Value]:
+        """Copies of what some of a function's values need."""
+        arguments = {v.producer for v in source.inputs}
+        nodes = backward_reachable(v.producer for v in wanted) - arguments
+        ordered = [node for node in source.nodes if node in nodes]
+        made = clone(ordered, into=self.body, input_map=given).value_of if ordered else {}
+        return [given[v] if v in given else made[v] for v in wanted]
+
+    def finish(self, outputs: Sequence[Value]) -> str:
+        """The name of the function, which is in the library."""
+        self.body.outputs = outputs
+        return self.body.name
+
+
+def _of(value: Value) -> tuple[DType, Shape]:
+    return value.dtype, value.shape

@@ -1,0 +1,275 @@
+"""The proof that loops in segments compute what the loops do. Nothing runs; it knows the scheme, and nothing of the code that rewrites.
+
+For each pair of loops (`analyze.loop_pairs`, which finds in the original what a segment needs and that nothing else touches it) these are
+read in the rewritten graph and compared, node by node, by value numbering:
+
+- The loop pushes its values at the start of each segment, and runs its own body for at most `length` rounds while its own condition holds.
+- The gradient loop pops those values, runs the same body, as long, from there on with the lists that were empty before the loop, and then
+  its own body once per round that was counted.
+- What does not change is what it is in the loop.
+
+A segment that is run again starts from the same values, so it does the same, as often; the lists of all segments, end to end, are those of
+the loop; the gradient takes them from the last to the first, as before, and as many. Everything else is compared by `transform.proof`, with
+the loops put back in the places of those in segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from graphwright.analyze.loop_pairs import LoopPair, counts_from_zero, find_pairs, is_number, loop_functions
+from graphwright.errors import GraphwrightError
+from graphwright.ir.attributes import Attribute, FunctionReference
+from graphwright.ir.constants import constant_array
+from graphwright.ir.edit.clone import clone, copy_graph
+from graphwright.ir.edit.reroute import replace_node
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits.control_flow import LOOPS
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.rounds import is_both, is_empty_list, is_less, pops, pushes
+from graphwright.ir.traits.values import IDENTITIES, origin, returned_arguments
+from graphwright.ir.walk import backward_reachable, order_of
+from graphwright.transform.proof import Original
+
+Class = tuple[str, object]
+
+
+def segments_difference(graph: Graph, purity: Purity, segmented: Graph, loops: Collection[str]) -> str:
+    """What keeps a graph with loops in segments from standing for the original; "" where nothing does.
+
+    Args:
+        purity: of the original.
+        loops: the names of the loops that run in segments; their gradient loops are found.
+    """
+    pairs = [pair for pair in find_pairs(graph, purity)[0] if pair.forward.name in loops]
+    if len(pairs) != len(loops):
+        return "a loop in segments is none that can run in segments"
+    for pair in pairs:
+        try:
+            _Scheme(graph, pair, segmented).check()
+        except _DifferenceError as difference:
+            return f"loop {pair.forward.name!r} in segments: {difference}"
+    try:
+        whole = _put_back(pairs, segmented)
+    except GraphwrightError as error:
+        return error.what
+    return Original(graph, purity).compare(whole, purity.of(whole)).difference
+
+
+class _DifferenceError(Exception):
+    """Something in a loop is not as the scheme has it."""
+
+
+def _put_back(pairs: Sequence[LoopPair], segmented: Graph) -> Graph:
+    """A copy of the graph with the original loops in the places of those in segments."""
+    copy = copy_graph(segmented).graph
+    for pair in pairs:
+        outer, back = copy[pair.forward.name], copy[pair.gradient.name]
+        values = dict(zip(pair.forward.inputs, outer.inputs, strict=False))
+        forward = clone([pair.forward], into=copy, input_map=values, rename=lambda name: f"{name}/whole").node_of[pair.forward]
+        lists = {p: forward.outputs[k] for k, p in pair.lists}
+        inputs = [lists.get(p, value) for p, value in enumerate(back.inputs[: len(pair.gradient.inputs)])]
+        gradient = clone(
+            [pair.gradient],
+            into=copy,
+            input_map=dict(zip(pair.gradient.inputs, inputs, strict=True)),
+            rename=lambda name: f"{name}/whole",
+        ).node_of[pair.gradient]
+        copy.replace_inputs(gradient, inputs)
+        copy.replace_inputs(forward, outer.inputs[: len(pair.forward.inputs)])
+        replace_node(back, gradient)
+        replace_node(outer, forward)
+    return copy
+
+
+class _Scheme:
+    """The check of one pair."""
+
+    def __init__(self, graph: Graph, pair: LoopPair, segmented: Graph) -> None:
+        self.graph, self.pair, self.segmented = graph, pair, segmented
+        self.numbers = _Numbers()
+        for name in (pair.forward.name, pair.gradient.name):
+            _require(name in segmented and segmented[name].op_type in LOOPS, f"{name!r} is no loop any more")
+        self.outer, self.back = segmented[pair.forward.name], segmented[pair.gradient.name]
+        self.count, self.back_count = len(pair.forward.inputs), len(pair.gradient.inputs)
+        _require(len(self.outer.inputs) >= self.count and len(self.back.inputs) >= self.back_count, "values are missing")
+        self.condition, self.body = loop_functions(graph, pair.forward)
+        self.back_condition, self.back_body = loop_functions(graph, pair.gradient)
+        self.unchanged = [k == argument for k, argument in enumerate(returned_arguments(self.body))]
+        self.lists = dict(pair.lists)
+        # What does not change is known by what it is before the loop: several values of the loop may be the same one.
+        self.classes: list[Class] = [("same", self.outer.inputs[k]) if self.unchanged[k] else ("value", k) for k in range(self.count)]
+        self.length = 0
+        self.borders: list[int] = []
+
+    def check(self) -> None:
+        """Compare all parts.
+
+        Raises:
+            _DifferenceError: one is something else.
+        """
+        self._check_loop()
+        self._check_gradient()
+
+    def _check_loop(self) -> None:
+        condition, body = loop_functions(self.segmented, self.outer)
+        own = [self.classes[k] if k < self.count else ("border", k) for k in range(len(self.outer.inputs))]
+        self._same("its condition", (self.condition, self.classes, self.condition.outputs), (condition, own, condition.outputs))
+        inner = next((node for node in body.nodes if node.op_type in LOOPS and is_number(node.inputs[0], 0)), None)
+        _require(inner is not None, "it has no loop over the rounds of a segment")
+        assert inner is not None
+        arguments = {value: k for k, value in enumerate(body.inputs)}
+        places: dict[int, int] = {}
+        for w, value in enumerate(inner.inputs[1:], start=1):
+            k = arguments.get(origin(value), self.count)
+            _require(k < self.count and k not in places.values(), "a segment starts from something else")
+            places[w] = k
+        self.length = self._check_segment(self.segmented, inner, {w: self.classes[k] for w, k in places.items()}, places)
+        for k in range(self.count):
+            result = origin(body.outputs[k])
+            stays = result is body.inputs[k] and (self.unchanged[k] or k in self.lists)
+            _require(stays or (result.producer is inner and places.get(result.index) == k), f"value {k} leaves a segment as something else")
+        for b in range(self.count, len(self.outer.inputs)):
+            push = origin(body.outputs[b]).producer
+            _require(is_empty_list(self.outer.inputs[b].producer), "a list of borders is not empty at first")
+            _require(pushes(push) and origin(push.inputs[0]) is body.inputs[b], "a border is not pushed once per segment")
+            k = arguments.get(origin(push.inputs[1]), self.count)
+            _require(k < self.count, "a border is something else than a value of the loop")
+            self.borders.append(k)
+
+    def _check_segment(self, graph: Graph, inner: Node, given: Mapping[int, Class], places: Mapping[int, int]) -> int:
+        """A loop over the rounds of a segment: the number of rounds that it has at most.
+
+        Args:
+            given: what each of its values, by position, is of the loop's.
+            places: the positions of these in the loop.
+        """
+        condition, body = loop_functions(graph, inner)
+        own: list[Class] = [("round", 0), *(given[w] for w in range(1, len(inner.inputs)))]
+        both = origin(condition.outputs[0]).producer
+        _require(is_both(both), "a segment does not end by its length and the condition")
+        inside, goes_on = (origin(value) for value in both.inputs)
+        length = _limit(inside.producer, condition.inputs[0])
+        _require(length >= 1, "a segment has no length")
+        self._same("the condition of a segment", (self.condition, self.classes, self.condition.outputs), (condition, own, [goes_on]))
+        _require(counts_from_zero(graph, inner, 0), "a segment does not count its rounds")
+        wanted = [self.body.outputs[places[w]] for w in range(1, len(inner.inputs))]
+        self._same("the body of a segment", (self.body, self.classes, wanted), (body, own, body.outputs[1:]))
+        return length
+
+    def _check_gradient(self) -> None:
+        condition, body = loop_functions(self.segmented, self.back)
+        fixed = len(self.back.inputs) - self.back_count - len(self.borders)
+        _require(fixed >= 0, "borders are missing")
+        first = self.back_count + fixed
+        own: list[Class] = [("value", p) for p in range(len(self.back.inputs))]
+        classes: list[Class] = own[: self.back_count]
+        self._same(
+            "the gradient's condition", (self.back_condition, classes, self.back_condition.outputs), (condition, own, condition.outputs)
+        )
+        known: dict[Value, tuple[Class, int]] = {}
+        for i in range(self.back_count, first):
+            value = self.back.inputs[i]
+            k = next((k for k, v in enumerate(self.outer.inputs[: self.count]) if v is value and self.unchanged[k]), -1)
+            _require(k >= 0 and origin(body.outputs[i]) is body.inputs[i], "what does not change is something else in the gradient loop")
+            known[body.inputs[i]] = self.classes[k], k
+        for b, k in enumerate(self.borders):
+            rest, place = origin(body.outputs[first + b]), body.inputs[first + b]
+            _require(self.back.inputs[first + b] is self.outer.outputs[self.count + b], "the borders are not those of the loop")
+            _require(pops(rest.producer) and rest.index == 0 and origin(rest.producer.inputs[0]) is place, "a border is not popped")
+            known[rest.producer.outputs[1]] = self.classes[k], k
+        for k, p in self.lists.items():
+            is_empty = self.back.inputs[p] is self.outer.inputs[k] and is_empty_list(self.back.inputs[p].producer)
+            _require(is_empty and origin(body.outputs[p]) is body.inputs[p], "a list is not empty at the start of a segment")
+            known[body.inputs[p]] = self.classes[k], k
+        gradient = next((n for n in body.nodes if n.op_type in LOOPS and len(n.inputs) == self.back_count + 2), None)
+        again = gradient.inputs[1].producer if gradient is not None else None
+        _require(again is not None and again.op_type in LOOPS and is_number(again.inputs[0], 0), "no segment is run again")
+        assert again is not None
+        assert gradient is not None
+        _require(gradient.inputs[1].index == 0, "the gradient takes another number of rounds than the segment had")
+        missing = [v.name for v in again.inputs[1:] if origin(v) not in known]
+        _require(not missing, f"a segment is run again from something else: {', '.join(missing)}")
+        found = {w: known[origin(v)] for w, v in enumerate(again.inputs) if w}
+        length = self._check_segment(
+            self.segmented, again, {w: item for w, (item, _) in found.items()}, {w: k for w, (_, k) in found.items()}
+        )
+        _require(length == self.length, "a segment is run again with another length")
+        self._check_rounds(body, gradient, again, {k: w for w, (_, k) in found.items()})
+
+    def _check_rounds(self, body: Graph, gradient: Node, again: Node, place_of: Mapping[int, int]) -> None:
+        """The loop over the gradient's rounds of one segment."""
+        condition, inner = loop_functions(self.segmented, gradient)
+        is_counted = is_number(gradient.inputs[0], 0) and counts_from_zero(self.segmented, gradient, 0)
+        test = origin(condition.outputs[0]).producer
+        is_limited = is_less(test) and [origin(v) for v in test.inputs] == list(condition.inputs[:2])
+        _require(is_counted and is_limited and origin(inner.outputs[1]) is inner.inputs[1], "the gradient's rounds are counted otherwise")
+        popped = {p: k for k, p in self.lists.items()}
+        stays = returned_arguments(self.back_body)
+        for p in range(self.back_count):
+            value, result = origin(gradient.inputs[2 + p]), origin(body.outputs[p])
+            if p in popped:
+                filled = again.outputs[place_of[popped[p]]] if popped[p] in place_of else None
+                _require(value is filled, "the gradient pops from something else than the segment pushed")
+                continue
+            _require(value is body.inputs[p], f"the gradient's value {p} enters a segment as something else")
+            kept = result is body.inputs[p] and stays[p] == p
+            _require(kept or result is gradient.outputs[2 + p], f"the gradient's value {p} leaves a segment as something else")
+        classes: list[Class] = [("value", p) for p in range(self.back_count)]
+        own: list[Class] = [("round", 0), ("rounds", 0), *classes]
+        self._same("the gradient's body", (self.back_body, classes, self.back_body.outputs), (inner, own, inner.outputs[2:]))
+
+    def _same(
+        self, what: str, expected: tuple[Graph, Sequence[Class], Sequence[Value]], found: tuple[Graph, Sequence[Class], Sequence[Value]]
+    ) -> None:
+        """Both compute the same of arguments of the same classes."""
+        _require(self.numbers.of(*expected) == self.numbers.of(*found), f"{what} is something else")
+
+
+class _Numbers:
+    """Numbers for the values of functions without effects: the same for what is computed alike."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, int] = {}
+
+    def of(self, body: Graph, arguments: Sequence[Class], wanted: Sequence[Value]) -> list[tuple[int, int]]:
+        """Numbers of values of a function whose arguments are of these classes."""
+        numbers: dict[Value, tuple[int, int]] = {}
+        for value, item in zip(body.inputs, arguments, strict=True):
+            numbers[value] = self._number(("argument", item)), 0
+        needed = backward_reachable(v.producer for v in wanted) - {v.producer for v in body.inputs}
+        for node in order_of([node for node in body.nodes if node in needed]):
+            if node.op_type in IDENTITIES and len(node.outputs) == 1:
+                numbers[node.outputs[0]] = numbers[node.inputs[0]]
+                continue
+            attrs = tuple(
+                (name, self._plain(body, node.attrs[name])) for name in sorted(node.attrs) if name[0] != "_" and name != "output_shapes"
+            )
+            number = self._number((node.op_type, tuple(numbers[v] for v in node.inputs), attrs))
+            numbers.update((value, (number, value.index)) for value in node.outputs)
+        return [numbers[v] for v in wanted]
+
+    def _number(self, key: object) -> int:
+        return self._known.setdefault(key, len(self._known))
+
+    def _plain(self, body: Graph, attribute: Attribute) -> object:
+        if isinstance(attribute, tuple):
+            return tuple(self._plain(body, item) for item in attribute)
+        if isinstance(attribute, FunctionReference):
+            function = body.functions[attribute.name].body
+            places: list[Class] = [("value", k) for k in range(len(function.inputs))]
+            return "function", tuple(self.of(function, places, function.outputs)), attribute.serialized
+        return type(attribute).__name__, attribute.hex() if isinstance(attribute, float) else attribute
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise _DifferenceError(otherwise)
+
+
+def _limit(test: Node, counter: Value) -> int:
+    """The constant that a counter is less than; 0 where it is not."""
+    if not is_less(test) or origin(test.inputs[0]) is not counter:
+        return 0
+    array = constant_array(origin(test.inputs[1]).producer)
+    return int(array) if array is not None and array.shape == () else 0
