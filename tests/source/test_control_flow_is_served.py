@@ -14,7 +14,7 @@ from graphwright.ir import edit
 from graphwright.ir.graph import DTYPES, Graph, Node, Value
 from graphwright.ir.verify import verify
 from graphwright.source.load import load
-from graphwright.source.rename_functions import rename_in_graph_rest
+from graphwright.source.package import rename_in_graph_rest
 from graphwright.source.write import write
 from tests.corpus.serving import by_loading, by_session
 

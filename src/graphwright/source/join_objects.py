@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphwright.source.object_graph import add_signature_map, forget_function, make_plain, signature_map_of
-from graphwright.source.rename_functions import rename_called
+from graphwright.source.package import rename_called
 
 
 def attach_objects(
@@ -39,7 +39,18 @@ def attach_objects(
     kept = _take_signatures(others, signatures)
     for node in others.nodes:
         _renumber(node, shift)
-        _rename(node, functions, variable_name, first_asset)
+        for dependency in node.dependencies:
+            dependency.node_id += shift
+        for saveable in node.saveable_objects.values():
+            saveable.save_function += shift
+            saveable.restore_function += shift
+        rename_called(node, functions)
+        kind = node.WhichOneof("kind")
+        if kind == "variable":
+            for variable in (node.variable, *node.variable.experimental_distributed_variable_components):
+                variable.name = variable_name(variable.name) if variable.name else ""
+        elif kind == "asset":
+            node.asset.asset_file_def_index += first_asset
         objects.nodes.add().CopyFrom(node)
     for old, new in functions.items():
         if old in others.concrete_functions:
@@ -72,24 +83,11 @@ def _take_signatures(others: Any, names: Mapping[str, str]) -> dict[str, int]:
 
 
 def _renumber(node: Any, shift: int) -> None:
-    for child in (*node.children, *node.dependencies):
+    for child in node.children:
         child.node_id += shift
     for slot in node.slot_variables:
         slot.original_variable_node_id += shift
         slot.slot_variable_node_id += shift
-    for saveable in node.saveable_objects.values():
-        saveable.save_function += shift
-        saveable.restore_function += shift
-
-
-def _rename(node: Any, functions: Mapping[str, str], variable_name: Callable[[str], str], first_asset: int) -> None:
-    rename_called(node, functions)
-    kind = node.WhichOneof("kind")
-    if kind == "variable":
-        for variable in (node.variable, *node.variable.experimental_distributed_variable_components):
-            variable.name = variable_name(variable.name) if variable.name else ""
-    elif kind == "asset":
-        node.asset.asset_file_def_index += first_asset
 
 
 def attach_stored_objects(stored: Any, others: Any, child: str, *, name_of: Callable[[str], str]) -> None:
@@ -103,11 +101,7 @@ def attach_stored_objects(stored: Any, others: Any, child: str, *, name_of: Call
     """
     shift = len(stored.nodes)
     for node in others.nodes:
-        for c in node.children:
-            c.node_id += shift
-        for slot in node.slot_variables:
-            slot.original_variable_node_id += shift
-            slot.slot_variable_node_id += shift
+        _renumber(node, shift)
         for attribute in node.attributes:
             attribute.checkpoint_key = name_of(attribute.checkpoint_key)
             attribute.full_name = name_of(attribute.full_name) if attribute.full_name else ""

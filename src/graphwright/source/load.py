@@ -136,7 +136,10 @@ def _load_object(x: Any, tags: str | Iterable[str] | None) -> Graph:
     if hasattr(x, "get_concrete_function"):
         return _load_function(_only_trace(x))
     if isinstance(x, tf.Graph):
-        return _load_object(_export_meta_graph(x), tags)
+        with x.as_default():
+            meta_graph = tf.compat.v1.train.export_meta_graph(graph=x)
+        meta_graph.graph_def.CopyFrom(x.as_graph_def(add_shapes=True))
+        return _load_object(meta_graph, tags)
     if isinstance(x, import_keras().Model):
         return _load_keras_model(x)
     if isinstance(x, tf.Module):
@@ -149,14 +152,6 @@ def _load_object(x: Any, tags: str | Iterable[str] | None) -> Graph:
         argument="x",
         remedy="give a path, a GraphDef, a tf.Graph, a ConcreteFunction, a Keras model or a tf.Module",
     )
-
-
-def _export_meta_graph(graph: Any) -> Any:
-    tf = import_tensorflow()
-    with graph.as_default():
-        meta_graph = tf.compat.v1.train.export_meta_graph(graph=graph)
-    meta_graph.graph_def.CopyFrom(graph.as_graph_def(add_shapes=True))
-    return meta_graph
 
 
 def _only_trace(function: Any) -> Any:
@@ -186,19 +181,14 @@ def _load_function(function: Any) -> Graph:
         captures = dict(zip(graph.inputs[first_capture:], captured, strict=True))
         graph.package = LivePackage(graph_rest=package.graph_rest, captures=captures, keep_function=function)
         arguments = graph.inputs[:first_capture]
-        names = _argument_names(arguments)
+        names: list[str] = []
+        for value in arguments:
+            given = value.producer.attrs.get("_user_specified_name")
+            names.append(free_name(given.decode() if isinstance(given, bytes) else value.producer.name, names))
         graph.signatures[_DEFAULT_SIGNATURE] = Signature(
             dict(zip(names, arguments, strict=True)), _named_outputs(func_graph, graph), "tensorflow/serving/predict"
         )
     return graph
-
-
-def _argument_names(arguments: Iterable[Any]) -> list[str]:
-    names: list[str] = []
-    for value in arguments:
-        given = value.producer.attrs.get("_user_specified_name")
-        names.append(free_name(given.decode() if isinstance(given, bytes) else value.producer.name, names))
-    return names
 
 
 def _named_outputs(func_graph: Any, graph: Graph) -> dict[str, Any]:

@@ -29,9 +29,8 @@ from graphwright.source.package import Package
 from graphwright.source.structured_values import (
     fill_specs,
     full_argument_spec,
-    keyword_signature,
-    positional_signature,
     result_structure,
+    signature_structure,
     spec_count,
     specs_of,
 )
@@ -169,11 +168,11 @@ def _update_function(function: Function, saved: Any, package: Package) -> None:
         saved.bound_inputs[:] = bound
     inputs = function.body.inputs
     arguments = inputs[: len(inputs) - len(bound)]
-    names = [value.producer.name for value in arguments]
     if spec_count(saved.canonicalized_input_signature) not in (len(arguments), None):
         parts = saved.canonicalized_input_signature.tuple_value.values
         is_keywords = len(parts) == 2 and not parts[0].tuple_value.values and bool(parts[1].dict_value.fields)
-        fresh = keyword_signature(dict(zip(names, arguments, strict=True))) if is_keywords else positional_signature(arguments, names)
+        named = dict(zip((value.producer.name for value in arguments), arguments, strict=True))
+        fresh = signature_structure({}, named) if is_keywords else signature_structure(named, {})
         saved.canonicalized_input_signature.CopyFrom(fresh)
     else:
         fill_specs(saved.canonicalized_input_signature, arguments)
@@ -292,7 +291,7 @@ def _add_wrapper(graph: Graph, key: str, meta_graph: Any, package: Package) -> i
         _object_of_constant(objects, captured.producer.name) if (known := package.object_ids.get(captured)) is None else known
         for captured in outlined.captures
     )
-    saved.canonicalized_input_signature.CopyFrom(keyword_signature(signature.inputs))
+    saved.canonicalized_input_signature.CopyFrom(signature_structure({}, signature.inputs))
     saved.output_signature.CopyFrom(result_structure(signature.outputs))
     node = objects.nodes.add()
     bare = node.bare_concrete_function

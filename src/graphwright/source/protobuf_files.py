@@ -23,7 +23,6 @@ def read_message(path: Path, message: Any) -> Any:
     """
     check_given(path)
     size = path.stat().st_size
-    kind = type(message).__name__
     if size > PROTOBUF_LIMIT_BYTES:
         raise FileFormatError(
             f"the file has {size} bytes, and protobuf reads at most {PROTOBUF_LIMIT_BYTES}",
@@ -31,7 +30,26 @@ def read_message(path: Path, message: Any) -> Any:
             cause="weights are constants of the graph",
             remedy="export the model with variables (tf.saved_model.save), which are kept outside of the graph",
         )
-    return parse_message(read_given(path), message, str(path), text=path.suffix in (".pbtxt", ".txt"), kind=kind)
+    text_format: Any = importlib.import_module("google.protobuf.text_format")
+    decode_error: Any = importlib.import_module("google.protobuf.message").DecodeError
+    data = read_given(path)
+    try:
+        if path.suffix in (".pbtxt", ".txt"):
+            content = data.decode("utf-8")
+            _check_depth(content, str(path))
+            text_format.Parse(content, message)
+        else:
+            message.ParseFromString(data)
+    except (decode_error, text_format.ParseError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(
+            f"it is not a {type(message).__name__}: {first_line(error)}",
+            where=str(path),
+            cause="the file is damaged or cut off, or is something else",
+            remedy="give a GraphDef (.pb, .pbtxt), a SavedModel folder or a .keras file",
+        ) from error
+    return message
 
 
 def read_graph_def(path: Path) -> Any:
@@ -46,33 +64,6 @@ def read_graph_def(path: Path) -> Any:
             "the graph is empty", where=str(path), cause="the file is empty, or no GraphDef (a saved_model.pb is read by its folder)"
         )
     return graph_def
-
-
-def parse_message(data: bytes, message: Any, where: str, *, text: bool = False, kind: str = "") -> Any:
-    """Fill a message from bytes.
-
-    Raises:
-        FileFormatError: they hold no such message.
-    """
-    text_format: Any = importlib.import_module("google.protobuf.text_format")
-    decode_error: Any = importlib.import_module("google.protobuf.message").DecodeError
-    try:
-        if text:
-            content = data.decode("utf-8")
-            _check_depth(content, where)
-            text_format.Parse(content, message)
-        else:
-            message.ParseFromString(data)
-    except (decode_error, text_format.ParseError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        if isinstance(error, FileFormatError):
-            raise
-        raise FileFormatError(
-            f"it is not a {kind or type(message).__name__}: {first_line(error)}",
-            where=where,
-            cause="the file is damaged or cut off, or is something else",
-            remedy="give a GraphDef (.pb, .pbtxt), a SavedModel folder or a .keras file",
-        ) from error
-    return message
 
 
 def _check_depth(content: str, where: str) -> None:

@@ -62,25 +62,16 @@ def _spec(value: Value, name: str) -> Any:
     return leaf
 
 
-def keyword_signature(values: Mapping[str, Value]) -> Any:
-    """`((), {name: spec})`: what a signature takes."""
+def signature_structure(positional: Mapping[str, Value], keywords: Mapping[str, Value]) -> Any:
+    """`((spec, ...), {name: spec})`: what a function takes by position, and by keyword."""
     structure = _new()
-    structure.tuple_value.values.add().tuple_value.SetInParent()
-    keywords = structure.tuple_value.values.add().dict_value
-    keywords.SetInParent()
-    for name, value in values.items():
-        keywords.fields[name].CopyFrom(_spec(value, name))
-    return structure
-
-
-def positional_signature(values: Sequence[Value], names: Sequence[str]) -> Any:
-    """`((spec, ...), {})`: what a function takes by position."""
-    structure = _new()
-    positional = structure.tuple_value.values.add().tuple_value
-    positional.SetInParent()
-    for value, name in zip(values, names, strict=True):
-        positional.values.add().CopyFrom(_spec(value, name))
-    structure.tuple_value.values.add().dict_value.SetInParent()
+    by_place, by_name = structure.tuple_value.values.add().tuple_value, structure.tuple_value.values.add().dict_value
+    by_place.SetInParent()
+    by_name.SetInParent()
+    for name, value in positional.items():
+        by_place.values.add().CopyFrom(_spec(value, name))
+    for name, value in keywords.items():
+        by_name.fields[name].CopyFrom(_spec(value, name))
     return structure
 
 

@@ -9,7 +9,7 @@ memory that the loop makes.
 
 from __future__ import annotations
 
-from graphwright.ir.graph import Graph, Node
+from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import LOOPS, function_at
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import returned_arguments
@@ -38,7 +38,10 @@ def forward_loop_invariants(graph: Graph, purity: Purity) -> int:
     for node in graph.nodes:
         if node.op_type not in LOOPS:
             continue
-        for k in invariant_positions(graph, node):
+        body = function_at(node, "body", graph)
+        for k, argument in enumerate(() if body is None else returned_arguments(body.body)):
+            if k != argument:
+                continue
             output = node.outputs[k]
             if not output.uses and output not in graph.outputs:
                 continue
@@ -48,9 +51,3 @@ def forward_loop_invariants(graph: Graph, purity: Purity) -> int:
             graph.replace_uses(output, node.inputs[k])
             forwarded += 1
     return forwarded
-
-
-def invariant_positions(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Positions of the values that the loop's body returns as it got them."""
-    function = function_at(node, "body", graph)
-    return () if function is None else tuple(k for k, argument in enumerate(returned_arguments(function.body)) if k == argument)

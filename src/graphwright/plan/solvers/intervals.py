@@ -186,7 +186,7 @@ def price(draft: Draft, number: int, run: int, floor: float = 0.0) -> tuple[floa
                 options.insert(0, (idle, *takeover))
             for removed in options:
                 edit = draft.trial(chain, at, removed)
-                score = 0.0 if edit is None else score_of(problem, edit)
+                score = 0.0 if edit is None or edit.gain <= 0 else edit.gain / max(edit.time, problem.tiny_time)
                 if score > best_score:
                     best_score, best = score, edit
                     break
@@ -204,13 +204,6 @@ def _unread_run(draft: Draft, task: int, place: int, at: int) -> int | None:
         if any(place < use < at for use in draft.uses(number)):
             return None
     return run
-
-
-def score_of(problem: Problem, edit: Edit) -> float:
-    """Gain per time; an edit that gains and costs nothing beats all that cost."""
-    if edit.gain <= 0:
-        return 0.0
-    return edit.gain / max(edit.time, problem.tiny_time)
 
 
 def build_chain(draft: Draft, task: int, at: int, *, eager: bool, time_limit: float = float("inf")) -> tuple[list[int] | None, bool]:

@@ -21,7 +21,7 @@ from graphwright.ir.traits.values import is_identity
 from graphwright.transform.constant_values import Constants, remove_unread
 from graphwright.transform.folding.behind import Notes, take_place
 from graphwright.transform.folding.linear import LINEAR, Layout, Linear, can_hold, linear_of, set_constant_input, set_weights
-from graphwright.transform.folding.steps import Step, add_bias, blocked, data_index, is_returned, step_of, then
+from graphwright.transform.folding.steps import Step, add_bias, blocked, is_returned, step_of, then
 
 
 @dataclass(slots=True)
@@ -136,7 +136,8 @@ def _chain_before(
             continue
         if not node.inputs:
             return best
-        index = data_index(node, constants)
+        known = [constants(value) is not None for value in node.inputs[:2]]
+        index = 1 if len(node.inputs) == 2 and known == [True, False] else 0
         source = node.inputs[index]
         step = step_of(node, index, layout, count, constants)
         if isinstance(step, Step) and node.op_type not in BATCH_NORMS and not _has_channels(source, layout, count):

@@ -39,11 +39,6 @@ def step_of(node: Node, index: int, layout: Layout, channels: int, constants: Co
     return step
 
 
-def data_index(node: Node, constants: Constants) -> int:
-    """The input of a node that is not a parameter."""
-    return 1 if len(node.inputs) == 2 and constants(node.inputs[1]) is None and constants(node.inputs[0]) is not None else 0
-
-
 def _normalization(node: Node, index: int, layout: Layout, channels: int, constants: Constants) -> Step | str:
     if index != 0:
         return f"{node.name!r} reads it as a parameter"
