@@ -26,14 +26,7 @@ from graphwright.source.function_def import write_function
 from graphwright.source.graph_def import nodes_of
 from graphwright.source.outline import outline_signature
 from graphwright.source.package import Package
-from graphwright.source.structured_values import (
-    fill_specs,
-    full_argument_spec,
-    result_structure,
-    signature_structure,
-    spec_count,
-    specs_of,
-)
+from graphwright.source.structured_values import fill_specs, full_argument_spec, result_structure, signature_structure, spec_count, specs_of
 
 
 def check_object_graph(meta_graph: Any, folder: Path) -> None:

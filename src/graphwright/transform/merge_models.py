@@ -11,14 +11,7 @@ from graphwright.ir.select import parents, scopes, unique_scope
 from graphwright.ir.signature import Signature
 from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.transform.attach import Attachment, holds_values, in_files
-from graphwright.transform.interface import (
-    agree,
-    described,
-    find_end,
-    input_values,
-    output_values,
-    put_in_order,
-)
+from graphwright.transform.interface import agree, described, find_end, input_values, output_values, put_in_order
 
 _PREDICT = "tensorflow/serving/predict"
 

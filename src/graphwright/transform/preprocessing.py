@@ -15,14 +15,7 @@ from graphwright.ir.select import unique_scope
 from graphwright.ir.traits.values import INPUTS, MAY_BE_FED
 from graphwright.ir.walk import backward_reachable, fed_values, forward_reachable
 from graphwright.transform.attach import Attachment, check_values, in_files
-from graphwright.transform.interface import (
-    agree,
-    described,
-    find_in_signatures,
-    put_in_order,
-    replace_end,
-    says_less,
-)
+from graphwright.transform.interface import agree, described, find_in_signatures, put_in_order, replace_end, says_less
 
 
 def add_preprocessing(
