@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphwright.analyze.executor import simulate_executor
-from graphwright.analyze.executor_buffers import PeakState, allocated_bytes
+from graphwright.analyze.executor_memory import PeakState, allocated_bytes
 from graphwright.analyze.executor_order import in_drawn_order, number_nodes
 from graphwright.ir.graph import DTYPES, Graph, Node, Value, Variable
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphwright.analyze.formula import Formula, Piece, line
+from graphwright.analyze.formula import Formula, Piece, Polynomial, line
 from graphwright.analyze.formula_search import breakpoints, find_formula, formula_through
-from graphwright.analyze.polynomials import Polynomial
 from graphwright.errors import ArgumentError
 
 LAST = 200

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from graphwright.analyze.polynomials import Polynomial
+from graphwright.analyze.formula import Polynomial
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 
 LINE = Polynomial((Fraction(3), Fraction(2_000_000)))

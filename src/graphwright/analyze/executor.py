@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from graphwright.analyze.executor_buffers import PeakState
 from graphwright.analyze.executor_frames import Frames
-from graphwright.analyze.executor_memory import Constant, Memory
+from graphwright.analyze.executor_memory import Constant, Memory, PeakState
 from graphwright.analyze.executor_order import Numbered, execute, number_nodes
 from graphwright.ir.graph import Graph, Node
 

@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphwright.analyze.executor_buffers import Buffer
-from graphwright.analyze.executor_memory import Memory
+from graphwright.analyze.executor_memory import Buffer, Memory
 from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, TIME_SPREAD, TOGETHER, Numbered, in_drawn_order
 from graphwright.ir.graph import Node
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, is_loop_condition

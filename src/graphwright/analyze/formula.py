@@ -6,16 +6,60 @@ How such a function is found by evaluating a figure at some sizes: `graphwright.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Literal
 
-from graphwright.analyze.polynomials import Polynomial
 from graphwright.errors import ArgumentError
 
 Unit = Literal["", "bytes"]
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Polynomial:
+    """Coefficients, the constant first.
+
+    >>> print(Polynomial((Fraction(0), Fraction(33554432))))
+    33,554,432 * batch
+    >>> Polynomial((Fraction(2), Fraction(3), Fraction(1, 2)))(4)
+    22.0
+    """
+
+    coefficients: tuple[Fraction, ...]
+    variable: str = "batch"
+
+    def __call__(self, batch: int) -> float:
+        return float(self.at(batch))
+
+    def at(self, batch: int) -> Fraction:
+        """The exact figure at a batch size."""
+        total = Fraction(0)
+        for coefficient in reversed(self.coefficients):
+            total = total * batch + coefficient
+        return total
+
+    @property
+    def degree(self) -> int:
+        """The highest power; 0 for a constant."""
+        return max(len(self.coefficients) - 1, 0)
+
+    def __str__(self) -> str:
+        return self.written("")
+
+    def written(self, unit: Unit) -> str:
+        """The highest power first; of bytes the constant, and each coefficient in what suits it: `102.5 MiB + 84.1 MiB * batch`."""
+        terms: list[str] = []
+        powers = list(enumerate(self.coefficients or (Fraction(0),)))
+        for power, coefficient in powers if unit == "bytes" else reversed(powers):
+            if not coefficient and self.degree:
+                continue
+            name = "" if power == 0 else self.variable if power == 1 else f"{self.variable}^{power}"
+            number = _size(abs(coefficient)) if unit == "bytes" else _number(abs(coefficient))
+            sign = "- " if coefficient < 0 else "+ " if terms else ""
+            terms.append(sign + (name if name and number == "1" else f"{number} * {name}" if name else number))
+        return " ".join(terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +184,7 @@ class Formula:
         return f"{piece.first:,} <= {self.variable} <= {piece.last:,}"
 
     def _written(self, polynomial: Polynomial) -> str:
-        return _in_bytes(polynomial, self.variable) if self.unit == "bytes" else str(Polynomial(polynomial.coefficients, self.variable))
+        return replace(polynomial, variable=self.variable).written(self.unit)
 
     def to_json(self) -> dict[str, object]:
         """Text and exact coefficients, the constant first; a fraction as text."""
@@ -257,17 +301,8 @@ def _growth(coefficients: Sequence[Fraction]) -> tuple[Fraction, ...]:
 # Text
 
 
-def _in_bytes(polynomial: Polynomial, variable: str) -> str:
-    """Constant first, each coefficient in the unit that suits it: `102.5 MiB + 84.1 MiB * batch`."""
-    terms: list[str] = []
-    for power, coefficient in enumerate(polynomial.coefficients):
-        if not coefficient and (polynomial.degree or terms):
-            continue
-        name = "" if power == 0 else variable if power == 1 else f"{variable}^{power}"
-        sign = "- " if coefficient < 0 else "+ " if terms else ""
-        size = _size(abs(coefficient))
-        terms.append(f"{sign}{size} * {name}" if name else f"{sign}{size}")
-    return " ".join(terms)
+def _number(value: Fraction) -> str:
+    return f"{value.numerator:,}" if value.denominator == 1 else f"{float(value):,.4g}"
 
 
 def _size(nbytes: Fraction) -> str:

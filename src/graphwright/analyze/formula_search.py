@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from graphwright.analyze.formula import Formula, Piece, Unit, line, trimmed
-from graphwright.analyze.polynomials import Polynomial
+from graphwright.analyze.formula import Formula, Piece, Polynomial, Unit, line, trimmed
 from graphwright.errors import ArgumentError
 
 MAX_DEGREE = 3

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.executor import simulate_executor
-from graphwright.analyze.executor_buffers import PeakState
+from graphwright.analyze.executor_memory import PeakState
 from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.runtime_constants import runtime_constants
 from graphwright.analyze.time_model import ASSUMED_ROOFS, estimated_time_s
