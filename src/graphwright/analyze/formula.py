@@ -246,7 +246,9 @@ def _largest(piece: Piece, limit: Fraction) -> int | None:
     if last is None:
         if polynomial.degree == 0 or polynomial.coefficients[-1] < 0:
             return None if polynomial.degree or polynomial.at(piece.first) <= limit else 0
-        last = max(piece.first, _bound_of_roots(polynomial, limit))
+        # Behind Cauchy's bound the polynomial has the value `limit` nowhere.
+        *below, highest = polynomial.coefficients[0] - limit, *polynomial.coefficients[1:]
+        last = max(piece.first, int(1 + max(abs(c / highest) for c in below)) + 1)
     for low, high in reversed(list(_monotone(polynomial.coefficients, piece.first, last))):
         if polynomial.at(high) <= limit:
             return high
@@ -256,12 +258,6 @@ def _largest(piece: Piece, limit: Fraction) -> int | None:
                 low, high = (middle, high) if polynomial.at(middle) <= limit else (low, middle)
             return low
     return 0
-
-
-def _bound_of_roots(polynomial: Polynomial, limit: Fraction) -> int:
-    """A size behind all at which the polynomial has the value `limit` (Cauchy's bound)."""
-    shifted = [polynomial.coefficients[0] - limit, *polynomial.coefficients[1:]]
-    return int(1 + max(abs(c / shifted[-1]) for c in shifted[:-1])) + 1
 
 
 def _monotone(coefficients: Sequence[Fraction], first: int, last: int) -> Iterator[tuple[int, int]]:

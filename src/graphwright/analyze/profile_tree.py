@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Literal, TypedDict, get_args
 
-from graphwright.analyze.profile_groupings import ROOT, Draft, by_code, by_graph, by_op, by_scope
-from graphwright.analyze.step_profile import READ, Figures, ProfileRow, StepProfile
+from graphwright.analyze.step_profile import READ, Figures, ProfileRow, SourceLine, StepProfile
 from graphwright.errors import ArgumentError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 
@@ -26,6 +26,8 @@ Order = Literal[
     "occurrences",
 ]  # fmt: skip
 
+_ROOT = "(step)"
+NO_LINE = "(no line known)"
 _TRAINABLE = "_trainable_variables"
 _ANY = ".*"
 _DEPTH: Mapping[str, int] = {"scope": 3, "graph": 10, "op": 1, "code": 10}
@@ -155,13 +157,13 @@ def grow_tree(profile: StepProfile, options: TreeOptions) -> TreeNode:
     """
     with garbage_collection_paused():
         leaves = _leaves(profile, options)
-        root = {"scope": by_scope, "graph": by_graph, "op": by_op, "code": by_code}[options.by](profile, leaves)
+        root = {"scope": _by_scope, "graph": _by_graph, "op": _by_op, "code": _by_code}[options.by](profile, leaves)
         starts = _matcher("start", options.start)
         if not starts(root.name):
             found = _uppermost(root, starts)
             if not found:
                 raise ArgumentError(f"nothing matches start={list(options.start)}", argument="start", remedy='give e.g. (".*conv.*",)')
-            root = Draft(ROOT, children=found)
+            root = _Draft(_ROOT, children=found)
         order = _preorder(root)
         for draft in reversed(order):
             draft.add_up(draft.children)
@@ -170,28 +172,137 @@ def grow_tree(profile: StepProfile, options: TreeOptions) -> TreeNode:
         return _frozen(root, order, options, whole_ns)
 
 
-def _leaves(profile: StepProfile, options: TreeOptions) -> dict[str, Draft]:
+def _leaves(profile: StepProfile, options: TreeOptions) -> dict[str, _Draft]:
     """A node for each that ran or reads parameters, with the figures that count."""
     accounts = _matcher("account", options.account)
-    leaves: dict[str, Draft] = {}
+    leaves: dict[str, _Draft] = {}
     for run in profile.runs:
         draft = leaves.get(run.name)
         if draft is None:
-            draft = leaves[run.name] = Draft(run.name, run.op_type)
+            draft = leaves[run.name] = _Draft(run.name, run.op_type)
         if accounts(run.op_type) or accounts(run.device):
             draft.figures.nodes = 1
             draft.figures.add_run(run)
     if accounts(_TRAINABLE) or accounts(READ):
         for name, elements in profile.parameters.items():
-            leaves.setdefault(name, Draft(name, READ)).figures.parameters += elements
+            leaves.setdefault(name, _Draft(name, READ)).figures.parameters += elements
     return leaves
+
+
+# The whole tree
+
+
+@dataclass(eq=False, slots=True)
+class _Draft:
+    """A node of the whole tree."""
+
+    name: str
+    op_type: str = ""
+    figures: Figures = field(default_factory=Figures)
+    total: Figures = field(default_factory=Figures)
+    children: list[_Draft] = field(default_factory=list["_Draft"])
+    depth: int = 0
+    shown: list[_Draft] = field(default_factory=list["_Draft"])
+
+    def add_up(self, below: Iterable[_Draft]) -> None:
+        """Make `total` its own figures and the totals of these."""
+        self.total = Figures()
+        for figures in (self.figures, *(draft.total for draft in below)):
+            self.total.add(figures)
+
+
+def _by_scope(_: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
+    """Each node below the scopes of its name; a scope may be a node too."""
+    root = _Draft(_ROOT)
+    known: dict[str, _Draft] = {}
+    for name, leaf in leaves.items():
+        at = name
+        draft = known.get(at)
+        if draft is not None:  # a scope that was there before has the name of a node
+            draft.op_type, draft.figures = leaf.op_type, leaf.figures
+            continue
+        known[at] = below = leaf
+        while True:
+            at = at.rpartition("/")[0]
+            if not at:
+                root.children.append(below)
+                break
+            above = known.get(at)
+            if above is not None:
+                above.children.append(below)
+                break
+            above = known[at] = _Draft(at)
+            above.children.append(below)
+            below = above
+    return root
+
+
+def _by_graph(profile: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
+    """Each node lies below the first that reads it; what nobody reads lies below the root."""
+    root = _Draft(_ROOT)
+    read = {before for name in leaves for before in profile.inputs.get(name, ()) if before in leaves and before != name}
+    seen: set[str] = set()
+    ends = [name for name in leaves if name not in read]
+    for first in (*ends, *leaves):  # the second round finds what is in cycles only
+        if first in seen:
+            continue
+        seen.add(first)
+        root.children.append(leaves[first])
+        stack = [first]
+        while stack:
+            name = stack.pop()
+            for before in profile.inputs.get(name, ()):
+                if before in leaves and before not in seen:
+                    seen.add(before)
+                    leaves[name].children.append(leaves[before])
+                    stack.append(before)
+    return root
+
+
+def _by_op(_: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
+    """Each node below its op type."""
+    types: dict[str, _Draft] = {}
+    for leaf in leaves.values():
+        types.setdefault(leaf.op_type, _Draft(leaf.op_type)).children.append(leaf)
+    return _Draft(_ROOT, children=list(types.values()))
+
+
+def _by_code(profile: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
+    """Lines of code above those that they called, with the figures of what each made.
+
+    What all lines have in common led to the step, and is left out but for the last of it.
+    """
+    root = _Draft(_ROOT)
+    places: dict[tuple[object, ...], _Draft] = {}
+    traces = [profile.sources[name] for name in leaves if profile.sources.get(name)]
+    common = max(_agreement(traces) - 1, 0)
+    for name, leaf in leaves.items():
+        at, path = root, ()
+        for line in profile.sources.get(name, ())[common:] or (NO_LINE,):
+            path = (*path, line)
+            below = places.get(path)
+            if below is None:
+                below = places[path] = _Draft(str(line))
+                at.children.append(below)
+            at = below
+        at.figures.add(leaf.figures)
+    return root
+
+
+def _agreement(traces: Sequence[Sequence[SourceLine]]) -> int:
+    """How many of their first lines all traces share."""
+    shared = list(traces[0]) if traces else []
+    for trace in traces:
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(shared, trace, strict=False))
+        del shared[len(list(same)) :]
+    return len(shared)
 
 
 # What is shown
 
 
-def _preorder(root: Draft) -> list[Draft]:
-    order: list[Draft] = []
+def _preorder(root: _Draft) -> list[_Draft]:
+    order: list[_Draft] = []
     stack = [root]
     while stack:
         draft = stack.pop()
@@ -202,8 +313,8 @@ def _preorder(root: Draft) -> list[Draft]:
     return order
 
 
-def _uppermost(root: Draft, matches: Callable[[str], bool]) -> list[Draft]:
-    found: list[Draft] = []
+def _uppermost(root: _Draft, matches: Callable[[str], bool]) -> list[_Draft]:
+    found: list[_Draft] = []
     stack = list(reversed(root.children))
     while stack:
         draft = stack.pop()
@@ -214,14 +325,14 @@ def _uppermost(root: Draft, matches: Callable[[str], bool]) -> list[Draft]:
     return found
 
 
-def _choose(order: Sequence[Draft], options: TreeOptions) -> None:
+def _choose(order: Sequence[_Draft], options: TreeOptions) -> None:
     """Fill `shown`, from below: what is hidden hands up what is below it."""
     depth = _DEPTH[options.by] if options.depth is None else options.depth
     shows, hides, trims = (_matcher(name, getattr(options, name)) for name in ("show", "hide", "trim"))
     root = order[0]
-    emitted: dict[Draft, list[Draft]] = {}
+    emitted: dict[_Draft, list[_Draft]] = {}
     for draft in reversed(order):
-        below: list[Draft] = []
+        below: list[_Draft] = []
         for child in draft.children:
             handed = emitted.pop(child)
             if len(handed) > len(below):
@@ -253,12 +364,12 @@ def _reaches(total: Figures, options: TreeOptions) -> bool:
     )
 
 
-def _frozen(root: Draft, order: Sequence[Draft], options: TreeOptions, whole_ns: int) -> TreeNode:
+def _frozen(root: _Draft, order: Sequence[_Draft], options: TreeOptions, whole_ns: int) -> TreeNode:
     visible = {root}
     for draft in order:
         if draft in visible:
             visible.update(draft.shown)
-    made: dict[Draft, TreeNode] = {}
+    made: dict[_Draft, TreeNode] = {}
     for draft in reversed(order):
         if draft not in visible:
             continue

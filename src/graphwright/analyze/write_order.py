@@ -43,16 +43,12 @@ def unordered_writes(body: Graph, writers: Mapping[str, Collection[Node]]) -> di
     pairs: list[tuple[str, Node, Node]] = []
     for key, nodes in several.items():
         sorted_nodes = sorted(nodes, key=place.__getitem__)
-        pairs += [(key, a, b) for a, b in pairwise(sorted_nodes) if not _is_near(a, b)]
+        # Most wait by a short way, as by TensorFlow's own dependencies.
+        pairs += [(key, a, b) for a, b in pairwise(sorted_nodes) if a not in islice(reached([b], producers_of), _NEAR)]
     found: dict[str, tuple[Node, Node]] = {}
     for start in range(0, len(pairs), _AT_ONCE):
         _sweep(order, pairs[start : start + _AT_ONCE], found)
     return found
-
-
-def _is_near(first: Node, second: Node) -> bool:
-    """Whether the second waits for the first by a short way, as TensorFlow's own dependencies do."""
-    return first in islice(reached([second], producers_of), _NEAR)
 
 
 def _sweep(order: Sequence[Node], pairs: Sequence[tuple[str, Node, Node]], found: dict[str, tuple[Node, Node]]) -> None:

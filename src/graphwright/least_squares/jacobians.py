@@ -144,12 +144,8 @@ def cheapest_mode(parameters: int, residuals: int, residuals_per_sample: int | N
 
 def _side_by_side(parts: Sequence[Any], rows: int, leaves: Sequence[Any]) -> Any:
     """Jacobians with respect to each tensor as the columns of one matrix."""
-    return tf.concat([tf.reshape(part, [rows, _size(leaf)]) for part, leaf in zip(parts, leaves, strict=True)], axis=1)
+    return tf.concat([tf.reshape(part, [rows, math.prod(leaf.shape)]) for part, leaf in zip(parts, leaves, strict=True)], axis=1)
 
 
 def _as_batch(sample: Any) -> Any:
     return tf.expand_dims(sample, 0)
-
-
-def _size(tensor: Any) -> int:
-    return math.prod(tensor.shape)

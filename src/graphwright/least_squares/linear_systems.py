@@ -110,8 +110,7 @@ class QrSystem(LinearSystem):
             factor=(triangle, right),
         )
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
-        del x
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:  # noqa: ARG002
         step, upper = self._triangle(at, scale, damping, free)
         return step, _by_triangle(upper)
 
@@ -147,8 +146,7 @@ class QrSystem(LinearSystem):
         independent = tf.cast(tf.abs(tf.linalg.diag_part(triangle)) > resolved, x.dtype)
         return super().undamped(x, at, scale, free * independent)
 
-    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
-        del x
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:  # noqa: ARG002
         return tf.nn.l2_loss(tf.matmul(at.factor[1], tf.expand_dims(step, 1)))
 
 
@@ -175,9 +173,8 @@ class CholeskySystem(LinearSystem):
         gram, gradient, squares = gram_matrix(self._rows, x)
         return Linearization(gradient, tf.sqrt(symmetric_blocks.diagonal(gram)), tf.sqrt(squares), gram)
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:  # noqa: ARG002
         """By Cholesky, in columns of length one; not finite where the matrix is not positive definite."""
-        del x
         inverse = _inverse(scale, free)
         root = symmetric_blocks.cholesky(at.factor, inverse, damping)
 
@@ -186,8 +183,7 @@ class CholeskySystem(LinearSystem):
 
         return -solve(at.gradient), solve
 
-    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
-        del x
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:  # noqa: ARG002
         return 0.5 * symmetric_blocks.quadratic_form(at.factor, step)
 
 
@@ -210,8 +206,7 @@ class DualSystem(LinearSystem):
         gradient = tf.linalg.matvec(matrix, residuals, transpose_a=True)
         return Linearization(gradient, tf.norm(matrix, axis=0), tf.norm(residuals), (matrix, residuals))
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
-        del x
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:  # noqa: ARG002
         matrix, residuals = at.factor
         inverse = _inverse(scale, free)
         scaled = matrix * inverse
@@ -223,8 +218,7 @@ class DualSystem(LinearSystem):
         weights = tf.linalg.cholesky_solve(root, residuals[:, tf.newaxis])[:, 0]
         return -tf.linalg.matvec(scaled, weights, transpose_a=True) * inverse, None
 
-    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
-        del x
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:  # noqa: ARG002
         return tf.nn.l2_loss(tf.linalg.matvec(at.factor[0], step))
 
 
@@ -255,12 +249,10 @@ class _MatrixFreeSystem(LinearSystem):
         gradient, squares = self._rows.gradient(x)
         return Linearization(gradient, norms, tf.sqrt(squares), ())
 
-    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
-        del x, at, scale, free
+    def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:  # noqa: ARG002
         return None
 
-    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
-        del at
+    def half_square(self, x: Any, at: Linearization, step: Any) -> Any:  # noqa: ARG002
         return 0.5 * self._rows.squared_norm_along(x, step)
 
 
@@ -284,8 +276,7 @@ class LsmrSystem(_MatrixFreeSystem):
 
     name: MethodName = "lsmr"
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
-        del at
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:  # noqa: ARG002
         inverse = _inverse(scale, free)
         residuals = self._rows.residuals(x)
         found = lsmr(

@@ -138,14 +138,11 @@ class _Compiled:
 
 
 class _Found(NamedTuple):
-    """What the compiled fit returns: the state at its end without the linearization, and tensors as in `LeastSquaresResult`."""
+    """What the compiled fit returns: tensors, with the parameters as a vector, and what a `LeastSquaresResult` has besides."""
 
-    state: State
+    tensors: LeastSquaresTensors
     free: Any
     factor: Any
-    gradient_norm: Any
-    offset: Any
-    residuals: Any
     flat: Any
 
 
@@ -217,8 +214,8 @@ class LeastSquares:
         """
         layout, compiled, (start, tensors) = self._prepare(params, data)
         if not tf.executing_eagerly():
-            in_graph: Any = _as_tensors(layout, compiled.run(start, tensors))
-            return in_graph
+            in_graph: Any = _without_gradients(compiled.run(start, tensors).tensors)
+            return in_graph._replace(params=layout.pack(layout.split(in_graph.params)))
         compiled.raised.clear()
         try:
             found = compiled.run(start, tensors)
@@ -288,15 +285,21 @@ class LeastSquares:
             decided.update(method=system.name, reason=reason, mode=rows.mode if self.jacobian is None else "given")
             how = Descent(rows, system, options, tf.function(system.linearize, autograph=False))
             state = minimize(how, start)
-            return _Found(
-                state=state._replace(at=(), curvature=(), scale=()),
-                free=free_parameters(state, options),
-                factor=_covariance_factor(system.name, state),
+            tensors = LeastSquaresTensors(
+                params=state.x,
+                cost=state.cost,
+                status=state.status,
+                converged=tf.reduce_any([state.status == status.code for status in Status if status.converged]),
+                iterations=state.iterations,
+                accepted_steps=state.accepted,
+                evaluations=state.evaluations,
                 gradient_norm=gradient_norm(state, options),
                 offset=undamped_offset(how, state),
+                damping=state.damping,
                 residuals=rows.residuals(state.x),
-                flat=flat_parameters(state, options),
             )
+            factor = _covariance_factor(system.name, state)
+            return _Found(tensors, free_parameters(state, options), factor, flat_parameters(state, options))
 
         specs = tf.TensorSpec([layout.size], layout.dtype), tf.nest.map_structure(spec_of, data)
         compiled = tf.function(fit, autograph=False, jit_compile=self.jit_compile and self.callback is None)
@@ -308,62 +311,49 @@ class LeastSquares:
     def _result(
         self, layout: ParameterLayout, decided: dict[str, Any], found: _Found, start: Any, data: tuple[Any, ...]
     ) -> LeastSquaresResult:
-        state = found.state
-        status = Status.of_code(int(state.status))
+        tensors = found.tensors
+        status = Status.of_code(int(tensors.status))
         if status is Status.NOT_FINITE:
             raise start_error(layout, self.residuals, start, data)
-        if status is Status.ZERO and not int(state.iterations) and np.any(found.residuals):
+        offset, iterations = float(tensors.offset), int(tensors.iterations)
+        if status is Status.ZERO and not iterations and np.any(tensors.residuals):
             raise ArgumentError(
-                f"the squares of the residuals, up to {np.abs(found.residuals).max():.3g}, are too small for {layout.dtype.name}",
+                f"the squares of the residuals, up to {np.abs(tensors.residuals).max():.3g}, are too small for {layout.dtype.name}",
                 argument="residuals",
                 remedy="give residuals in a smaller unit",
             )
-        offset, iterations = float(found.offset), int(state.iterations)
         flat = [layout.element_name(int(i)) for i in np.flatnonzero(found.flat.numpy())] if status is Status.FLAT else []
         return LeastSquaresResult(
-            params=layout.pack(layout.split(state.x)),
-            cost=float(state.cost),
+            params=layout.pack(layout.split(tensors.params)),
+            cost=float(tensors.cost),
             status=status.value,
             message=explain(status, offset=offset, iterations=iterations, flat=flat),
             converged=status.converged,
             iterations=iterations,
-            accepted_steps=int(state.accepted),
-            evaluations=int(state.evaluations),
-            jacobian_evaluations=1 + int(state.accepted),
-            gradient_norm=float(found.gradient_norm),
+            accepted_steps=int(tensors.accepted_steps),
+            evaluations=int(tensors.evaluations),
+            jacobian_evaluations=1 + int(tensors.accepted_steps),
+            gradient_norm=float(tensors.gradient_norm),
             offset=offset,
-            damping=float(state.damping),
+            damping=float(tensors.damping),
             method=decided["method"],
             method_reason=decided["reason"],
             jacobian_mode=decided["mode"],
-            residuals=found.residuals,
+            residuals=tensors.residuals,
             layout=layout,
             free=found.free.numpy() > 0.0,
             factor=found.factor.numpy() if found.factor.shape[0] else None,
         )
 
 
-def _as_tensors(layout: ParameterLayout, found: _Found) -> LeastSquaresTensors:
-    """What a fit in a graph found. Gradients would be those of the steps, not of the minimum: they are refused."""
+def _without_gradients(tensors: LeastSquaresTensors) -> LeastSquaresTensors:
+    """The same; gradients would be those of the steps, not of the minimum: they are refused."""
 
     def constant(tensor: Any) -> Any:
-        return tf.raw_ops.PreventGradient(input=tensor, message="a fit by least_squares has no gradient; see tf.stop_gradient")
+        message = "a fit by least_squares has no gradient; see tf.stop_gradient"
+        return tf.raw_ops.PreventGradient(input=tensor, message=message) if tensor.dtype.is_floating else tensor
 
-    state = found.state
-    converged = tf.reduce_any([state.status == status.code for status in Status if status.converged])
-    return LeastSquaresTensors(
-        params=layout.pack([constant(part) for part in layout.split(state.x)]),
-        cost=constant(state.cost),
-        status=state.status,
-        converged=converged,
-        iterations=state.iterations,
-        accepted_steps=state.accepted,
-        evaluations=state.evaluations,
-        gradient_norm=constant(found.gradient_norm),
-        offset=constant(found.offset),
-        damping=constant(state.damping),
-        residuals=constant(found.residuals),
-    )
+    return LeastSquaresTensors(*map(constant, tensors))
 
 
 def _covariance_factor(method: str, state: State) -> Any:

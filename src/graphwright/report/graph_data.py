@@ -49,7 +49,7 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
         closed = {node: box for node, leaf in leaves.items() if (box := visible(leaf, open_parts)) is not leaf}
         view = _view_of_boxes(inspection.name, root, leaves, open_parts)
     else:
-        view = _view(inspection.name, root, leaves, {root}, _few_attributes)
+        view = _view(inspection.name, root, leaves, {root}, lambda n: {k: text for k, text in _attributes(n).items() if k in _TELLING})
     layers: dict[str, int] = {}
     figures: dict[str, list[float]] = {"flops": [], "moved": [], "time": [], "peak": []}
     number_of_layer: list[int] = []
@@ -161,11 +161,7 @@ def _attributes(node: Node) -> dict[str, str]:
     return shown | ({"device": node.device} if node.device else {})
 
 
-def _few_attributes(node: Node) -> dict[str, str]:
-    """What tells operations of one type apart; element types are in the outputs."""
-    return {key: text for key, text in _attributes(node).items() if key in _TELLING}
-
-
+# Attributes that tell operations of one type apart; element types are in the outputs.
 _TELLING = frozenset(
     "strides padding dilations data_format ksize transpose_a transpose_b adj_x adj_y epsilon is_training keep_dims axis rate alpha "
     "equation device".split()

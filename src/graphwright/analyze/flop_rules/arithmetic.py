@@ -78,10 +78,6 @@ def _mean(node: Node) -> float:
     return float(size_of(node)) if size_of(node) > output_size(node) else 0.0
 
 
-def _add_all(node: Node) -> float:
-    return float(max(len(node.inputs) - 1, 0) * output_size(node))
-
-
 def _sparse_segments(node: Node) -> float:
     """One addition for each element of the rows that the indices pick."""
     data = dims_of(node, 0, 1)
@@ -120,7 +116,7 @@ RULES: dict[str, FlopRule] = table(
             (_TWO_EACH, "2 per element of the output", _elements(2)),
             ("RsqrtGrad", "4 per element of the output", _elements(4)),
             ("AssignAddVariableOp AssignSubVariableOp AssignAdd AssignSub", "1 per element added", _on_floats(per_input(1, 1))),
-            ("AddN AccumulateNV2", "(inputs - 1) per element of the output", _on_floats(_add_all)),
+            ("AddN AccumulateNV2", "(inputs - 1) per element of the output", _on_floats(lambda n: (len(n.inputs) - 1) * output_size(n))),
             (_SCATTER_ARITHMETIC, "1 per element of the updates", _on_floats(per_input(1, 2))),
             ("InplaceAdd InplaceSub", "1 per element of the updates", _on_floats(per_input(1, 2))),
             ("LinSpace", "2 per element of the output", _elements(2)),

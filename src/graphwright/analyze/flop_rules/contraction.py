@@ -133,10 +133,6 @@ def _nonzeros_of_both(node: Node) -> float:
     return float(sum(math.prod(dims(v)) for v in node.inputs if is_floating(v) and len(dims(v)) == 1))
 
 
-def _sparse_times_dense(node: Node) -> float:
-    return multiply_add(node) * _nonzeros(node) * output_dims(node, 0, 2)[1]
-
-
 RULES: dict[str, FlopRule] = table(
     {
         "matrix product": [
@@ -145,7 +141,7 @@ RULES: dict[str, FlopRule] = table(
             ("Einsum XlaEinsum", "2 per multiply-add, two operands at a time; labels of one operand alone are summed first", einsum),
         ],
         "sparse": [
-            ("SparseTensorDenseMatMul", "2 nonzeros columns", _sparse_times_dense),
+            ("SparseTensorDenseMatMul", "2 nonzeros columns", lambda n: multiply_add(n) * _nonzeros(n) * output_dims(n, 0, 2)[1]),
             ("SparseDenseCwiseMul SparseDenseCwiseAdd SparseDenseCwiseDiv", "1 per nonzero", _nonzeros),
             ("SparseReduceSum SparseReduceMax SparseReduceSumSparse SparseReduceMaxSparse", "1 per nonzero", _nonzeros),
             ("SparseAdd SparseSparseMaximum SparseSparseMinimum", "1 per nonzero of both", _nonzeros_of_both),

@@ -61,11 +61,6 @@ def window_size(node: Node) -> int:
     return math.prod(window)
 
 
-def _max_pool_gradient(node: Node) -> float:
-    """The largest is sought again, then one addition for each gradient; without the seeking where the position is known."""
-    return float((window_size(node) + 1) * size_of(node, 2))
-
-
 _POOLS = "MaxPool MaxPoolV2 MaxPool3D MaxPoolWithArgmax AvgPool AvgPool3D"
 _MAX_POOL_GRADIENTS = "MaxPoolGrad MaxPoolGradV2 MaxPool3DGrad MaxPoolGradGrad MaxPoolGradGradV2 MaxPool3DGradGrad"
 _KERNEL_RADIUS = {"lanczos1": 1.0, "lanczos3": 3.0, "lanczos5": 5.0, "gaussian": 1.5, "box": 0.5, "triangle": 1.0}
@@ -127,7 +122,8 @@ RULES: dict[str, FlopRule] = table(
         ],
         "pooling": [
             (_POOLS, "window per output", lambda node: float(window_size(node) * output_size(node))),
-            (_MAX_POOL_GRADIENTS, "(window + 1) per gradient", _max_pool_gradient),
+            # The largest is sought again, but where its position is known; then one addition for each gradient.
+            (_MAX_POOL_GRADIENTS, "(window + 1) per gradient", lambda node: float((window_size(node) + 1) * size_of(node, 2))),
             ("MaxPoolGradWithArgmax", "1 per gradient", per_input(1, 1)),
             ("MaxPoolGradGradWithArgmax", "0", zero),
             ("AvgPoolGrad AvgPool3DGrad", "2 window per gradient", lambda node: 2.0 * window_size(node) * size_of(node, 1)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from graphwright.analyze.flop_rules.rule import FlopRule, table, zero
-from graphwright.ir.graph import Node
 from graphwright.ir.traits.control_flow import called_functions
 
 _MOVEMENT = (
@@ -71,12 +70,8 @@ _SILENT = re.compile(
 """Families of op types that only move, keep, read or write: lists and arrays of tensors, data sets, queues, tables, files, text."""
 
 
-def _silent(node: Node) -> float | None:
-    """Nothing, unless it calls a function: what a data set maps is not known to be nothing."""
-    return None if called_functions(node) else 0.0
-
-
-_SILENT_RULE = FlopRule("no arithmetic", "0", _silent)
+# Nothing, unless it calls a function: what a data set maps is not known to be nothing.
+_SILENT_RULE = FlopRule("no arithmetic", "0", lambda node: None if called_functions(node) else 0.0)
 
 
 def silent_rule(op_type: str) -> FlopRule | None:

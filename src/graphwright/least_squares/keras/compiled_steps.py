@@ -38,14 +38,11 @@ class CompiledSteps:
             return self._plain(data)
         key = str(tf.nest.map_structure(_kind, data))
         if key not in self.traces:
-            self.traces[key] = self._traced(data)
+            concrete = self._make().get_concrete_function(data)
+            like = tf.nest.pack_sequence_as(concrete.structured_outputs, [0] * len(tf.nest.flatten(concrete.structured_outputs)))
+            self.traces[key] = runtime_function(concrete), like
         run, like = self.traces[key]
         return tf.nest.pack_sequence_as(like, run(tensors))
-
-    def _traced(self, data: Any) -> tuple[Any, Any]:
-        concrete = self._make().get_concrete_function(data)
-        like = tf.nest.pack_sequence_as(concrete.structured_outputs, [0] * len(tf.nest.flatten(concrete.structured_outputs)))
-        return runtime_function(concrete), like
 
 
 def _kind(tensor: Any) -> Any:

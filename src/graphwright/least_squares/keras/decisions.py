@@ -136,24 +136,13 @@ def _solver(problem: Problem, residuals: int) -> tuple[MethodName, str]:
     chosen, reason = choose_method(size, residuals, itemsize, chunked=True)
     if chosen == "qr" and problem.replicas > 1:
         return "cholesky", "its sums can be reduced over replicas"
-    times = _gram_work(problem) / _iteration_work(problem)
+    # Multiplications: of the lower half of a Gram matrix and of its Cholesky factor, to those of an iterative solution. Each product
+    # takes a forward pass, taken to use each parameter once per sample, as dense layers do, its tangent and a backward pass of two.
+    iterating = KRYLOV_ITERATIONS * 5.0 * problem.samples * size
+    times = (residuals * size**2 / 2.0 + size**3 / 6.0) / iterating
     if chosen == "cholesky" and not problem.squares and times > WORTH_ITERATING:
         return "cg", f"a Gram matrix takes {times:.0f} times the work of {KRYLOV_ITERATIONS} products with it"
     return chosen, reason
-
-
-def _gram_work(problem: Problem) -> float:
-    """Multiplications of the lower half of a Gram matrix and of its Cholesky factor."""
-    rows = problem.samples * problem.residuals_per_sample
-    return rows * problem.parameters**2 / 2.0 + problem.parameters**3 / 6.0
-
-
-def _iteration_work(problem: Problem) -> float:
-    """Multiplications of an iterative solution: for each product a forward pass, its tangent and its backward pass.
-
-    A forward pass is taken to use each parameter once per sample, as dense layers do, the two others twice.
-    """
-    return KRYLOV_ITERATIONS * 5.0 * problem.samples * problem.parameters
 
 
 def _chunk(problem: Problem, method: MethodName, mode: JacobianMode) -> int | None:
@@ -162,11 +151,9 @@ def _chunk(problem: Problem, method: MethodName, mode: JacobianMode) -> int | No
         return None
     row = problem.parameters * problem.itemsize
     rows = max(1, JACOBIAN_BYTES // row, int(SHARE_OF_SQUARE * problem.parameters))
-    if problem.coupled:
-        return min(rows, _COTANGENTS)
     if not problem.has_rows_of_samples:
         rows = min(rows, _COTANGENTS)
-    return _evenly(problem.samples, max(1, rows // problem.residuals_per_sample))
+    return rows if problem.coupled else _evenly(problem.samples, max(1, rows // problem.residuals_per_sample))
 
 
 def _evenly(samples: int, most: int) -> int:
@@ -184,8 +171,7 @@ def _evenly(samples: int, most: int) -> int:
 def _mode(problem: Problem, mode: JacobianMode, chunk: int | None) -> JacobianMode:
     if mode != "auto":
         return mode
+    if problem.coupled and chunk is not None:
+        return "reverse"
     each = problem.residuals_per_sample
-    samples = chunk or problem.samples
-    if problem.coupled:
-        return "reverse" if chunk is not None else cheapest_mode(problem.parameters, samples * each, None)
-    return cheapest_mode(problem.parameters, samples * each, each if problem.has_rows_of_samples else None)
+    return cheapest_mode(problem.parameters, (chunk or problem.samples) * each, each if problem.has_rows_of_samples else None)

@@ -84,9 +84,8 @@ class LMModel(keras.Model):
     def call(self, inputs: Any, training: Any = None) -> Any:
         return self.model(inputs, training=training)
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Any) -> None:  # noqa: ARG002
         """Nothing: the inner model builds itself when it is called."""
-        del input_shape
         self.built = True
 
     def compute_output_shape(self, *arguments: Any, **keywords: Any) -> Any:
@@ -173,9 +172,8 @@ class LMModel(keras.Model):
         """What steps leave for the next one besides the model's variables: damping, scales. The inner model must be built."""
         return self.make_trainer().step_variables
 
-    def train_step(self, data: Any) -> Any:
+    def train_step(self, data: Any) -> Any:  # noqa: ARG002
         """Closed: a step needs the whole batch at once."""
-        del data
         raise UnsupportedError(
             "train_step of an LMModel", where=f"model {self.name!r}", remedy="call fit, train_on_batch, or LevenbergMarquardt.step"
         )
@@ -232,8 +230,7 @@ class LMModel(keras.Model):
 class _StopWhenNothingMoves(keras.callbacks.Callback):
     """Ends training after an epoch of batches in which no step was taken."""
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        del epoch, logs
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         self.model.accepted_in_epoch = 0
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -1,7 +1,7 @@
 """The least-squares problem of one batch: on one device, or shared by the replicas of a strategy.
 
-Rows are those of `damped_least_squares.rows`, whose residuals are the roots of the losses; the cost is the loss itself, as Keras defines it
-for the whole batch.
+Rows are those of `graphwright.least_squares.rows`, whose residuals are the roots of the losses; the cost is the loss itself, as Keras
+defines it for the whole batch.
 """
 
 from __future__ import annotations
@@ -89,9 +89,8 @@ class ModelRows(Rows):
             return self._total(leaves, *self._batch)
         return self._over_samples(lambda total, data, _: total + self._total(leaves, *data), tf.zeros([], x.dtype))
 
-    def _count_of(self, data: Sequence[Any]) -> int:
-        del data  # known without tracing the model
-        return self._decisions.residuals
+    def _count_of(self, data: Sequence[Any]) -> int:  # noqa: ARG002
+        return self._decisions.residuals  # known without tracing the model
 
     def _linearize(self, leaves: list[Any], data: Sequence[Any]) -> tuple[Any, Any]:
         if self.mode != "per_sample":

@@ -14,7 +14,7 @@ a step is taken is decided by the loss itself.
 | squares (`MeanSquaredError`, residuals of your own) | 2 / d | the residuals: the usual Gauss-Newton matrix |
 | `CategoricalCrossentropy`, sparse or not | diag(p) - p p' in the logits, p = softmax | (p - y) / sqrt(p), less one dimension |
 | `BinaryCrossentropy` | p (1 - p) in the logit, p = sigmoid | (p - y) / sqrt(p (1 - p)) |
-| `Huber`, `LogCosh` | as in `damped_least_squares.robust_losses`; tanh(f) / f | |
+| `Huber`, `LogCosh` | as in `graphwright.least_squares.robust_losses`; tanh(f) / f | |
 
 For cross-entropies, softmax or sigmoid count as part of the loss, even where the model ends with them: that is the matching loss of
 Schraudolph, whose H is positive and as exact as any.
@@ -35,7 +35,6 @@ from graphwright.source.private_keras import logits_of
 tf: Any = importlib.import_module("tensorflow")
 keras: Any = importlib.import_module("keras")
 
-_MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 _SMALLEST_PROBABILITY = 1e-7
 
 
@@ -54,7 +53,11 @@ class OutputLoss:
 
     def __init__(self, loss: Any) -> None:
         self._loss = loss
-        self.name, self.reduction = _name_and_reduction(loss)
+        self.name = str(getattr(loss, "name", type(loss).__name__))
+        reduction = str(getattr(loss, "reduction", "sum_over_batch_size"))
+        if reduction not in ("sum", "mean", "sum_over_batch_size", "mean_with_sample_weight"):
+            raise ArgumentError(f"{self.name} with reduction={reduction!r}", argument="loss", remedy='use "sum" or "sum_over_batch_size"')
+        self.reduction = "sum_over_batch_size" if reduction == "mean" else reduction
 
     def elements(self, y_true: Any, y_pred: Any) -> Any:
         """The loss of each element (batch, ...), not reduced."""
@@ -134,18 +137,14 @@ class _Huber(OutputLoss):
 
     def __init__(self, loss: Any) -> None:
         super().__init__(loss)
-        self._robust = RobustLoss("huber", _delta(loss))
+        # Keras does not tell from which residual on the loss is linear: its slope there.
+        near, far = (float(loss.call(tf.constant([[0.0]]), tf.constant([[residual]]))[0]) for residual in (1e6, 2e6))
+        self._robust = RobustLoss("huber", (far - near) / 1e6)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
         found = _difference(*alike(y_true, y_pred))
         row, residual = self._robust.weights(found)
         return _linear(residual * found, lambda moved: row * moved, found) / math.sqrt(found.shape[-1])
-
-
-def _delta(loss: Any) -> float:
-    """The residual from which on a Huber loss is linear: its slope there, since Keras does not tell."""
-    near, far = (float(loss.call(tf.constant([[0.0]]), tf.constant([[residual]]))[0]) for residual in (1e6, 2e6))
-    return (far - near) / 1e6
 
 
 class _LogCosh(OutputLoss):
@@ -241,8 +240,7 @@ def _logits(y_pred: Any, from_logits: bool, inverse: Callable[[Any], Any]) -> An
     remembered = logits_of(y_pred)
     if remembered is not None:
         return tf.cast(remembered, y_pred.dtype)
-    epsilon = _SMALLEST_PROBABILITY
-    return inverse(tf.clip_by_value(y_pred, epsilon, 1.0 - epsilon))
+    return inverse(tf.clip_by_value(y_pred, _SMALLEST_PROBABILITY, 1.0 - _SMALLEST_PROBABILITY))
 
 
 def _difference(y_true: Any, y_pred: Any) -> Any:
@@ -252,11 +250,3 @@ def _difference(y_true: Any, y_pred: Any) -> Any:
 def _logarithmic_difference(y_true: Any, y_pred: Any) -> Any:
     epsilon = _SMALLEST_PROBABILITY
     return tf.math.log1p(tf.maximum(y_pred, epsilon)) - tf.math.log1p(tf.maximum(y_true, epsilon))
-
-
-def _name_and_reduction(loss: Any) -> tuple[str, str]:
-    name = str(getattr(loss, "name", type(loss).__name__))
-    reduction = getattr(loss, "reduction", "sum_over_batch_size")
-    if reduction not in (*_MEANS, "sum"):
-        raise ArgumentError(f"{name} with reduction={reduction!r}", argument="loss", remedy='use "sum" or "sum_over_batch_size"')
-    return name, "sum_over_batch_size" if reduction == "mean" else str(reduction)

@@ -119,10 +119,22 @@ class LevenbergMarquardt(tf.Module):
         check_positive("krylov_tolerance", krylov_tolerance)
         check_choice("method", method, Method)
         check_choice("jacobian_mode", jacobian_mode, JacobianMode)
-        _check_damping(first_damping, smallest_damping, largest_damping)
+        check_positive("first_damping", first_damping)
+        check_positive("largest_damping", largest_damping)
+        if not is_finite(smallest_damping) or not 0.0 <= smallest_damping <= largest_damping:
+            raise ArgumentError(
+                f"smallest_damping={smallest_damping!r}",
+                argument="smallest_damping",
+                remedy="give at least 0, at most largest_damping",
+            )
         if solve_dtype not in (None, "float32", "float64"):
             raise ArgumentError(f"solve_dtype={solve_dtype!r}", argument="solve_dtype", remedy='"float32", "float64" or None')
-        self._check_model(model)
+        if not isinstance(model, keras.Model):
+            raise ArgumentError(f"a {type(model).__name__} in place of a Keras model", argument="model")
+        if not model.built:
+            raise UnsupportedError(
+                "the model is not built", where=f"model {model.name!r}", remedy="call it once on a batch, or model.build(shape)"
+            )
         self._model = model
         self._given_losses = (loss, loss_weights)
         self._method: Method = method
@@ -141,7 +153,7 @@ class LevenbergMarquardt(tf.Module):
         self._decided: dict[Decisions, None] = {}
         self._jit_compile = jit_compile
         self._steps = CompiledSteps(lambda: self.compiled(self.traced_step))
-        with self._scope():
+        with (tf.distribute.get_strategy() if self._strategy is None else self._strategy).scope():
             dtype = self._function.layout.dtype
             self.damping = tf.Variable(self._first_damping, trainable=False, dtype=dtype, name="damping")
             self._growth = tf.Variable(2.0, trainable=False, dtype=dtype, name="growth")
@@ -256,7 +268,9 @@ class LevenbergMarquardt(tf.Module):
         point, cost = judged.point, judged.cost
         at = system.linearize(point)
         outputs, state_after = batch.forward(point)
-        scale = _scale_after(scale_so_far, at.column_norms)
+        scale = first_scale(tf.maximum(SCALE_FADES_BY * scale_so_far, at.column_norms))  # zero so far where there is none
+        # Parameters that do not matter, such as a bias before batch normalization, must not count as free to run away.
+        scale = tf.maximum(scale, _SMALLEST_SCALE * tf.sqrt(tf.reduce_mean(tf.square(at.column_norms))))
         found = attempt_steps(
             cost_of, system, point, cost, at, scale, judged.damping, judged.growth, attempts=self._attempts, limits=self._limits
         )
@@ -293,23 +307,6 @@ class LevenbergMarquardt(tf.Module):
         self._decided[decisions] = None
         return decisions
 
-    def _check_model(self, model: Any) -> None:
-        if not isinstance(model, keras.Model):
-            raise ArgumentError(f"a {type(model).__name__} in place of a Keras model", argument="model")
-        where = f"model {model.name!r}"
-        if not model.built:
-            raise UnsupportedError("the model is not built", where=where, remedy="call it once on a batch, or model.build(shape)")
-
-    def _scope(self) -> Any:
-        return tf.distribute.get_strategy().scope() if self._strategy is None else self._strategy.scope()
-
-
-def _scale_after(scale: Any, column_norms: Any) -> Any:
-    """Units of the parameters (n,), after a Jacobian with these column norms; the scale so far is zero where there is none."""
-    scale = first_scale(tf.maximum(SCALE_FADES_BY * scale, column_norms))
-    # Parameters that do not matter, such as a bias before batch normalization, must not count as free to run away.
-    return tf.maximum(scale, _SMALLEST_SCALE * tf.sqrt(tf.reduce_mean(tf.square(column_norms))))
-
 
 def _shapes(tensors: Any) -> str:
     """Those of some samples, the number of which is left out."""
@@ -335,12 +332,3 @@ def _check_samples(data: Any) -> None:
                 argument=name,
                 remedy="give as many as there are inputs",
             )
-
-
-def _check_damping(first: float, smallest: float, largest: float) -> None:
-    check_positive("first_damping", first)
-    check_positive("largest_damping", largest)
-    if not is_finite(smallest) or not 0.0 <= smallest <= largest:
-        raise ArgumentError(
-            f"smallest_damping={smallest!r}", argument="smallest_damping", remedy="give at least 0, at most largest_damping"
-        )
