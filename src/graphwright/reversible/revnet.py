@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from graphwright.errors import ArgumentError
@@ -31,28 +30,18 @@ Shape = tuple[int, int, int]
 Downsampling = Literal["residual", "invertible"]
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The table of the paper. Widths are those of one stream (or of the plain network), outside of bottlenecks."""
-
-    units: tuple[int, ...]
-    stem: int
-    widths: tuple[int, ...]
-    bottleneck: bool
-    large_images: bool = False
-
-
-_REVNETS = {
-    "revnet38": _Plan((3, 3, 3), 32, (16, 32, 56), bottleneck=False),
-    "revnet110": _Plan((9, 9, 9), 32, (16, 32, 64), bottleneck=False),
-    "revnet164": _Plan((9, 9, 9), 32, (64, 128, 256), bottleneck=True),
-    "revnet104": _Plan((2, 2, 11, 2), 128, (256, 512, 1024, 1664), bottleneck=True, large_images=True),
+# The table of the paper: units and widths of the stages, those of one stream (or of the plain network) outside of bottlenecks; options.
+_REVNETS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "revnet38": ((3, 3, 3), (16, 32, 56), {"stem": 32}),
+    "revnet110": ((9, 9, 9), (16, 32, 64), {"stem": 32}),
+    "revnet164": ((9, 9, 9), (64, 128, 256), {"stem": 32, "bottleneck": True}),
+    "revnet104": ((2, 2, 11, 2), (256, 512, 1024, 1664), {"stem": 128, "bottleneck": True, "large_images": True}),
 }
-_RESNETS = {
-    "resnet32": _Plan((5, 5, 5), 16, (16, 32, 64), bottleneck=False),
-    "resnet110": _Plan((18, 18, 18), 16, (16, 32, 64), bottleneck=False),
-    "resnet164": _Plan((18, 18, 18), 16, (64, 128, 256), bottleneck=True),
-    "resnet101": _Plan((3, 4, 23, 3), 64, (256, 512, 1024, 2048), bottleneck=True, large_images=True),
+_RESNETS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "resnet32": ((5, 5, 5), (16, 32, 64), {"stem": 16}),
+    "resnet110": ((18, 18, 18), (16, 32, 64), {"stem": 16}),
+    "resnet164": ((18, 18, 18), (64, 128, 256), {"stem": 16, "bottleneck": True}),
+    "resnet101": ((3, 4, 23, 3), (256, 512, 1024, 2048), {"stem": 64, "bottleneck": True, "large_images": True}),
 }
 
 
@@ -226,10 +215,9 @@ def _check_stages(units: Sequence[int], widths: Sequence[int], *, bottleneck: bo
 
 def _listed(name: str, input_shape: Shape, classes: int, options: dict[str, Any]) -> Any:
     """A network of the tables."""
-    build, plan = (revnet, _REVNETS[name]) if name in _REVNETS else (resnet, _RESNETS[name])
-    given: dict[str, Any] = {"input_shape": input_shape, "classes": classes, "name": name, **options}
-    own: dict[str, Any] = {"bottleneck": plan.bottleneck, "stem": plan.stem, "large_images": plan.large_images}
-    return build(plan.units, plan.widths, **(own | given))
+    build, (units, widths, own) = (revnet, _REVNETS[name]) if name in _REVNETS else (resnet, _RESNETS[name])
+    given: dict[str, Any] = {**own, "input_shape": input_shape, "classes": classes, "name": name, **options}
+    return build(units, widths, **given)
 
 
 def _head(x: Any, classes: int) -> Any:

@@ -116,7 +116,7 @@ RULES: dict[str, FlopRule] = table(
             (_TWO_EACH, "2 per element of the output", _elements(2)),
             ("RsqrtGrad", "4 per element of the output", _elements(4)),
             ("AssignAddVariableOp AssignSubVariableOp AssignAdd AssignSub", "1 per element added", _on_floats(per_input(1, 1))),
-            ("AddN AccumulateNV2", "(inputs - 1) per element of the output", _on_floats(lambda n: (len(n.inputs) - 1) * output_size(n))),
+            ("AddN AccumulateNV2", "(inputs - 1) per element of the output", _on_floats(lambda n: len(n.inputs[1:]) * output_size(n))),
             (_SCATTER_ARITHMETIC, "1 per element of the updates", _on_floats(per_input(1, 2))),
             ("InplaceAdd InplaceSub", "1 per element of the updates", _on_floats(per_input(1, 2))),
             ("LinSpace", "2 per element of the output", _elements(2)),
