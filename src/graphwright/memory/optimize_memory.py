@@ -15,6 +15,7 @@ from typing import Any, Literal
 from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnsupportedError, VerificationWarning, in_words
 from graphwright.memory.plan_cache import PlanCache, default_directory
 from graphwright.memory.planning import Planned, plan_step
+from graphwright.memory.verbs import BIT_FOR_BIT, Allow, read_allow
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.memory.xla.verification import verify_compiled
 from graphwright.plan.budget import Budget
@@ -61,8 +62,10 @@ class OptimizedStep:
         cache: PlanCache | None,
         progress: Progress | None,
         curve_points: int = 0,
+        allow: Allow = BIT_FOR_BIT,
     ) -> None:
         self._step = step
+        self._allow = read_allow(allow)
         self._budget = Budget.read(budget)
         self._by_structure = verify is not False
         self._by_running = verify == "run"
@@ -182,7 +185,7 @@ class OptimizedStep:
                 planned = (
                     plan_xla_step(target, self._budget, progress=progress, **options)
                     if is_jit_compiled(target.function)
-                    else plan_step(target, self._budget, progress=progress, curve_points=self._curve_points, **options)
+                    else plan_step(target, self._budget, progress=progress, curve_points=self._curve_points, allow=self._allow, **options)
                 )
             except Exception as error:  # TensorFlow refused the rewritten graph: the user's training must go on
                 is_refused = isinstance(error, GraphError)
@@ -207,7 +210,7 @@ class OptimizedStep:
             if is_jit_compiled(planned.function):
                 proved, difference = verify_compiled(original, planned.function, inputs)
             else:
-                found = verify_steps(original, planned.function, inputs)
+                found = verify_steps(original, planned.function, inputs, other_sums=not planned.equal_bits)
                 proved, difference = str(found), found.first_difference
             trouble = f"the rewritten step differs from the original: {difference}" if difference else ""
         except Exception as error:  # noqa: BLE001 - whatever it was, nothing is proved, and the user's training must go on
@@ -233,6 +236,7 @@ def optimize_memory(
     cache_dir: str | Path | None = "default",
     progress: Progress | None = None,
     curve_points: int = 0,
+    allow: Allow = BIT_FOR_BIT,
 ) -> Any:
     """Bring a training step, or a compiled Keras model, into a memory budget.
 
@@ -264,6 +268,10 @@ def optimize_memory(
             the planning and reaches the caller; the next call plans again.
         curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the curve in the
             report; costs up to `time_limit_s` more. Under XLA the plans that were compiled on the way make the curve.
+        allow: what a plan may do besides reordering: `"recompute"`, which is the default and bit for bit the same, and `"split"`: to run
+            the step in 2, 4, 8, ... parts of its batch, one after another, with one update at the end. Dropout masks and statistics of
+            batch normalization are those of the whole batch; results are equal but for the order of sums over the batch, some roundings.
+            `"all"` is both; what takes less time is chosen, and `plan.how["plan"]` says which. Not under XLA, nor on several devices.
 
     Returns:
         For a step: an `OptimizedStep` with the same signature and results, and `.plan`. For a model: the model itself, whose
@@ -305,6 +313,7 @@ def optimize_memory(
         "cache": cache,
         "progress": progress,
         "curve_points": curve_points,
+        "allow": allow,
     }
     if is_keras_model(step):
         return _optimize_model(step, budget, inputs=inputs, feeds=feeds, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.memory.devices import find_placement, pin
 from graphwright.memory.parts import Part, join, lanes, same_work, split
 from graphwright.memory.plan_cache import PlanCache, fingerprint
+from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb, split_candidates, without_recomputation
 from graphwright.plan.budget import Budget
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.relaxed_order import relax
@@ -55,6 +56,9 @@ HOW_TIME = "estimated per operation from FLOPs and bytes moved (roofline), as ra
 # Left free for small tensors, page rounding and what the executor notes of every node while it runs.
 _ROOM, _ROOM_BYTES, _ROOM_PER_NODE = 0.01, 2**20, 128  # share of what is not resident, bytes, bytes per node
 _DRAWS = 3  # of what TensorFlow's executor leaves to chance; the median counts
+_CLEARLY = 0.75  # of what the budget leaves free: a bound above it is seldom reached
+_MOST_SOLVES = 2  # how many numbers of parts are planned
+_QUICKLY_SPLIT = 5_000  # nodes of a step that is split only to say what that would reach
 _LARGEST_ROOM = 0.1  # share: a step of a few MiB is not to be planned for half of its budget
 
 
@@ -66,12 +70,14 @@ class Planned:
         function: the rewritten `ConcreteFunction`; None where the step runs as it is.
         steps: names of the nodes that lead each step of the schedule, so that a step of the same structure can follow it.
         proof: that the function computes what the original does; None where it was not asked for.
+        equal_bits: whether it computes the same bits; otherwise sums over the batch have another order.
     """
 
     function: Any
     plan: MemoryPlan
     steps: tuple[str, ...]
     proof: Proof | None
+    equal_bits: bool = True
 
 
 def map_tasks(flat: FlatStep) -> TaskMap:
@@ -91,6 +97,7 @@ def plan_step(
     earlier: Planned | None = None,
     curve_points: int = 0,
     prove: bool = True,
+    allow: Collection[Verb] = BIT_FOR_BIT,
 ) -> Planned:
     """Plan a traced step and build the function.
 
@@ -100,13 +107,14 @@ def plan_step(
         earlier: a plan for the same step with other shapes; it is followed when it fits, without planning again.
         curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the report.
         prove: whether to compare what the function computes with the original.
+        allow: what the plan may do besides reordering.
 
     Raises:
         InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
         UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
     """
     flat = flat_step(target)
-    tasks = map_tasks(flat)
+    tasks = map_tasks(flat) if "recompute" in allow else without_recomputation(map_tasks(flat))
     placement = find_placement(flat.graph, flat.located(target.arguments))
     if placement is not None:
         pin(placement, (node for nodes in tasks.nodes for node in nodes))
@@ -122,6 +130,7 @@ def plan_step(
         asked = budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)
     key = fingerprint(flat.graph, asked, time_limit_s) if cache is not None else ""
     solutions: list[Solution] = []
+    chosen, splits = Candidate(flat, tasks), len(parts) == 1 and placement is None
     for k, part in enumerate(parts):
         solution = _known(part, originals[k], parts[:k], solutions, budget_bytes)
         if solution is None:
@@ -129,10 +138,18 @@ def plan_step(
             solution, how["plan"] = _solve_part(
                 part, len(flat.graph), budget_bytes, time_limit_s / len(parts), progress, cache, part_key, earlier
             )
+        if splits and "split" in allow and solution.overhead + (solution.status == "infeasible") > 0:
+            how_without = how.get("plan", "the plan of another device")
+            chosen, (solution, how["plan"]) = _in_parts(
+                chosen, Obtained(solution, how_without), flat.binding.argument_count, budget_bytes, asked, time_limit_s, progress, cache
+            )
+            if chosen.parts > 1:
+                parts = split(chosen.tasks, None)
         if solution.status == "infeasible" and executor is not None and executor.peak_bytes <= budget_bytes:
             return _as_it_is(target, tasks, flat.loops, executor, solution, how, prove)
         if solution.status == "infeasible":
-            raise infeasible(part.tasks, solution, budget_bytes, originals[k])
+            others = None if not splits or "split" in allow else _reach_of_parts(chosen, flat.binding.argument_count, budget_bytes)
+            raise infeasible(part.tasks, solution, budget_bytes, originals[k], others)
         solutions.append(solution)
     worst = max((k for k, part in enumerate(parts) if part.budgeted), key=lambda k: (originals[k], -k))
     part, solution = parts[worst], solutions[worst]
@@ -141,17 +158,80 @@ def plan_step(
             f"{p.device} {format_bytes(s.peak_bytes)}" + (" (host, without a budget)" if not p.budgeted else "")
             for p, s in zip(parts, solutions, strict=True)
         )
-    plan = make_memory_plan(target, part.tasks, solution, originals[worst], how, flat.loops)
+    in_parts = chosen.parts > 1
+    plan = make_memory_plan(target, part.tasks, solution, originals[worst], how, chosen.flat.loops, tasks if in_parts else None)
+    curve_points = 0 if in_parts else curve_points
     plan = replace(plan, executor=executor, curve=_curve(part.tasks.costs, solution, originals[worst], curve_points, time_limit_s))
     process = process_among_others(target.function)
     names = [f"{process} {p.device}".strip() or "one device" for p in parts]
     plan = replace(plan, device_peaks=dict(zip(names, (s.peak_bytes for s in solutions), strict=True)))
     schedule = join(parts, [s.schedule for s in solutions])
+    tasks = chosen.tasks
     leaders = tuple(tasks.costs.tasks[t].name for t in schedule.steps)
-    original = Original(flat.graph, flat.purity, default_attributes) if prove else None
+    original = Original(flat.graph, flat.purity, default_attributes, parts=in_parts) if prove else None
     starts = relax(tasks.costs, schedule, solution.peak_bytes) if len(parts) == 1 else None
-    function = follow_schedule(flat, tasks, schedule, lanes(parts), starts)
-    return Planned(function, plan, leaders, original and prove_function(original, function, flat.binding))
+    function = follow_schedule(chosen.flat, tasks, schedule, lanes(parts), starts)
+    return Planned(function, plan, leaders, original and prove_function(original, function, flat.binding), equal_bits=not in_parts)
+
+
+def _in_parts(
+    given: Candidate,
+    found: Obtained[Solution],
+    argument_count: int,
+    budget_bytes: int,
+    asked: int | float | str,
+    time_limit_s: float,
+    progress: Progress | None,
+    cache: PlanCache | None,
+) -> tuple[Candidate, Obtained[Solution]]:
+    """The step in parts of its batch where that costs less time than the plan that was found without; the given step and that plan else.
+
+    A number of parts is planned only where it can win: its tasks alone, each once, must take less time, and its bound must be clearly
+    within the budget. Parts that keep the budget in their own order end the search, and so does the time.
+    """
+    best, solves = (given, found), 0
+    least = found.found.overhead if found.found.status != "infeasible" else float("inf")
+    for candidate in split_candidates(given, argument_count, map_tasks):
+        if candidate.slower >= least:
+            break
+        costs = candidate.tasks.costs
+        movable = budget_bytes - costs.resident_bytes
+        fits = candidate.peak_bytes + _room(costs, len(candidate.flat.graph), budget_bytes) <= budget_bytes
+        if fits:
+            known = known_solution(costs, Schedule(costs.order), budget_bytes)
+            solved = Obtained(known, "the order of the parts") if known is not None else None
+        elif candidate.bound_bytes - costs.resident_bytes > _CLEARLY * movable:
+            continue
+        elif solves == _MOST_SOLVES:
+            break
+        else:
+            solves += 1
+            if progress is not None:
+                progress(0.0, f"planning {candidate.how}")
+            key = fingerprint(candidate.flat.graph, asked, time_limit_s) if cache is not None else ""
+            part = split(candidate.tasks, None)[0]
+            solved = _solve_part(part, len(candidate.flat.graph), budget_bytes, time_limit_s, progress, cache, key, None)
+        if solved is not None and solved.found.status != "infeasible":
+            overhead = (1 + candidate.slower) * (1 + solved.found.overhead) - 1
+            if overhead < least:
+                least, how = overhead, f"split: {candidate.how}; {solved.how}"
+                best = candidate, Obtained(replace(solved.found, overhead=overhead), how)
+        if fits:
+            break
+    return best
+
+
+def _reach_of_parts(given: Candidate, argument_count: int, budget_bytes: int) -> Candidate | None:
+    """What parts of the batch reach in their own order: the fewest parts that keep the budget, or those with the smallest peak.
+
+    Nothing is planned for it. None where more would be made than is quickly made, or nothing can be split.
+    """
+    best: Candidate | None = None
+    if len(given.flat.graph) <= _QUICKLY_SPLIT:
+        for best in split_candidates(given, argument_count, map_tasks):
+            if best.peak_bytes <= budget_bytes:
+                break
+    return best
 
 
 def _as_it_is(
@@ -252,40 +332,64 @@ def follow_schedule(
 
 def solve_with_room(costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None) -> Solution:
     """A plan with some room for what the simulation does not count; without that room where there is no other."""
+    room = _room(costs, node_count, budget_bytes)
+    return solve(costs, budget_bytes, room_bytes=room, time_limit_s=time_limit_s, progress=progress)
+
+
+def _room(costs: CostGraph, node_count: int, budget_bytes: int) -> int:
     movable = budget_bytes - costs.resident_bytes
-    room = min(int(_ROOM * movable) + _ROOM_BYTES + _ROOM_PER_NODE * node_count, int(_LARGEST_ROOM * movable))
-    return solve(costs, budget_bytes, room_bytes=max(room, 0), time_limit_s=time_limit_s, progress=progress)
+    return max(min(int(_ROOM * movable) + _ROOM_BYTES + _ROOM_PER_NODE * node_count, int(_LARGEST_ROOM * movable)), 0)
 
 
-def infeasible(tasks: TaskMap, solution: Solution, budget_bytes: int, original_bytes: int) -> InfeasibleError:
-    """The error for a budget that no plan keeps."""
+def infeasible(
+    tasks: TaskMap, solution: Solution, budget_bytes: int, original_bytes: int, in_parts: Candidate | None = None
+) -> InfeasibleError:
+    """The error for a budget that no plan keeps.
+
+    Args:
+        in_parts: what splitting the batch reaches, where that was not allowed.
+    """
     bound = solution.lower_bound
     share = f"{100 * bound.nbytes / max(original_bytes, 1):.0f} %"
     # What TensorFlow's own order needs may be less, but is simulated on the graph as TensorFlow prepares it, each time in another order:
     # a budget in bytes that it keeps now it need not keep when it is asked again.
     smallest = solution.peak_bytes
     as_it_is = f', "100%" (the step as it is, which takes {format_bytes(original_bytes)})' if original_bytes < smallest else ""
+    parts = ""
+    if in_parts is not None and in_parts.peak_bytes < smallest:
+        parts = f', allow="all" ({in_parts.how}, takes {format_bytes(in_parts.peak_bytes)} and {100 * in_parts.slower:.0f} % more time)'
     return InfeasibleError(
         f"no plan fits {format_bytes(budget_bytes)}: the smallest budget known to work is {format_bytes(smallest)}",
         where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",
         cause=f"{bound.reason}: {format_bytes(bound.nbytes)}, {share} of the unmodified peak; "
         f"{format_bytes(tasks.costs.resident_bytes)} are weights, optimizer state, inputs and constants",
-        remedy=f"give a budget of {smallest} bytes or more{as_it_is}, or a smaller batch",
+        remedy=f"give a budget of {smallest} bytes or more{as_it_is}{parts}, or a smaller batch",
         smallest_budget_bytes=smallest,
     )
 
 
 def make_memory_plan(
-    target: TracedStep, tasks: TaskMap, solution: Solution, original_bytes: int, how: Mapping[str, str], loops: LoopCosts
+    target: TracedStep,
+    tasks: TaskMap,
+    solution: Solution,
+    original_bytes: int,
+    how: Mapping[str, str],
+    loops: LoopCosts,
+    given: TaskMap | None = None,
 ) -> MemoryPlan:
-    """What users see of a solution; call it before the schedule is applied."""
+    """What users see of a solution; call it before the schedule is applied.
+
+    Args:
+        given: the tasks of the step as it was given, where it was rewritten before it was planned.
+    """
     costs = tasks.costs
-    before = Schedule(costs.order)
+    given = given or tasks
+    before = Schedule(given.costs.order)
     roles = find_roles(tasks)
     flops = flops_rule(loops)
     timeline = make_timeline(tasks, solution.schedule, roles)
     recomputed = len(solution.schedule.steps) - len(costs.tasks)
-    unchanged = recomputed == 0 and solution.schedule.steps == before.steps
+    unchanged = given is tasks and recomputed == 0 and solution.schedule.steps == before.steps
     bound = solution.lower_bound
     return MemoryPlan(
         name=target.name,
@@ -300,7 +404,7 @@ def make_memory_plan(
         recomputed_flops=recomputed_flops_share(tasks, solution.schedule, flops),
         recomputed_count=recomputed,
         planning_time_s=solution.planning_time_s,
-        timeline_before=make_timeline(tasks, before, roles),
+        timeline_before=make_timeline(given, before, roles if given is tasks else find_roles(given)),
         timeline_after=timeline,
         decisions=make_decisions(tasks, solution.schedule, roles, flops),
         layers=make_layers(tasks, roles, timeline, flops),

@@ -81,8 +81,13 @@ def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = 
     """
     graph, binding = from_concrete_function(function, compiled=compiled)
     graph, purity = flatten_graph(graph, feeds)
+    return FlatStep(graph, binding, purity, find_loop_costs(graph))
+
+
+def find_loop_costs(graph: Graph) -> LoopCosts:
+    """What the loops and lists of a flat graph cost; sizes that depend on data are bounded first."""
     found = infer_flat_shapes(graph, bounded=True) if _has_unknown_sizes(graph) else []
-    return FlatStep(graph, binding, purity, loop_costs(graph, constant_array, infer_body=infer_body_shapes, found=found))
+    return loop_costs(graph, constant_array, infer_body=infer_body_shapes, found=found)
 
 
 def flatten_graph(

@@ -1,0 +1,118 @@
+"""What a plan may do to a step besides reordering it: its verbs, and the steps that they make of a step, which are planned like any other.
+
+recompute
+    Run an operation again instead of keeping what it made. Bit for bit the same.
+split
+    Run the step in parts of its batch, one after another, with one update (`transform.split_batch`). Equal but for the order of sums
+    over the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.splitting import find_splitting
+from graphwright.errors import ArgumentError
+from graphwright.ir.edit.clone import copy_graph
+from graphwright.ir.traits.effects import Purity
+from graphwright.plan.bound import lower_bound
+from graphwright.plan.model import CostGraph, Schedule
+from graphwright.plan.simulate import simulate
+from graphwright.step.flatten import FlatStep, find_loop_costs, stateful_op_types
+from graphwright.transform.split_batch import split_batch
+
+Verb = Literal["recompute", "split"]
+Allow = Literal["all"] | Collection[Verb]
+BIT_FOR_BIT: tuple[Verb, ...] = ("recompute",)
+"""The verbs that a plan may use unless others are asked for."""
+_ALL: tuple[Verb, ...] = (*BIT_FOR_BIT, "split")
+_LEAST_GAIN = 0.97  # twice the parts must bring the peak below this share of what it was
+_MOST_NODES = 400_000  # of a step in parts: beyond that TensorFlow takes minutes to start
+
+
+def read_allow(allow: object) -> frozenset[Verb]:
+    """The verbs that a user allows.
+
+    Raises:
+        ArgumentError: it is neither "all" nor a collection of verbs.
+
+    >>> sorted(read_allow("all"))
+    ['recompute', 'split']
+    """
+    if allow == "all":
+        return frozenset(_ALL)
+    given = set(cast("Collection[object]", allow)) if isinstance(allow, Collection) and not isinstance(allow, str) else {None}
+    if given <= set(_ALL):
+        return frozenset(verb for verb in _ALL if verb in given)
+    known = ", ".join(repr(verb) for verb in _ALL)
+    raise ArgumentError(f"allow={allow!r} was given", argument="allow", remedy=f'give "all" or a collection of {known}')
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A step that may be planned instead of the given one.
+
+    Attributes:
+        parts: in how many parts of the batch it runs.
+        how: what was done to the given step; "" for the given step itself.
+        slower: how much longer its tasks take than the given step's, each once, as a share.
+        peak_bytes: what it takes in its own order.
+        bound_bytes: what any plan of it takes at least.
+    """
+
+    flat: FlatStep
+    tasks: TaskMap
+    parts: int = 1
+    how: str = ""
+    slower: float = 0.0
+    peak_bytes: int = 0
+    bound_bytes: int = 0
+
+
+def without_recomputation(tasks: TaskMap) -> TaskMap:
+    """The tasks, each of which runs once."""
+    costs = tasks.costs
+    return replace(tasks, costs=replace(costs, tasks=tuple(replace(task, recomputable=False) for task in costs.tasks)))
+
+
+def split_candidates(given: Candidate, argument_count: int, map_tasks: Callable[[FlatStep], TaskMap]) -> Iterator[Candidate]:
+    """The given step in 2, 4, 8, ... parts of its batch, as long as more parts clearly need less memory, in their own order or at least.
+
+    What is normalized over the whole batch keeps all parts' values till all have been seen, so its own order takes no less; but a part is
+    recomputed in less memory than the whole, so the least that any plan needs falls. Each is made when it is asked for. None is where
+    nothing can be split, or where shapes depend on data.
+
+    Args:
+        argument_count: how many of the graph's inputs are arguments, among which the batch is looked for.
+    """
+    flat = given.flat
+    if flat.graph.at_most:
+        return
+    before, parts = _needs(given.tasks.costs), 2
+    while True:
+        graph = copy_graph(flat.graph).graph
+        purity = Purity(graph, stateful_op_types(graph))
+        splitting = find_splitting(graph, purity, graph.inputs[:argument_count])
+        if splitting is None or parts > splitting.batch or len(graph) + parts * len(splitting.nodes) > _MOST_NODES:
+            return
+        split_batch(graph, purity, splitting, parts)
+        step = FlatStep(graph, flat.binding, Purity(graph, stateful_op_types(graph)), find_loop_costs(graph))
+        tasks = map_tasks(step)
+        needs = _needs(tasks.costs)
+        if all(now > _LEAST_GAIN * then for now, then in zip(needs, before, strict=True)):
+            return
+        how = f"the batch of {splitting.batch} in {parts} parts, one after another"
+        yield Candidate(step, tasks, parts, how, _time(tasks.costs) / max(_time(given.tasks.costs), 1e-30) - 1, *needs)
+        before, parts = needs, 2 * parts
+
+
+def _needs(costs: CostGraph) -> tuple[int, int]:
+    """What the tasks take in their own order, and what they take at least."""
+    return simulate(costs, Schedule(costs.order)).peak_bytes, lower_bound(costs).nbytes
+
+
+def _time(costs: CostGraph) -> float:
+    return sum(task.time for task in costs.tasks)
