@@ -202,7 +202,7 @@ def test_a_proof_that_did_not_end_proves_nothing(conv_step: Any, monkeypatch: py
     fast = gw.optimize_memory(step, budget=0.7, feeds=feeds, cache_dir=None, verify="run")
     before = model.get_weights()
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise error
 
     with monkeypatch.context() as patch:

@@ -128,6 +128,10 @@ def optimize(
         Literal["structure", "run"],
         typer.Option(help="How the plan is proved equal: by structure, which runs nothing, or by running a step both ways too."),
     ] = "structure",
+    allow: Annotated[
+        Literal["recompute", "split", "all"],
+        typer.Option(help="What the plan may do: recompute is bit for bit the same; parts of the batch add sums in another order."),
+    ] = "recompute",
     measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
     html: Html = None,
     as_json: AsJson = False,
@@ -142,7 +146,8 @@ def optimize(
 
     traced = trace(loaded, feeds=feeds, batch=batch, runs=runs)
     step, inputs = traced.function, example_inputs(traced)
-    fast = gw.optimize_memory(step, budget=amount, inputs=inputs, verify=verify, curve_points=6 if html else 0)
+    verbs = allow if allow == "all" else (allow,)
+    fast = gw.optimize_memory(step, budget=amount, inputs=inputs, verify=verify, curve_points=6 if html else 0, allow=verbs)
     result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:
         result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.memory.devices import find_placement, pin
 from graphwright.memory.parts import Part, join, lanes, same_work, split
 from graphwright.memory.plan_cache import PlanCache, fingerprint
-from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb, split_candidates, without_recomputation
+from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb, split_candidates
 from graphwright.plan.budget import Budget
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.relaxed_order import relax
@@ -58,7 +58,8 @@ _ROOM, _ROOM_BYTES, _ROOM_PER_NODE = 0.01, 2**20, 128  # share of what is not re
 _DRAWS = 3  # of what TensorFlow's executor leaves to chance; the median counts
 _CLEARLY = 0.75  # of what the budget leaves free: a bound above it is seldom reached
 _MOST_SOLVES = 2  # how many numbers of parts are planned
-_QUICKLY_SPLIT = 5_000  # nodes of a step that is split only to say what that would reach
+_QUICKLY_SPLIT = 2_500  # nodes of a step that is split only to say what that would reach
+_MOST_PARTS_TO_SAY = 4
 _LARGEST_ROOM = 0.1  # share: a step of a few MiB is not to be planned for half of its budget
 
 
@@ -85,6 +86,11 @@ def map_tasks(flat: FlatStep) -> TaskMap:
     on_gpu = bool(import_tensorflow().config.get_visible_devices("GPU"))
     workspace_of = onednn_workspace_bytes if on_gpu else workspace_bytes
     return build_cost_graph(flat.graph, flat.purity, estimated_time_s, workspace_of=workspace_of, loops=flat.loops)
+
+
+def _map_without_recomputation(flat: FlatStep) -> TaskMap:
+    tasks = map_tasks(flat)
+    return replace(tasks, costs=replace(tasks.costs, tasks=tuple(replace(task, recomputable=False) for task in tasks.costs.tasks)))
 
 
 def plan_step(
@@ -114,7 +120,8 @@ def plan_step(
         UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
     """
     flat = flat_step(target)
-    tasks = map_tasks(flat) if "recompute" in allow else without_recomputation(map_tasks(flat))
+    map_allowed = map_tasks if "recompute" in allow else _map_without_recomputation
+    tasks = map_allowed(flat)
     placement = find_placement(flat.graph, flat.located(target.arguments))
     if placement is not None:
         pin(placement, (node for nodes in tasks.nodes for node in nodes))
@@ -141,7 +148,14 @@ def plan_step(
         if splits and "split" in allow and solution.overhead + (solution.status == "infeasible") > 0:
             how_without = how.get("plan", "the plan of another device")
             chosen, (solution, how["plan"]) = _in_parts(
-                chosen, Obtained(solution, how_without), flat.binding.argument_count, budget_bytes, asked, time_limit_s, progress, cache
+                split_candidates(chosen, flat.binding.argument_count, map_allowed),
+                chosen,
+                Obtained(solution, how_without),
+                budget_bytes,
+                asked,
+                time_limit_s,
+                progress,
+                cache,
             )
             if chosen.parts > 1:
                 parts = split(chosen.tasks, None)
@@ -175,9 +189,9 @@ def plan_step(
 
 
 def _in_parts(
+    candidates: Iterable[Candidate],
     given: Candidate,
     found: Obtained[Solution],
-    argument_count: int,
     budget_bytes: int,
     asked: int | float | str,
     time_limit_s: float,
@@ -191,7 +205,7 @@ def _in_parts(
     """
     best, solves = (given, found), 0
     least = found.found.overhead if found.found.status != "infeasible" else float("inf")
-    for candidate in split_candidates(given, argument_count, map_tasks):
+    for candidate in candidates:
         if candidate.slower >= least:
             break
         costs = candidate.tasks.costs
@@ -229,7 +243,7 @@ def _reach_of_parts(given: Candidate, argument_count: int, budget_bytes: int) ->
     best: Candidate | None = None
     if len(given.flat.graph) <= _QUICKLY_SPLIT:
         for best in split_candidates(given, argument_count, map_tasks):
-            if best.peak_bytes <= budget_bytes:
+            if best.peak_bytes <= budget_bytes or best.parts == _MOST_PARTS_TO_SAY:
                 break
     return best
 

@@ -10,7 +10,7 @@ split
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, cast
 
 from graphwright.analyze.cost import TaskMap
@@ -70,12 +70,6 @@ class Candidate:
     slower: float = 0.0
     peak_bytes: int = 0
     bound_bytes: int = 0
-
-
-def without_recomputation(tasks: TaskMap) -> TaskMap:
-    """The tasks, each of which runs once."""
-    costs = tasks.costs
-    return replace(tasks, costs=replace(costs, tasks=tuple(replace(task, recomputable=False) for task in costs.tasks)))
 
 
 def split_candidates(given: Candidate, argument_count: int, map_tasks: Callable[[FlatStep], TaskMap]) -> Iterator[Candidate]:

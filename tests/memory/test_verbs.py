@@ -1,0 +1,110 @@
+"""Which verb serves a budget, and what is said of it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow")
+
+import graphwright as gw
+from graphwright.errors import ArgumentError, InfeasibleError
+from graphwright.memory.verbs import read_allow
+
+pytestmark = pytest.mark.tensorflow
+
+tf: Any = importlib.import_module("tensorflow")
+
+
+def convolutions(batch: int = 16) -> tuple[Any, tuple[Any, ...], list[Any]]:
+    """Convolutions with a mask of dropout by a stateless seed."""
+    rng = np.random.default_rng(4)
+    weights = [tf.Variable(rng.normal(0, 0.1, (3, 3, 8, 8)).astype(np.float32)) for _ in range(4)]
+    calls = tf.Variable(0)
+
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            h = x
+            for k, weight in enumerate(weights):
+                h = tf.nn.relu(tf.nn.conv2d(h, weight, 1, "SAME"))
+                h = tf.nn.experimental.stateless_dropout(h, 0.2, seed=tf.stack([calls, k]))
+            loss = tf.reduce_mean(tf.square(h))
+        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            weight.assign_sub(0.1 * gradient)
+        calls.assign_add(1)
+        return loss
+
+    return tf.function(step), (tf.constant(rng.normal(size=(batch, 24, 24, 8)).astype(np.float32)),), [*weights, calls]
+
+
+def test_a_budget_below_every_recomputation_is_kept_in_parts() -> None:
+    step, inputs, _ = convolutions()
+    options = {"inputs": inputs, "cache_dir": None, "time_limit_s": 0.5}
+    with pytest.raises(InfeasibleError, match=r'allow="all" \(the batch of 16 in \d+ parts, one after another, takes') as error:
+        gw.optimize_memory(step, 0.2, **options)
+    assert error.value.smallest_budget_bytes is not None
+    fast = gw.optimize_memory(step, 0.2, allow="all", verify="run", **options)
+    plan = fast.plan
+    assert plan.peak_bytes <= 0.2 * plan.original_peak_bytes
+    assert plan.how["plan"].startswith("split: the batch of 16 in ")
+    assert plan.status != "unchanged"
+    assert plan.verification.startswith("equal within the tolerance")
+    assert "equal but for the order of sums over the batch" in plan.verification
+    assert plan.timeline_before.peak_bytes > plan.timeline_after.peak_bytes
+
+
+def test_several_steps_in_parts_train_as_the_plain_step_does() -> None:
+    step, inputs, state = convolutions(batch=10)
+    fast = gw.optimize_memory(step, 0.35, inputs=inputs, allow=["split"], cache_dir=None, time_limit_s=0.5)
+    assert fast.plan.recomputed_count == 0
+    start, ends = [v.numpy() for v in state], list[list[Any]]()
+    for run in (step, fast):
+        for variable, value in zip(state, start, strict=True):
+            variable.assign(value)
+        losses = [float(run(*inputs)) for _ in range(4)]
+        ends.append([losses, *(v.numpy() for v in state)])
+    for ours, theirs in zip(*ends, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_a_mild_budget_changes_no_bits_where_order_is_enough() -> None:
+    step, inputs, _ = convolutions()
+    fast = gw.optimize_memory(step, 0.97, inputs=inputs, allow="all", cache_dir=None, time_limit_s=0.5)
+    assert not fast.plan.how["plan"].startswith("split")
+    assert gw.verify(step, fast, inputs).bitwise
+
+
+@pytest.mark.slow
+def test_the_cache_keeps_plans_in_parts(tmp_path: Any) -> None:
+    step, inputs, _ = convolutions()
+    options = {"inputs": inputs, "cache_dir": tmp_path, "time_limit_s": 0.5, "allow": "all"}
+    first = gw.optimize_memory(step, 0.3, **options).plan
+    second = gw.optimize_memory(step, 0.3, **options).plan
+    assert (first.peak_bytes, first.overhead) == (second.peak_bytes, second.overhead)
+
+
+@pytest.mark.parametrize("allow", ["split", "none", ["rewind"], 3, None])
+def test_verbs_that_nobody_knows(allow: Any) -> None:
+    with pytest.raises(ArgumentError, match="allow="):
+        read_allow(allow)
+
+
+def test_parts_with_another_mask_are_not_equal() -> None:
+    """What running finds where structure is not asked: rounding is allowed, another mask is not."""
+    step, inputs, state = convolutions()
+
+    def other(draw: int) -> Callable[..., Any]:
+        def changed(x: Any) -> Any:
+            state[-1].assign_add(draw)
+            loss = step(x)
+            state[-1].assign_sub(draw)
+            return loss
+
+        return tf.function(changed)
+
+    assert gw.verify(step, other(0), inputs, other_sums=True)
+    assert not gw.verify(step, other(7), inputs, other_sums=True)
