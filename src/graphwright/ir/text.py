@@ -42,7 +42,7 @@ from graphwright.ir.constants import array_of, tensor_attribute
 from graphwright.ir.dtypes import DType, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import NamedRefs
-from graphwright.ir.text_line import NAME
+from graphwright.ir.text_parser import NAME
 from graphwright.ir.text_parser import from_text as from_text
 
 _PLAIN = re.compile(NAME)

@@ -21,7 +21,6 @@ from graphwright.ir.edit.clone import CloneResult
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.signature import NamedRefs, node_of, references_of
 from graphwright.source.join_checkpoints import checkpoint_keys, join_checkpoints, stored_objects
-from graphwright.source.join_objects import attach_objects, attach_stored_objects
 from graphwright.source.join_session import (
     drop_doubled_node_signatures,
     join_initializers,
@@ -32,6 +31,7 @@ from graphwright.source.join_session import (
 )
 from graphwright.source.meta_graph import ASSETS, LEGACY_ASSETS, SAVER, items_of
 from graphwright.source.model_folder import check_variables, copy_around
+from graphwright.source.object_graph import attach_objects, attach_stored_objects
 from graphwright.source.objects_of_variables import add_objects, check_no_session_state, object_key
 from graphwright.source.package import Package, TemporaryFolder
 from graphwright.source.private_tensorflow import message_class

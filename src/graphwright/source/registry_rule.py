@@ -31,11 +31,12 @@ class RegistryRule:
         """Whether TensorFlow takes a node of this name; in the body of a function it may start with `_`."""
         function = graph.functions.get(graph.name)
         if not _NODE_NAME.fullmatch(name.lstrip("_") if function is not None and function.body is graph else name):
+            clean = re.sub(r"[^A-Za-z0-9_./-]", "_", name).lstrip("_/-") or "node"
             raise GraphError(
                 f"TensorFlow takes no node called {name!r}",
                 where=f"graph {graph.name!r}",
                 cause="a name starts with a letter, digit or dot, and goes on with these and _ - / >, in ASCII",
-                remedy=f"{_clean(name)!r} would do",
+                remedy=f"{clean!r} would do",
             )
 
     def check_op(self, graph: Graph, op_type: str, name: str) -> None:
@@ -117,10 +118,6 @@ def _kinds(op_type: str) -> dict[str, Any] | None:
     """The definitions of the attributes by name; None where the op is not registered."""
     definition = op_definition(op_type)
     return None if definition is None else {attr.name: attr for attr in definition.attr}
-
-
-def _clean(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_./-]", "_", name).lstrip("_/-") or "node"
 
 
 def _meant(given: str, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.subgraph import graph_of
-from graphwright.ir.traits.control_flow import ENTERS, EXITS, MERGES, SWITCHES, callee, is_control_flow_of_tf1
+from graphwright.ir.traits.control_flow import CONTROL_FLOW_OF_TF1, ENTERS, EXITS, MERGES, SWITCHES, callee
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import ARGUMENTS, GIVEN, only_orders
 from graphwright.ir.traits.variables import opens_variable, reads_resource
@@ -113,7 +113,8 @@ class _Effects:
             self.ordered = dict.fromkeys(node for node in body.control_outputs if node not in arguments)
             self.changing = [node for node in self.ordered if purity.changes_something(node)]
         else:
-            impure = {node: None for node in self.inner if not purity.is_pure(node) and not _is_inert(node)}
+            inert = ARGUMENTS | CONTROL_FLOW_OF_TF1
+            impure = {node: None for node in self.inner if not (purity.is_pure(node) or only_orders(node) or node.op_type in inert)}
             self.ordered = _outside(impure | {node: None for node in self.inner if reads_resource(node)}, inside)
             self.changing = list(_outside(impure, inside))
         self.waiting = self._first({n for n in self.inner if n in self.ordered or reads_resource(n) or n in inside})
@@ -162,10 +163,6 @@ def _outside(nodes: dict[Node, None], inside: set[Node]) -> dict[Node, None]:
     if len(found) != len(nodes):
         found.update((after, None) for node in inside for after in consumers_of(node) if after not in inside)
     return found
-
-
-def _is_inert(node: Node) -> bool:
-    return only_orders(node) or node.op_type in ARGUMENTS or is_control_flow_of_tf1(node)
 
 
 def _is_given(node: Node) -> bool:

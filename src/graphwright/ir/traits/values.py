@@ -63,14 +63,10 @@ def is_view(node: Node) -> bool:
     before, after = node.inputs[0], node.outputs[0]
     if after in node.graph.at_most:  # whether there is nothing to do is known when it runs
         return False
-    return before.dtype == after.dtype and before.nbytes is not None and before.nbytes == after.nbytes and _keeps_order(node)
-
-
-def _keeps_order(node: Node) -> bool:
-    """Whether an op with as many outputs as inputs changes nothing: a slice with negative strides would reverse."""
-    if node.op_type == "StridedSlice":
-        return node.inputs[0].shape == node.outputs[0].shape and not node.attrs.get("new_axis_mask")
-    return True
+    same = before.dtype == after.dtype and before.nbytes is not None and before.nbytes == after.nbytes
+    # As many outputs as inputs: a slice with negative strides would reverse them.
+    reverses = node.op_type == "StridedSlice" and (before.shape != after.shape or bool(node.attrs.get("new_axis_mask")))
+    return same and not reverses
 
 
 def hands_on_several(node: Node) -> bool:

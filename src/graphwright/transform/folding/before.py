@@ -140,7 +140,9 @@ def _chain_before(
         index = 1 if len(node.inputs) == 2 and known == [True, False] else 0
         source = node.inputs[index]
         step = step_of(node, index, layout, count, constants)
-        if isinstance(step, Step) and node.op_type not in BATCH_NORMS and not _has_channels(source, layout, count):
+        shape = source.shape
+        has_channels = shape is not None and len(shape) == layout.rank and shape[layout.axis] == count
+        if isinstance(step, Step) and node.op_type not in BATCH_NORMS and not has_channels:
             step = f"it is not known that {source.name} has {count} channels"
         if isinstance(step, str):
             notes.refuse(node, step)
@@ -166,11 +168,6 @@ def _channel_count(value: Value, linears: Sequence[Linear], constants: Constants
         if not inputs or (count % inputs or linear.channels_out % (count // inputs) if grouped else count != inputs):
             return None
     return count
-
-
-def _has_channels(value: Value, layout: Layout, count: int) -> bool:
-    shape = value.shape
-    return shape is not None and len(shape) == layout.rank and shape[layout.axis] == count
 
 
 def _inexact(chain: _Before, linears: Sequence[Linear]) -> str:

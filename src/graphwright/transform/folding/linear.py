@@ -44,18 +44,14 @@ class Linear:
         return self.node.outputs[0]
 
     @property
-    def _is_swapped(self) -> bool:
-        """Whether the last axes of the weights are those of the outputs and of the inputs, and not the other way around."""
-        return self.node.op_type in _TRANSPOSED or self.node.attrs.get("transpose_b") is True
-
-    @property
     def _is_by_channel(self) -> bool:
         """Whether each channel of the input has outputs of its own."""
         return self.node.op_type == "DepthwiseConv2dNative"
 
     def _in_order(self, weights: Array) -> Array:
         """Weights with the axes of inputs and outputs last, from or to the order in which the op has them."""
-        return weights.swapaxes(-1, -2) if self._is_swapped else weights
+        swapped = self.node.op_type in _TRANSPOSED or self.node.attrs.get("transpose_b") is True
+        return weights.swapaxes(-1, -2) if swapped else weights
 
     @property
     def channels_out(self) -> int:

@@ -1,0 +1,342 @@
+"""The commands about costs: parse, call, print. `add_to(app)` puts them into the command line, whose commands print errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from graphwright.commands.inputs import (
+    EXIT_CHECK_FAILED,
+    EXIT_INFEASIBLE,
+    AsJson,
+    Batch,
+    BatchFeeds,
+    Feeds,
+    Html,
+    Mode,
+    ModeOption,
+    OpenFeeds,
+    OrderOption,
+    Outputs,
+    Target,
+    bytes_in,
+    load_target,
+    names_in,
+    parse_amount,
+    parse_batches,
+    parse_feeds,
+    parse_open_feeds,
+    unset,
+)
+from graphwright.commands.output import echo, print_result, write_html
+from graphwright.errors import ArgumentError, printable
+
+_COLUMNS = (
+    "time, share, host_time, accelerator_time, bytes, peak_bytes, residual_bytes, output_bytes, parameters, flops, flops_per_s, "
+    "intensity, occurrences"
+)
+View = Literal["scope", "graph", "op", "code"]
+
+
+def add_to(app: typer.Typer, panel: str) -> None:
+    """Put the commands into the command line, listed in this panel of its help."""
+    for command in (flops, params, shapes, peak, formulas, sweep, max_batch, profile, compare, check):
+        app.command(command.__name__.replace("_", "-"), rich_help_panel=panel)(command)
+
+
+# What is read from the graph
+
+
+def flops(
+    target: Target,
+    batch: Batch = None,
+    feed: OpenFeeds = None,
+    outputs: Outputs = None,
+    mode: ModeOption = "train",
+    as_json: AsJson = False,
+) -> None:
+    """FLOPs of a step: forward, backward and optimizer, per op type and per layer.
+
+    Where the batch size is open, the figures are formulas of it.
+    """
+    feeds, fetched = parse_feeds(feed, open_sizes=True), names_in(outputs)
+    loaded = load_target(target)
+    from graphwright.costs.flops import count_flops
+
+    print_result(count_flops(loaded, feeds=feeds, outputs=fetched, mode=mode, batch=batch), as_json=as_json)
+
+
+def params(
+    target: Target,
+    batch: Batch = None,
+    feed: OpenFeeds = None,
+    outputs: Outputs = None,
+    mode: ModeOption = "train",
+    depth: Annotated[int, typer.Option(min=1, help="How many parts of a name layers are told apart by.")] = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Parameters: trainable or not, optimizer state, by layer and dtype; what a step does with them.
+
+    With --batch or --feed the step of a Keras model is looked at too: which variables it reads and writes, and likely mistakes.
+    """
+    feeds, fetched = parse_feeds(feed, open_sizes=True), names_in(outputs)
+    loaded = load_target(target)
+    from graphwright.costs.parameters import count_parameters
+
+    print_result(count_parameters(loaded, feeds, outputs=fetched, mode=mode, batch=batch, depth=depth), as_json=as_json)
+
+
+def shapes(target: Target, feed: OpenFeeds = None, outputs: Outputs = None, mode: ModeOption = "train", as_json: AsJson = False) -> None:
+    """Shapes: which sizes are free, what depends on them and how, and what is not known, and why."""
+    feeds, fetched = parse_feeds(feed, open_sizes=True), names_in(outputs)
+    loaded = load_target(target)
+    from graphwright.costs.shapes import infer_shapes
+
+    print_result(infer_shapes(loaded, feeds, outputs=fetched, mode=mode), as_json=as_json)
+
+
+def peak(
+    target: Target,
+    batch: Batch = None,
+    feed: Feeds = None,
+    mode: ModeOption = "train",
+    order: OrderOption = "traced",
+    threads: Annotated[int | None, unset("Inter-op threads of the executor; those of this machine by default.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Peak memory of a step, predicted: how much, where, and what is live there."""
+    feeds = parse_feeds(feed)
+    loaded = load_target(target)
+    from graphwright.costs.peak import predict_peak
+
+    print_result(predict_peak(loaded, feeds, order=order, threads=threads, mode=mode, batch=batch), as_json=as_json)
+
+
+def formulas(target: Target, feed: BatchFeeds = None, mode: ModeOption = "train", as_json: AsJson = False) -> None:
+    """What a step costs as formulas of its batch size: peak, resident and activation bytes, FLOPs."""
+    feeds = parse_open_feeds(feed)
+    loaded = load_target(target)
+    from graphwright.costs.formulas import batch_formulas
+
+    print_result(batch_formulas(loaded, feeds, mode=mode), as_json=as_json)
+
+
+def sweep(
+    target: Target,
+    batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1..32",
+    budget: Annotated[str | None, unset('Bytes, or text such as "8GiB".', "--budget")] = None,
+    feed: BatchFeeds = None,
+    mode: ModeOption = "train",
+    optimized: Annotated[
+        str | None,
+        unset('Show the peaks with memory-saving plans too: their budget, in bytes, or as a share of each peak: "50%".', "--optimized"),
+    ] = None,
+    beside: Annotated[list[str] | None, unset("Another target to show beside it; once per target.", "--beside")] = None,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """Peak memory against the batch size, also with memory-saving plans or of another model; the largest batch that fits a budget."""
+    batches, feeds = parse_batches(batch), parse_open_feeds(feed)
+    amount = None if budget is None else parse_amount(budget)
+    plans = None if optimized is None else parse_amount(optimized)
+    targets = [(name, load_target(name)) for name in (target, *(beside or ()))]
+    from graphwright.costs.sweep import sweep as sweep_batches
+
+    found = [(name, sweep_batches(loaded, feeds, batches, amount, mode=mode, optimized=plans)) for name, loaded in targets]
+    (_, result), *others = found
+    for name, other in others:
+        result = result.beside(**{other.name if other.name not in result.all else name: other})
+    print_result(result, as_json=as_json)
+    write_html(result, html, quiet=as_json)
+
+
+def max_batch(
+    target: Target,
+    budget: Annotated[str, typer.Option("--budget", help='Bytes, or text such as "8GiB".')],
+    feed: BatchFeeds = None,
+    mode: ModeOption = "train",
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Confirm it: run the step with that batch and with one example more, each in a fresh process.")
+    ] = False,
+    order: OrderOption = "traced",
+    as_json: AsJson = False,
+) -> None:
+    """The largest batch whose peak memory fits a budget; exit code 3 where none does.
+
+    Of a Keras model the batch size is known. Else --feed says where it goes.
+    """
+    feeds, amount = parse_open_feeds(feed), bytes_in(budget)
+    loaded = load_target(target, runs=measure)
+    from graphwright.costs.max_batch import max_batch as find_max_batch
+
+    found = find_max_batch(loaded, amount, feeds, mode=mode, measure=measure, order=order)
+    print_result(found, as_json=as_json)
+    if found.batch == 0:
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+# What a run shows
+
+
+def profile(
+    target: Target,
+    batch: Batch = None,
+    feed: Feeds = None,
+    outputs: Outputs = None,
+    mode: ModeOption = "train",
+    steps: Annotated[int, typer.Option(min=1, help="Steps that are recorded; the one of median time is kept.")] = 3,
+    threads: Annotated[int | None, unset("Operations that may run at once; those of this machine by default.", min=1)] = None,
+    trace: Annotated[Path | None, unset("Write a Chrome trace, which ui.perfetto.dev opens.", metavar="FILE")] = None,
+    tensorboard: Annotated[Path | None, unset("Write an event file: graph, times, memory.", metavar="FOLDER")] = None,
+    by: Annotated[View | None, unset("Show a tree: by name scope, dataflow, op type or line of code.")] = None,
+    columns: Annotated[str | None, unset(f"Of the tree, with commas: {_COLUMNS}.")] = None,
+    sort: Annotated[str | None, unset("Column by which siblings are sorted, or name.")] = None,
+    depth: Annotated[int | None, unset("Levels of the tree.", min=0)] = None,
+    show: Annotated[list[str] | None, unset("Show only these names.", metavar="REGEX")] = None,
+    hide: Annotated[list[str] | None, unset("Hide these names; what is below them moves up.", metavar="REGEX")] = None,
+    start: Annotated[list[str] | None, unset("Begin at these names.", metavar="REGEX")] = None,
+    trim: Annotated[list[str] | None, unset("Show nothing below these names.", metavar="REGEX")] = None,
+    account: Annotated[list[str] | None, unset("Count only these op types and devices.", metavar="REGEX")] = None,
+    least: Annotated[
+        list[str] | None, unset("Show what reaches an amount: time=0.001 (seconds), bytes=1000000.", "--min", metavar="COLUMN=N")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a step, and say where its time and memory went.
+
+    It runs on made-up inputs, in a process of its own. Without options of the tree, tables by op type and by layer are shown. REGEX
+    is a regular expression that matches a whole name, as often as wanted.
+    """
+    feeds, fetched = parse_feeds(feed), names_in(outputs)
+    words = _tree_words(by, columns, sort, depth, least, show=show, hide=hide, start=start, trim=trim, account=account)
+    loaded = load_target(target, runs=True)
+    from graphwright.costs.profile import profile as run_profile
+
+    measured = run_profile(loaded, feeds, outputs=fetched, mode=mode, batch=batch, steps=steps, inter_op_threads=threads)
+    print_result(measured.tree(**words) if words else measured, as_json=as_json)
+    written = {"trace": trace and measured.write_trace(trace), "event file": tensorboard and measured.write_tensorboard(tensorboard)}
+    for what, path in written.items():
+        if path is not None and not as_json:
+            echo(f"{what} written to {path}")
+
+
+def _tree_words(
+    by: View | None,
+    columns: str | None,
+    sort: str | None,
+    depth: int | None,
+    least: Sequence[str] | None,
+    **expressions: list[str] | None,
+) -> dict[str, Any]:
+    """Options of a tree that were given, as `Profile.tree` takes them; checked, since the step takes a while."""
+    from graphwright.analyze.profile_tree import TreeOptions, TreeWords
+
+    words: dict[str, Any] = {key: patterns for key, patterns in expressions.items() if patterns}
+    given = {"by": by, "columns": columns and [name.strip() for name in columns.split(",")], "order_by": sort, "depth": depth}
+    words |= {key: value for key, value in given.items() if value is not None}
+    for text in least or ():
+        name, equals, amount = text.partition("=")
+        key = next((key for key in TreeWords.__annotations__ if key in (f"min_{name}", f"min_{name}_s")), "")
+        try:
+            words[key] = float(amount)
+        except ValueError:
+            key = ""
+        if not key or not equals:
+            known = ", ".join(key.removeprefix("min_").removesuffix("_s") for key in TreeWords.__annotations__ if key.startswith("min_"))
+            raise ArgumentError(
+                f"{text!r} is not an amount of a column", where="option --min", remedy=f"write COLUMN=NUMBER, with one of {known}"
+            )
+    TreeOptions(**words)
+    return words
+
+
+# Costs held against others
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="What inspect takes as TARGET, or a baseline: a .json file.", show_default=False)],
+    b: Annotated[str, typer.Argument(metavar="B", help="What is held against it.", show_default=False)],
+    batch: Batch = None,
+    feed: Feeds = None,
+    outputs: Outputs = None,
+    mode: ModeOption = "train",
+    batch_b: Annotated[int | None, unset("Batch size of B, where it is another one.", min=1)] = None,
+    mode_b: Annotated[Mode | None, unset("Mode of B, where it is another one.")] = None,
+    html: Annotated[Path | None, unset("Write the comparison to this file.", "--html")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Two steps side by side: peak, parameters, FLOPs, nodes, and the layers that differ."""
+    feeds, fetched = parse_feeds(feed), names_in(outputs)
+    first_target, second_target = load_target(a), load_target(b)
+    from graphwright.costs.compare import compare_costs, step_costs
+
+    first = step_costs(first_target, feeds=feeds, outputs=fetched, mode=mode, batch=batch)
+    second = step_costs(second_target, feeds=feeds, outputs=fetched, mode=mode_b or mode, batch=batch if batch_b is None else batch_b)
+    compared = compare_costs(first, second)
+    print_result(compared, as_json=as_json)
+    write_html(compared, html, quiet=as_json)
+
+
+def check(
+    target: Target,
+    batch: Batch = None,
+    feed: Feeds = None,
+    outputs: Outputs = None,
+    mode: ModeOption = "train",
+    max_peak: Annotated[str | None, unset('The most bytes: "4GiB", or a number.')] = None,
+    max_flops: Annotated[str | None, unset('The most FLOPs of a step: "20G", or a number.')] = None,
+    max_parameters: Annotated[str | None, unset('The most parameters, the optimizer\'s left out: "30M", or a number.')] = None,
+    max_nodes: Annotated[str | None, unset("The most nodes of the graph, calls inlined.")] = None,
+    baseline: Annotated[Path | None, unset("A file that --write-baseline wrote; what has grown since fails.")] = None,
+    tolerance: Annotated[list[str] | None, unset("How much it may have grown: 2%, or for one figure peak=5%. Once per figure.")] = None,
+    write_baseline: Annotated[Path | None, unset("Write the figures to this .json file.")] = None,
+    form: Annotated[
+        Literal["text", "json", "github"], typer.Option("--format", help="github adds annotations as GitHub Actions shows them.")
+    ] = "text",
+    as_json: AsJson = False,
+) -> None:
+    """Hold a step against limits and a baseline: exit code 0 where it keeps them, 4 where it does not, 2 for an error.
+
+    Figures are predicted from the graph; nothing is run. Tolerances are for peak, resident, parameters, flops, bytes and nodes.
+    """
+    feeds, fetched, shares = parse_feeds(feed), names_in(outputs), _shares(tolerance)
+    if as_json:
+        form = "json"
+    loaded = load_target(target)
+    from graphwright.costs.check import check as run_check
+
+    result = run_check(
+        loaded,
+        feeds,
+        outputs=fetched,
+        max_peak=None if max_peak is None else bytes_in(max_peak),
+        max_flops=max_flops,
+        max_parameters=max_parameters,
+        max_nodes=max_nodes,
+        baseline=baseline,
+        tolerance=shares,
+        write_baseline=write_baseline,
+        mode=mode,
+        batch=batch,
+    )
+    print_result(result, as_json=form == "json")
+    if form == "github":
+        for line in result.annotations():
+            echo(printable(line))  # a name with a line end would be an annotation of its own
+    if not result.passed:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _shares(texts: Sequence[str] | None) -> float | str | dict[str, float | str]:
+    """Tolerances: `2%` for all figures, or `peak=5%` for one."""
+    named = [text.rpartition("=") for text in texts or ()]
+    if len(named) == 1 and not named[0][1]:
+        return named[0][2]
+    if any(not name for name, _, _ in named):
+        raise ArgumentError(
+            f"{' '.join(texts or ())!r} are no tolerances", where="option --tolerance", remedy="write 2%, or peak=5% flops=1%"
+        )
+    return {name: share for name, _, share in named}
