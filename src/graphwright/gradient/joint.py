@@ -25,8 +25,8 @@ from typing import Any
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts, loop_costs
+from graphwright.analyze.time_model import repeated_time_s
 from graphwright.errors import UnknownShapeError
-from graphwright.gradient.times import repeated_time_s
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, MERGES, SWITCHES, is_back_edge, is_control_flow_of_tf1
