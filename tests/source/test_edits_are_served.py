@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.constants import constant_types, tensor_attribute
+from graphwright.ir.constants import tensor_attribute
 from graphwright.ir.graph import DTYPES, Graph, Node, Value
 from graphwright.ir.signature import Signature
 from graphwright.ir.verify import verify
@@ -57,7 +57,7 @@ def served(path: Path, **feeds: Any) -> dict[str, Any]:
 def constant(graph: Graph, name: str, array: Any) -> Value:
     array = np.asarray(array)
     attrs = {"value": tensor_attribute(array), "dtype": DTYPES[str(array.dtype)]}
-    return graph.add_node("Const", graph.unique_name(name), attrs=attrs, output_types=[constant_types(array)]).outputs[0]
+    return graph.add_node("Const", graph.unique_name(name), attrs=attrs, output_types=[(str(array.dtype), array.shape)]).outputs[0]
 
 
 def unary(graph: Graph, op_type: str, value: Value, **attrs: Any) -> Node:

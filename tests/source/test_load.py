@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from graphwright.errors import ArgumentError, GraphError
-from graphwright.ir.constants import constant_types, tensor_attribute
+from graphwright.ir.constants import tensor_attribute
 from graphwright.ir.graph import DTYPES, Graph
 from graphwright.ir.verify import verify
 from graphwright.ir.walk import backward_reachable
@@ -125,7 +125,7 @@ def test_shapes_follow_constants_and_variables_from_outside():
     assert ours["cube"].outputs[0].shape == (None, 3, 2)
     four = np.array(4, np.int32)
     constant = ours.add_node(
-        "Const", "four", attrs={"value": tensor_attribute(four), "dtype": DTYPES["int32"]}, output_types=[constant_types(four)]
+        "Const", "four", attrs={"value": tensor_attribute(four), "dtype": DTYPES["int32"]}, output_types=[(DTYPES["int32"], four.shape)]
     )
     ours.replace_input(ours["dims"], 0, constant.outputs[0])
     assert ours["cube"].outputs[0].shape == (4, 3, 2)

@@ -63,11 +63,6 @@ def array_of(attribute: SerializedAttribute) -> Array | None:
         return None
 
 
-def constant_types(array: Array) -> tuple[DType, tuple[int, ...]]:
-    """Dtype and shape of the constant."""
-    return DTYPES[str(array.dtype)], tuple(array.shape)
-
-
 def constant_array(node: Node) -> Array | None:
     """The value of a `Const` node of numbers, as `array_of` gives it; None for anything else.
 

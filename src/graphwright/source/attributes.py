@@ -115,11 +115,9 @@ def _write_item(item: Attribute, put: Callable[[str, Any], None], message: Calla
 def constant_array(value: Value) -> np.ndarray[Any, Any] | None:
     """The array of a `Const`, of strings too, or None for any other value.
 
-    >>> from graphwright.ir.constants import constant_types, tensor_attribute
+    >>> from graphwright.ir.constants import add_constant
     >>> from graphwright.ir.graph import Graph
-    >>> array = np.array([2, 3], np.int32)
-    >>> node = Graph().add_node("Const", "c", attrs={"value": tensor_attribute(array)}, output_types=[constant_types(array)])
-    >>> constant_array(node.outputs[0])
+    >>> constant_array(add_constant(Graph(), "c", np.array([2, 3], np.int32)))
     array([2, 3], dtype=int32)
     """
     attribute = value.producer.attrs.get("value")
