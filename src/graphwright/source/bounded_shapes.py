@@ -255,11 +255,8 @@ class _Bounds:
                 sizes = np.prod(sizes[0], dtype=np.int64), np.prod(sizes[1], dtype=np.int64)
             return sizes
         if op.type in ("Switch", "Merge"):
-            return (
-                _either([self.numbers_of(t) for t in (op.inputs[:1] if op.type == "Switch" else op.inputs)])
-                if not (op.type == "Merge" and k)
-                else None
-            )
+            taken = op.inputs[:1] if op.type == "Switch" else op.inputs
+            return None if op.type == "Merge" and k else _either([self.numbers_of(t) for t in taken])
         if op.type in BRANCHES:
             self._of_functions(op, [self.largest.get(t.ref(), t) for t in op.inputs])
             return self.known[tensor.ref()]

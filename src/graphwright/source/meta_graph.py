@@ -27,6 +27,7 @@ ASSETS = "graphwright:assets"
 NODE_SIGNATURES = "graphwright:signatures"
 
 LEGACY_ASSETS = "saved_model_assets"
+_LISTS = {"nodes": "node_list", "bytes": "bytes_list", "ints": "int64_list", "floats": "float_list", "any": "any_list"}
 
 
 def _collection_messages() -> dict[str, Any]:
@@ -227,20 +228,16 @@ def _read_collection(graph: Graph, key: str, definition: Any, message: Any) -> C
 
 
 def _write_collection(graph: Graph, key: str, collection: Collection, definition: Any, message: Any, *, forget: bool) -> None:
+    held = getattr(definition, _LISTS[collection.kind])
+    held.SetInParent()
     match collection.kind:
         case "nodes":
-            definition.node_list.SetInParent()
-            definition.node_list.value.extend(item if isinstance(item, str) else item.name for item in collection.items)
-        case "ints":
-            definition.int64_list.SetInParent()
-            definition.int64_list.value.extend(collection.items)
-        case "floats":
-            definition.float_list.SetInParent()
-            definition.float_list.value.extend(collection.items)
+            held.value.extend(item if isinstance(item, str) else item.name for item in collection.items)
+        case "ints" | "floats":
+            held.value.extend(collection.items)
         case "any":
-            definition.any_list.SetInParent()
             for item in collection.items:
-                target = definition.any_list.value.add()
+                target = held.value.add()
                 if isinstance(item, NamedRefs):
                     asset = message_class("protobuf.meta_graph", "AssetFileDef")()
                     write_refs(graph, item, asset)
@@ -248,16 +245,15 @@ def _write_collection(graph: Graph, key: str, collection: Collection, definition
                 else:
                     target.ParseFromString(item)
         case "bytes":
-            definition.bytes_list.SetInParent()
             for item in collection.items:
                 if isinstance(item, NamedRefs):
                     if message is None:
                         raise GraphError(f"it is not known what its items are: {item!r:.80}", where=f"collection {key!r}")
                     data = refs_bytes(graph, _with_snapshot(item) if forget else item, message(), forget=forget)
                     if data:
-                        definition.bytes_list.value.append(data)
+                        held.value.append(data)
                 else:
-                    definition.bytes_list.value.append(item)
+                    held.value.append(item)
 
 
 def _with_snapshot(item: NamedRefs) -> NamedRefs:

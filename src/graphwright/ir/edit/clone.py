@@ -65,7 +65,12 @@ def clone(
     target = source if into is None else into
     values = dict(input_map or {})
     _check_inputs(given, values, source, target)
-    controls = _checked_controls(given, dict(control_map or {}), target)
+    controls = dict(control_map or {})
+    for old, new in controls.items():
+        if not target.owns(new):
+            raise GraphError(f"{new.name!r} does not belong to graph {target.name!r}", where=f"control_map, in place of {old.name!r}")
+        if old in given:
+            raise GraphError(f"{old.name!r} is copied itself", where="control_map")
     order = order_of(given)
 
     prefix = f"{scope}/" if scope else ""
@@ -159,15 +164,6 @@ def _check_inputs(given: Mapping[Node, object], values: Mapping[Value, Value], s
             where="input_map",
             remedy="map these values, or copy the nodes that make them too",
         )
-
-
-def _checked_controls(given: Mapping[Node, object], control_map: dict[Node, Node], target: Graph) -> dict[Node, Node]:
-    for old, new in control_map.items():
-        if not target.owns(new):
-            raise GraphError(f"{new.name!r} does not belong to graph {target.name!r}", where=f"control_map, in place of {old.name!r}")
-        if old in given:
-            raise GraphError(f"{old.name!r} is copied itself", where="control_map")
-    return control_map
 
 
 def _follow_colocation(result: CloneResult, source: Graph) -> None:
