@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from graphwright.analyze.cost import build_cost_graph
+from graphwright.analyze.onednn_workspace import onednn_workspace_bytes
 from graphwright.analyze.time_model import estimated_time_s
-from graphwright.analyze.workspace import hidden_output_bytes, onednn_workspace_bytes, workspace_bytes
+from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.text import from_text
 from graphwright.ir.traits.effects import Purity

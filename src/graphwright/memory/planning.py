@@ -8,8 +8,9 @@ from typing import Any
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts
+from graphwright.analyze.onednn_workspace import onednn_workspace_bytes
 from graphwright.analyze.time_model import estimated_time_s
-from graphwright.analyze.workspace import onednn_enabled, onednn_workspace_bytes, workspace_bytes
+from graphwright.analyze.workspace import onednn_enabled, workspace_bytes
 from graphwright.errors import InfeasibleError
 from graphwright.ir.traits.effects import Purity
 from graphwright.memory.devices import find_placement, pin

@@ -45,7 +45,9 @@ def growth_of(call: Callable[[], object]) -> int:
         MeasurementError: the kernel does not offer the high-water mark.
     """
     gc.collect()
-    _trim()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # freed memory goes back to the kernel, where the C library can give it
+        trim(0)
     _reset_high_water()
     before = _status("VmRSS")
     call()
@@ -85,10 +87,3 @@ def _status(field: str) -> int:
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
     raise MeasurementError(f"the kernel does not tell {field}", where="/proc/self/status", remedy="measure on Linux")
-
-
-def _trim() -> None:
-    """Give freed memory back to the kernel, where the C library can."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -1,11 +1,11 @@
-"""What oneDNN's products of two matrices allocate beyond the output."""
+"""What oneDNN's kernels allocate beyond their outputs, products of two matrices above all."""
 
 from __future__ import annotations
 
 import pytest
 
-from graphwright.analyze.gemm_workspace import gemm_workspace_bytes
-from graphwright.analyze.workspace import onednn_workspace_bytes, workspace_bytes
+from graphwright.analyze.onednn_workspace import gemm_workspace_bytes, onednn_workspace_bytes
+from graphwright.analyze.workspace import workspace_bytes
 from graphwright.ir.graph import Node
 from graphwright.ir.text import from_text
 

@@ -1,0 +1,195 @@
+"""Bytes that oneDNN's kernels allocate beyond their outputs.
+
+TensorFlow computes products of two matrices, float32 `MatMul` and `_FusedMatMul`, by `dnnl_sgemm`, whose kernels read the operands where
+they lie, or each thread packs panels of both. Which, and how large, is read off oneDNN's `src/cpu/x64/gemm/gemm_driver.cpp`
+(`nocopy_checker_avx512`, `nocopy_checker_avx2`, `set_thread_opts_nopack`, `gemm_kernel_driver`) and `gemm_info.cpp`, for threads that do
+not wait for each other, as TensorFlow's; and checked against measurements (docs/predicting-peaks.md has the table). Counted is what is
+written when all threads run at once. In bfloat16 a `_FusedMatMul` without AMX adds up in float32 (`gemm_bf16_inner_product.cpp`); a
+`MatMul` takes little.
+
+oneDNN sees matrices by columns, so its first matrix is TensorFlow's second: here `m` are the output's columns, `n` its rows, and `k` is
+what is summed over.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import NamedTuple
+
+from graphwright.ir.dtypes import byte_count
+from graphwright.ir.graph import Node, Value
+from graphwright.ir.traits.effects import is_collective
+
+_CONVOLVES_FORWARD = frozenset("Conv2D _FusedConv2D PadWithFusedConv2D".split())
+_REORDERS_FILTER = _CONVOLVES_FORWARD | frozenset(
+    "Conv2DBackpropInput Conv3D _FusedConv3D Conv3DBackpropInputV2 DepthwiseConv2dNative _FusedDepthwiseConv2dNative "
+    "DepthwiseConv2dNativeBackpropInput".split()
+)
+_LEFT_BLOCK, _RIGHT_BLOCK = 512 << 10, 128 << 10  # that a thread repacks at once of a batched product's operands
+_DEPTHWISE_FILTER, _BLOCK = 3, 16  # the widest for which oneDNN has a depthwise gradient; its blocks of channels
+_FLOAT32 = 4
+_COLUMNS_AT_ONCE, _COLUMNS_OF_SHORT_SUMS, _SHORT_SUM = 384, 24, 48
+_MANY = 378  # rows, columns or terms for each thread from which on packing pays
+
+
+class _Cpu(NamedTuple):
+    """Constants of oneDNN's kernels: `least` is the sum 1/m + 1/n from which on nothing is packed."""
+
+    least: float
+    lanes: int
+    rows: int  # that a kernel computes at once
+    rows_packed: int
+    terms_packed: int
+    terms_undivided: int
+
+
+_AVX512 = _Cpu(least=0.00196, lanes=16, rows=48, rows_packed=9984, terms_packed=384, terms_undivided=384)
+_AVX2 = _Cpu(least=0.0038, lanes=8, rows=24, rows_packed=10000, terms_packed=192, terms_undivided=256)
+
+
+def onednn_workspace_bytes(node: Node) -> int:
+    """Bytes allocated while a node other than a product of two matrices runs under oneDNN, or on a GPU.
+
+    A convolution copies its filter into oneDNN's blocked layout; not so a forward one of a single float32 image, for which TensorFlow
+    asks for a kernel that takes the filter as it is (`MklConvFwdPrimitive::Setup`). Gradients of filters are computed in a blocked
+    layout and copied. That layout has 16 x 16 channels for each group, up to 256 times the filter, for the gradient of a depthwise filter
+    wider than 3, and for any depthwise convolution of several outputs a channel. Batched matrix products repack one matrix of each operand
+    that is transposed or broadcast, or as much of it as the threads take at once. A collective takes what the others send in chunks,
+    together at most as large as its input.
+
+    >>> from graphwright.ir.graph import DTYPES, Graph
+    >>> f32 = DTYPES["float32"]
+    >>> g = Graph()
+    >>> a = g.add_node("Const", "a", output_types=[(f32, (4, 128, 128))]).outputs[0]
+    >>> b = g.add_node("Const", "b", output_types=[(f32, (128, 128))]).outputs[0]
+    >>> onednn_workspace_bytes(g.add_node("BatchMatMulV2", "c", inputs=[a, b], output_types=[(f32, (4, 128, 128))]))
+    65536
+    >>> x = g.add_node("Const", "x", output_types=[(f32, (2, 7, 7, 512))]).outputs[0]
+    >>> w = g.add_node("Const", "w", output_types=[(f32, (3, 3, 512, 512))]).outputs[0]
+    >>> onednn_workspace_bytes(g.add_node("Conv2D", "d", inputs=[x, w], output_types=[(f32, (2, 7, 7, 512))]))
+    9437184
+    """
+    if node.op_type in _REORDERS_FILTER:
+        if "Depthwise" in node.op_type and (node.inputs[1].shape or (1,))[-1] != 1:
+            return _blocked_by_groups(node.inputs[1])
+        images = node.inputs[0]
+        one_image = node.op_type in _CONVOLVES_FORWARD and images.dtype.name == "float32" and bool(images.shape) and images.shape[0] == 1
+        return 0 if one_image else node.inputs[1].nbytes or 0  # of one image the filter is taken as it is
+    if node.op_type in ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"):
+        return node.outputs[0].nbytes or 0
+    if node.op_type == "DepthwiseConv2dNativeBackpropFilter":
+        return _depthwise_filter_gradient(node)
+    if is_collective(node):
+        return node.inputs[0].nbytes or 0 if node.inputs else 0
+    if node.op_type not in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"):
+        return 0
+    a, b = node.inputs[0], node.inputs[1]
+    broadcast = a.shape is not None and b.shape is not None and a.shape[:-2] != b.shape[:-2]
+    threads = os.cpu_count() or 1
+    size = 0
+    if node.attrs.get("adj_x") is True:
+        size += min(_matrix_bytes(a), threads * _LEFT_BLOCK)
+    if node.attrs.get("adj_y") is True or broadcast or node.attrs.get("adj_x") is True:
+        size += min(_matrix_bytes(b), threads * _RIGHT_BLOCK)
+    return size
+
+
+def _depthwise_filter_gradient(node: Node) -> int:
+    kernel, images = node.outputs[0].shape, node.inputs[0].shape
+    if kernel is None or None in kernel or images is None:
+        return node.outputs[0].nbytes or 0
+    height, width, _, multiplier = (d or 0 for d in kernel)
+    rows, columns = images[2:] if node.attrs.get("data_format", b"NHWC") == b"NCHW" else images[1:3]
+    small = (rows or 0) < height or (columns or 0) < width
+    if max(height, width) <= _DEPTHWISE_FILTER and multiplier == 1 and not small:
+        return node.outputs[0].nbytes or 0
+    return _blocked_by_groups(node.outputs[0])
+
+
+def _blocked_by_groups(kernel: Value) -> int:
+    """Bytes of a depthwise filter [height, width, channels, multiplier] in blocks of 16 x 16 channels for each group."""
+    if kernel.shape is None or None in kernel.shape:
+        return kernel.nbytes or 0
+    height, width, channels, multiplier = (d or 0 for d in kernel.shape)
+    return byte_count(kernel.dtype, (height, width, channels * _BLOCK, math.ceil(multiplier / _BLOCK) * _BLOCK)) or 0
+
+
+def _matrix_bytes(value: Value) -> int:
+    return byte_count(value.dtype, None if value.shape is None else value.shape[-2:]) or 0
+
+
+def gemm_workspace_bytes(node: Node, *, avx512: bool = True, amx: bool = False) -> int:
+    """Bytes allocated while a `MatMul` or `_FusedMatMul` runs under oneDNN; 0 for other nodes, and for unknown shapes.
+
+    `avx512` and `amx` say what the processor has; without AVX-512 it is taken to have AVX2.
+
+    >>> from graphwright.ir.graph import DTYPES, Graph
+    >>> f32 = DTYPES["float32"]
+    >>> g = Graph()
+    >>> a = g.add_node("Const", "a", output_types=[(f32, (1024, 192))]).outputs[0]
+    >>> b = g.add_node("Const", "b", output_types=[(f32, (8000, 192))]).outputs[0]
+    >>> logits = g.add_node("MatMul", "c", inputs=[a, b], attrs={"transpose_b": True}, output_types=[(f32, (1024, 8000))])
+    >>> b.nbytes < gemm_workspace_bytes(logits) < 1.2 * b.nbytes
+    True
+    """
+    if node.op_type not in ("MatMul", "_FusedMatMul"):
+        return 0
+    first, out = node.inputs[0].shape, node.outputs[0].shape
+    if first is None or out is None or None in (*first, *out):
+        return 0
+    transposed = node.attrs.get("transpose_a") is True
+    m, n, k = out[1] or 0, out[0] or 0, first[0 if transposed else 1] or 0
+    dtype = node.outputs[0].dtype.name
+    if dtype == "float32":
+        return _packed_bytes(m, n, k, node.attrs.get("transpose_b") is True, transposed, _AVX512 if avx512 else _AVX2)
+    return _FLOAT32 * m * n if dtype == "bfloat16" and node.op_type == "_FusedMatMul" and not amx else 0
+
+
+def _packed_bytes(m: int, n: int, k: int, trans_a: bool, trans_b: bool, cpu: _Cpu) -> int:
+    threads = os.cpu_count() or 1
+    if min(m, n) <= 1 or k == 0 or _reads_in_place(m, n, k, trans_a, trans_b, threads, cpu):
+        return 0
+    m, n = _share(m, n, threads, cpu)
+    terms = k if k <= cpu.terms_undivided else -(-k // 2) if k < 2 * cpu.terms_packed else cpu.terms_packed
+    columns = min(n, _COLUMNS_OF_SHORT_SUMS if k < _SHORT_SUM else _COLUMNS_AT_ONCE)
+    rows = min(m, cpu.rows_packed) if columns < n else min(m, cpu.rows)  # kept for the next columns, if there are any
+    return threads * _FLOAT32 * terms * (rows + columns)
+
+
+def _reads_in_place(m: int, n: int, k: int, trans_a: bool, trans_b: bool, threads: int, cpu: _Cpu) -> bool:
+    lda, ldb = k if trans_a else m, n if trans_b else k
+    wide = cpu is _AVX512
+    awkward = wide and not trans_a and lda % 1024 == 0  # what is read together falls into the same few lines of the cache
+    alone = wide and threads == 1 and trans_a and not trans_b and m > 100
+    if alone and ((m < 1200 and n < 200 and k < 1200) or lda % 256 == ldb % 256 == 0):
+        return False
+    if awkward and not trans_b and threads <= 8 and k > 500 and n > 100:
+        return False
+    if 1 / m + 1 / n >= cpu.least and not (awkward and trans_b):
+        return True
+    if wide and 0 in (lda % 256, ldb % 256, m % 256) and m >= 32 and n > 16:
+        return False
+    if k >= threads * _MANY and (m >= threads * _MANY or max(m, n) <= _MANY):
+        return False
+    if wide:
+        few = 28 * threads
+        return n <= few or k <= threads or (m <= few and (not trans_b or m >= n))
+    return n <= threads or k <= threads if trans_b else n <= 16 * threads or k <= 2 * threads
+
+
+def _share(m: int, n: int, threads: int, cpu: _Cpu) -> tuple[int, int]:
+    """Rows and columns of the part of one thread."""
+    both = m >= 768 and (n > threads * 384 or n <= threads * 192)
+    if cpu is _AVX512:
+        both &= m < 1000 or n < threads * 96
+    else:
+        both &= (n > 384 or m < threads * 384) and (m < 1000 or n < 4000)
+    by_rows = 1
+    if both:
+        by_columns = threads
+        while by_columns % 2 == 0 and (n // threads > 384 or n // by_columns <= 192) and m // by_rows >= 768 and by_rows < 4:
+            by_rows, by_columns = 2 * by_rows, by_columns // 2
+    elif m > n and (m >= threads * cpu.lanes or n < threads):
+        by_rows = threads
+    return -(-m // by_rows), -(-n // max(threads // by_rows, 1))
