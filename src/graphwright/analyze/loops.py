@@ -171,9 +171,15 @@ class _Accounts(Executor):
             self.peaks.setdefault(node, (0, frame.workspace))
 
     def _assign_owners(self, counted: Iterable[Value]) -> None:
-        """A dense output owns its storage before a list does: a list that lives on must not be kept by one element."""
+        """A dense output owns its storage before a list does, and a list of fewer bytes before one of more.
+
+        A list that lives on must not keep what only another one held: one element, or every tenth that is a border of segments.
+        """
+        counted = list(counted)
+        lists = [value for value in counted if not isinstance(self.states[value], Dense)]
+        lists.sort(key=lambda value: total_bytes(storages_of([self.states[value]])))
         for dense in (True, False):
-            for value in counted:
+            for value in counted if dense else lists:
                 state = self.states[value]
                 if isinstance(state, Dense) is dense and not (dense and value.dtype.name in ("resource", "variant")):
                     for storage in storages_of([state]):

@@ -129,9 +129,11 @@ def optimize(
         typer.Option(help="How the plan is proved equal: by structure, which runs nothing, or by running a step both ways too."),
     ] = "structure",
     allow: Annotated[
-        Literal["recompute", "split", "all"],
-        typer.Option(help="What the plan may do: recompute is bit for bit the same; parts of the batch add sums in another order."),
-    ] = "recompute",
+        str,
+        typer.Option(
+            help="What the plan may do: recompute, segment, which are bit for bit the same, split, which adds in another order; or all."
+        ),
+    ] = "recompute,segment",
     measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
     html: Html = None,
     as_json: AsJson = False,
@@ -141,12 +143,13 @@ def optimize(
     amount = parse_amount(budget)
     runs = measure or verify == "run"
     loaded = load_target(target, runs=runs)
+    from graphwright.memory.verbs import read_allow
     from graphwright.step.example_inputs import example_inputs
     from graphwright.step.targets import trace
 
     traced = trace(loaded, feeds=feeds, batch=batch, runs=runs)
     step, inputs = traced.function, example_inputs(traced)
-    verbs = allow if allow == "all" else (allow,)
+    verbs = read_allow("all" if allow == "all" else allow.split(","))
     fast = gw.optimize_memory(step, budget=amount, inputs=inputs, verify=verify, curve_points=6 if html else 0, allow=verbs)
     result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:

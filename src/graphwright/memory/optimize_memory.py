@@ -268,10 +268,13 @@ def optimize_memory(
             the planning and reaches the caller; the next call plans again.
         curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the curve in the
             report; costs up to `time_limit_s` more. Under XLA the plans that were compiled on the way make the curve.
-        allow: what a plan may do besides reordering: `"recompute"`, which is the default and bit for bit the same, and `"split"`: to run
-            the step in 2, 4, 8, ... parts of its batch, one after another, with one update at the end. Dropout masks and statistics of
+        allow: what a plan may do besides reordering. The default are `"recompute"` and `"segment"`, which are bit for bit the same: to run
+            an operation again, and to keep of a loop (an LSTM, `tf.while_loop`) only its values every so many rounds, and to run the rounds
+            between them again for their gradient. Segments are planned where recomputing alone does not keep the budget or costs more than
+            15 %. `"split"`: to run the step in 2, 4, 8, ... parts
+            of its batch, one after another, with one update at the end. Dropout masks and statistics of
             batch normalization are those of the whole batch; results are equal but for the order of sums over the batch, some roundings.
-            `"all"` is both; what takes less time is chosen, and `plan.how["plan"]` says which. Not under XLA, nor on several devices.
+            `"all"` is all three; what takes less time is chosen, and `plan.how["plan"]` says which. Not under XLA, nor on several devices.
 
     Returns:
         For a step: an `OptimizedStep` with the same signature and results, and `.plan`. For a model: the model itself, whose

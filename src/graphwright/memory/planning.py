@@ -16,6 +16,7 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.memory.devices import find_placement, pin
 from graphwright.memory.parts import Part, join, lanes, same_work, split
 from graphwright.memory.plan_cache import PlanCache, fingerprint
+from graphwright.memory.segments import segment_candidates
 from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb, split_candidates
 from graphwright.plan.budget import Budget
 from graphwright.plan.model import CostGraph, Schedule, Solution
@@ -44,6 +45,7 @@ from graphwright.transform.branch_order import order_branches
 from graphwright.transform.loop_ends import wait_for_loop_ends
 from graphwright.transform.proof import Original, Proof
 from graphwright.transform.rematerialize import apply_schedule
+from graphwright.transform.segments_proof import segments_difference
 
 Progress = Callable[[float, str], None]
 _HOW_COUNTED = (
@@ -57,8 +59,9 @@ HOW_TIME = "estimated per operation from FLOPs and bytes moved (roofline), as ra
 # Left free for small tensors, page rounding and what the executor notes of every node while it runs.
 _ROOM, _ROOM_BYTES, _ROOM_PER_NODE = 0.01, 2**20, 128  # share of what is not resident, bytes, bytes per node
 _DRAWS = 3  # of what TensorFlow's executor leaves to chance; the median counts
+_DEAR = 0.15  # extra time as a share, beyond which other verbs than recompute are planned too, where they change no bit
 _CLEARLY = 0.75  # of what the budget leaves free: a bound above it is seldom reached
-_MOST_SOLVES = 2  # how many numbers of parts are planned
+_MOST_SOLVES = 2  # how many rewritten steps of a verb are planned
 _QUICKLY_SPLIT = 2_500  # nodes of a step that is split only to say what that would reach
 _MOST_PARTS_TO_SAY = 4
 _LARGEST_ROOM = 0.1  # share: a step of a few MiB is not to be planned for half of its budget
@@ -146,24 +149,20 @@ def plan_step(
             solution, how["plan"] = _solve_part(
                 part, len(flat.graph), budget_bytes, time_limit_s / len(parts), progress, cache, part_key, earlier
             )
-        if splits and "split" in allow and solution.overhead + (solution.status == "infeasible") > 0:
-            how_without = how.get("plan", "the plan of another device")
-            chosen, (solution, how["plan"]) = _in_parts(
-                split_candidates(chosen, flat.binding.argument_count, map_allowed),
-                chosen,
-                Obtained(solution, how_without),
-                budget_bytes,
-                asked,
-                time_limit_s,
-                progress,
-                cache,
-            )
-            if chosen.parts > 1:
-                parts = split(chosen.tasks, None)
+        found, plain = Obtained(solution, how.get("plan", "the plan of another device")), chosen
+        arguments = (budget_bytes, asked, time_limit_s, progress, cache)
+        if splits and "segment" in allow and _price(solution) > _DEAR:
+            chosen, found = _cheapest(segment_candidates(plain, map_allowed, budget_bytes), chosen, found, *arguments)
+        if splits and "split" in allow and _price(found.found) > 0:
+            candidates = split_candidates(plain, flat.binding.argument_count, map_allowed)
+            chosen, found = _cheapest(candidates, chosen, found, *arguments)
+        if chosen is not plain:
+            parts = split(chosen.tasks, None)
+            part, (solution, how["plan"]) = parts[0], found
         if solution.status == "infeasible" and executor is not None and executor.peak_bytes <= budget_bytes:
             return _as_it_is(target, tasks, flat.loops, executor, solution, how, prove)
         if solution.status == "infeasible":
-            others = None if not splits or "split" in allow else _reach_of_parts(chosen, flat.binding.argument_count, budget_bytes)
+            others = None if not splits or "split" in allow else _reach_of_parts(plain, flat.binding.argument_count, budget_bytes)
             raise infeasible(part.tasks, solution, budget_bytes, originals[k], others)
         solutions.append(solution)
     worst = max((k for k, part in enumerate(parts) if part.budgeted), key=lambda k: (originals[k], -k))
@@ -173,9 +172,14 @@ def plan_step(
             f"{p.device} {format_bytes(s.peak_bytes)}" + (" (host, without a budget)" if not p.budgeted else "")
             for p, s in zip(parts, solutions, strict=True)
         )
-    in_parts = chosen.parts > 1
-    plan = make_memory_plan(target, part.tasks, solution, originals[worst], how, chosen.flat.loops, tasks if in_parts else None)
-    curve_points = 0 if in_parts else curve_points
+    in_parts, is_given = chosen.parts > 1, chosen.flat is flat
+    plan = make_memory_plan(target, part.tasks, solution, originals[worst], how, chosen.flat.loops, None if is_given else tasks)
+    curve_points = curve_points if is_given else 0
+    if chosen.loops:  # what a segment runs again is within one task
+        flops = [
+            sum(flops_rule(s.loops)(n) or 0.0 for nodes in t.nodes for n in nodes) for s, t in ((flat, tasks), (chosen.flat, part.tasks))
+        ]
+        plan = replace(plan, recomputed_flops=(1 + plan.recomputed_flops) * flops[1] / max(flops[0], 1.0) - 1)
     plan = replace(plan, executor=executor, curve=_curve(part.tasks.costs, solution, originals[worst], curve_points, time_limit_s))
     process = process_among_others(target.function)
     names = [f"{process} {p.device}".strip() or "one device" for p in parts]
@@ -183,13 +187,23 @@ def plan_step(
     schedule = join(parts, [s.schedule for s in solutions])
     tasks = chosen.tasks
     leaders = tuple(tasks.costs.tasks[t].name for t in schedule.steps)
-    original = Original(flat.graph, flat.purity, default_attributes, parts=in_parts) if prove else None
+    start = chosen.flat if chosen.loops else flat
+    original = Original(start.graph, start.purity, default_attributes, parts=in_parts) if prove else None
+    difference = segments_difference(flat.graph, flat.purity, start.graph, chosen.loops) if prove and chosen.loops else ""
     starts = relax(tasks.costs, schedule, solution.peak_bytes) if len(parts) == 1 else None
     function = follow_schedule(chosen.flat, tasks, schedule, lanes(parts), starts)
-    return Planned(function, plan, leaders, original and prove_function(original, function, flat.binding), equal_bits=not in_parts)
+    proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
+    if proof is not None and proof.equal:
+        proof = replace(proof, loops=len(chosen.loops))
+    return Planned(function, plan, leaders, proof, equal_bits=not in_parts)
 
 
-def _in_parts(
+def _price(solution: Solution) -> float:
+    """What a plan costs in time, as a share; no plan costs more than any."""
+    return float("inf") if solution.status == "infeasible" else solution.overhead
+
+
+def _cheapest(
     candidates: Iterable[Candidate],
     given: Candidate,
     found: Obtained[Solution],
@@ -199,38 +213,40 @@ def _in_parts(
     progress: Progress | None,
     cache: PlanCache | None,
 ) -> tuple[Candidate, Obtained[Solution]]:
-    """The step in parts of its batch where that costs less time than the plan that was found without; the given step and that plan else.
+    """The rewritten step that costs less time than the plan that was found without, with its plan; the given step and that plan else.
 
-    A number of parts is planned only where it can win: its tasks alone, each once, must take less time, and its bound must be clearly
-    within the budget. Parts that keep the budget in their own order end the search, and so does the time.
+    A candidate is planned only where it can win: its tasks alone, each once, must take less time, and its bound must be within the budget,
+    clearly so for parts of the batch. One that keeps the budget in its own order ends the search, and so does the time. Where nothing
+    keeps the budget, that with the smallest peak is the answer.
     """
     best, solves = (given, found), 0
-    least = found.found.overhead if found.found.status != "infeasible" else float("inf")
+    least = _price(found.found)
     for candidate in candidates:
         if candidate.slower >= least:
             break
         costs = candidate.tasks.costs
         movable = budget_bytes - costs.resident_bytes
         fits = candidate.peak_bytes + _room(costs, len(candidate.flat.graph), budget_bytes) <= budget_bytes
-        if fits:
-            known = known_solution(costs, Schedule(costs.order), budget_bytes)
-            solved = Obtained(known, "the order of the parts") if known is not None else None
-        elif candidate.bound_bytes - costs.resident_bytes > _CLEARLY * movable:
-            continue
-        elif solves == _MOST_SOLVES:
+        in_order = known_solution(costs, Schedule(costs.order), None)
+        solved = Obtained(in_order and replace(in_order, budget_bytes=budget_bytes), "in its own order")
+        if not fits and candidate.bound_bytes - costs.resident_bytes > (_CLEARLY if candidate.parts > 1 else 1.0) * movable:
+            solved = Obtained(in_order and replace(in_order, status="infeasible", budget_bytes=budget_bytes), solved.how)
+        elif not fits and solves == _MOST_SOLVES:
             break
-        else:
+        elif not fits:
             solves += 1
             if progress is not None:
                 progress(0.0, f"planning {candidate.how}")
-            key = fingerprint(candidate.flat.graph, asked, time_limit_s) if cache is not None else ""
+            key = fingerprint(candidate.flat.graph, f"{asked} {candidate.how}", time_limit_s) if cache is not None else ""
             part = split(candidate.tasks, None)[0]
             solved = _solve_part(part, len(candidate.flat.graph), budget_bytes, time_limit_s, progress, cache, key, None)
-        if solved is not None and solved.found.status != "infeasible":
-            overhead = (1 + candidate.slower) * (1 + solved.found.overhead) - 1
-            if overhead < least:
-                least, how = overhead, f"split: {candidate.how}; {solved.how}"
-                best = candidate, Obtained(replace(solved.found, overhead=overhead), how)
+        if solved.found is None:
+            continue
+        overhead = (1 + candidate.slower) * (1 + solved.found.overhead) - 1
+        price = float("inf") if solved.found.status == "infeasible" else overhead
+        if price < least or (price == least == float("inf") and solved.found.peak_bytes < best[1].found.peak_bytes):
+            verb = "segment" if candidate.loops else "split"
+            least, best = price, (candidate, Obtained(replace(solved.found, overhead=overhead), f"{verb}: {candidate.how}; {solved.how}"))
         if fits:
             break
     return best

@@ -2,6 +2,8 @@
 
 recompute
     Run an operation again instead of keeping what it made. Bit for bit the same.
+segment
+    Run a loop and its gradient in segments (`transform.segment_loops`): between the two only the borders are kept. Bit for bit the same.
 split
     Run the step in parts of its batch, one after another, with one update (`transform.split_batch`). Equal but for the order of sums
     over the batch.
@@ -10,13 +12,14 @@ split
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.splitting import find_splitting
 from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import copy_graph
+from graphwright.ir.graph import Graph
 from graphwright.ir.traits.effects import Purity
 from graphwright.plan.bound import lower_bound
 from graphwright.plan.model import CostGraph, Schedule
@@ -24,9 +27,9 @@ from graphwright.plan.simulate import simulate
 from graphwright.step.flatten import FlatStep, find_loop_costs, stateful_op_types
 from graphwright.transform.split_batch import split_batch
 
-Verb = Literal["recompute", "split"]
+Verb = Literal["recompute", "segment", "split"]
 Allow = Literal["all"] | Collection[Verb]
-BIT_FOR_BIT: tuple[Verb, ...] = ("recompute",)
+BIT_FOR_BIT: tuple[Verb, ...] = ("recompute", "segment")
 """The verbs that a plan may use unless others are asked for."""
 _ALL: tuple[Verb, ...] = (*BIT_FOR_BIT, "split")
 _LEAST_GAIN = 0.97  # twice the parts must bring the peak below this share of what it was
@@ -40,7 +43,7 @@ def read_allow(allow: object) -> frozenset[Verb]:
         ArgumentError: it is neither "all" nor a collection of verbs.
 
     >>> sorted(read_allow("all"))
-    ['recompute', 'split']
+    ['recompute', 'segment', 'split']
     """
     if allow == "all":
         return frozenset(_ALL)
@@ -57,6 +60,7 @@ class Candidate:
 
     Attributes:
         parts: in how many parts of the batch it runs.
+        loops: the names of the loops that run in segments.
         how: what was done to the given step; "" for the given step itself.
         slower: how much longer its tasks take than the given step's, each once, as a share.
         peak_bytes: what it takes in its own order.
@@ -66,6 +70,7 @@ class Candidate:
     flat: FlatStep
     tasks: TaskMap
     parts: int = 1
+    loops: tuple[str, ...] = ()
     how: str = ""
     slower: float = 0.0
     peak_bytes: int = 0
@@ -93,14 +98,22 @@ def split_candidates(given: Candidate, argument_count: int, map_tasks: Callable[
         if splitting is None or parts > splitting.batch or len(graph) + parts * len(splitting.nodes) > _MOST_NODES:
             return
         split_batch(graph, purity, splitting, parts)
-        step = FlatStep(graph, flat.binding, Purity(graph, stateful_op_types(graph)), find_loop_costs(graph))
-        tasks = map_tasks(step)
-        needs = _needs(tasks.costs)
+        how = f"the batch of {splitting.batch} in {parts} parts, one after another"
+        made = replace(candidate_of(given, graph, map_tasks, how), parts=parts)
+        needs = made.peak_bytes, made.bound_bytes
         if all(now > _LEAST_GAIN * then for now, then in zip(needs, before, strict=True)):
             return
-        how = f"the batch of {splitting.batch} in {parts} parts, one after another"
-        yield Candidate(step, tasks, parts, how, _time(tasks.costs) / max(_time(given.tasks.costs), 1e-30) - 1, *needs)
+        yield made
         before, parts = needs, 2 * parts
+
+
+def candidate_of(given: Candidate, graph: Graph, map_tasks: Callable[[FlatStep], TaskMap], how: str) -> Candidate:
+    """What a rewritten graph of the given step costs."""
+    step = FlatStep(graph, given.flat.binding, Purity(graph, stateful_op_types(graph)), find_loop_costs(graph))
+    tasks = map_tasks(step)
+    slower = _time(tasks.costs) / max(_time(given.tasks.costs), 1e-30) - 1
+    peak_bytes, bound_bytes = _needs(tasks.costs)
+    return Candidate(step, tasks, how=how, slower=slower, peak_bytes=peak_bytes, bound_bytes=bound_bytes)
 
 
 def _needs(costs: CostGraph) -> tuple[int, int]:

@@ -24,6 +24,7 @@ class Proof:
         sums: how many sums of three and more terms it has. Which terms are added first depends on which buffers the kernel may reuse.
         pools: how many gradients of max pools were put into another form, which is not a matter of structure.
         parts: how many sums over the batch are added up part by part.
+        loops: how many loops run in segments, which was proved before (`transform.segments_proof`).
     """
 
     difference: str
@@ -32,6 +33,7 @@ class Proof:
     sums: int = 0
     pools: int = 0
     parts: int = 0
+    loops: int = 0
 
     @property
     def equal(self) -> bool:
@@ -46,6 +48,11 @@ class Proof:
         words = f"equal by structure: {self.nodes:,} operations make the same outputs, and {self.effects:,} effects, once each and in order"
         if self.sums:
             words += f"; {self.sums:,} sums of three and more terms (AddN) may add them in another order, which structure cannot see"
+        if self.loops:
+            words += (
+                f"; {self.loops:,} loops run in segments: with their own conditions and bodies, from borders that are their values, and "
+                "their gradients as many rounds in the same order"
+            )
         if self.parts:
             words += (
                 f"; equal but for the order of sums over the batch: {self.parts:,} sums are added up part by part, in exact arithmetic "

@@ -1,0 +1,72 @@
+"""The steps that running loops in segments makes of a step, which are planned like any other (see `memory.verbs`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import ceil, sqrt
+
+from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.loop_pairs import LoopPair, find_pairs
+from graphwright.ir.edit.clone import copy_graph
+from graphwright.ir.traits.control_flow import function_at
+from graphwright.memory.verbs import Candidate, candidate_of
+from graphwright.plan.model import Schedule
+from graphwright.plan.simulate import simulate
+from graphwright.step.flatten import FlatStep
+from graphwright.transform.segment_loops import segment_loops
+
+_LEAST_SAVED = 2**16  # bytes that segments of a loop must save: less is not worth the time
+
+
+def segment_candidates(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap], budget_bytes: int) -> Iterator[Candidate]:
+    """The given step with as many loops in segments as the budget seems to need, those first that save most; then with all of them.
+
+    Segments cost one forward pass of the loop, however long they are, so each loop has the length that takes the least memory
+    (`best_length`). Each candidate is made when it is asked for.
+    """
+    flat = given.flat
+    pairs = {pair.forward.name: pair for pair in find_pairs(flat.graph, flat.purity)[0]}
+    saved = {name: saving for name, pair in pairs.items() if (saving := _saving(flat, pair)) >= _LEAST_SAVED}
+    names = sorted(saved, key=lambda name: -saved[name])
+    excess = simulate(given.tasks.costs, Schedule(given.tasks.costs.order)).peak_bytes - budget_bytes
+    enough = next((count for count in range(1, len(names)) if sum(saved[name] for name in names[:count]) >= excess), len(names))
+    for count in dict.fromkeys((enough, len(names)) if names else ()):
+        graph = copy_graph(flat.graph).graph
+        lengths = {name: best_length(*_measures(flat, pairs[name])) for name in names[:count]}
+        copies = {pair: lengths[pair.forward.name] for pair in find_pairs(graph, flat.purity.of(graph))[0] if pair.forward.name in lengths}
+        segment_loops(graph, copies)
+        how = ", ".join(f"loop {name} in segments of {length} rounds" for name, length in lengths.items())
+        yield replace(candidate_of(given, graph, map_tasks, f"{how}, each run again for its gradient"), loops=tuple(lengths))
+
+
+def best_length(rounds: int, round_bytes: int, border_bytes: int) -> int:
+    """Rounds of a segment for which borders and the intermediates of one segment together take least.
+
+    With T rounds of a bytes each and borders of c bytes, T c / L + a L is least at L = sqrt(T c / a). It is sqrt(T) / 2 or more, since to
+    begin a segment takes time, and segments are made equally long.
+
+    >>> best_length(128, 2**20, 2**18)
+    6
+    >>> best_length(2000, 2**20, 2**20), best_length(100, 2**20, 0)
+    (45, 5)
+    """
+    length = max(sqrt(rounds * border_bytes / max(round_bytes, 1)), sqrt(rounds) / 2, 1)
+    return ceil(rounds / ceil(rounds / length))
+
+
+def _saving(flat: FlatStep, pair: LoopPair) -> int:
+    """Bytes that segments save between the loop and its gradient."""
+    rounds, round_bytes, border_bytes = _measures(flat, pair)
+    length = best_length(rounds, round_bytes, border_bytes)
+    return rounds * round_bytes - ceil(rounds / length) * border_bytes - length * round_bytes
+
+
+def _measures(flat: FlatStep, pair: LoopPair) -> tuple[int, int, int]:
+    """How many rounds the loop has, and bytes that its lists get in one, and that its borders take."""
+    trip = flat.loops.trip_counts.get(pair.forward)
+    rounds = 1 if trip is None or trip.kind == "unknown" else max(trip.count, 1)
+    pushed = sum(flat.loops.variant_bytes.get(pair.forward.outputs[k], 0) for k, _ in pair.lists)
+    body = function_at(pair.forward, "body", flat.graph)
+    assert body is not None
+    return rounds, pushed // rounds, sum(body.body.inputs[k].nbytes or 0 for k in pair.borders)

@@ -1,0 +1,75 @@
+"""Loops run in segments where recomputing alone does not keep a budget, and only where that is proved."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow")
+
+import graphwright as gw
+from graphwright.errors import InfeasibleError, VerificationWarning
+from graphwright.memory import planning
+
+pytestmark = pytest.mark.tensorflow
+
+tf: Any = importlib.import_module("tensorflow")
+OPTIONS: dict[str, Any] = {"cache_dir": None, "time_limit_s": 0.5}
+
+
+def recurrent(rounds: int = 64) -> tuple[Any, tuple[Any, ...]]:
+    """A recurrent step with a loop that keeps 16 KiB three times a round."""
+    weight = tf.Variable(np.random.default_rng(0).normal(0, 0.2, (32, 32)).astype(np.float32))
+
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            body = lambda i, y: (i + 1, tf.sin(tf.tanh(y @ weight)) + x)  # noqa: E731 - a loop's body
+            loss = tf.reduce_mean(tf.while_loop(lambda i, _: i < rounds, body, (0, x))[1] ** 2)
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        return loss
+
+    return tf.function(step), (tf.constant(np.random.default_rng(1).normal(size=(128, 32)).astype(np.float32)),)
+
+
+def test_a_budget_below_every_recomputation_is_kept_in_segments() -> None:
+    step, inputs = recurrent()
+    fast = gw.optimize_memory(step, 0.4, inputs=inputs, verify="run", **OPTIONS)
+    plan = fast.plan
+    assert plan.peak_bytes <= 0.4 * plan.original_peak_bytes
+    assert plan.how["plan"].startswith("segment: loop while in segments of ")
+    assert plan.verification.startswith("equal bit for bit")
+    assert "1 loops run in segments" in plan.verification
+    assert 0 < plan.recomputed_flops < 0.5
+
+
+def test_without_the_verb_the_budget_is_infeasible() -> None:
+    step, inputs = recurrent()
+    with pytest.raises(InfeasibleError):
+        gw.optimize_memory(step, 0.4, inputs=inputs, allow=("recompute",), **OPTIONS)
+
+
+def test_the_smallest_budget_is_what_segments_reach() -> None:
+    step, inputs = recurrent()
+    with pytest.raises(InfeasibleError) as error:
+        gw.optimize_memory(step, 0.01, inputs=inputs, **OPTIONS)
+    smallest = error.value.smallest_budget_bytes
+    assert smallest is not None
+    assert gw.optimize_memory(step, smallest, inputs=inputs, **OPTIONS).plan.peak_bytes <= smallest
+
+
+def test_a_plan_in_segments_is_found_in_the_cache(tmp_path: Any) -> None:
+    step, inputs = recurrent()
+    options: dict[str, Any] = {**OPTIONS, "cache_dir": tmp_path, "inputs": inputs}
+    bytes_in_segments = gw.optimize_memory(step, 0.36, **options).plan.peak_bytes
+    assert gw.optimize_memory(step, 0.36, **options).plan.peak_bytes == bytes_in_segments
+
+
+def test_what_is_not_proved_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, inputs = recurrent()
+    monkeypatch.setattr(planning, "segments_difference", lambda *_: "a segment is something else")
+    with pytest.warns(VerificationWarning, match="a segment is something else"):
+        fast = gw.optimize_memory(step, 0.4, inputs=inputs, **OPTIONS)
+    assert not fast.plans  # the original runs
