@@ -224,6 +224,8 @@ def _called(op: Any, names: list[str], x: Any) -> Any:
         given[name] = x * (k + 1) if x.dtype in (tf.float64, tf.int32) and k else x
     if op is raw.AddN:
         return op(inputs=[x, 2 * x])
+    if op is raw.Bitcast:
+        return op(input=x, type=tf.int64)
     if op is raw.Cast:
         return op(x=x, DstT=tf.float32)
     if op in (raw.CheckNumerics, raw.ApproximateEqual):

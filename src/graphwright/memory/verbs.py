@@ -32,6 +32,7 @@ Allow = Literal["all"] | Collection[Verb]
 BIT_FOR_BIT: tuple[Verb, ...] = ("recompute", "segment")
 """The verbs that a plan may use unless others are asked for."""
 _ALL: tuple[Verb, ...] = (*BIT_FOR_BIT, "split")
+_IN_ORDER_S = 1e-5  # what it costs, besides its kernels, that a task waits for others; parts have many small ones
 _LEAST_GAIN = 0.97  # twice the parts must bring the peak below this share of what it was
 _MOST_NODES = 400_000  # of a step in parts: beyond that TensorFlow takes minutes to start
 
@@ -122,4 +123,5 @@ def _needs(costs: CostGraph) -> tuple[int, int]:
 
 
 def _time(costs: CostGraph) -> float:
-    return sum(task.time for task in costs.tasks)
+    """Seconds of each task once, in an order."""
+    return sum(task.time + _IN_ORDER_S for task in costs.tasks)

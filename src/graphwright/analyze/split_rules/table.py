@@ -289,7 +289,7 @@ def draw(node: Node) -> Dimensions:
 
 
 _ELEMENTS = (
-    "Cast Identity StopGradient PreventGradient CheckNumerics Snapshot OnesLike Equal NotEqual Less LessEqual Greater GreaterEqual "
+    "Cast Bitcast Identity StopGradient PreventGradient CheckNumerics Snapshot OnesLike Equal NotEqual Less LessEqual Greater GreaterEqual "
     "ApproximateEqual IsNan IsInf IsFinite BesselI0e BesselI1e NextAfter Ndtri"
 )
 _IMAGE = "n--- ---- -> n---"

@@ -1,0 +1,102 @@
+"""What it costs to run a step in parts of its batch, beside the smallest peak of recomputing: `python -m bench.split`.
+
+The plain step, the step in parts, and the smallest plan that recomputes take turns in one process; what counts is their processor time, all
+threads together. Peaks are measured in a fresh process each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time as clock
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+
+from bench import zoo
+
+_COLUMNS = ("model", "batch", "how", "predicted time", "processor time", "predicted peak", "peak")
+
+
+def rows(name: str, batch: int, parts: Sequence[int], rounds: int, time_limit_s: float = 10.0) -> list[list[str]]:
+    """The lines of one model: times as ratios of the plain step's, peaks in MiB."""
+    import graphwright as gw
+    from graphwright.memory.planning import follow_schedule, map_tasks, solve_with_room
+    from graphwright.memory.verbs import Candidate, split_candidates
+    from graphwright.plan.model import Schedule
+    from graphwright.plan.relaxed_order import relax
+    from graphwright.plan.solve import minimum
+    from graphwright.run.traced_step import resolve
+    from graphwright.step.flatten import flat_step
+    from graphwright.step.targets import trace
+
+    reference = zoo.make(name, size="small", batch=batch)
+    traced = trace(reference.step, inputs=reference.inputs)
+
+    def runs(candidate: Candidate, schedule: Schedule, peak_bytes: int) -> Any:
+        starts = relax(candidate.tasks.costs, schedule, peak_bytes)
+        function = follow_schedule(candidate.flat, candidate.tasks, schedule, starts=starts)
+        return replace(resolve(function, reference.inputs), grappler_disabled=True)
+
+    def given() -> Candidate:
+        flat = flat_step(traced)
+        return Candidate(flat, map_tasks(flat))
+
+    steps: dict[str, Any] = {"plain": traced}
+    predicted: dict[str, tuple[float, int]] = {"plain": (1.0, gw.predict_peak(reference.step, inputs=reference.inputs).peak_bytes)}
+    whole = given()
+    for candidate in split_candidates(whole, whole.flat.binding.argument_count, map_tasks):
+        if candidate.parts in parts:
+            solution = solve_with_room(candidate.tasks.costs, len(candidate.flat.graph), candidate.peak_bytes, time_limit_s, None)
+            predicted[how := f"{candidate.parts} parts"] = (1 + candidate.slower) * (1 + solution.overhead), solution.peak_bytes
+            steps[how] = runs(candidate, solution.schedule, solution.peak_bytes)
+        if candidate.parts >= max(parts):
+            break
+    single = given()
+    smallest = minimum(single.tasks.costs)
+    predicted["recompute, the least found"] = 1 + smallest.overhead, smallest.peak_bytes
+    steps["recompute, the least found"] = runs(single, smallest.schedule, smallest.peak_bytes)
+    times = _processor_times({how: step.run for how, step in steps.items()}, rounds)
+    table: list[list[str]] = []
+    for how, step in steps.items():
+        ratio, peak = predicted[how]
+        measured = gw.measure(step, reference.inputs, time=False).peak_bytes
+        cells = [f"{ratio:.2f}", f"{times[how] / times['plain']:.2f}", f"{peak / 2**20:.1f}", f"{measured / 2**20:.1f}"]
+        table.append([name, str(batch), how, *cells])
+    return table
+
+
+def _processor_times(steps: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Median seconds of processor time of a step, all threads together; the steps take turns."""
+    from graphwright.run.call_options import grappler_disabled
+
+    found: dict[str, list[float]] = {how: [] for how in steps}
+    for k in range(rounds + 2):
+        for how, step in steps.items():
+            with grappler_disabled():
+                start = clock.process_time()
+                step()
+            if k > 1:  # the first ones trace and touch memory
+                found[how].append(clock.process_time() - start)
+    return {how: median(times) for how, times in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.split", description=__doc__)
+    parser.add_argument("--models", nargs="+", default=["transformer", "unet"], choices=zoo.MODELS)
+    parser.add_argument("--batches", nargs="+", type=int, default=[16, 64])
+    parser.add_argument("--parts", nargs="+", type=int, default=[4, 8])
+    parser.add_argument("--rounds", type=int, default=21)
+    options = parser.parse_args()
+    console = Console(width=200)
+    console.print("| " + " | ".join(_COLUMNS) + " |\n|---|---:|---|" + "---:|" * (len(_COLUMNS) - 3), soft_wrap=True)
+    for name in options.models:
+        for batch in options.batches:
+            for row in rows(name, batch, options.parts, options.rounds):
+                console.print("| " + " | ".join(row) + " |", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()
