@@ -1,0 +1,76 @@
+"""Loops in segments: share of the peak and ratio of processor time, planned beside measured.
+
+    python -m bench.loops                        # two layers of 512 units, 128 steps, and one of 128 units, 2,000 steps
+    python -m bench.loops --small                # variants of these that take seconds
+
+Memory is measured in a fresh process each. Times are processor times of this process, the two steps taking turns: on a machine that others
+use too, the clock says little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import keras
+import numpy as np
+
+import graphwright as gw
+from graphwright.run.call_options import grappler_disabled
+from graphwright.step.keras_step import keras_data, keras_step
+
+CASES = {
+    "LSTM 512 x 2, 128 steps, batch 64": (128, 64, 512, 2, (0.5, 0.35)),
+    "LSTM 128, 2,000 steps, batch 8": (2000, 8, 128, 1, (0.4,)),
+}
+SMALL = {
+    "LSTM 64 x 2, 60 steps, batch 32": (60, 32, 64, 2, (0.5, 0.35)),
+    "LSTM 64, 300 steps, batch 8": (300, 8, 64, 1, (0.5,)),
+}
+TURNS = 3
+
+
+def lstm(steps: int, batch: int, units: int, layers: int) -> tuple[Any, tuple[Any, Any]]:
+    """A compiled model, and a batch of data."""
+    keras.utils.set_random_seed(0)
+    inside = [keras.layers.LSTM(units, return_sequences=k < layers - 1) for k in range(layers)]
+    model = keras.Sequential([keras.layers.Input((steps, units)), *inside, keras.layers.Dense(4)])
+    model.compile("sgd", "mse")
+    x = np.random.default_rng(0).normal(size=(batch, steps, units)).astype(np.float32)
+    return model, (x, np.zeros((batch, 4), np.float32))
+
+
+def processor_time_s(function: Any, inputs: Any) -> float:
+    """Processor time of one step, all threads together, without Grappler: so planned steps run."""
+    with grappler_disabled():
+        begun = time.process_time()
+        function(*inputs)
+    return time.process_time() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true")
+    print("| step | budget | peak, planned | peak, measured | share, measured | processor time, planned | measured |")
+    print("|---|---|---|---|---|---|---|")
+    for name, (steps, batch, units, layers, budgets) in (SMALL if parser.parse_args().small else CASES).items():
+        model, data = lstm(steps, batch, units, layers)
+        plain, inputs = keras_step(model, "train"), keras_data(model, "train", data, are_specs=False)
+        before = gw.measure(plain, inputs, time=False, steps=1)
+        for budget in budgets:
+            fast = gw.optimize_memory(plain, budget, inputs=inputs, cache_dir=None)
+            after = gw.measure(fast, inputs, time=False, steps=1)
+            for function in (plain, fast):
+                processor_time_s(function, inputs)
+            pairs = [(processor_time_s(fast, inputs), processor_time_s(plain, inputs)) for _ in range(TURNS)]
+            ratio = float(np.median([ours / theirs for ours, theirs in pairs]))
+            print(
+                f"| {name} | {budget:.0%} | {fast.plan.peak_bytes / 2**20:.1f} MiB | {after.peak_bytes / 2**20:.1f} MiB "
+                f"| {after.peak_bytes / before.peak_bytes:.2f} | {1 + fast.plan.overhead:.2f} | {ratio:.2f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
