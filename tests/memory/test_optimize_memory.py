@@ -15,7 +15,7 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.ir.edit.insert import insert_after
 from graphwright.memory import optimize_memory as module
-from graphwright.memory import planning
+from graphwright.memory import plan_step
 from graphwright.transform.proof import Proof
 
 
@@ -147,14 +147,14 @@ def test_arguments_by_position_and_by_name(conv_step: Any) -> None:
 
 def _wrong_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every plan subtract from a moving mean what it should add."""
-    follow = planning.follow_schedule
+    follow = plan_step.follow_schedule
 
     def follow_wrongly(flat: Any, *args: Any) -> Any:
         node = next(n for n in flat.graph.nodes if n.op_type == "AssignSubVariableOp")
         insert_after(node.inputs[1], "Neg", "negative", attrs={"T": node.inputs[1].dtype})
         return follow(flat, *args)
 
-    monkeypatch.setattr(planning, "follow_schedule", follow_wrongly)
+    monkeypatch.setattr(plan_step, "follow_schedule", follow_wrongly)
 
 
 @pytest.mark.parametrize("verify", ["structure", "run"])
@@ -174,7 +174,7 @@ def test_a_step_that_is_not_proved_by_structure_is_not_used(conv_step: Any, monk
 def test_what_running_finds_is_not_used(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     step, inputs, _ = conv_step
     _wrong_plans(monkeypatch)
-    monkeypatch.setattr(planning, "prove_function", lambda *_: Proof("", 1))
+    monkeypatch.setattr(plan_step, "prove_function", lambda *_: Proof("", 1))
     with pytest.warns(gw.VerificationWarning, match="differs from the original: variable"):
         fast = gw.optimize_memory(step, budget=0.7, inputs=inputs, cache_dir=None, verify="run")
     assert float(fast(*inputs)["loss"]) > 0
@@ -183,7 +183,7 @@ def test_what_running_finds_is_not_used(conv_step: Any, monkeypatch: pytest.Monk
 def test_a_warning_that_is_an_error_finds_the_variables_put_back(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     step, inputs, model = conv_step
     _wrong_plans(monkeypatch)
-    monkeypatch.setattr(planning, "prove_function", lambda *_: Proof("", 1))
+    monkeypatch.setattr(plan_step, "prove_function", lambda *_: Proof("", 1))
     fast = gw.optimize_memory(step, budget=0.7, cache_dir=None, verify="run")
     before = model.get_weights()
     with warnings.catch_warnings():
@@ -301,7 +301,7 @@ def test_a_proof_that_finds_a_damaged_graph_falls_back_to_the_original(monkeypat
     def refuse(*_: Any) -> None:
         raise gw.GraphError("two nodes have one name")
 
-    monkeypatch.setattr(planning, "prove_function", refuse)
+    monkeypatch.setattr(plan_step, "prove_function", refuse)
     fast = gw.optimize_memory(steps[0], budget=0.8, cache_dir=None)
     with pytest.warns(gw.VerificationWarning, match="the original step runs.* cannot be built: two nodes have one name"):
         loss = fast(x)

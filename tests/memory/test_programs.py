@@ -11,7 +11,8 @@ import pytest
 
 import graphwright as gw
 from graphwright.memory import planning
-from graphwright.memory.planning import follow_schedule, map_tasks, prove_function
+from graphwright.memory.plan_step import prove_function
+from graphwright.memory.planning import follow_schedule, map_tasks
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import solve
 from graphwright.step.flatten import flatten

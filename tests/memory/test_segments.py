@@ -12,7 +12,7 @@ pytest.importorskip("tensorflow")
 
 import graphwright as gw
 from graphwright.errors import InfeasibleError, VerificationWarning
-from graphwright.memory import planning
+from graphwright.memory import plan_step
 
 pytestmark = pytest.mark.tensorflow
 
@@ -69,7 +69,7 @@ def test_a_plan_in_segments_is_found_in_the_cache(tmp_path: Any) -> None:
 
 def test_what_is_not_proved_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     step, inputs = recurrent()
-    monkeypatch.setattr(planning, "segments_difference", lambda *_: "a segment is something else")
+    monkeypatch.setattr(plan_step, "segments_difference", lambda *_: "a segment is something else")
     with pytest.warns(VerificationWarning, match="a segment is something else"):
         fast = gw.optimize_memory(step, 0.4, inputs=inputs, **OPTIONS)
     assert not fast.plans  # the original runs

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import graphwright as gw
-from graphwright.memory import planning
+from graphwright.memory import plan_step
 from graphwright.report.summary import plan_facts
 from graphwright.step import executor_peak
 
@@ -93,7 +93,7 @@ def test_a_kept_plan_serves_a_share_whose_peak_came_out_differently_while_it_fit
             assert prediction is not None
             return replace(prediction, peak_bytes=peak_bytes), how
 
-        monkeypatch.setattr(planning, "plain_peak", found)
+        monkeypatch.setattr(plan_step, "plain_peak", found)
         return gw.optimize_memory(_fan, 0.5, inputs=(X,), cache_dir=tmp_path, verify=False, time_limit_s=0.5).plan
 
     first, more, less = plan_of(10 << 20), plan_of(11 << 20), plan_of(7 << 20)
@@ -113,7 +113,7 @@ def test_a_budget_that_only_the_executors_own_order_keeps_leaves_the_step_as_it_
         assert prediction is not None
         return replace(prediction, peak_bytes=low), how
 
-    monkeypatch.setattr(planning, "plain_peak", found)
+    monkeypatch.setattr(plan_step, "plain_peak", found)
     for verify in ("run", False):
         fast = gw.optimize_memory(_fan, "100%", inputs=(X,), cache_dir=None, verify=verify, time_limit_s=0.5)
         plan = fast.plan

@@ -121,9 +121,16 @@ costs.add_to(app, _COSTS)
 @app.command(rich_help_panel=_MEMORY)
 def optimize(
     target: Target,
-    budget: Budget,
+    budget: Annotated[
+        str,
+        typer.Option("--budget", help='Bytes, text such as "2.5GiB", a share of the unmodified peak (0.5 or "50%"), or "smallest".'),
+    ],
     batch: Batch = None,
     feed: Feeds = None,
+    max_overhead: Annotated[
+        float | None,
+        typer.Option(help='With "--budget smallest": how much more time the plan may take, as estimated, as a share.', show_default="0.1"),
+    ] = None,
     verify: Annotated[
         Literal["structure", "run"],
         typer.Option(help="How the plan is proved equal: by structure, which runs nothing, or by running a step both ways too."),
@@ -150,7 +157,10 @@ def optimize(
     traced = trace(loaded, feeds=feeds, batch=batch, runs=runs)
     step, inputs = traced.function, example_inputs(traced)
     verbs = read_allow("all" if allow == "all" else allow.split(","))
-    fast = gw.optimize_memory(step, budget=amount, inputs=inputs, verify=verify, curve_points=6 if html else 0, allow=verbs)
+    points = 6 if html else 0
+    fast = gw.optimize_memory(
+        step, budget=amount, inputs=inputs, verify=verify, curve_points=points, allow=verbs, max_overhead=max_overhead
+    )
     result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:
         result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnsupportedError, VerificationWarning, in_words
 from graphwright.memory.plan_cache import PlanCache, default_directory
-from graphwright.memory.planning import Planned, plan_step
+from graphwright.memory.plan_step import Planned, plan_step
 from graphwright.memory.verbs import BIT_FOR_BIT, Allow, read_allow
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.memory.xla.verification import verify_compiled
@@ -36,6 +36,7 @@ Progress = Callable[[float, str], None]
 Verify = Literal["structure", "run"] | bool
 Example = tuple[tuple[Any, ...], Mapping[str, Any]]
 _PROGRESS_AFTER_S = 1.0
+_MAX_OVERHEAD = 0.1  # of a plan for the smallest peak, as a share of the step's time
 
 
 class OptimizedStep:
@@ -63,10 +64,11 @@ class OptimizedStep:
         progress: Progress | None,
         curve_points: int = 0,
         allow: Allow = BIT_FOR_BIT,
+        max_overhead: float | None = None,
     ) -> None:
         self._step = step
         self._allow = read_allow(allow)
-        self._budget = Budget.read(budget)
+        self._budget, self._max_overhead = _read_budget(budget, max_overhead)
         self._by_structure = verify is not False
         self._by_running = verify == "run"
         self._lock = threading.RLock()  # around planning, and around all of a call where steps are put back
@@ -182,11 +184,11 @@ class OptimizedStep:
         }
         with (shown := _Shown(self._progress)) as progress:
             try:
-                planned = (
-                    plan_xla_step(target, self._budget, progress=progress, **options)
-                    if is_jit_compiled(target.function)
-                    else plan_step(target, self._budget, progress=progress, curve_points=self._curve_points, allow=self._allow, **options)
-                )
+                if is_jit_compiled(target.function):
+                    planned = plan_xla_step(target, _not_smallest(self._budget, target), progress=progress, **options)
+                else:
+                    options |= {"curve_points": self._curve_points, "allow": self._allow, "max_overhead": self._max_overhead}
+                    planned = plan_step(target, self._budget, progress=progress, **options)
             except Exception as error:  # TensorFlow refused the rewritten graph: the user's training must go on
                 is_refused = isinstance(error, GraphError)
                 if error is shown.raised or (isinstance(error, GraphwrightError) and not is_refused):
@@ -237,6 +239,7 @@ def optimize_memory(
     progress: Progress | None = None,
     curve_points: int = 0,
     allow: Allow = BIT_FOR_BIT,
+    max_overhead: float | None = None,
 ) -> Any:
     """Bring a training step, or a compiled Keras model, into a memory budget.
 
@@ -254,6 +257,7 @@ def optimize_memory(
             devices, it is what each of them may hold. The unmodified peak is the one in the order of TensorFlow's executor, which is
             simulated; where that is not known, in the order in which the step was traced (`plan.how` says so); under XLA, XLA's.
             Where the unmodified peak keeps the budget and no fixed order does, the step runs as it is, and `plan.how["plan"]` says so.
+            Or "smallest": as little as is found within `max_overhead`.
         inputs: example arguments of one call; then the plan is made now instead of at the first call.
         feeds: shapes by argument name, instead of inputs; then the plan is made now.
         verify: how a new plan is proved to compute what the original does. "structure" (or True) compares the two graphs
@@ -272,10 +276,12 @@ def optimize_memory(
         allow: what a plan may do besides reordering. The default are `"recompute"` and `"segment"`, which are bit for bit the same: to run
             an operation again, and to keep of a loop (an LSTM, `tf.while_loop`) only its values every so many rounds, and to run the rounds
             between them again for their gradient. Segments are planned where recomputing alone does not keep the budget or costs more than
-            15 %. `"split"`: to run the step in 2, 4, 8, ... parts
-            of its batch, one after another, with one update at the end. Dropout masks and statistics of
-            batch normalization are those of the whole batch; results are equal but for the order of sums over the batch, some roundings.
-            `"all"` is all three; what takes less time is chosen, and `plan.how["plan"]` says which. Not under XLA, nor on several devices.
+            15 %. `"split"`: to run the step in 2, 4, 8, ... parts of its batch, one after another, with one update at the end. Dropout
+            masks and statistics of batch normalization are those of the whole batch; results are equal but for the order of sums over the
+            batch, some roundings. `"all"` is all three; what takes less time is chosen, and `plan.how["plan"]` says which. Not under XLA,
+            nor on several devices.
+        max_overhead: with the budget "smallest", how much more time the plan may take by the planner's estimate, as a share of the
+            unmodified step's; 0.1 unless it is given.
 
     Returns:
         For a step: an `OptimizedStep` with the same signature and results, and `.plan`. For a model: the model itself, whose
@@ -309,7 +315,7 @@ def optimize_memory(
         raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
     if verify not in ("structure", "run", True, False):
         raise ArgumentError(f"verify={verify!r} was given", argument="verify", remedy='give "structure", "run" or False')
-    Budget.read(budget)  # one that cannot be read is an error now, not at the first call
+    _read_budget(budget, max_overhead)  # one that cannot be read is an error now, not at the first call
     cache = None if cache_dir is None else PlanCache(default_directory() if cache_dir == "default" else Path(cache_dir))
     options: dict[str, Any] = {
         "verify": verify,
@@ -318,6 +324,7 @@ def optimize_memory(
         "progress": progress,
         "curve_points": curve_points,
         "allow": allow,
+        "max_overhead": max_overhead,
     }
     if is_keras_model(step):
         return _optimize_model(step, budget, inputs=inputs, feeds=feeds, **options)
@@ -356,6 +363,38 @@ def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds
     train_with(model, make_step)
     model.memory_plan = lambda: model.optimized_step.plan
     return model
+
+
+def _read_budget(budget: int | float | str, max_overhead: float | None) -> tuple[Budget | None, float]:
+    """The budget, None for "smallest"; and how much more time that may cost, as a share.
+
+    Raises:
+        ArgumentError: the budget cannot be read; or `max_overhead` is negative, not finite, or given beside a budget.
+    """
+    smallest = isinstance(budget, str) and budget.strip().lower() == "smallest"
+    if max_overhead is None:
+        max_overhead = _MAX_OVERHEAD
+    elif not smallest:
+        raise ArgumentError(
+            f"max_overhead={max_overhead!r} was given beside the budget {budget!r}",
+            argument="max_overhead",
+            cause="a plan for a budget takes as little more time as is found, however much that is",
+            remedy='give the budget "smallest", or no max_overhead',
+        )
+    elif not 0 <= max_overhead < float("inf"):
+        raise ArgumentError(f"max_overhead={max_overhead!r} was given", argument="max_overhead", remedy="give a share, such as 0.1")
+    return None if smallest else Budget.read(budget), float(max_overhead)
+
+
+def _not_smallest(budget: Budget | None, target: TracedStep) -> Budget:
+    if budget is None:
+        raise UnsupportedError(
+            'the budget "smallest" is not for a step that XLA compiles',
+            where=f"step {target.name!r}",
+            cause="each plan is compiled to know its peak, and the estimated times are not those of XLA's program",
+            remedy="give a budget, such as 0.5",
+        )
+    return budget
 
 
 def _check_room_for_original(plan: MemoryPlan) -> None:

@@ -18,7 +18,9 @@ from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.effects import Purity
 from graphwright.memory.plan_cache import PlanCache, fingerprint
-from graphwright.memory.planning import HOW_TIME, Planned, Progress, make_memory_plan, map_tasks, prove_function, reused_schedule
+from graphwright.memory.plan_step import Planned, prove_function
+from graphwright.memory.planning import HOW_TIME, Progress, make_memory_plan, map_tasks
+from graphwright.memory.search import reused_schedule
 from graphwright.memory.xla.max_pools import rewrite_max_pool_gradients
 from graphwright.memory.xla.schedule import apply_for_xla
 from graphwright.plan.budget import Budget
@@ -168,7 +170,7 @@ def plan_xla_step(
 
 def _at_hand(search: _Search, budget_bytes: int, cache: PlanCache | None, key: str, earlier: Planned | None) -> Obtained[_Candidate] | None:
     """An earlier plan, or one that is kept on disk, where XLA finds that it keeps the budget."""
-    schedule = reused_schedule(search.tasks, earlier) if earlier is not None else None
+    schedule = reused_schedule(search.tasks, earlier.steps) if earlier is not None else None
     if schedule is not None:
         found = search.known(schedule)
         if found is not None and found.nbytes <= budget_bytes:

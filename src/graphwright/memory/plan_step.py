@@ -1,0 +1,257 @@
+"""Plan one traced step for one budget, and build the function that follows the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.loops import LoopCosts
+from graphwright.ir.traits.effects import Purity
+from graphwright.memory.devices import find_placement, pin
+from graphwright.memory.parts import Part, join, lanes, split
+from graphwright.memory.plan_cache import PlanCache
+from graphwright.memory.planning import HOW_PEAK, HOW_TIME, Progress, follow_schedule, infeasible, make_memory_plan, map_tasks
+from graphwright.memory.search import Search, reach_of_parts, reused_schedule
+from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb
+from graphwright.plan.budget import Budget
+from graphwright.plan.model import CostGraph, Schedule, Solution
+from graphwright.plan.relaxed_order import relax
+from graphwright.plan.simulate import simulate
+from graphwright.plan.solve import curve, known_solution
+from graphwright.report.obtained import Obtained
+from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.report.results import CurvePoint, MemoryPlan
+from graphwright.report.units import format_bytes
+from graphwright.run.traced_step import TracedStep
+from graphwright.source.concrete_function import Binding, from_concrete_function, process_among_others
+from graphwright.source.registry_rule import default_attributes
+from graphwright.step.executor_peak import plain_peak
+from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
+from graphwright.step.summary import flops_rule
+from graphwright.transform.proof import Original, Proof
+from graphwright.transform.segments_proof import segments_difference
+
+_DRAWS = 3  # of what TensorFlow's executor leaves to chance; the median counts
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A step that follows a plan.
+
+    Attributes:
+        function: the rewritten `ConcreteFunction`; None where the step runs as it is.
+        steps: names of the nodes that lead each step of the schedule, so that a step of the same structure can follow it.
+        proof: that the function computes what the original does; None where it was not asked for.
+        equal_bits: whether it computes the same bits; otherwise sums over the batch have another order.
+    """
+
+    function: Any
+    plan: MemoryPlan
+    steps: tuple[str, ...]
+    proof: Proof | None
+    equal_bits: bool = True
+
+
+def plan_step(
+    target: TracedStep,
+    budget: Budget | None,
+    *,
+    time_limit_s: float,
+    progress: Progress | None = None,
+    cache: PlanCache | None = None,
+    earlier: Planned | None = None,
+    curve_points: int = 0,
+    prove: bool = True,
+    allow: Collection[Verb] = BIT_FOR_BIT,
+    max_overhead: float = 0.0,
+) -> Planned:
+    """Plan a traced step and build the function.
+
+    Args:
+        budget: bytes, or a share of the unmodified peak. That peak is what the step takes in the order of TensorFlow's executor,
+            simulated; where that is not known, in the order in which the step was traced. None for as little as is found.
+        earlier: a plan for the same step with other shapes; it is followed when it fits, without planning again.
+        curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the report.
+        prove: whether to compare what the function computes with the original.
+        allow: what the plan may do besides reordering.
+        max_overhead: without a budget, how much more time than the unmodified step the plan may take, as a share.
+
+    Raises:
+        InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
+        UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
+    """
+    flat = flat_step(target)
+    map_allowed = map_tasks if "recompute" in allow else _map_without_recomputation
+    given = Candidate(flat, map_allowed(flat))
+    placement = find_placement(flat.graph, flat.located(target.arguments))
+    if placement is not None:
+        pin(placement, (node for nodes in given.tasks.nodes for node in nodes))
+    parts = split(given.tasks, placement)
+    originals = [simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes for part in parts]
+    executor, plain_how = _plain_peak(target, flat, given.tasks, parts, earlier, progress)
+    how = {"peak": HOW_PEAK, "overhead": HOW_TIME, "original peak": plain_how, **flat.loops.how}
+    if executor is not None:
+        originals = [executor.peak_bytes]
+    budget_bytes, asked = _in_bytes(budget, max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted), earlier)
+    asked = asked if budget is not None else f"smallest {max_overhead}"
+    search = Search(budget_bytes, max_overhead, asked, time_limit_s, progress, cache, earlier.steps if earlier is not None else ())
+    chosen, argument_count = given, flat.binding.argument_count
+    alone = len(parts) == 1 and placement is None
+    if alone:
+        chosen, (solution, how["plan"]) = search.one_device(given, argument_count, map_allowed, allow)
+        solutions, parts = [solution], split(chosen.tasks, None)
+    else:
+        solutions, how["plan"] = search.devices(parts, originals, flat.graph)
+    if budget_bytes is None:
+        how["plan"] = f"the smallest peak that was found within {100 * max_overhead:g} % more time; {how['plan']}"
+    if executor is not None and _is_better_as_it_is(solutions[-1], executor, budget_bytes):
+        return _as_it_is(target, given.tasks, flat.loops, executor, solutions[-1], how, prove)
+    if budget_bytes is not None and solutions[-1].status == "infeasible":
+        k = len(solutions) - 1
+        others = reach_of_parts(given, argument_count, budget_bytes) if alone and "split" not in allow else None
+        raise infeasible(parts[k].tasks, solutions[k], budget_bytes, originals[k], others)
+    worst = max((k for k, part in enumerate(parts) if part.budgeted), key=lambda k: (originals[k], -k))
+    plan = _describe(target, given, chosen, parts[worst].tasks, solutions[worst], originals[worst], how)
+    process = process_among_others(target.function)
+    names = [f"{process} {part.device}".strip() or "one device" for part in parts]
+    peaks = [solution.peak_bytes for solution in solutions]
+    if parts[worst].device:
+        devices = ", ".join(
+            f"{part.device} {format_bytes(peak)}" + ("" if part.budgeted else " (host, without a budget)")
+            for part, peak in zip(parts, peaks, strict=True)
+        )
+        plan = replace(plan, how={**plan.how, "devices": f"the budget holds for each device; {devices}"})
+    points = curve_points if chosen is given else 0
+    plan = replace(
+        plan,
+        executor=executor,
+        curve=_curve(parts[worst].tasks.costs, solutions[worst], originals[worst], points, time_limit_s),
+        device_peaks=dict(zip(names, peaks, strict=True)),
+    )
+    return _follow(given, chosen, parts, solutions, plan, prove=prove)
+
+
+def _map_without_recomputation(flat: FlatStep) -> TaskMap:
+    tasks = map_tasks(flat)
+    return replace(tasks, costs=replace(tasks.costs, tasks=tuple(replace(task, recomputable=False) for task in tasks.costs.tasks)))
+
+
+def _in_bytes(budget: Budget | None, original_bytes: int, earlier: Planned | None) -> tuple[int | None, int | float | str]:
+    """A budget in bytes, and as it was asked for; a share is one of the largest batch, not of the last, smaller one."""
+    if budget is None:
+        return None, ""
+    nbytes = budget.of(original_bytes)
+    if earlier is not None and budget.is_share:
+        nbytes = max(nbytes, earlier.plan.budget_bytes)
+        return nbytes, nbytes
+    return nbytes, budget.given if budget.is_share else nbytes
+
+
+def _describe(
+    target: TracedStep,
+    given: Candidate,
+    chosen: Candidate,
+    tasks: TaskMap,
+    solution: Solution,
+    original_bytes: int,
+    how: Mapping[str, str],
+) -> MemoryPlan:
+    """What users see of the plan of the device that needs most; call it before the schedule is applied."""
+    is_given = chosen is given
+    plan = make_memory_plan(target, tasks, solution, original_bytes, how, chosen.flat.loops, None if is_given else given.tasks)
+    if not chosen.loops:
+        return plan
+    # What a segment runs again is within one task.
+    before, after = (
+        sum(flops_rule(step.flat.loops)(node) or 0.0 for nodes in step.tasks.nodes for node in nodes) for step in (given, chosen)
+    )
+    return replace(plan, recomputed_flops=(1 + plan.recomputed_flops) * after / max(before, 1.0) - 1)
+
+
+def _follow(
+    given: Candidate, chosen: Candidate, parts: Sequence[Part], solutions: Sequence[Solution], plan: MemoryPlan, *, prove: bool
+) -> Planned:
+    """The function that follows the schedules, and the proof that it computes what the given step does."""
+    costs, flat = chosen.tasks.costs, given.flat
+    schedule = join(parts, [solution.schedule for solution in solutions])
+    leaders = tuple(costs.tasks[t].name for t in schedule.steps)
+    in_parts, start = chosen.parts > 1, chosen.flat if chosen.loops else flat
+    original = Original(start.graph, start.purity, default_attributes, parts=in_parts) if prove else None
+    difference = segments_difference(flat.graph, flat.purity, start.graph, chosen.loops) if prove and chosen.loops else ""
+    starts = relax(costs, schedule, solutions[0].peak_bytes) if len(parts) == 1 else None
+    function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), starts)
+    proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
+    if proof is not None and proof.equal:
+        proof = replace(proof, loops=len(chosen.loops))
+    return Planned(function, plan, leaders, proof, equal_bits=not in_parts)
+
+
+def _is_better_as_it_is(solution: Solution, executor: PeakPrediction, budget_bytes: int | None) -> bool:
+    """Whether the step keeps the budget as it is and no plan does; without a budget, whether no plan needs less than it."""
+    if budget_bytes is None:
+        return executor.peak_bytes <= solution.peak_bytes
+    return solution.status == "infeasible" and executor.peak_bytes <= budget_bytes
+
+
+def _as_it_is(
+    target: TracedStep, tasks: TaskMap, loops: LoopCosts, executor: PeakPrediction, solution: Solution, how: Mapping[str, str], prove: bool
+) -> Planned:
+    """The plan that changes nothing: TensorFlow's executor, which starts what is ready, keeps a budget that no fixed order found keeps."""
+    plan_how = (
+        "none: the step runs as it is, which keeps the budget, simulated, where no fixed order that was found does. TensorFlow fixes no "
+        f"order (simulated: {format_bytes(executor.low_bytes)} to {format_bytes(executor.high_bytes)}); shown over time is the traced one"
+    )
+    traced = replace(solution, schedule=Schedule(tasks.costs.order), peak_bytes=executor.peak_bytes, overhead=0.0)
+    how = {**how, "peak": how["original peak"], "plan": plan_how}
+    plan = make_memory_plan(target, tasks, traced, executor.peak_bytes, how, loops)
+    plan = replace(plan, executor=executor, device_peaks={"one device": executor.peak_bytes})
+    return Planned(None, plan, (), Proof("") if prove else None)
+
+
+def prove_function(original: Original, function: Any, binding: Binding) -> Proof:
+    """Whether a rewritten function, as TensorFlow has it, is proved by structure to compute what the original does."""
+    graph, rebuilt = from_concrete_function(function, planned=False)
+    if not all(ours is theirs for ours, theirs in zip(rebuilt.captures, binding.captures, strict=True)):
+        return Proof("it captures other variables")
+    return original.compare(graph, Purity(graph, stateful_op_types(graph)))
+
+
+def _plain_peak(
+    target: TracedStep,
+    flat: FlatStep,
+    tasks: TaskMap,
+    parts: Sequence[Part],
+    earlier: Planned | None,
+    progress: Progress | None,
+) -> Obtained[PeakPrediction | None]:
+    """The peak of the step as TensorFlow runs it by itself; None where it is not known."""
+    if len(parts) > 1:
+        found, reason = None, "not simulated, since the step runs on several devices"
+    elif earlier is not None and _fits_again(tasks, earlier):
+        found, reason = None, "not simulated, since the step follows the plan for other shapes"
+    else:
+        if progress is not None:
+            progress(0.0, "asking TensorFlow what it would run")
+        found, reason = plain_peak(target, flat.graph, tasks, simulations=1, draws=_DRAWS)
+        if found is not None and "not counted" in found.how.get("not exact", ""):
+            found, reason = None, f"not known: {found.how['not exact']}"
+    return Obtained(found, reason if found else f"that of the order in which the step was traced; TensorFlow's own is {reason}")
+
+
+def _fits_again(tasks: TaskMap, earlier: Planned) -> bool:
+    """Whether the earlier schedule can be followed on this step, and keeps its budget."""
+    schedule = reused_schedule(tasks, earlier.steps)
+    return schedule is not None and known_solution(tasks.costs, schedule, earlier.plan.budget_bytes) is not None
+
+
+def _curve(costs: CostGraph, solution: Solution, original_bytes: int, points: int, time_limit_s: float) -> tuple[CurvePoint, ...]:
+    """What budgets between the unmodified peak and the plan's cost, by falling peak; the chosen point is the last."""
+    step = (original_bytes - solution.peak_bytes) / (points + 1)
+    budgets = [round(original_bytes - step * k) for k in range(1, points + 1)] if points else []
+    found = curve(costs, budgets=budgets, time_limit_s=time_limit_s) if step >= 1 and budgets else ()
+    between = [CurvePoint(s.peak_bytes, s.overhead) for s in found if s.status != "infeasible" and s.overhead <= solution.overhead]
+    ends = [CurvePoint(original_bytes, 0.0), CurvePoint(solution.peak_bytes, solution.overhead)]
+    merged = {p.peak_bytes: p for p in [*between, *ends]}
+    return tuple(merged[b] for b in sorted(merged, reverse=True))

@@ -1,0 +1,185 @@
+"""The search for a plan of one step: what is asked, and what is tried for it, the step as it is given first, then what verbs make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from graphwright.analyze.cost import TaskMap
+from graphwright.ir.graph import Graph
+from graphwright.memory.parts import Part, same_work, split
+from graphwright.memory.plan_cache import PlanCache, fingerprint
+from graphwright.memory.planning import Progress, map_tasks, room_bytes, solve_with_room
+from graphwright.memory.segments import segment_candidates
+from graphwright.memory.verbs import Candidate, Verb, split_candidates
+from graphwright.plan.model import CostGraph, Schedule, Solution
+from graphwright.plan.solve import known_solution, minimum_within
+from graphwright.report.obtained import Obtained
+from graphwright.step.flatten import FlatStep
+
+_DEAR = 0.15  # extra time as a share, beyond which other verbs than recompute are planned too, where they change no bit
+_CLEARLY = 0.75  # of what the budget leaves free: a bound above it is seldom reached
+_MOST_SOLVES = 2  # how many rewritten steps of a verb are planned
+_QUICKLY_SPLIT = 2_500  # nodes of a step that is split only to say what that would reach
+_MOST_PARTS_TO_SAY = 4
+_FOREVER = float("inf")
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is asked of a plan, and how long it is looked for.
+
+    Attributes:
+        budget_bytes: what a device may hold; None for as little as is found.
+        max_overhead: without a budget, how much more time than each task once the plan may take, as a share.
+        asked: the same in words, for the plan cache: a share counts as that.
+        time_limit_s: processor time for each step that is planned.
+        steps: of an earlier plan for the same step with other shapes, the names of the tasks in its order.
+    """
+
+    budget_bytes: int | None
+    max_overhead: float
+    asked: int | float | str
+    time_limit_s: float
+    progress: Progress | None
+    cache: PlanCache | None
+    steps: Sequence[str] = ()
+
+    def solve(self, part: Part, graph: Graph, *, how: str = "", slower: float = 0.0) -> Obtained[Solution]:
+        """A plan for one device: an earlier one, one that is kept on disk, or a new one.
+
+        Args:
+            how: what was done to the given step, if anything was.
+            slower: by how much each task once takes longer then.
+        """
+        costs, cache = part.tasks.costs, self.cache
+        schedule = None if how else reused_schedule(part.tasks, self.steps)
+        solution = None if schedule is None else known_solution(costs, schedule, self.budget_bytes)
+        if solution is not None:
+            return Obtained(solution, "taken over from the step's plan for other shapes")
+        key = ""
+        if cache is not None:
+            key = fingerprint(graph, f"{self.asked} {how}".strip(), self.time_limit_s) + part.device.replace(":", "-")
+            solution = cache.read(key, costs, self.budget_bytes)
+            if solution is not None:
+                return Obtained(solution, f"read from the plan cache ({cache.path(key)})")
+        if self.progress is not None and how:
+            self.progress(0.0, f"planning {how}")
+        if self.budget_bytes is None:
+            most = sum(task.time for task in costs.tasks) * max((1 + self.max_overhead) / (1 + slower), 1.0)
+            solution = minimum_within(costs, most, time_limit_s=self.time_limit_s, progress=self.progress)
+        else:
+            solution = solve_with_room(costs, len(graph), self.budget_bytes, self.time_limit_s, self.progress)
+        if cache is not None and solution.status != "infeasible":
+            cache.write(key, solution)
+        return Obtained(solution, ", ".join(f"{k} {v}" for k, v in solution.notes.items()))
+
+    def devices(self, parts: Sequence[Part], originals: Sequence[int], graph: Graph) -> tuple[list[Solution], str]:
+        """A plan for each device, up to the first that has none; and how the last one was found.
+
+        Devices that do the same work have the same plan, and a host that keeps no budget has its original order.
+        """
+        shared = replace(self, time_limit_s=self.time_limit_s / len(parts))
+        solutions: list[Solution] = []
+        how = "the plan of another device"
+        for k, part in enumerate(parts):
+            costs = part.tasks.costs
+            alike = (s.schedule for other, s in zip(parts, solutions, strict=False) if other.budgeted and same_work(other, part))
+            schedule = next(alike, None) if part.budgeted else Schedule(costs.order)
+            solution = known_solution(costs, schedule, self.budget_bytes if part.budgeted else originals[k]) if schedule else None
+            if solution is None:
+                solution, how = shared.solve(part, graph)
+            solutions.append(solution)
+            if solution.status == "infeasible":
+                break
+        return solutions, how
+
+    def one_device(
+        self, given: Candidate, argument_count: int, map_allowed: Callable[[FlatStep], TaskMap], allow: Collection[Verb]
+    ) -> tuple[Candidate, Obtained[Solution]]:
+        """The step, as it is given or as a verb makes it, that a plan costs least for."""
+        best = given, self.solve(split(given.tasks, None)[0], given.flat.graph)
+        if "segment" in allow and self._price(best[1].found) > _DEAR:
+            best = self._better(segment_candidates(given, map_allowed, self.budget_bytes or 0), best)
+        if "split" in allow and self._price(best[1].found) > 0:
+            best = self._better(split_candidates(given, argument_count, map_allowed), best)
+        return best
+
+    def _price(self, solution: Solution) -> float:
+        """What counts of a plan, the less the better: time as a share, and no plan costs more than any; without a budget, bytes."""
+        if self.budget_bytes is None:
+            return solution.peak_bytes
+        return _FOREVER if solution.status == "infeasible" else solution.overhead
+
+    def _better(self, candidates: Iterable[Candidate], best: tuple[Candidate, Obtained[Solution]]) -> tuple[Candidate, Obtained[Solution]]:
+        """The rewritten step whose plan costs less than the best without, with its plan; else that one.
+
+        A candidate is planned only where it can win: its tasks alone, each once, must take less time than the best plan, and its bound must
+        be within the budget, clearly so for parts of the batch. One that keeps the budget in its own order ends the search, and so does the
+        time. Where nothing keeps the budget, that with the smallest peak is the answer. Without a budget the last candidates are planned,
+        which take least.
+        """
+        budget = self.budget_bytes
+        least = self._price(best[1].found)
+        if budget is None:
+            candidates = list(takewhile(lambda candidate: candidate.slower <= self.max_overhead, candidates))[-_MOST_SOLVES:]
+        solves = 0
+        for candidate in candidates:
+            costs, graph = candidate.tasks.costs, candidate.flat.graph
+            if budget is not None and candidate.slower >= least:
+                break
+            found, fits = _in_its_own_order(costs, budget), False
+            if budget is not None:
+                fits = candidate.peak_bytes + room_bytes(costs, len(graph), budget) <= budget
+            if not fits and _may_fit(candidate, budget):
+                if solves == _MOST_SOLVES:
+                    break
+                solves += 1
+                found = self.solve(split(candidate.tasks, None)[0], graph, how=candidate.how, slower=candidate.slower)
+            overhead = (1 + candidate.slower) * (1 + found.found.overhead) - 1
+            found = Obtained(replace(found.found, overhead=overhead), found.how)
+            price = self._price(found.found)
+            if price < least or (price == least == _FOREVER and found.found.peak_bytes < best[1].found.peak_bytes):
+                verb = "segment" if candidate.loops else "split"
+                least, best = price, (candidate, Obtained(found.found, f"{verb}: {candidate.how}; {found.how}"))
+            if fits:
+                break
+        return best
+
+
+def _in_its_own_order(costs: CostGraph, budget_bytes: int | None) -> Obtained[Solution]:
+    solution = known_solution(costs, Schedule(costs.order), None)
+    assert solution is not None  # the order of a graph is one of its schedules
+    if budget_bytes is not None:
+        kept = solution.peak_bytes <= budget_bytes
+        solution = replace(solution, budget_bytes=budget_bytes, status="feasible" if kept else "infeasible")
+    return Obtained(solution, "in its own order")
+
+
+def _may_fit(candidate: Candidate, budget_bytes: int | None) -> bool:
+    """Whether it is worth looking for a plan that keeps the budget."""
+    if budget_bytes is None:
+        return True
+    resident = candidate.tasks.costs.resident_bytes
+    return candidate.bound_bytes - resident <= (_CLEARLY if candidate.parts > 1 else 1.0) * (budget_bytes - resident)
+
+
+def reach_of_parts(given: Candidate, argument_count: int, budget_bytes: int) -> Candidate | None:
+    """What parts of the batch reach in their own order: the fewest parts that keep the budget, or those with the smallest peak.
+
+    Nothing is planned for it. None where more would be made than is quickly made, or nothing can be split.
+    """
+    best: Candidate | None = None
+    if len(given.flat.graph) <= _QUICKLY_SPLIT:
+        for best in split_candidates(given, argument_count, map_tasks):
+            if best.peak_bytes <= budget_bytes or best.parts == _MOST_PARTS_TO_SAY:
+                break
+    return best
+
+
+def reused_schedule(tasks: TaskMap, steps: Sequence[str]) -> Schedule | None:
+    """A schedule by names of tasks on this step; None where not each of its tasks is among them."""
+    by_name = {task.name: t for t, task in enumerate(tasks.costs.tasks)}
+    found = tuple(by_name[name] for name in steps if name in by_name)
+    return Schedule(found) if len(set(found)) == len(tasks.costs.tasks) else None
