@@ -51,6 +51,8 @@ def test_a_budget_below_every_recomputation_is_kept_in_parts() -> None:
     plan = fast.plan
     assert plan.peak_bytes <= 0.2 * plan.original_peak_bytes
     assert plan.how["plan"].startswith("split: the batch of 16 in ")
+    assert plan.rewritten.startswith("the batch of 16 in ")
+    assert plan.rewritten.split(",")[0] in " ".join(str(plan).split())
     assert plan.status != "unchanged"
     assert plan.verification.startswith("equal within the tolerance")
     assert "equal but for the order of sums over the batch" in plan.verification

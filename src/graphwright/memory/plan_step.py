@@ -161,6 +161,7 @@ def _describe(
     """What users see of the plan of the device that needs most; call it before the schedule is applied."""
     is_given = chosen is given
     plan = make_memory_plan(target, tasks, solution, original_bytes, how, chosen.flat.loops, None if is_given else given.tasks)
+    plan = replace(plan, rewritten=chosen.how)
     if not chosen.loops:
         return plan
     # What a segment runs again is within one task.

@@ -246,6 +246,7 @@ class MemoryPlan(OnPage, InNotebook):
         overhead: planned extra time as a share of the unmodified time.
         recomputed_flops: FLOPs of recomputations as a share of all FLOPs of the unmodified step.
         curve: other budgets' points, by falling peak; empty when it was not asked for.
+        rewritten: what was done to the step before it was planned, in words: loops in segments, the batch in parts; "" for nothing.
         device_peaks: predicted peak of each device of this process, such as "GPU:1"; "worker 1" is the one device of a process among
             several, "worker 1 GPU:0" one of its devices, "one device" all there is.
     """
@@ -274,6 +275,7 @@ class MemoryPlan(OnPage, InNotebook):
     feeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     device_peaks: Mapping[str, int] = field(default_factory=dict[str, int])
     executor: PeakPrediction | None = None
+    rewritten: str = ""
 
     @property
     def verdict(self) -> str:
