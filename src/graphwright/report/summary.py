@@ -132,6 +132,7 @@ def inspection_facts(inspection: Inspection) -> list[Fact]:
 def plan_facts(plan: MemoryPlan) -> list[Fact]:
     """The figures of a plan, the most asked for first."""
     budget, peak = format_bytes_apart(plan.budget_bytes, plan.peak_bytes)
+    found = f"found in {format_time(plan.planning_time_s)}" if plan.planning_time_s else "known before"
     once = len(plan.timeline_after.labels) - plan.recomputed_count
     recomputations = f"{format_count(plan.recomputed_count)} recomputations beside {format_count(once)} steps"
     return [
@@ -142,7 +143,7 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
         Fact("lower bound", format_bytes(plan.lower_bound_bytes), plan.lower_bound_reason),
         Fact("extra time", format_percent(plan.overhead), "planned, as a share of the unmodified step"),
         Fact("recomputed FLOPs", format_percent(plan.recomputed_flops), recomputations),
-        Fact("plan", plan.status, f"found in {format_time(plan.planning_time_s)}" + (f"; {plan.rewritten}" if plan.rewritten else "")),
+        Fact("plan", plan.status, "; ".join(filter(None, (found, plan.rewritten)))),
         Fact("verified", "yes" if plan.verification else "not yet", plan.verification),
     ]
 
