@@ -7,7 +7,6 @@ threads together. Peaks are measured in a fresh process each.
 from __future__ import annotations
 
 import argparse
-import time as clock
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
@@ -70,16 +69,14 @@ def rows(name: str, batch: int, parts: Sequence[int], rounds: int, time_limit_s:
 
 def _processor_times(steps: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     """Median seconds of processor time of a step, all threads together; the steps take turns."""
-    from graphwright.run.call_options import grappler_disabled
+    from bench.loops import processor_time_s
 
     found: dict[str, list[float]] = {how: [] for how in steps}
     for k in range(rounds + 2):
         for how, step in steps.items():
-            with grappler_disabled():
-                start = clock.process_time()
-                step()
+            seconds = processor_time_s(step)
             if k > 1:  # the first ones trace and touch memory
-                found[how].append(clock.process_time() - start)
+                found[how].append(seconds)
     return {how: median(times) for how, times in found.items()}
 
 
