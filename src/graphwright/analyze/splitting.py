@@ -29,6 +29,7 @@ from graphwright.analyze.flop_rules.rule import UnknownSizeError, dims
 from graphwright.analyze.split_rules.rule import Dimensions
 from graphwright.analyze.split_rules.table import RULES
 from graphwright.ir.constants import Array, constant_array
+from graphwright.ir.edit.copying import CloneResult
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import ENTERS, SWITCHES
 from graphwright.ir.traits.effects import Purity, makes_counter
@@ -73,6 +74,15 @@ class Splitting:
     arguments: tuple[Value, ...]
     nodes: Mapping[Node, InParts]
     phases: Mapping[Node, int]
+
+    def in_copy(self, copy: CloneResult) -> Splitting:
+        """The same of a copy of the whole graph."""
+        return Splitting(
+            self.batch,
+            tuple(copy.value_of[value] for value in self.arguments),
+            {copy.node_of[node]: how for node, how in self.nodes.items()},
+            {copy.node_of[node]: phase for node, phase in self.phases.items()},
+        )
 
 
 def in_parts(node: Node, split: Sequence[int | None], wanted: int | None, batch: int) -> InParts | None:

@@ -94,14 +94,14 @@ def plan_step(
     how = {"peak": HOW_PEAK, "overhead": HOW_TIME, "original peak": plain_how, **flat.loops.how}
     if executor is not None:
         originals = [executor.peak_bytes]
-    budget_bytes, asked = _in_bytes(budget, max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted), earlier)
-    asked = asked if budget is not None else f"smallest {max_overhead}"
+    original_bytes = max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted)
+    budget_bytes, asked = (None, f"smallest {max_overhead}") if budget is None else _in_bytes(budget, original_bytes, earlier)
     search = Search(budget_bytes, max_overhead, asked, time_limit_s, progress, cache, earlier.steps if earlier is not None else ())
     chosen, argument_count = given, flat.binding.argument_count
     alone = len(parts) == 1 and placement is None
     if alone:
         chosen, (solution, how["plan"]) = search.one_device(given, argument_count, map_allowed, allow)
-        solutions, parts = [solution], split(chosen.tasks, None)
+        solutions, parts = [solution], parts if chosen is given else split(chosen.tasks, None)
     else:
         solutions, how["plan"] = search.devices(parts, originals, flat.graph)
     if budget_bytes is None:
@@ -138,10 +138,8 @@ def _map_without_recomputation(flat: FlatStep) -> TaskMap:
     return replace(tasks, costs=replace(tasks.costs, tasks=tuple(replace(task, recomputable=False) for task in tasks.costs.tasks)))
 
 
-def _in_bytes(budget: Budget | None, original_bytes: int, earlier: Planned | None) -> tuple[int | None, int | float | str]:
+def _in_bytes(budget: Budget, original_bytes: int, earlier: Planned | None) -> tuple[int, int | float | str]:
     """A budget in bytes, and as it was asked for; a share is one of the largest batch, not of the last, smaller one."""
-    if budget is None:
-        return None, ""
     nbytes = budget.of(original_bytes)
     if earlier is not None and budget.is_share:
         nbytes = max(nbytes, earlier.plan.budget_bytes)

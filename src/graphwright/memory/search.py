@@ -129,12 +129,12 @@ class Search:
             costs, graph = candidate.tasks.costs, candidate.flat.graph
             if budget is not None and candidate.slower >= least:
                 break
-            found, fits = _in_its_own_order(costs, budget), False
-            if budget is not None:
-                fits = candidate.peak_bytes + room_bytes(costs, len(graph), budget) <= budget
-            if not fits and _may_fit(candidate, budget):
-                if solves == _MOST_SOLVES:
-                    break
+            fits = budget is not None and candidate.peak_bytes + room_bytes(costs, len(graph), budget) <= budget
+            if fits or not _may_fit(candidate, budget):
+                found = _in_its_own_order(costs, budget)
+            elif solves == _MOST_SOLVES:
+                break
+            else:
                 solves += 1
                 found = self.solve(split(candidate.tasks, None)[0], graph, how=candidate.how, slower=candidate.slower)
             overhead = (1 + candidate.slower) * (1 + found.found.overhead) - 1

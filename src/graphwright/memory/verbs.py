@@ -91,14 +91,14 @@ def split_candidates(given: Candidate, argument_count: int, map_tasks: Callable[
     flat = given.flat
     if flat.graph.at_most:
         return
+    purity = Purity(flat.graph, stateful_op_types(flat.graph))
+    splitting = find_splitting(flat.graph, purity, flat.graph.inputs[:argument_count])
+    if splitting is None:
+        return
     before, parts = _needs(given.tasks.costs), 2
-    while True:
-        graph = copy_graph(flat.graph).graph
-        purity = Purity(graph, stateful_op_types(graph))
-        splitting = find_splitting(graph, purity, graph.inputs[:argument_count])
-        if splitting is None or parts > splitting.batch or len(graph) + parts * len(splitting.nodes) > _MOST_NODES:
-            return
-        split_batch(graph, purity, splitting, parts)
+    while parts <= splitting.batch and len(flat.graph) + parts * len(splitting.nodes) <= _MOST_NODES:
+        copy = copy_graph(flat.graph)
+        graph = split_batch(copy.graph, purity.of(copy.graph), splitting.in_copy(copy), parts)
         how = f"the batch of {splitting.batch} in {parts} parts, one after another"
         made = replace(candidate_of(given, graph, map_tasks, how), parts=parts)
         needs = made.peak_bytes, made.bound_bytes
