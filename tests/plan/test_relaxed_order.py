@@ -91,3 +91,12 @@ def test_a_write_waits_for_those_that_read_before_it() -> None:
     )
     graph = CostGraph(tasks, (Buffer("w", 1, 0, killed_by=2), Buffer("y", 1, 1), Buffer("z", 1, 3)), (0, 1, 2, 3, 4))
     assert relax(graph, Schedule((0, 1, 2, 3, 4, 3, 4)), 1000) == (0, 0, 2, 0, 0, 3, 0)
+
+
+def test_steps_wait_for_the_same_where_they_have_room() -> None:
+    """A thousand steps of one byte each, freed at once, in a hundred bytes: few different waits, and room for 49 steps at least."""
+    tasks = tuple(Task(f"t{k}", 1, (), (k,)) for k in range(1000))
+    graph = CostGraph(tasks, tuple(Buffer(f"b{k}", 1, k) for k in range(1000)), tuple(range(1000)))
+    starts = relax(graph, Schedule(graph.order), 100)
+    assert len(set(starts)) <= 21
+    assert all(k - 100 < start <= max(k - 49, 0) for k, start in enumerate(starts))

@@ -12,19 +12,21 @@ the storage of an input. So where, for each k and each m from `starts[k]` to k,
 
 every order in which the executor may run the steps keeps the budget. A step that is too large for that waits for all before it, and all
 behind it for that step; then it needs what the simulator says. What the budget asks for never decreases from step to step, so one pass
-with a queue finds it. A step may wait for more than that: what starts later only leaves fewer orders.
+with a queue finds it. A step may wait for more than that: what starts later only leaves fewer orders. Since each wait costs time, steps
+that follow each other wait for the same where that leaves them half of what they may overlap with.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import entry_bytes
 
 
 def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[int, ...]:
-    """Per step, how many of the first steps must have finished before it starts; the fewest for which the budget is kept.
+    """Per step, how many of the first steps must have finished before it starts, so that the budget is kept.
 
     A step that overwrites a variable also waits for all that reads it as it was before, and one that is repeated for what its first
     execution had to wait for.
@@ -55,7 +57,15 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[int,
         while waiting and waiting[0][1] + made > budget_bytes:
             first = waiting.popleft()[0] + 1
         starts.append(min(first, k))
-    return tuple(map(max, starts, _dependencies(graph, schedule)))
+    return tuple(map(max, _together(starts), _dependencies(graph, schedule)))
+
+
+def _together(starts: Sequence[int]) -> list[int]:
+    """Later starts, fewer different ones; of the steps that a step may overlap with, half are left at least."""
+    found: list[int] = []
+    for k, start in enumerate(starts):
+        found.append(start if not start else found[-1] if start <= found[-1] else (start + k) // 2)
+    return found
 
 
 def _dependencies(graph: CostGraph, schedule: Schedule) -> list[int]:
