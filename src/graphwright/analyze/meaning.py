@@ -14,8 +14,8 @@ racing read
 condition
     On which sides of which TF1 switches a node runs. Behind a dead input, a control input too, it does not.
 
-Used: identities hand on what they get. n (n + 1) is even, which is the condition of gates that XLA does not look through
-(`source/opaque_gate.py`); a choice by what is always true is its first branch.
+Used: identities hand on what they get, and so do reshapes that lead back to a shape. n (n + 1) is even, which is the condition of gates
+that XLA does not look through (`source/opaque_gate.py`); a choice by what is always true is its first branch.
 
 Gaps: loops of TF1, variables without handles, and operations that write into a tensor are refused. Devices, and attributes that begin
 with "_", say where and how, not what, and are not compared.
@@ -47,7 +47,7 @@ from graphwright.ir.traits.control_flow import (
     is_control_flow,
 )
 from graphwright.ir.traits.effects import WRITES_INTO_INPUT, Purity
-from graphwright.ir.traits.values import IDENTITIES, PLACEHOLDERS, only_orders, origin, returned_arguments
+from graphwright.ir.traits.values import IDENTITIES, PLACEHOLDERS, before_reshapes, only_orders, origin, returned_arguments
 from graphwright.ir.traits.variables import reads_resource
 from graphwright.ir.walk import backward_reachable, order_of
 from graphwright.ir.wire import fields_of
@@ -331,6 +331,9 @@ class _Body:
 
     def _hands_on(self, node: Node) -> bool:
         """Number the outputs of a node that only hands on inputs; whether it is one."""
+        if node.outputs and (before := before_reshapes(node.outputs[0])) is not node.outputs[0]:
+            self.numbers[node.outputs[0]] = self.numbers[before]
+            return True
         if node.op_type in IDENTITIES:
             places: Sequence[int | None] = range(len(node.inputs))
         elif node.op_type == "SelectV2" and node.inputs[2].shape == () and self._is_always_true(node.inputs[0]):

@@ -37,6 +37,8 @@ from graphwright.ir.traits.values import only_orders, origin
 from graphwright.ir.traits.variables import reads_resource
 from graphwright.ir.walk import topological_order
 
+_LARGE = 2  # a value is large that takes the largest one's bytes by this
+
 
 @dataclass(frozen=True, slots=True)
 class InParts:
@@ -183,19 +185,79 @@ def find_splitting(graph: Graph, purity: Purity, arguments: Sequence[Value]) -> 
     (8, 0)
     """
     batch, split = find_batch(arguments)
-    if batch < 2 or any(node.op_type in SWITCHES or node.op_type in ENTERS for node in graph.nodes):
+    if batch < 2 or _is_switched(graph):
         return None
     order = topological_order(graph)
-    axes: dict[Value, int] = dict.fromkeys(split, 0)
-    nodes: dict[Node, InParts] = {}
     given = {value.producer for value in graph.inputs}
     free = [node for node in order if node not in given and not keeps_control_inputs(node, purity)]
+    nodes: dict[Node, InParts] = {}
+    axes: dict[Value, int] = dict.fromkeys(split, 0)
     for node in free:
         found = [axes.get(value) for value in node.inputs]
         if any(axis is not None for axis in found) and (parts := in_parts(node, found, None, batch)) is not None:
             _note(node, parts, nodes, axes)
+    _make_in_slices(graph, free, batch, nodes, axes)
+    return Splitting(batch, split, nodes, _phases(order, nodes, purity)) if nodes else None
+
+
+def find_splitting_of_largest(graph: Graph, purity: Purity) -> Splitting | None:
+    """What makes and reads the largest values of a flat graph, to run in parts alone: a language model's logits by rows.
+
+    What is at least half as large as the largest value counts as large. Of the axes of the first large one, that is taken along which most
+    bytes are never made whole; its elements are the units of the batch. None as for `find_splitting`.
+
+    >>> from graphwright.ir.graph import DTYPES
+    >>> f32 = DTYPES["float32"]
+    >>> g = Graph()
+    >>> x, w = (g.add_node("Placeholder", n, output_types=[(f32, shape)]).outputs[0] for n, shape in (("x", (6, 2)), ("w", (2, 50))))
+    >>> logits = g.add_node("MatMul", "logits", inputs=[x, w], output_types=[(f32, (6, 50))])
+    >>> norm = g.add_node("L2Loss", "norm", inputs=logits.outputs, output_types=[(f32, ())])
+    >>> g.inputs, g.outputs = [x, w], norm.outputs
+    >>> found = find_splitting_of_largest(g, Purity(g, {"L2Loss": False}))
+    >>> found.batch, found.nodes[logits].inputs, found.nodes[norm].output
+    (6, (0, None), None)
+    """
+    if _is_switched(graph):
+        return None
+    order = topological_order(graph)
+    given = {value.producer for value in graph.inputs}
+    free = [node for node in order if node not in given and not keeps_control_inputs(node, purity)]
+    sizes = {value: value.nbytes or 0 for node in free for value in node.outputs}
+    least = max(sizes.values(), default=0) / _LARGE
+    large = {value for value, nbytes in sizes.items() if nbytes >= max(least, 1)}
+    free = [node for node in free if not large.isdisjoint(node.outputs) or not large.isdisjoint(node.inputs)]
+    first = next((value for node in free for value in node.outputs if value in large), None)
     kept = set(graph.outputs)
-    for node in reversed(free):  # what is read in slices alone is made in slices
+    best: tuple[int, int, dict[Node, InParts]] | None = None
+    for axis, units in enumerate((first.shape or ()) if first is not None else ()):
+        nodes: dict[Node, InParts] = {}
+        axes: dict[Value, int] = {}
+        for node in free if units is not None and units > 1 else ():
+            found = [axes.get(value) for value in node.inputs]
+            is_read = any(k is not None for k in found)
+            if is_read or (not large.isdisjoint(node.outputs) and (node.outputs[0].shape or ())[axis : axis + 1] == (units,)):
+                parts = in_parts(node, found, None if is_read else axis, units or 1)
+                if parts is not None:
+                    _note(node, parts, nodes, axes)
+        _make_in_slices(graph, free, units or 1, nodes, axes)
+        made = sum(sizes[value] for value in axes if value not in kept and _is_read_in_slices(value, axes[value], nodes))
+        if nodes and (best is None or made > best[0]):
+            best = made, units or 1, nodes
+    return None if best is None else Splitting(best[1], (), best[2], _phases(order, best[2], purity))
+
+
+def _is_read_in_slices(value: Value, axis: int, nodes: Mapping[Node, InParts]) -> bool:
+    return all(use.node in nodes and nodes[use.node].inputs[use.index] == axis for use in value.uses)
+
+
+def _is_switched(graph: Graph) -> bool:
+    return any(node.op_type in SWITCHES or node.op_type in ENTERS for node in graph.nodes)
+
+
+def _make_in_slices(graph: Graph, free: Sequence[Node], batch: int, nodes: dict[Node, InParts], axes: dict[Value, int]) -> None:
+    """What is read in slices alone is made in slices."""
+    kept = set(graph.outputs)
+    for node in reversed(free):
         if node in nodes or len(node.outputs) != 1 or node.outputs[0] in kept or not node.inputs:
             continue
         if any(axes.get(value) is not None for value in node.inputs):
@@ -207,7 +269,6 @@ def find_splitting(graph: Graph, purity: Purity, arguments: Sequence[Value]) -> 
         parts = in_parts(node, [None] * len(node.inputs), axis, batch)
         if parts is not None:
             _note(node, parts, nodes, axes)
-    return Splitting(batch, split, nodes, _phases(order, nodes, purity)) if nodes else None
 
 
 def keeps_control_inputs(node: Node, purity: Purity) -> bool:

@@ -102,8 +102,9 @@ class Search:
         best = given, self.solve(split(given.tasks, None)[0], given.flat.graph)
         if "segment" in allow and self._price(best[1].found) > _DEAR:
             best = self._better(segment_candidates(given, map_allowed, self.budget_bytes or 0), best)
-        if "split" in allow and self._price(best[1].found) > 0:
-            best = self._better(split_candidates(given, argument_count, map_allowed), best)
+        for largest in (True, False) if "split" in allow else ():
+            if self._price(best[1].found) > 0:
+                best = self._better(split_candidates(given, argument_count, map_allowed, largest=largest), best)
         return best
 
     def _price(self, solution: Solution) -> float:
@@ -170,12 +171,15 @@ def reach_of_parts(given: Candidate, argument_count: int, budget_bytes: int) -> 
 
     Nothing is planned for it. None where more would be made than is quickly made, or nothing can be split.
     """
-    best: Candidate | None = None
-    if len(given.flat.graph) <= _QUICKLY_SPLIT:
-        for best in split_candidates(given, argument_count, map_tasks):
-            if best.peak_bytes <= budget_bytes or best.parts == _MOST_PARTS_TO_SAY:
+    found: list[Candidate] = []
+    for largest in (True, False) if len(given.flat.graph) <= _QUICKLY_SPLIT else ():
+        for candidate in split_candidates(given, argument_count, map_tasks, largest=largest):
+            found.append(candidate)
+            if candidate.peak_bytes <= budget_bytes:
+                return candidate
+            if candidate.parts == _MOST_PARTS_TO_SAY:
                 break
-    return best
+    return min(found, key=lambda candidate: candidate.peak_bytes, default=None)
 
 
 def reused_schedule(tasks: TaskMap, steps: Sequence[str]) -> Schedule | None:

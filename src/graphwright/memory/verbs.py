@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from graphwright.analyze.cost import TaskMap
-from graphwright.analyze.splitting import find_splitting
+from graphwright.analyze.splitting import find_batch, find_splitting, find_splitting_of_largest
 from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.graph import Graph
@@ -25,6 +25,7 @@ from graphwright.plan.bound import lower_bound
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.step.flatten import FlatStep, find_loop_costs, stateful_op_types
+from graphwright.transform.cancel_reshapes import cancel_reshapes
 from graphwright.transform.split_batch import split_batch
 
 Verb = Literal["recompute", "segment", "split"]
@@ -78,7 +79,9 @@ class Candidate:
     bound_bytes: int = 0
 
 
-def split_candidates(given: Candidate, argument_count: int, map_tasks: Callable[[FlatStep], TaskMap]) -> Iterator[Candidate]:
+def split_candidates(
+    given: Candidate, argument_count: int, map_tasks: Callable[[FlatStep], TaskMap], *, largest: bool = False
+) -> Iterator[Candidate]:
     """The given step in 2, 4, 8, ... parts of its batch, as long as more parts clearly need less memory, in their own order or at least.
 
     What is normalized over the whole batch keeps all parts' values till all have been seen, so its own order takes no less; but a part is
@@ -87,24 +90,29 @@ def split_candidates(given: Candidate, argument_count: int, map_tasks: Callable[
 
     Args:
         argument_count: how many of the graph's inputs are arguments, among which the batch is looked for.
+        largest: run in parts what makes and reads the largest values, alone, and not all that depends on the batch;
+            nothing where they are split along the batch.
     """
-    flat = given.flat
-    if flat.graph.at_most:
+    if given.flat.graph.at_most:
         return
-    purity = Purity(flat.graph, stateful_op_types(flat.graph))
-    splitting = find_splitting(flat.graph, purity, flat.graph.inputs[:argument_count])
-    if splitting is None:
+    graph = given.flat.graph
+    if largest:
+        graph = copy_graph(graph).graph
+        cancel_reshapes(graph)
+    purity, arguments = Purity(graph, stateful_op_types(graph)), graph.inputs[:argument_count]
+    splitting = find_splitting_of_largest(graph, purity) if largest else find_splitting(graph, purity, arguments)
+    if splitting is None or (largest and splitting.batch == find_batch(arguments)[0]):
         return
     before, parts = _needs(given.tasks.costs), 2
-    while parts <= splitting.batch and len(flat.graph) + parts * len(splitting.nodes) <= _MOST_NODES:
-        copy = copy_graph(flat.graph)
-        graph = split_batch(copy.graph, purity.of(copy.graph), splitting.in_copy(copy), parts)
-        how = f"the batch of {splitting.batch} in {parts} parts, one after another"
-        made = replace(candidate_of(given, graph, map_tasks, how), parts=parts)
-        needs = made.peak_bytes, made.bound_bytes
+    while parts <= splitting.batch and len(graph) + parts * len(splitting.nodes) <= _MOST_NODES:
+        copy = copy_graph(graph)
+        made = split_batch(copy.graph, purity.of(copy.graph), splitting.in_copy(copy), parts)
+        what = f"what the largest values are for ({len(splitting.nodes)} operations)" if largest else f"the batch of {splitting.batch}"
+        candidate = replace(candidate_of(given, made, map_tasks, f"{what} in {parts} parts, one after another"), parts=parts)
+        needs = candidate.peak_bytes, candidate.bound_bytes
         if all(now > _LEAST_GAIN * then for now, then in zip(needs, before, strict=True)):
             return
-        yield made
+        yield candidate
         before, parts = needs, 2 * parts
 
 

@@ -32,7 +32,9 @@ STOPS_GRADIENTS = frozenset({"StopGradient", "PreventGradient"})
 """What hands on its input and is seen by gradients alone."""
 SAME_VALUE = IDENTITIES | STOPS_GRADIENTS | {"EnsureShape"}
 """What hands on its input unchanged."""
-SAME_NUMBERS = SAME_VALUE | {"Reshape", "Squeeze", "ExpandDims"}
+RESHAPES = frozenset({"Reshape", "Squeeze", "ExpandDims"})
+"""What hands on the numbers of its input in another shape."""
+SAME_NUMBERS = SAME_VALUE | RESHAPES
 """What hands on the numbers of its input, perhaps in another shape."""
 SAME_BUT_FOR_TYPE = SAME_NUMBERS | {"Cast"}
 """What hands on the numbers of its input, perhaps in another shape or as another type."""
@@ -99,6 +101,28 @@ def origin(value: Value, through: AbstractSet[str] = IDENTITIES) -> Value:
     while value.producer.op_type in through and _index_behind(value) < len(value.producer.inputs):
         value = input_behind(value)
     return value
+
+
+def before_reshapes(value: Value) -> Value:
+    """The value of this shape that was brought into another one and back; the value itself where there is none.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''graph "g"
+    ... %x = Placeholder() : float32[6]
+    ... %s = Placeholder() : int32[2]
+    ... %t = Placeholder() : int32[1]
+    ... %y = Reshape(%x:0, %s:0) {T = float32, Tshape = int32} : float32[2,3]
+    ... %z = Reshape(%y:0, %t:0) {T = float32, Tshape = int32} : float32[6]''')
+    >>> before_reshapes(g.value("z")).name, before_reshapes(g.value("y")).name
+    ('x:0', 'y:0')
+    """
+    found, shape = value, value.shape
+    if value.producer.op_type not in RESHAPES or shape is None or None in shape:
+        return value
+    while value.producer.op_type in RESHAPES or is_identity(value.producer):
+        value = value.producer.inputs[0]
+        found = value if value.shape == shape else found
+    return found
 
 
 def is_constant(node: Node) -> bool:

@@ -1,0 +1,30 @@
+"""Take reshapes out of the way that lead back to a shape that a value had before."""
+
+from __future__ import annotations
+
+from graphwright.ir.edit.prune import prune
+from graphwright.ir.graph import Graph
+from graphwright.ir.traits.values import before_reshapes
+
+
+def cancel_reshapes(graph: Graph) -> int:
+    """Let the readers of what was brought into another shape and back read what it was before; returns how many reshapes
+    nobody reads now. What nobody reads is removed.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''graph "g"
+    ... inputs %x:0, %s:0, %t:0
+    ... outputs %relu:0
+    ... %x = Placeholder() : float32[6]
+    ... %s = Placeholder() : int32[2]
+    ... %t = Placeholder() : int32[1]
+    ... %y = Reshape(%x:0, %s:0) {T = float32, Tshape = int32} : float32[2,3]
+    ... %z = Reshape(%y:0, %t:0) {T = float32, Tshape = int32} : float32[6]
+    ... %relu = Relu(%z:0) {T = float32} : float32[6]''')
+    >>> cancel_reshapes(g), g["relu"].inputs[0].name
+    (1, 'x:0')
+    """
+    found = {value: before for node in graph.nodes for value in node.outputs[:1] if (before := before_reshapes(value)) is not value}
+    graph.replace_many_uses(found)
+    prune(graph)
+    return len(found)
