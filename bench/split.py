@@ -57,7 +57,7 @@ def rows(name: str, batch: int, parts: Sequence[int], rounds: int, time_limit_s:
     smallest = minimum(single.tasks.costs)
     predicted["recompute, the least found"] = 1 + smallest.overhead, smallest.peak_bytes
     steps["recompute, the least found"] = runs(single, smallest.schedule, smallest.peak_bytes)
-    times = _processor_times({how: step.run for how, step in steps.items()}, rounds)
+    times = processor_times({how: step.run for how, step in steps.items()}, rounds)
     table: list[list[str]] = []
     for how, step in steps.items():
         ratio, peak = predicted[how]
@@ -67,7 +67,7 @@ def rows(name: str, batch: int, parts: Sequence[int], rounds: int, time_limit_s:
     return table
 
 
-def _processor_times(steps: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+def processor_times(steps: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     """Median seconds of processor time of a step, all threads together; the steps take turns."""
     from bench.loops import processor_time_s
 

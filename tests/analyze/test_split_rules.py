@@ -31,7 +31,11 @@ def _products(x: Any, y: Any) -> tuple[Any, ...]:
     """x [B, 4, 5], y [B, 5, 4]"""
     w = tf.reshape(tf.range(20, dtype=x.dtype), (5, 4))
     rows, columns = x[:, 0], y[:, :, 0]
+    scores = tf.matmul(rows, columns, transpose_b=True)  # of each example by each other one: parts read all columns
     return (
+        scores,
+        tf.matmul(tf.tanh(scores), rows),
+        tf.matmul(scores, tf.tanh(rows), transpose_a=True),
         tf.matmul(rows, w),
         tf.matmul(rows, columns, transpose_a=True),  # a term per part
         tf.matmul(w, rows, transpose_a=True, transpose_b=True),  # parts are columns

@@ -90,6 +90,9 @@ class Splitting:
 def in_parts(node: Node, split: Sequence[int | None], wanted: int | None, batch: int) -> InParts | None:
     """How a node runs in parts when some inputs are split; None where it has to run whole.
 
+    Where inputs are split along dimensions that do not go together, as in the scores of each example by each other one, the one is chosen
+    with which least is gathered.
+
     Args:
         split: per input, the axis along which it is split already.
         wanted: the axis along which the result is to be split, for a node of which no input is.
@@ -108,13 +111,19 @@ def in_parts(node: Node, split: Sequence[int | None], wanted: int | None, batch:
     try:
         known = rule(node)
         if wanted is not None:
-            label = known.output[wanted]
+            asked = [known.output[wanted]]
         else:
-            asked = {labels[axis] for labels, axis in zip(known.inputs, split, strict=True) if axis is not None}
-            label = asked.pop() if len(asked) == 1 else None
-        return None if label is None else _along(node, known, label, batch)
+            asked = [labels[axis] for labels, axis in zip(known.inputs, split, strict=True) if axis is not None]
+        ways = [_along(node, known, label, batch) for label in dict.fromkeys(asked) if label is not None]
+        return min((way for way in ways if way is not None), key=lambda way: _gathered_bytes(node, split, way), default=None)
     except (UnknownSizeError, IndexError, ValueError):  # a use that the rule does not know
         return None
+
+
+def _gathered_bytes(node: Node, split: Sequence[int | None], how: InParts) -> int:
+    """What exists whole where a node runs in this way: inputs that are split along other axes, and sums."""
+    gathered = {value for value, has, asks in zip(node.inputs, split, how.inputs, strict=True) if has is not None and has != asks}
+    return sum(value.nbytes or 0 for value in (*gathered, *(node.outputs if how.output is None else ())))
 
 
 def _along(node: Node, known: Dimensions, label: object, batch: int) -> InParts | None:
