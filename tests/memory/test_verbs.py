@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import graphwright as gw
-from graphwright.errors import ArgumentError, InfeasibleError
+from graphwright.analyze.workspace import onednn_enabled
+from graphwright.errors import ArgumentError, InfeasibleError, UnsupportedError
 from graphwright.memory.verbs import read_allow
 
 pytestmark = pytest.mark.tensorflow
@@ -106,6 +107,35 @@ def test_a_mild_budget_changes_no_bits_where_order_is_enough() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not onednn_enabled(), reason="TensorFlow's own kernels have no gradients of convolutions in groups")
+def test_convolutions_that_keras_has_xla_compile_run_by_kernels_where_roundings_may_change() -> None:
+    keras: Any = importlib.import_module("keras")
+    image = h = keras.Input((16, 16, 8))
+    for groups in (8, 4):
+        h = h + keras.layers.Conv2D(8, 5, padding="same", groups=groups, activation="tanh")(h)
+    model = keras.Model(image, h)
+    variables = [variable.value for variable in model.trainable_variables]
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(model(x, training=True)))
+        for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
+            variable.assign_sub(0.01 * gradient)
+        return loss
+
+    inputs = (tf.constant(np.random.default_rng(0).normal(size=(16, 16, 16, 8)).astype(np.float32)),)
+    options = {"inputs": inputs, "cache_dir": None, "time_limit_s": 0.5}
+    with pytest.raises(UnsupportedError, match=r'optimize_memory\(\.\.\., allow="all"\)'):
+        gw.optimize_memory(step, 0.6, **options)
+    fast = gw.optimize_memory(step, 0.6, allow="all", verify="run", **options)
+    fast(*inputs)
+    assert fast.plan.verification.startswith("equal within the tolerance")
+    assert "4 calls that hold convolutions alone and that XLA compiles in the original" in fast.plan.verification
+    assert fast.plan.executor is None
+    assert not {"XlaLaunch", "StatefulPartitionedCall"} & {op.type for op in fast.concrete_function(*inputs).graph.get_operations()}
+
+
 def test_the_cache_keeps_plans_in_parts(tmp_path: Any) -> None:
     step, inputs, _ = convolutions()
     options = {"inputs": inputs, "cache_dir": tmp_path, "time_limit_s": 0.5, "allow": "all"}

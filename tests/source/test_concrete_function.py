@@ -80,6 +80,24 @@ def test_compiled_functions_are_refused():
         from_concrete_function(step.get_concrete_function(tf.TensorSpec((2,))))
 
 
+def test_compiled_functions_that_do_more_than_convolve_are_refused_in_any_case():
+    image, kernel = tf.ones((1, 4, 4, 2)), tf.ones((3, 3, 1, 2))
+    same = {"strides": 1, "padding": "SAME"}
+    for inner in (
+        lambda x: tf.nn.conv2d(x, kernel, **same) * 2.0,
+        lambda x: tf.nn.conv2d(x, kernel, **same, dilations=2),
+        lambda x: tf.nn.conv2d(tf.cast(x, tf.float64), tf.cast(kernel, tf.float64), **same),
+    ):
+        step = tf.function(lambda x, inner=inner: tf.function(inner, jit_compile=True)(x))
+        with pytest.raises(UnsupportedError, match="jit_compile"):
+            from_concrete_function(step.get_concrete_function(image), uncompiled=True)
+    convolve = tf.function(lambda x: tf.nn.conv2d(x, kernel, **same), jit_compile=True)
+    function = tf.function(lambda x: convolve(x) + 1.0).get_concrete_function(image)
+    from_concrete_function(function, uncompiled=True)
+    with pytest.raises(UnsupportedError, match="jit_compile"):
+        from_concrete_function(function)
+
+
 def test_a_flat_step_has_no_calls_no_shape_questions_and_all_sizes():
     weight = tf.Variable(tf.ones((3, 4)))
 

@@ -75,14 +75,15 @@ def plan_step(
         earlier: a plan for the same step with other shapes; it is followed when it fits, without planning again.
         curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the report.
         prove: whether to compare what the function computes with the original.
-        allow: what the plan may do besides reordering.
+        allow: what the plan may do besides reordering. With "split", which changes roundings, convolutions that the step has XLA compile
+            run by TensorFlow's kernels.
         max_overhead: without a budget, how much more time than the unmodified step the plan may take, as a share.
 
     Raises:
         InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
         UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
     """
-    flat = flat_step(target)
+    flat = flat_step(target, uncompiled="split" in allow)
     map_allowed = map_tasks if "recompute" in allow else _map_without_recomputation
     given = Candidate(flat, map_allowed(flat))
     placement = find_placement(flat.graph, flat.located(target.arguments))
@@ -183,8 +184,8 @@ def _follow(
     function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), starts)
     proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
     if proof is not None and proof.equal:
-        proof = replace(proof, loops=len(chosen.loops))
-    return Planned(function, plan, leaders, proof, equal_bits=not in_parts)
+        proof = replace(proof, loops=len(chosen.loops), uncompiled=flat.uncompiled)
+    return Planned(function, plan, leaders, proof, equal_bits=not (in_parts or flat.uncompiled))
 
 
 def _is_better_as_it_is(solution: Solution, executor: PeakPrediction, budget_bytes: int | None) -> bool:
@@ -228,6 +229,8 @@ def _plain_peak(
     """The peak of the step as TensorFlow runs it by itself; None where it is not known."""
     if len(parts) > 1:
         found, reason = None, "not simulated, since the step runs on several devices"
+    elif flat.uncompiled:
+        found, reason = None, "not known, since convolutions in it are compiled by XLA"
     elif earlier is not None and _fits_again(tasks, earlier):
         found, reason = None, "not simulated, since the step follows the plan for other shapes"
     else:

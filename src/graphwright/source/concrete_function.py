@@ -12,10 +12,12 @@ import numpy as np
 from graphwright.errors import UnsupportedError
 from graphwright.ir.dtypes import DType, Shape, dtype_from_number
 from graphwright.ir.edit.library import bodies
-from graphwright.ir.graph import Graph, Value, Variable
-from graphwright.ir.traits.control_flow import NEXT_ITERATIONS
+from graphwright.ir.graph import Graph, Node, Value, Variable
+from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE, CONVOLUTIONS
+from graphwright.ir.traits.control_flow import NEXT_ITERATIONS, callee
 from graphwright.ir.traits.effects import CALLS_PYTHON
-from graphwright.ir.traits.values import ARGUMENTS
+from graphwright.ir.traits.values import ARGUMENTS, IDENTITIES, is_constant, only_orders
+from graphwright.ir.traits.variables import reads_resource
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_of
 from graphwright.source.graph_def import from_graph_def, to_graph_def
@@ -41,12 +43,15 @@ class Binding:
     function: Any
 
 
-def from_concrete_function(function: Any, *, planned: bool = True, compiled: bool = False) -> tuple[Graph, Binding]:
+def from_concrete_function(
+    function: Any, *, planned: bool = True, compiled: bool = False, uncompiled: bool = False
+) -> tuple[Graph, Binding]:
     """Read a `ConcreteFunction`; the graph's inputs are its arguments, then its captures.
 
     Args:
         planned: whether a plan is to be made for it; what is only counted may hold anything.
         compiled: whether the plan is to be one for XLA, which may compile the function then.
+        uncompiled: whether functions inside that XLA compiles, and that hold nothing but convolutions, may run by TensorFlow's kernels.
 
     Raises:
         UnsupportedError: it is to be planned, and calls back into Python, or must be compiled by XLA.
@@ -77,7 +82,7 @@ def from_concrete_function(function: Any, *, planned: bool = True, compiled: boo
         elif behind is not None:
             graph.variables[value] = Variable(f"resource_{k}", *types_of(*behind), False)
     if planned:
-        _refuse_unsupported(graph, compiled=compiled)
+        _refuse_unsupported(graph, compiled=compiled, uncompiled=uncompiled)
     return graph, Binding(captures, argument_count, name, function)
 
 
@@ -107,7 +112,31 @@ def drop_shape_attributes(graph: Graph) -> None:
                 body.set_attr(node, "_output_shapes", None)
 
 
-def _refuse_unsupported(graph: Graph, *, compiled: bool) -> None:
+def compiled_calls(graph: Graph) -> list[Node]:
+    """The calls that XLA must compile."""
+    return [node for body in bodies(graph) for node in body.nodes if node.attrs.get("_XlaMustCompile") is True]
+
+
+def _only_convolves(call: Node, graph: Graph) -> bool:
+    """Whether a call computes convolutions of images in float32 without gaps, or gradients of them, and nothing else.
+
+    Keras has XLA compile convolutions in groups, since TensorFlow's kernels for the CPU could not compute them. oneDNN's can.
+    """
+    function = graph.functions.get(callee(call))
+    for node in function.body.nodes if function is not None else (call,):
+        if node.op_type.startswith(tuple(CONVOLUTIONS)):  # or a gradient of one
+            how = node.attrs.get("data_format"), node.attrs.get("dilations"), node.outputs[0].dtype.name
+            if how != (b"NHWC", (1, 1, 1, 1), "float32"):
+                return False
+        elif node.op_type not in IDENTITIES | ASKS_FOR_SHAPE | ARGUMENTS and not (
+            is_constant(node) or only_orders(node) or reads_resource(node)
+        ):
+            return False
+    return True
+
+
+def _refuse_unsupported(graph: Graph, *, compiled: bool, uncompiled: bool) -> None:
+    kept = {call for call in compiled_calls(graph) if not compiled and not (uncompiled and _only_convolves(call, graph))}
     for body in bodies(graph):
         for node in body.nodes:
             if node.op_type in CALLS_PYTHON:
@@ -123,13 +152,13 @@ def _refuse_unsupported(graph: Graph, *, compiled: bool) -> None:
                     where=f"node {node.name!r} of {body.name!r}",
                     remedy="build the loop with control flow v2 (tf.compat.v1.enable_control_flow_v2)",
                 )
-            if not compiled and node.attrs.get("_XlaMustCompile") is True:
+            if node in kept:
                 where = f"node {node.name!r} of {body.name!r}"
                 raise _compiled_by_xla(
                     "a function inside the step",
                     where,
                     "use jit_compile=False for it, or True for the whole step (Keras compiles convolutions with groups in any case: "
-                    "model.compile(..., jit_compile=True))",
+                    'model.compile(..., jit_compile=True), or optimize_memory(..., allow="all"), which computes them without XLA)',
                 )
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphwright.analyze.loops import LoopCosts, loop_costs
+from graphwright.analyze.workspace import onednn_enabled
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits.control_flow import NEXT_ITERATIONS, is_control_flow
 from graphwright.ir.traits.effects import Purity
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
-from graphwright.source.concrete_function import Binding, evaluate_constants, from_concrete_function
+from graphwright.source.concrete_function import Binding, compiled_calls, evaluate_constants, from_concrete_function
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.never_run import only_computes
 from graphwright.source.op_types import is_stateful
@@ -34,12 +35,16 @@ class FlatStep:
     """A step as one joint graph, with what is needed to call it again.
 
     Where a shape depends on data, it is the largest that it can have (`Graph.at_most`): nothing is folded by it, and it is not written.
+
+    Attributes:
+        uncompiled: how many calls that XLA compiles in the given step run by TensorFlow's kernels in this graph, and round in another way.
     """
 
     graph: Graph
     binding: Binding
     purity: Purity
     loops: LoopCosts
+    uncompiled: int = 0
 
     def located(self, arguments: Sequence[Any] | None = None) -> dict[Value, str]:
         """The devices of the graph's inputs, as TensorFlow names them: of captures, and of the arguments of an example call."""
@@ -48,13 +53,16 @@ class FlatStep:
         return {value: device for value, device in devices.items() if device}
 
 
-def flat_step(traced: TracedStep) -> FlatStep:
+def flat_step(traced: TracedStep, *, uncompiled: bool = False) -> FlatStep:
     """The flat graph of a traced step. One that XLA compiles is the graph that XLA is given.
+
+    Args:
+        uncompiled: see `flatten`.
 
     Raises:
         UnsupportedError, UnknownShapeError: see `flatten`.
     """
-    return flatten(traced.function, dict(enumerate(traced.shapes)), compiled=is_jit_compiled(traced.function))
+    return flatten(traced.function, dict(enumerate(traced.shapes)), compiled=is_jit_compiled(traced.function), uncompiled=uncompiled)
 
 
 def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
@@ -67,21 +75,25 @@ def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
     return flatten_graph(graph, dict(enumerate(traced.shapes)), infer=True, fold_floats=False)[0], binding
 
 
-def flatten(function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, compiled: bool = False) -> FlatStep:
+def flatten(
+    function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, compiled: bool = False, uncompiled: bool = False
+) -> FlatStep:
     """Read, inline, bind shapes, and fold what only asks about shapes.
 
     Args:
         function: a `ConcreteFunction`.
         feeds: shapes of flat arguments by position, where they are not static in the function.
         compiled: whether it is planned for XLA, which may compile it then.
+        uncompiled: whether convolutions that the step has XLA compile by themselves may run by oneDNN's kernels, where it is there.
 
     Raises:
         UnsupportedError: the step holds something that cannot be handled with proof.
         UnknownShapeError: the feeds do not fit the step.
     """
-    graph, binding = from_concrete_function(function, compiled=compiled)
+    graph, binding = from_concrete_function(function, compiled=compiled, uncompiled=uncompiled and onednn_enabled())
+    calls = 0 if compiled else len(compiled_calls(graph))
     graph, purity = flatten_graph(graph, feeds)
-    return FlatStep(graph, binding, purity, find_loop_costs(graph))
+    return FlatStep(graph, binding, purity, find_loop_costs(graph), calls)
 
 
 def find_loop_costs(graph: Graph) -> LoopCosts:

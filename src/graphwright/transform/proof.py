@@ -25,6 +25,7 @@ class Proof:
         pools: how many gradients of max pools were put into another form, which is not a matter of structure.
         parts: how many sums over the batch are added up part by part.
         loops: how many loops run in segments, which was proved before (`transform.segments_proof`).
+        uncompiled: how many calls of convolutions that XLA compiles in the original run by TensorFlow's kernels.
     """
 
     difference: str
@@ -34,6 +35,7 @@ class Proof:
     pools: int = 0
     parts: int = 0
     loops: int = 0
+    uncompiled: int = 0
 
     @property
     def equal(self) -> bool:
@@ -57,6 +59,11 @@ class Proof:
             words += (
                 f"; equal but for the order of sums over the batch: {self.parts:,} sums are added up part by part, in exact arithmetic "
                 "the same, and a kernel may round the last elements of a part in another way than those of the whole"
+            )
+        if self.uncompiled:
+            words += (
+                f"; {self.uncompiled:,} calls that hold convolutions alone and that XLA compiles in the original run by TensorFlow's "
+                "kernels: equal but for the order of sums within a convolution"
             )
         if self.pools:
             words += f"; but for {self.pools:,} gradients of max pools, which compare numbers instead of asking for indices"
