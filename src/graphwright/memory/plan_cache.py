@@ -15,7 +15,7 @@ from graphwright.plan.json_file import read_json, write_json
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import known_solution
 
-_FORMAT = 4  # raise it when the meaning of a schedule changes, or the planner makes better ones
+_FORMAT = 5  # raise it when the meaning of a schedule changes, or the planner makes better ones
 
 
 def default_directory() -> Path:

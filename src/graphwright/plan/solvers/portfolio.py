@@ -13,12 +13,14 @@ from graphwright.plan.solvers.draft import Draft
 from graphwright.plan.solvers.eviction import run_under_cap
 from graphwright.plan.solvers.improve import fill, ruin_and_recreate
 from graphwright.plan.solvers.intervals import reduce_overflow
+from graphwright.plan.solvers.minimum_cut import minimum_cuts
 from graphwright.plan.solvers.problem import Problem, now
 from graphwright.plan.solvers.reorder import reorder
 from graphwright.plan.solvers.segments import segment_levels
 
 ORDERS = ((1_000, 4), (3_000, 3), (20_000, 2), (1 << 62, 1))  # tasks up to which so many orders are tried
 CAPPED = 6_000  # tasks up to which running under a cap is worth its time
+LARGE = 30_000  # tasks above which a plan by minimum cuts is enough
 SEARCHED = 600  # tasks up to which the search from the end is worth its time ...
 SEARCHED_WIDE = 400  # ... and the wide ones
 FIRST_SEARCH = (400, 300_000)  # states it keeps, and units of work
@@ -105,6 +107,8 @@ class Portfolio:
             best = self._searched(None, budget, *WIDE_SEARCH, FOREVER)
         if best is None:
             return None, False
+        if problem.task_count > LARGE:
+            return self.original(best.steps()), best.time <= problem.base_time
         self.say(0.6, "improving")
         patience = max(IMPROVING_AT_LEAST, IMPROVING * (now() - started))
         improved = ruin_and_recreate(best, min(deadline, now() + patience))
@@ -141,7 +145,13 @@ class Portfolio:
             if place and now() > self._until(best, budget, until):
                 break
             share = 0.6 / len(orders)
-            self.say(share * place, "recomputing segments")
+            self.say(share * place, "cutting")
+            for steps in minimum_cuts(problem, order, budget, self._until(best, budget, until))[: 1 if problem.task_count > LARGE else 2]:
+                with self._limited(work):
+                    best = self._take(best, steps, budget, "minimum cut", self._until(best, budget, until))
+            if best is not None and problem.task_count > LARGE:
+                return best
+            self.say(share * (place + 0.25), "recomputing segments")
             nothing: list[list[int]] = []
             for steps in next(segment_levels(problem, order, budget, self._until(best, budget, until)), nothing)[:2]:
                 with self._limited(work):

@@ -57,7 +57,7 @@ def segment_levels(problem: Problem, steps: Sequence[int], budget: int, deadline
 
 
 def _sizes(problem: Problem, steps: list[int], deadline: float) -> list[list[int]]:
-    lives = _Lives(problem, steps)
+    lives = Lives(problem, steps)
     if not lives.residuals:
         return []
     total = sum(lives.nbytes(version) for version in lives.residuals)
@@ -140,7 +140,7 @@ def _graded(crossing: list[int], prefix: list[int], size: float) -> tuple[int, l
     return (min(tail), before) if prefix[count] > size and tail else (-1, before)
 
 
-class _Lives:
+class Lives:
     """Versions of a schedule, and what waits at its peak. A version is numbered in order of making."""
 
     def __init__(self, problem: Problem, steps: list[int]) -> None:
@@ -252,13 +252,13 @@ class _Lives:
                     if version in home and version not in remade:
                         wanted = [version]
                         wanted += [other for other in segment[home[version]] if other not in remade and self.uses[other][-1] >= step]
-                        self._remake(wanted, step, home, saved, remade, result)
+                        self.remake(wanted, step, home, saved, remade, result)
             result.append(task)
             if len(result) > GROWTH * len(steps):
                 return None
         return result
 
-    def _remake(self, wanted: list[int], at: int, dropped: dict[int, int], saved: set[int], remade: set[int], result: list[int]) -> None:
+    def remake(self, wanted: list[int], at: int, dropped: dict[int, int], saved: set[int], remade: set[int], result: list[int]) -> None:
         """Append the runs that make `wanted` from what is live at step `at`."""
         problem, steps = self.problem, self.steps
         done: set[int] = set()
