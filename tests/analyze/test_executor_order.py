@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from graphwright.analyze.executor import simulate_executor
-from graphwright.analyze.executor_memory import PeakState, allocated_bytes
+from graphwright.analyze.executor_memory import PeakState
 from graphwright.analyze.executor_order import in_drawn_order, number_nodes
+from graphwright.analyze.storages import allocated_bytes
 from graphwright.ir.graph import DTYPES, Graph, Node, Value, Variable
 
 F32, I32, BOOL, RESOURCE, VARIANT = (DTYPES[name] for name in ("float32", "int32", "bool", "resource", "variant"))

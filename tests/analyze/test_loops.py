@@ -8,6 +8,7 @@ import pytest
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts, loop_costs
+from graphwright.analyze.storages import element_bytes
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.edit.prune import prune
@@ -39,7 +40,7 @@ from graphwright.source.import_graph import infer_body_shapes, infer_shapes  # n
 from graphwright.step.flatten import stateful_op_types  # noqa: E402
 
 BATCH, WIDTH, STEPS = 64, 128, 12
-ELEMENT = BATCH * WIDTH * 4
+ELEMENT = element_bytes(BATCH * WIDTH * 4)
 
 
 class Flat:

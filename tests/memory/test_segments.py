@@ -45,6 +45,15 @@ def test_a_budget_below_every_recomputation_is_kept_in_segments() -> None:
     assert 0 < plan.recomputed_flops < 0.5
 
 
+def test_a_mild_budget_runs_only_the_first_rounds_again() -> None:
+    step, inputs = recurrent()
+    mild, tight = (gw.optimize_memory(step, budget, inputs=inputs, **OPTIONS).plan for budget in (0.7, 0.4))
+    assert 0.5 * mild.original_peak_bytes <= mild.peak_bytes <= 0.7 * mild.original_peak_bytes
+    assert " up to round " in mild.how["plan"]
+    assert mild.overhead < 0.8 * tight.overhead
+    assert "1 loops run in segments" in mild.verification
+
+
 def test_without_the_verb_the_budget_is_infeasible() -> None:
     step, inputs = recurrent()
     with pytest.raises(InfeasibleError):

@@ -11,17 +11,17 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from graphwright.analyze.loop_pairs import find_pairs
+from graphwright.analyze.loop_pairs import find_pairs, loop_functions
 from graphwright.ir.constants import tensor_attribute
 from graphwright.ir.edit.clone import copy_graph
-from graphwright.ir.graph import Graph
+from graphwright.ir.graph import Graph, Node
 from graphwright.ir.verify import verify as verify_graph
 from graphwright.run.verify import verify
 from graphwright.source.concrete_function import to_concrete_function
 from graphwright.step.flatten import FlatStep, flat_step
 from graphwright.step.keras_step import keras_data
 from graphwright.step.targets import trace
-from graphwright.transform.segment_loops import segment_loops
+from graphwright.transform.segment_loops import Segments, segment_loops
 from graphwright.transform.segments_proof import segments_difference
 from tests.transform import loops
 
@@ -31,20 +31,20 @@ tf: Any = importlib.import_module("tensorflow")
 Changes = Callable[[Graph], None]
 
 
-def in_segments(flat: FlatStep, length: int = 3) -> tuple[Graph, list[str]]:
-    """A copy of the graph with all its pairs in segments, and the names of the loops."""
+def in_segments(flat: FlatStep, first: int | None = None) -> tuple[Graph, list[str]]:
+    """A copy of the graph with the first rounds of all its pairs in segments of three, and the names of the loops."""
     graph = copy_graph(flat.graph).graph
     pairs, refused = find_pairs(graph, flat.purity.of(graph))
     assert pairs
     assert not refused
-    segment_loops(graph, dict.fromkeys(pairs, length))
+    segment_loops(graph, dict.fromkeys(pairs, Segments(3, first)))
     return graph, [pair.forward.name for pair in pairs]
 
 
-def check(target: Any, inputs: Any, arguments: Any) -> None:
+def check(target: Any, inputs: Any, arguments: Any, first: int | None = None) -> None:
     traced = trace(target, inputs=inputs)
     flat = flat_step(traced)
-    graph, names = in_segments(flat)
+    graph, names = in_segments(flat, first)
     verify_graph(graph)
     assert segments_difference(flat.graph, flat.purity, graph, names) == ""
     found = verify(traced.function, to_concrete_function(graph, flat.binding), arguments)
@@ -55,6 +55,14 @@ def check(target: Any, inputs: Any, arguments: Any) -> None:
 def test_loops_in_segments_leave_the_same_bits(name: str) -> None:
     step, arguments = loops.function_step(name)
     check(step, arguments, arguments)
+
+
+@pytest.mark.parametrize("first", [3, 12])
+@pytest.mark.parametrize("name", ["counted", "early exit", "branches, loops"])
+def test_the_first_rounds_in_segments_leave_the_same_bits(name: str, first: int) -> None:
+    """Also where the loop ends before they do."""
+    step, arguments = loops.function_step(name)
+    check(step, arguments, arguments, first)
 
 
 @pytest.mark.parametrize("name", ["GRU", *(pytest.param(name, marks=pytest.mark.slow) for name in loops.LAYERS if name != "GRU")])
@@ -168,15 +176,59 @@ def _outside(graph: Graph) -> None:
     graph.set_op_type(node, "Sum")
 
 
+def _last(graph: Graph) -> tuple[Node, Node]:
+    """The loop that goes on behind the segments, and its gradient loop."""
+    last = next(node for node in graph if node.op_type == "While" and node.inputs[0].producer.op_type == "While")
+    return last, next(use.node for value in last.outputs for use in value.uses if value.dtype.name == "variant")
+
+
+def _other_last_body(graph: Graph) -> None:
+    body = loop_functions(graph, _last(graph)[0])[1]
+    body.set_op_type(next(node for node in body if node.op_type == "Tanh"), "Sin")
+
+
+def _other_last_gradient(graph: Graph) -> None:
+    body = loop_functions(graph, _last(graph)[1])[1]
+    body.set_attr(next(node for node in body if node.op_type == "MatMul"), "transpose_a", True)
+
+
+def _begins_again(graph: Graph) -> None:
+    """The last rounds start from what the segments started from."""
+    last = _last(graph)[0]
+    k = next(k for k, v in enumerate(last.inputs) if v.dtype.name == "float32")
+    graph.replace_input(last, k, last.inputs[0].producer.inputs[k])
+
+
+def _other_rounds(graph: Graph) -> None:
+    """The gradient of the last rounds takes all rounds."""
+    left = next(node for node in graph if node.name.endswith("/last_rounds"))
+    graph.replace_input(_last(graph)[1], [v.producer for v in _last(graph)[1].inputs].index(left), left.inputs[0])
+
+
+def _former_gradient(graph: Graph) -> None:
+    """The gradient of the segments starts from what that of the last rounds started from."""
+    rest = _last(graph)[1]
+    back = next(use.node for use in rest.outputs[0].uses)
+    k = next(k for k, v in enumerate(back.inputs) if v.producer is rest and v.dtype.name == "float32")
+    graph.replace_input(back, k, rest.inputs[k])
+
+
 @pytest.mark.parametrize(
-    "change",
-    [_other_length, _other_start, _other_body, _other_gradient, _other_counter, _no_empty_lists, _outside],
-    ids=lambda change: change.__name__,
+    ("change", "first"),
+    [
+        *(
+            (change, None)
+            for change in (_other_length, _other_start, _other_body, _other_gradient, _other_counter, _no_empty_lists, _outside)
+        ),
+        *((change, 6) for change in (_other_length, _other_body, _outside)),
+        *((change, 6) for change in (_other_last_body, _other_last_gradient, _begins_again, _other_rounds, _former_gradient)),
+    ],
+    ids=lambda change: getattr(change, "__name__", change),
 )
-def test_the_proof_sees_what_is_something_else(change: Changes) -> None:
+def test_the_proof_sees_what_is_something_else(change: Changes, first: int | None) -> None:
     step, arguments = loops.function_step("counted")
     flat = flat_step(trace(step, inputs=arguments))
-    graph, names = in_segments(flat)
+    graph, names = in_segments(flat, first)
     graph.op_rule = graph.shape_rule = None
     assert segments_difference(flat.graph, flat.purity, graph, names) == ""
     change(graph)

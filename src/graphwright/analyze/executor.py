@@ -52,6 +52,7 @@ def simulate_executor(
     seed: int | None = None,
     numbered: Numbered | None = None,
     computed_once: Container[Node] = (),
+    runs: dict[int, int] | None = None,
 ) -> PeakState:
     """Run a graph as TensorFlow's executor does, on buffers in place of numbers.
 
@@ -65,6 +66,7 @@ def simulate_executor(
         seed: draws what TensorFlow leaves to chance: tables of readers, what passes for quick, durations. None for no draw.
         numbered: `number_nodes(graph)`, where it is known.
         computed_once: nodes that count as constants (`graphwright.analyze.runtime_constants`).
+        runs: how often each node runs, by its number, where that is known from another draw; gets it where it is empty.
 
     Raises:
         UnknownShapeError: the size of a tensor that a kernel makes is not known.
@@ -80,14 +82,14 @@ def simulate_executor(
     (('x', 'b', 'a'), True)
     """
     numbered = numbered or number_nodes(graph)
-    memory = Memory(graph, workspace_of, constant, resident_bytes, computed_once=computed_once)
-    frames = _Frames(numbered, memory, time_of, seed)
-    execute(frames, threads=threads)
-    if max(frames.runs.values(), default=0) > 1:  # a loop: what its kernels cost is known from the steps before
-        earlier = {k: _EARLIER_STEPS * count for k, count in frames.runs.items()}
+    runs = {} if runs is None else runs
+    while True:
         memory = Memory(graph, workspace_of, constant, resident_bytes, computed_once=computed_once)
-        execute(_Frames(numbered, memory, time_of, seed, earlier), threads=threads)
-    return memory.result()
+        frames = _Frames(numbered, memory, time_of, seed, {k: _EARLIER_STEPS * count for k, count in runs.items()})
+        execute(frames, threads=threads)
+        if runs or max(frames.runs.values(), default=0) <= 1:
+            return memory.result()
+        runs.update(frames.runs)  # a loop: what its kernels cost is known from the steps before
 
 
 @dataclass(eq=False, slots=True)

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.analyze.batch_norms import is_gpu_scratch
-from graphwright.analyze.storages import Scalar
+from graphwright.analyze.storages import Scalar, allocated_bytes
 from graphwright.analyze.trip_counts import compute
 from graphwright.analyze.workspace import hidden_output_bytes
 from graphwright.ir.dtypes import byte_count, format_shape
@@ -36,20 +36,7 @@ from graphwright.ir.traits.control_flow import CALL_TYPES, HANDS_ON_IN_TF1, MERG
 from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, hands_on_several, is_constant, is_view
 from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, written_references, written_resources
 
-_HEADER_BYTES, _PAGE_BYTES, _MAPPED_FROM_BYTES = 80, 4096, 32768  # the last as `graphwright.run.meter` asks malloc for it
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
-
-
-def allocated_bytes(nbytes: int) -> int:
-    """Bytes that a tensor takes of the process: malloc adds a header and TensorFlow an alignment, and a mapped block is whole pages.
-
-    >>> allocated_bytes(100), allocated_bytes(131072)
-    (192, 135168)
-    """
-    if not nbytes:
-        return 0
-    padded = nbytes + _HEADER_BYTES
-    return -(-padded // _PAGE_BYTES) * _PAGE_BYTES if padded >= _MAPPED_FROM_BYTES else -(-padded // 64) * 64
 
 
 @dataclass(eq=False, slots=True)

@@ -17,6 +17,7 @@ from graphwright.analyze.storages import (
     State,
     Storage,
     TensorList,
+    element_bytes,
     number_of,
     storages_of,
     total_bytes,
@@ -47,10 +48,11 @@ class Executor:
         self.constant = constant
         self.infer_body = infer_body
         self.numbers: dict[Value, Scalar | None] = {}  # of constants
+        self.constants: dict[Value, Dense] = {}
+        self.workspaces: dict[Node, int] = {}
         self.inferred: set[str] = set()
         self.sizes: dict[Value, Numbers] = {}  # of values inside functions
         self.trips: dict[Node, TripCount] = {}
-        self.workspace: dict[Node, int] = {}
         self.peaks: dict[Node, tuple[int, int]] = {}
         self.variables: dict[Storage, Variable] = {}
         self.notes: dict[str, None] = {}
@@ -78,7 +80,9 @@ class Executor:
         outputs = self._list_operation(node, arguments, frame)
         if outputs is not None:
             return outputs
-        frame.workspace = max(frame.workspace, workspace_bytes(node))
+        if node not in self.workspaces:
+            self.workspaces[node] = workspace_bytes(node)
+        frame.workspace = max(frame.workspace, self.workspaces[node])
         number = compute(node.op_type, [number_of(a) for a in arguments])
         return [self._make(v, arguments, frame, number) for v in node.outputs]
 
@@ -91,7 +95,7 @@ class Executor:
         source = self._forwarded(value, arguments, frame)
         if source is not None:
             return Dense(source, value.shape, number)
-        storage = Storage(self._size(value, arguments))
+        storage = Storage(element_bytes(self._size(value, arguments)))
         frame.created[storage] = value
         return Dense(storage, value.shape, number)
 
@@ -134,10 +138,11 @@ class Executor:
 
     def _constant(self, value: Value) -> Dense:
         """A constant; its integers where they are few."""
-        sizes = self.constant(value) if is_constant(value.producer) and is_few_integers(value) else None
-        return Dense(
-            Storage(value.nbytes or 0, resident=True), value.shape, self.constant_number(value), None if sizes is None else (sizes, sizes)
-        )
+        if value not in self.constants:
+            sizes = self.constant(value) if is_constant(value.producer) and is_few_integers(value) else None
+            storage, known = Storage(value.nbytes or 0, resident=True), None if sizes is None else (sizes, sizes)
+            self.constants[value] = Dense(storage, value.shape, self.constant_number(value), known)
+        return self.constants[value]
 
     def with_sizes(self, value: Value, state: State) -> State:
         """The state of a value, with what shape inference knows of it."""
@@ -162,7 +167,7 @@ class Executor:
                 shape = first.shape if node.inputs[0].shape is None else node.inputs[0].shape
                 count = (shape[0] if shape else None) or 1
                 element = None if shape is None else shape[1:]
-                size = self._size(node.inputs[0], arguments) // count
+                size = element_bytes(self._size(node.inputs[0], arguments) // count)
                 items = tuple(Dense(Storage(size), element) for _ in range(count))
                 frame.created.update({item.storage: node.outputs[0] for item in items})
                 return [TensorList(items, node.inputs[0].dtype)]

@@ -35,6 +35,7 @@ class LoopPair:
         lists: positions in the loop and in the gradient loop of each list.
         needed: positions in the loop, without the lists.
         borders: those among them that change.
+        rounds: position in the loop of the number of its rounds so far, and in the gradient loop of the number of rounds that it takes.
     """
 
     forward: Node
@@ -42,6 +43,7 @@ class LoopPair:
     lists: tuple[tuple[int, int], ...]
     needed: tuple[int, ...]
     borders: tuple[int, ...]
+    rounds: tuple[int, int]
 
 
 def find_pairs(graph: Graph, purity: Purity) -> tuple[list[LoopPair], dict[str, str]]:
@@ -102,7 +104,8 @@ def _pair(graph: Graph, purity: Purity, forward: Node, gradient: Node, lists: tu
     for k, p in lists:
         if reason := _misused(graph, forward, gradient, k, p):
             return reason
-    if not _counts_rounds(graph, forward, gradient):
+    rounds = _counted_rounds(graph, forward, gradient)
+    if rounds is None:
         return f"{gradient.name!r} does not count the rounds of {forward.name!r} from 0 on"
     needed = _needed(condition, body, [k for k, _ in lists])
     unchanged = {k for k, argument in enumerate(returned_arguments(body)) if k == argument}
@@ -116,7 +119,7 @@ def _pair(graph: Graph, purity: Purity, forward: Node, gradient: Node, lists: tu
         for node in _readers(handle):
             if not is_read(node) and not purity.is_pure(node) and node not in before and node not in behind:
                 return f"{node.name!r} may write {handle.name} between it and {gradient.name!r}"
-    return LoopPair(forward, gradient, lists, needed, borders)
+    return LoopPair(forward, gradient, lists, needed, borders, rounds)
 
 
 def _impure(graph: Graph, purity: Purity, node: Node) -> str:
@@ -148,20 +151,22 @@ def _misused(graph: Graph, forward: Node, gradient: Node, k: int, p: int) -> str
     return ""
 
 
-def _counts_rounds(graph: Graph, forward: Node, gradient: Node) -> bool:
-    """Whether the gradient loop goes on while a counter from 0 on is less than the one that counts the loop's rounds from 0 on."""
+def _counted_rounds(graph: Graph, forward: Node, gradient: Node) -> tuple[int, int] | None:
+    """Where the loop counts its rounds from 0 on, and where the gradient loop takes that, only as the limit of such a counter."""
     condition, body = loop_functions(graph, gradient)
     test, arguments = origin(condition.outputs[0]).producer, list(condition.inputs)
     if not is_less(test) or any(origin(v) not in arguments for v in test.inputs):
-        return False
+        return None
     counter, limit = (arguments.index(origin(v)) for v in test.inputs)
     rounds = origin(gradient.inputs[limit])
-    return (
+    is_counted = (
         returned_arguments(body)[limit] == limit
+        and not list(_uses(body.inputs[limit]))
         and rounds.producer is forward
         and counts_from_zero(graph, gradient, counter)
         and counts_from_zero(graph, forward, rounds.index)
     )
+    return (rounds.index, limit) if is_counted else None
 
 
 def counts_from_zero(graph: Graph, loop: Node, position: int) -> bool:

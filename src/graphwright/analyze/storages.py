@@ -9,6 +9,7 @@ from graphwright.ir.dtypes import DType, Numbers, Shape
 from graphwright.ir.graph import Node, Value
 
 Scalar = int | float | bool
+_HEADER_BYTES, _PAGE_BYTES, _MAPPED_FROM_BYTES = 80, 4096, 32768  # the last as `graphwright.run.meter` asks malloc for it
 
 
 @dataclass(eq=False, slots=True)
@@ -85,3 +86,24 @@ def total_bytes(storages: Iterable[Storage]) -> int:
 def number_of(state: State) -> Scalar | None:
     """The number of a scalar that could be computed, or None."""
     return state.number if isinstance(state, Dense) else None
+
+
+def allocated_bytes(nbytes: int) -> int:
+    """Bytes that a tensor takes of the process: malloc adds a header and TensorFlow an alignment, and a mapped block is whole pages.
+
+    >>> allocated_bytes(100), allocated_bytes(131072)
+    (192, 135168)
+    """
+    if not nbytes:
+        return 0
+    padded = nbytes + _HEADER_BYTES
+    return -(-padded // _PAGE_BYTES) * _PAGE_BYTES if padded >= _MAPPED_FROM_BYTES else -(-padded // 64) * 64
+
+
+def element_bytes(nbytes: int) -> int:
+    """Bytes that a tensor takes in a list, where there may be thousands: large ones are whole pages.
+
+    >>> element_bytes(100), element_bytes(32768)
+    (100, 36864)
+    """
+    return allocated_bytes(nbytes) if nbytes >= _MAPPED_FROM_BYTES else nbytes

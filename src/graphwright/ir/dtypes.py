@@ -5,6 +5,7 @@ A `Shape` is a tuple of dimensions, where None is an unknown dimension, or None 
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable
@@ -136,6 +137,7 @@ def element_count(shape: Shape) -> int | None:
     return math.prod(d for d in shape if d is not None)
 
 
+@functools.lru_cache(maxsize=2**16)  # asked for each tensor in each round of a loop
 def byte_count(dtype: DType, shape: Shape) -> int | None:
     """Bytes of a dense tensor, or None when the shape or the element size is unknown.
 

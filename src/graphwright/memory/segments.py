@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import ceil, sqrt
 
@@ -10,20 +10,23 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loop_pairs import LoopPair, find_pairs
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.traits.control_flow import function_at
+from graphwright.memory.planning import room_bytes
 from graphwright.memory.verbs import Candidate, candidate_of
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.step.flatten import FlatStep
-from graphwright.transform.segment_loops import segment_loops
+from graphwright.transform.segment_loops import Segments, segment_loops
 
+_TRIES = 2  # to find how many of the last rounds the budget leaves room for
 _LEAST_SAVED = 2**16  # bytes that segments of a loop must save: less is not worth the time
 
 
 def segment_candidates(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap], budget_bytes: int) -> Iterator[Candidate]:
     """The given step with as many loops in segments as the budget seems to need, those first that save most; then with all of them.
 
-    Segments cost one forward pass of the loop, however long they are, so each loop has the length that takes the least memory
-    (`best_length`). Each candidate is made when it is asked for.
+    Segments cost one forward pass of their rounds, however long they are, so each loop has the length that takes the least memory
+    (`best_length`), and where the budget leaves room, only the first rounds run in segments: such a candidate comes before the one that
+    has all in segments. Each is made when it is asked for.
     """
     flat = given.flat
     pairs = {pair.forward.name: pair for pair in find_pairs(flat.graph, flat.purity)[0]}
@@ -32,12 +35,42 @@ def segment_candidates(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap
     excess = simulate(given.tasks.costs, Schedule(given.tasks.costs.order)).peak_bytes - budget_bytes
     enough = next((count for count in range(1, len(names)) if sum(saved[name] for name in names[:count]) >= excess), len(names))
     for count in dict.fromkeys((enough, len(names)) if names else ()):
-        graph = copy_graph(flat.graph).graph
-        lengths = {name: best_length(*_measures(flat, pairs[name])) for name in names[:count]}
-        copies = {pair: lengths[pair.forward.name] for pair in find_pairs(graph, flat.purity.of(graph))[0] if pair.forward.name in lengths}
-        segment_loops(graph, copies)
-        how = ", ".join(f"loop {name} in segments of {length} rounds" for name, length in lengths.items())
-        yield replace(candidate_of(given, graph, map_tasks, f"{how}, each run again for its gradient"), loops=tuple(lengths))
+        measures = {name: _measures(flat, pairs[name]) for name in names[:count]}
+        full = _in_segments(given, map_tasks, measures, 0)
+        most = budget_bytes - room_bytes(full.tasks.costs, len(full.flat.graph), budget_bytes)
+        best, free = full, 0
+        made = full
+        for _ in range(_TRIES):
+            free += most - made.peak_bytes
+            if free <= 0:
+                break
+            made = _in_segments(given, map_tasks, measures, free)
+            if made.peak_bytes <= most and made.slower < best.slower:
+                best = made
+        if best is not full:
+            yield best
+        yield full
+
+
+def _in_segments(
+    given: Candidate, map_tasks: Callable[[FlatStep], TaskMap], measures: Mapping[str, tuple[int, int, int]], free_bytes: int
+) -> Candidate:
+    """The step with these loops in segments, but for as many of their last rounds as keep their intermediates in the free bytes."""
+    asked: dict[str, Segments] = {}
+    for name, (rounds, round_bytes, border_bytes) in measures.items():
+        length = best_length(rounds, round_bytes, border_bytes)
+        each = max(round_bytes - border_bytes // length, 1)
+        first = max(ceil((rounds - free_bytes // each) / length), 1) * length
+        asked[name] = Segments(length, first if first < rounds else None)
+        free_bytes -= max(rounds - first, 0) * each
+    graph = copy_graph(given.flat.graph).graph
+    pairs = find_pairs(graph, given.flat.purity.of(graph))[0]
+    segment_loops(graph, {pair: asked[pair.forward.name] for pair in pairs if pair.forward.name in asked})
+    how = ", ".join(
+        f"loop {name} in segments of {s.length} rounds" + ("" if s.first is None else f" up to round {s.first} of {measures[name][0]}")
+        for name, s in asked.items()
+    )
+    return replace(candidate_of(given, graph, map_tasks, f"{how}, each run again for its gradient"), loops=tuple(asked))
 
 
 def best_length(rounds: int, round_bytes: int, border_bytes: int) -> int:

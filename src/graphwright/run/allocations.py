@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphwright.analyze.executor_memory import allocated_bytes
+from graphwright.analyze.storages import allocated_bytes
 from graphwright.errors import MeasurementError
 from graphwright.run.meter import MALLOC_ENVIRONMENT
 from graphwright.source.private_tensorflow import read_xspace

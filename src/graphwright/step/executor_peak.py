@@ -30,6 +30,7 @@ from graphwright.step.flatten import stateful_op_types
 from graphwright.step.summary import Roles, find_roles, layer_of
 
 _MOST_NODES = 20_000
+_MANY_RUNS = 200_000  # of nodes in loops, which draw often enough within one simulation
 _TRANSPOSED_BYTES_PER_S = 1.5e9  # read off profiles, as the rates of `analyze.time_model`
 HOW_EXECUTOR = (
     "TensorFlow's executor simulated on the graph that it runs (after Grappler and oneDNN's rewrites; nothing was run): depth first on "
@@ -84,7 +85,7 @@ def executor_peak(
         tasks: of the flat graph, for roles and resident bytes.
         threads: inter-op threads.
         simulations: how many graphs TensorFlow is to prepare.
-        draws: how often each of them is simulated, with other draws of what is left to chance.
+        draws: how often each of them is simulated at most, with other draws of what is left to chance; once where loops are long.
         graphs: graphs that it has prepared, to be taken instead.
     """
     if graphs is None:
@@ -128,8 +129,10 @@ def inter_op_threads(threads: int | None = None) -> int:
 
 def _simulate(graph: Graph, tasks: TaskMap, threads: int, seeds: Iterable[int]) -> list[PeakState]:
     numbered, computed_once = number_nodes(graph), runtime_constants(graph, Purity(graph, stateful_op_types(graph)))
-    return [
-        simulate_executor(
+    states: list[PeakState] = []
+    runs: dict[int, int] = {}
+    for seed in seeds:
+        state = simulate_executor(
             graph,
             time_of=_time_of,
             workspace_of=workspace_bytes,
@@ -139,9 +142,12 @@ def _simulate(graph: Graph, tasks: TaskMap, threads: int, seeds: Iterable[int]) 
             seed=seed,
             numbered=numbered,
             computed_once=computed_once,
+            runs=runs,
         )
-        for seed in seeds
-    ]
+        states.append(state)
+        if sum(runs.values()) > _MANY_RUNS:
+            break
+    return states
 
 
 def _time_of(node: Node) -> float:

@@ -9,14 +9,20 @@ becomes, with segments of `length` rounds,
     gradient  while j < n: pop v from borders; for `length` rounds, while cond(v): push intermediates; v = body(v);
                            as many rounds: pop intermediates; g = back(g)
 
-At any time there are the borders of all segments and the intermediates of one. No trip count has to be known, and the graph does not
-grow with it: the bodies are those of the loop. The order of all operations within a round, and of the rounds, is the one before, so are
-the sums of gradients, and results are the same bit for bit. It costs one more forward pass of the loop, whatever the length.
+At any time there are the borders of all segments and the intermediates of one. Where memory is left, only the first rounds run in segments:
+
+    forward   while cond(v) and rounds < `first`: ...a segment, as above;  while cond(v): push intermediates; v = body(v)
+    gradient  for the rounds of the last loop: pop intermediates; g = back(g);  while j < n: ...the segments, as above
+
+No trip count has to be known, and the graph does not grow with it: the bodies are those of the loop. The order of all operations within
+a round, and of the rounds, is the one before, so are the sums of gradients, and results are the same bit for bit. It costs one more forward
+pass of the rounds in segments, whatever the length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,23 +41,36 @@ from graphwright.ir.walk import backward_reachable, topological_order
 _INT32, _BOOL, _VARIANT = DTYPES["int32"], DTYPES["bool"], DTYPES["variant"]
 
 
-def segment_loops(graph: Graph, lengths: Mapping[LoopPair, int]) -> None:
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """How a loop runs.
+
+    Attributes:
+        length: rounds of a segment, 1 or more.
+        first: of the rounds that run in segments, which are the first; a loop that ends later goes on as it was. None for all rounds.
+    """
+
+    length: int
+    first: int | None = None
+
+
+def segment_loops(graph: Graph, segments: Mapping[LoopPair, Segments]) -> None:
     """Rewrite pairs of loops in place; their nodes keep their names.
 
     Args:
-        lengths: per pair (`analyze.loop_pairs.find_pairs`), how many rounds a segment has, 1 or more.
+        segments: per pair (`analyze.loop_pairs.find_pairs`), how it is to run.
     """
-    for pair, length in lengths.items():
-        _Segments(graph, pair, length).rewrite()
+    for pair, asked in segments.items():
+        _Nested(graph, pair, asked).rewrite()
     remove_unused_functions(graph)
     graph.sort_nodes(topological_order(graph))
 
 
-class _Segments:
+class _Nested:
     """Rewrites one pair."""
 
-    def __init__(self, graph: Graph, pair: LoopPair, length: int) -> None:
-        self.graph, self.pair, self.length = graph, pair, length
+    def __init__(self, graph: Graph, pair: LoopPair, asked: Segments) -> None:
+        self.graph, self.pair, self.length, self.first = graph, pair, asked.length, asked.first
         self.condition, self.body = loop_functions(graph, pair.forward)
         self.back_condition, self.back = loop_functions(graph, pair.gradient)
         self.lists = [k for k, _ in pair.lists]
@@ -73,10 +92,11 @@ class _Segments:
         forward, gradient = self.pair.forward, self.pair.gradient
         given = [forward.inputs[k] for k in self.fixed]
         lists = {p: forward.inputs[k] for p, k in self.popped.items()}
-        inputs = [lists.get(p, value) for p, value in enumerate(gradient.inputs)]
         controls = forward.control_inputs
         outer = self._loop(self.graph, forward, [*forward.inputs, *self.empty], self._forward_condition(), self._forward_body(), forward)
         count = len(forward.inputs)
+        last, inputs = (outer, gradient.inputs) if self.first is None else self._last_rounds(outer)
+        inputs = [lists.get(p, value) for p, value in enumerate(inputs)]
         back = self._loop(
             self.graph,
             forward if reads_variables(forward) else gradient,
@@ -88,14 +108,36 @@ class _Segments:
         for control in controls:
             self.graph.add_control_input(outer, control)
         replace_node(gradient, back)
-        replace_node(forward, outer)
+        replace_node(forward, last)
+
+    def _last_rounds(self, outer: Node) -> tuple[Node, Sequence[Value]]:
+        """The loop that goes on behind the segments, and what its gradient loop leaves for the gradient of the segments."""
+        graph, forward, gradient, (rounds, limit) = self.graph, self.pair.forward, self.pair.gradient, self.pair.rounds
+        last = clone([forward], scope="last").node_of[forward]
+        same = returned_arguments(self.body)
+        stays = [k in self.lists or same[k] == k for k in range(len(forward.inputs))]
+        graph.replace_inputs(last, [value if stays[k] else outer.outputs[k] for k, value in enumerate(forward.inputs)])
+        numbers, name = (last.outputs[rounds], outer.outputs[rounds]), graph.unique_name(f"{gradient.name}/last_rounds")
+        left = graph.add_node("Sub", name, inputs=numbers, attrs={"T": numbers[0].dtype}, output_types=[(numbers[0].dtype, ())])
+        rest = clone([gradient], scope="last").node_of[gradient]
+        graph.replace_input(rest, limit, left.outputs[0])
+        for k, p in self.pair.lists:
+            graph.replace_input(rest, p, last.outputs[k])
+        same = returned_arguments(self.back)
+        return last, [value if same[p] == p else rest.outputs[p] for p, value in enumerate(gradient.inputs)]
 
     # The loop
 
     def _forward_condition(self) -> str:
         made = _Body(self.graph, f"{self.condition.name}_segments")
         arguments = made.arguments([*self.body.inputs, *self.empty])
-        return made.finish(made.inline(self.condition, arguments, self.condition.outputs))
+        (goes_on,) = made.inline(self.condition, arguments, self.condition.outputs)
+        if self.first is not None:
+            rounds = arguments[self.pair.rounds[0]]
+            first = add_constant(made.body, "first", np.asarray(self.first, rounds.dtype.name))
+            is_first = made.add("Less", "in_segments", [rounds, first], {"T": rounds.dtype}, _BOOL)
+            goes_on = made.add("LogicalAnd", "both", [is_first, goes_on], {}, _BOOL)
+        return made.finish([goes_on])
 
     def _forward_body(self) -> str:
         """Push the borders, then run a segment."""

@@ -7,6 +7,8 @@ read in the rewritten graph and compared, node by node, by value numbering:
 - The gradient loop pops those values, runs the same body, as long, from there on with the lists that were empty before the loop, and then
   its own body once per round that was counted.
 - What does not change is what it is in the loop.
+- Where a loop goes on behind the segments, it is the loop, from where they ended, and its gradient loop comes before that of the segments
+  and takes as many rounds as are left: all rounds less those in segments. How many that are does not matter.
 
 A segment that is run again starts from the same values, so it does the same, as often; the lists of all segments, end to end, are those of
 the loop; the gradient takes them from the last to the first, as before, and as many. Everything else is compared by `transform.proof`, with
@@ -22,11 +24,12 @@ from graphwright.errors import GraphwrightError
 from graphwright.ir.attributes import Attribute, FunctionReference
 from graphwright.ir.constants import constant_array
 from graphwright.ir.edit.clone import clone, copy_graph
+from graphwright.ir.edit.prune import prune
 from graphwright.ir.edit.reroute import replace_node
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.ir.traits.effects import Purity
-from graphwright.ir.traits.rounds import is_both, is_empty_list, is_less, pops, pushes
+from graphwright.ir.traits.rounds import is_both, is_empty_list, is_less, pops, pushes, subtracts
 from graphwright.ir.traits.values import IDENTITIES, origin, returned_arguments
 from graphwright.ir.walk import backward_reachable, order_of
 from graphwright.transform.proof import Original
@@ -44,13 +47,15 @@ def segments_difference(graph: Graph, purity: Purity, segmented: Graph, loops: C
     pairs = [pair for pair in find_pairs(graph, purity)[0] if pair.forward.name in loops]
     if len(pairs) != len(loops):
         return "a loop in segments is none that can run in segments"
+    schemes: list[_Scheme] = []
     for pair in pairs:
         try:
-            _Scheme(graph, pair, segmented).check()
+            schemes.append(_Scheme(graph, pair, segmented))
+            schemes[-1].check()
         except _DifferenceError as difference:
             return f"loop {pair.forward.name!r} in segments: {difference}"
     try:
-        whole = _put_back(pairs, segmented)
+        whole = _put_back(schemes, segmented)
     except GraphwrightError as error:
         return error.what
     return Original(graph, purity).compare(whole, purity.of(whole)).difference
@@ -60,15 +65,17 @@ class _DifferenceError(Exception):
     """Something in a loop is not as the scheme has it."""
 
 
-def _put_back(pairs: Sequence[LoopPair], segmented: Graph) -> Graph:
+def _put_back(schemes: Sequence[_Scheme], segmented: Graph) -> Graph:
     """A copy of the graph with the original loops in the places of those in segments."""
     copy = copy_graph(segmented).graph
-    for pair in pairs:
-        outer, back = copy[pair.forward.name], copy[pair.gradient.name]
+    for scheme in schemes:
+        pair, outer, last = scheme.pair, copy[scheme.outer.name], copy[scheme.last.name]
+        rest, back = copy[scheme.rest.name], copy[scheme.back.name]
         values = dict(zip(pair.forward.inputs, outer.inputs, strict=False))
         forward = clone([pair.forward], into=copy, input_map=values, rename=lambda name: f"{name}/whole").node_of[pair.forward]
         lists = {p: forward.outputs[k] for k, p in pair.lists}
-        inputs = [lists.get(p, value) for p, value in enumerate(back.inputs[: len(pair.gradient.inputs)])]
+        inputs = [lists.get(p, value) for p, value in enumerate(rest.inputs[: len(pair.gradient.inputs)])]
+        inputs[pair.rounds[1]] = back.inputs[pair.rounds[1]]
         gradient = clone(
             [pair.gradient],
             into=copy,
@@ -78,7 +85,8 @@ def _put_back(pairs: Sequence[LoopPair], segmented: Graph) -> Graph:
         copy.replace_inputs(gradient, inputs)
         copy.replace_inputs(forward, outer.inputs[: len(pair.forward.inputs)])
         replace_node(back, gradient)
-        replace_node(outer, forward)
+        replace_node(last, forward)
+    prune(copy)
     return copy
 
 
@@ -90,9 +98,16 @@ class _Scheme:
         self.numbers = _Numbers()
         for name in (pair.forward.name, pair.gradient.name):
             _require(name in segmented and segmented[name].op_type in LOOPS, f"{name!r} is no loop any more")
-        self.outer, self.back = segmented[pair.forward.name], segmented[pair.gradient.name]
+        self.last, self.back = segmented[pair.forward.name], segmented[pair.gradient.name]
         self.count, self.back_count = len(pair.forward.inputs), len(pair.gradient.inputs)
-        _require(len(self.outer.inputs) >= self.count and len(self.back.inputs) >= self.back_count, "values are missing")
+        self.outer, self.rest = self.last, self.back
+        self.goes_on = len(self.last.inputs) == self.count
+        if self.goes_on:
+            self.outer = origin(self.last.inputs[pair.borders[0]]).producer
+            self.rest = next((use.node for use in self.last.outputs[pair.lists[0][0]].uses), self.back)
+        loops = all(node.op_type in LOOPS for node in (self.outer, self.rest))
+        wide = len(self.outer.inputs) >= self.count and len(self.back.inputs) >= self.back_count
+        _require(loops and wide and (not self.goes_on or len(self.rest.inputs) == self.back_count), "values are missing")
         self.condition, self.body = loop_functions(graph, pair.forward)
         self.back_condition, self.back_body = loop_functions(graph, pair.gradient)
         self.unchanged = [k == argument for k, argument in enumerate(returned_arguments(self.body))]
@@ -110,11 +125,18 @@ class _Scheme:
         """
         self._check_loop()
         self._check_gradient()
+        if self.goes_on:
+            self._check_last_rounds()
 
     def _check_loop(self) -> None:
         condition, body = loop_functions(self.segmented, self.outer)
         own = [self.classes[k] if k < self.count else ("border", k) for k in range(len(self.outer.inputs))]
-        self._same("its condition", (self.condition, self.classes, self.condition.outputs), (condition, own, condition.outputs))
+        goes_on = condition.outputs[0]
+        if self.goes_on:
+            both = origin(goes_on).producer
+            _require(is_both(both) and is_less(origin(both.inputs[0]).producer), "its segments do not end by a number and the condition")
+            goes_on = both.inputs[1]
+        self._same("its condition", (self.condition, self.classes, self.condition.outputs), (condition, own, [goes_on]))
         inner = next((node for node in body.nodes if node.op_type in LOOPS and is_number(node.inputs[0], 0)), None)
         _require(inner is not None, "it has no loop over the rounds of a segment")
         assert inner is not None
@@ -196,6 +218,36 @@ class _Scheme:
         )
         _require(length == self.length, "a segment is run again with another length")
         self._check_rounds(body, gradient, again, {k: w for w, (_, k) in found.items()})
+
+    def _check_last_rounds(self) -> None:
+        """The loop behind the segments, and its gradient loop before those of the segments."""
+        (condition, body), (back_condition, back) = (loop_functions(self.segmented, node) for node in (self.last, self.rest))
+        for k, value in enumerate(self.last.inputs):
+            stays = value is self.outer.inputs[k] and (self.unchanged[k] or (k in self.lists and is_empty_list(value.producer)))
+            _require(stays or (origin(value) is self.outer.outputs[k] and k not in self.lists), f"value {k} goes on as something else")
+        same, limit = returned_arguments(self.back_body), self.pair.rounds[1]
+        popped = {p: k for k, p in self.lists.items()}
+        total, done = (node.outputs[self.pair.rounds[0]] for node in (self.last, self.outer))
+        for p, value in enumerate(self.rest.inputs):
+            left, handed = origin(value), origin(self.back.inputs[p])
+            if p in popped:
+                _require(left is self.last.outputs[popped[p]], "the gradient of the last rounds pops from something else")
+            elif p == limit:
+                is_rest = subtracts(left.producer) and [origin(v) for v in left.producer.inputs] == [total, done]
+                _require(is_rest and handed is total, "the gradient of the last rounds takes another number of rounds")
+            else:
+                _require(
+                    handed is self.rest.outputs[p] or (same[p] == p and handed is left),
+                    f"the gradient's value {p} goes on as something else",
+                )
+        places: list[Class] = [("value", p) for p in range(self.back_count)]
+        for what, original, found, classes in (
+            ("the condition of the last rounds", self.condition, condition, self.classes),
+            ("the body of the last rounds", self.body, body, self.classes),
+            ("the gradient's condition in the last rounds", self.back_condition, back_condition, places),
+            ("the gradient's body in the last rounds", self.back_body, back, places),
+        ):
+            self._same(what, (original, classes, original.outputs), (found, classes, found.outputs))
 
     def _check_rounds(self, body: Graph, gradient: Node, again: Node, place_of: Mapping[int, int]) -> None:
         """The loop over the gradient's rounds of one segment."""

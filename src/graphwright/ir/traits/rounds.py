@@ -28,6 +28,11 @@ def adds_two(node: Node) -> bool:
     return node.op_type in ("Add", "AddV2")
 
 
+def subtracts(node: Node) -> bool:
+    """Whether it is its first input less its second."""
+    return node.op_type == "Sub"
+
+
 def is_less(node: Node) -> bool:
     """Whether it says if its first input is less than its second."""
     return node.op_type == "Less"
