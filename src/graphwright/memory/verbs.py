@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from graphwright.analyze.cost import TaskMap
-from graphwright.analyze.splitting import find_batch, find_splitting, find_splitting_of_largest
+from graphwright.analyze.splitting import find_splitting, find_splitting_of_largest
 from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.graph import Graph
@@ -90,8 +90,8 @@ def split_candidates(
 
     Args:
         argument_count: how many of the graph's inputs are arguments, among which the batch is looked for.
-        largest: run in parts what makes and reads the largest values, alone, and not all that depends on the batch;
-            nothing where they are split along the batch.
+        largest: run in parts what makes and reads the largest values, alone, and not all that depends on the batch: sums of
+            gradients of all other weights stay as they are.
     """
     if given.flat.graph.at_most:
         return
@@ -101,7 +101,7 @@ def split_candidates(
         cancel_reshapes(graph)
     purity, arguments = Purity(graph, stateful_op_types(graph)), graph.inputs[:argument_count]
     splitting = find_splitting_of_largest(graph, purity) if largest else find_splitting(graph, purity, arguments)
-    if splitting is None or (largest and splitting.batch == find_batch(arguments)[0]):
+    if splitting is None:
         return
     before, parts = _needs(given.tasks.costs), 2
     while parts <= splitting.batch and len(graph) + parts * len(splitting.nodes) <= _MOST_NODES:
