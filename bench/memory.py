@@ -3,6 +3,7 @@
     python -m bench.memory                                   # every model, full size; takes hours on two cores
     python -m bench.memory --size small                      # every model, small; minutes
     python -m bench.memory --models unet resnet50 --quick    # fewer steps to measure
+    python -m bench.memory --ours --budgets 0.5 0.3          # graphwright alone, with the verbs that change no bits and with all verbs
     python -m bench.memory --models resnet50 --times         # times of the rows in the file again, nothing else
     python -m bench.memory --from-json FILE                  # the tables again, as Markdown
 
@@ -40,6 +41,7 @@ BUDGETS = (0.8, 0.6, 0.5, 0.4, 0.3)
 ACTIVATION_SHARES = {"mlp1000": (0.5, 0.1)}  # of the activation peak; others: a half
 VERIFIED_STEPS = 3
 UNMODIFIED = "unmodified"
+OURS, ALL_VERBS = "graphwright", 'graphwright, allow="all"'
 
 
 class Benchmark:
@@ -69,6 +71,12 @@ class Benchmark:
         if unmodified.measured_bytes is None or unmodified.resident_bytes is None:
             return
         peak, resident = unmodified.measured_bytes, unmodified.resident_bytes
+        if self.settings.get("ours"):
+            for share in self.settings["budgets"]:
+                for step in (OURS, ALL_VERBS):
+                    self._ours(f"{share:.0%}".replace("%", " %"), int(share * peak), unmodified, step)
+            self._finish()
+            return
         baseline = self._row(Row("tf.recompute_grad"), self._recompute_grad)
         self._row(Row("keras.RematScope"), self._remat_scope)
         for share in self.settings["budgets"]:
@@ -77,6 +85,9 @@ class Benchmark:
             self._ours(f"{share:.0%} act.".replace("%", " %"), int(resident + share * (peak - resident)), unmodified)
         if baseline.measured_bytes is not None:
             self._ours("as recompute_grad", baseline.measured_bytes, unmodified)
+        self._finish()
+
+    def _finish(self) -> None:
         self._times()
         self.entry.complete = True
         self.results.write(self.path)
@@ -92,15 +103,17 @@ class Benchmark:
             elif row.budget_bytes is None:
                 step = self.reference.with_variant("recompute_grad").step
             else:
-                step = self._optimized(row.budget_bytes)
+                step = self._optimized(row.budget_bytes, row.step)
             self.timed[f"{row.step} {row.budget}"] = (row, step)
         self._times()
         self.results.write(self.path)
 
-    def _optimized(self, budget_bytes: int) -> Any:
+    def _optimized(self, budget_bytes: int, how: str) -> Any:
         import graphwright as gw
+        from graphwright.memory.verbs import BIT_FOR_BIT
 
-        return gw.optimize_memory(self.reference.step, budget=budget_bytes, inputs=self.reference.inputs, verify=False, cache_dir=None)
+        allow = "all" if how == ALL_VERBS else BIT_FOR_BIT
+        return gw.optimize_memory(self.reference.step, budget_bytes, inputs=self.reference.inputs, allow=allow, cache_dir=None)
 
     def _row(self, row: Row, fill: Callable[[Row], None]) -> Row:
         """Fill a row; an error becomes its text."""
@@ -126,7 +139,13 @@ class Benchmark:
     def _verify(self, row: Row, step: Any) -> None:
         import graphwright as gw
 
-        found = gw.verify(self.reference.step, step, self.reference.inputs, steps=1 if self.settings["quick"] else VERIFIED_STEPS)
+        found = gw.verify(
+            self.reference.step,
+            step,
+            self.reference.inputs,
+            steps=1 if self.settings["quick"] else VERIFIED_STEPS,
+            other_sums=row.step == ALL_VERBS,
+        )
         row.equal = found.equal
         if not found.equal:
             row.note = _first_words(found.first_difference)
@@ -149,8 +168,8 @@ class Benchmark:
         self._measure(row, other.step)
         row.note = "not compared"
 
-    def _ours(self, budget: str, budget_bytes: int, unmodified: Row) -> None:
-        row = Row("graphwright", budget, budget_bytes)
+    def _ours(self, budget: str, budget_bytes: int, unmodified: Row, step: str = OURS) -> None:
+        row = Row(step, budget, budget_bytes)
         self._row(row, lambda row: self._plan(row, unmodified))
 
     def _plan(self, row: Row, unmodified: Row) -> None:
@@ -158,7 +177,7 @@ class Benchmark:
 
         assert row.budget_bytes is not None
         try:
-            fast = self._optimized(row.budget_bytes)
+            fast = self._optimized(row.budget_bytes, row.step)
         except gw.InfeasibleError as error:
             row.status = "infeasible"
             row.note = f"the smallest known to work is {error.smallest_budget_bytes / MIB:,.1f} MiB"
@@ -168,6 +187,7 @@ class Benchmark:
         row.predicted_bytes, row.recomputed_flops, row.planning_time_s = plan.peak_bytes, plan.recomputed_flops, plan.planning_time_s
         self._measure(row, fast)
         self._verify(row, fast)
+        row.note = "; ".join(said for said in (plan.rewritten, row.note) if said)
 
     def _times(self) -> None:
         from graphwright.run.measure import measure_many
@@ -233,6 +253,7 @@ def _run_models(options: argparse.Namespace, path: Path, console: Console) -> in
         command += ["--budgets", *map(str, settings["budgets"])]
         command += ["--batch", str(settings["batch"])] if settings["batch"] else []
         command += ["--quick"] if settings["quick"] else []
+        command += ["--ours"] if settings.get("ours") else []
         command += ["--times"] if known is not None and known.complete and options.times else []
         status = subprocess.run(command, check=False).returncode
         if status:
@@ -247,7 +268,8 @@ def _run_models(options: argparse.Namespace, path: Path, console: Console) -> in
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    return {"size": options.size, "batch": options.batch, "budgets": list(options.budgets), "quick": options.quick}
+    asked = {"size": options.size, "batch": options.batch, "budgets": list(options.budgets), "quick": options.quick}
+    return {**asked, "ours": True} if options.ours else asked
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -258,6 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=None, help="examples in a step; by default what the size has")
     parser.add_argument("--json", type=Path, default=None, help="the file for the results; default bench/results/memory-SIZE.json")
     parser.add_argument("--quick", action="store_true", help="fewer steps to measure, one step to compare")
+    parser.add_argument("--ours", action="store_true", help="graphwright alone, at each budget without and with all verbs")
     parser.add_argument("--again", action="store_true", help="run models that are complete, too")
     parser.add_argument("--times", action="store_true", help="for models that are complete: measure the times of their rows again")
     parser.add_argument("--from-json", type=Path, default=None, help="print the tables of a file as Markdown and stop")

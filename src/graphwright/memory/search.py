@@ -102,7 +102,7 @@ class Search:
         best = given, self.solve(split(given.tasks, None)[0], given.flat.graph)
         if "segment" in allow and self._price(best[1].found) > _DEAR:
             best = self._better(segment_candidates(given, map_allowed, self.budget_bytes or 0), best)
-        for largest in (True, False) if "split" in allow else ():
+        for largest in (False, True) if "split" in allow else ():
             if self._price(best[1].found) > 0:
                 best = self._better(split_candidates(given, argument_count, map_allowed, largest=largest), best)
         return best
