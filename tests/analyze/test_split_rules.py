@@ -62,6 +62,7 @@ def _images(x: Any, y: Any) -> tuple[Any, ...]:
     deep = raw.DepthwiseConv2dNative(input=x, filter=kernel, **two)
     pool, pooled3 = raw.MaxPool(input=x, **pool2), raw.MaxPool3D(input=y, **pool3)
     x32, size = tf.cast(x, tf.float32), tf.constant([8, 8])
+    each, norms = tf.constant([0.5, 2.0]), (raw.FusedBatchNorm, raw.FusedBatchNormV2, raw.FusedBatchNormV3)
     return (
         conv,
         conv3,
@@ -81,6 +82,7 @@ def _images(x: Any, y: Any) -> tuple[Any, ...]:
         raw.AvgPoolGrad(orig_input_shape=x.shape, grad=pool, **pool2),
         raw.AvgPool3DGrad(orig_input_shape=y.shape, grad=pooled3, **pool3),
         raw.LRN(input=x32),
+        *(op(x=x32, scale=each, offset=each, mean=each, variance=each, is_training=False)[0] for op in norms),
         raw.SpaceToDepth(input=x, block_size=2),
         raw.DepthToSpace(input=tf.concat([x, x], 3), block_size=2),
         raw.ResizeBilinear(images=x32, size=size),
@@ -239,3 +241,24 @@ def _called(op: Any, names: list[str], x: Any) -> Any:
     if op in (raw.Select, raw.SelectV2):
         return op(**(given | {"condition": tf.cast(x, tf.float64) > 0.5}))
     return op(**given)
+
+
+@pytest.mark.parametrize(("is_training", "read"), [(True, 0), (False, 1)])
+def test_a_batch_norm_whose_statistics_are_made_or_read_runs_whole(is_training: bool, read: int) -> None:
+    def step(x: Any) -> Any:
+        ones = tf.ones(2)
+        made = raw.FusedBatchNormV3(
+            x=tf.tanh(x),
+            scale=ones,
+            offset=ones,
+            mean=ones[:0] if is_training else ones,
+            variance=ones[:0] if is_training else ones,
+            is_training=is_training,
+        )
+        return tf.tanh(made[0]), tf.tanh(made[read])
+
+    x = tf.cast(_arrays((B, 4, 4, 2))[0], tf.float32)
+    found = split_step(tf.function(step), (x,), 2)
+    assert found.gathered == ["FusedBatchNormV3"]
+    for expected, given in zip(step(x), found.function(x), strict=True):
+        np.testing.assert_allclose(given, expected, rtol=1e-6)

@@ -112,6 +112,9 @@ class PartNumbers:
             return [self._term(_Term(self._values[original.outputs[0]], start, stop, batch, how.divisor))]
         made: list[Number] = []
         for value in original.outputs:
+            if value not in how.split_outputs(original):  # nobody reads it there, so nothing can stand for it
+                made.append((self.number(value), value.index))
+                continue
             size = _size(value, how.output)
             made.append(self._slice(_Slice(self._values[value], how.output, size * start // batch, size * stop // batch, size)))
         return made

@@ -51,6 +51,7 @@ class InParts:
         op_type: of the parts.
         divisor: by what the sum of all parts is divided.
         drawn: how many numbers are drawn per step of the counter at input 2; 0 for what draws none.
+        alone: whether the first output alone is split, and nobody reads the others.
     """
 
     inputs: tuple[int | None, ...]
@@ -59,6 +60,11 @@ class InParts:
     sizes: tuple[tuple[int, int], ...] = ()
     divisor: int = 1
     drawn: int = 0
+    alone: bool = False
+
+    def split_outputs(self, node: Node) -> Sequence[Value]:
+        """The outputs that are split; none where each part makes a term."""
+        return () if self.output is None else node.outputs[:1] if self.alone else node.outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,7 @@ def in_parts(node: Node, split: Sequence[int | None], wanted: int | None, batch:
     >>> x, dy = (g.add_node("Placeholder", n, output_types=[(f32, (8, k))]).outputs[0] for n, k in (("x", 3), ("dy", 5)))
     >>> dw = g.add_node("MatMul", "dw", inputs=[x, dy], attrs={"transpose_a": True}, output_types=[(f32, (3, 5))])
     >>> in_parts(dw, [0, 0], None, 8)
-    InParts(inputs=(0, 0), output=None, op_type='MatMul', sizes=(), divisor=1, drawn=0)
+    InParts(inputs=(0, 0), output=None, op_type='MatMul', sizes=(), divisor=1, drawn=0, alone=False)
     """
     rule = RULES.get(node.op_type)
     if rule is None or not node.outputs:
@@ -134,7 +140,7 @@ def _along(node: Node, known: Dimensions, label: object, batch: int) -> InParts 
         return None
     cut = [dims(value)[axis] for value, axis in zip(node.inputs, inputs, strict=True) if axis is not None]
     if output is not None:
-        cut += [dims(value)[output] for value in node.outputs]
+        cut += [dims(value)[output] for value in node.outputs[: 1 if known.alone else None]]
     if any(size % batch or not size for size in cut):
         return None
     if any(labels.count(label) > 1 for labels in (*known.inputs, known.output)):
@@ -151,7 +157,7 @@ def _along(node: Node, known: Dimensions, label: object, batch: int) -> InParts 
         if elements // batch % known.drawn or not makes_counter(origin(node.inputs[2]).producer):
             return None
     if output is not None:
-        return InParts(inputs, output, node.op_type, sizes, drawn=known.drawn)
+        return InParts(inputs, output, node.op_type, sizes, drawn=known.drawn, alone=known.alone)
     return InParts(inputs, None, known.term or node.op_type, sizes, known.divisor)
 
 
@@ -290,7 +296,7 @@ def keeps_control_inputs(node: Node, purity: Purity) -> bool:
 def _note(node: Node, parts: InParts, nodes: dict[Node, InParts], axes: dict[Value, int]) -> None:
     nodes[node] = parts
     if parts.output is not None:
-        axes.update(dict.fromkeys(node.outputs, parts.output))
+        axes.update(dict.fromkeys(parts.split_outputs(node), parts.output))
 
 
 def _phases(order: Sequence[Node], nodes: Mapping[Node, InParts], purity: Purity) -> dict[Node, int]:

@@ -127,7 +127,7 @@ class _Rewriter:
 
     def _copy(self, node: Node, how: InParts) -> None:
         copies = self.copies[node] = list[Node]()
-        phase, batch = self.splitting.phases[node], self.splitting.batch
+        phase, batch, split = self.splitting.phases[node], self.splitting.batch, how.split_outputs(node)
         for part, (start, stop) in enumerate(pairwise(self.borders)):
             place = (phase, part, self.position[node], 1)
             inputs = [
@@ -145,7 +145,9 @@ class _Rewriter:
                 self.graph.unique_name(f"{node.name}/part{part}"),
                 inputs=inputs,
                 attrs=attrs,
-                output_types=[(value.dtype, self._shape(value, how.output, start, stop)) for value in node.outputs],
+                output_types=[
+                    (value.dtype, self._shape(value, how.output, start, stop) if value in split else value.shape) for value in node.outputs
+                ],
                 device=node.device,
                 extra=node.extra,
             )

@@ -30,6 +30,7 @@ class Dimensions:
     Attributes:
         inputs: per input.
         output: of the first output; the others are cut along the dimension of the same number.
+        alone: whether nobody reads the others, so that they need not be cut.
         sizes: of constant inputs that hold sizes: the labels of the dimensions whose sizes their elements are.
         sums: whether the output is a sum over the labels that it does not have.
         term: the op type that makes the term of a part, where it is another one.
@@ -44,6 +45,7 @@ class Dimensions:
     term: str = ""
     divisor: int = 1
     drawn: int = 0
+    alone: bool = False
 
 
 Rule = Callable[[Node], Dimensions]

@@ -15,7 +15,7 @@ from graphwright.analyze.flop_rules.contraction import read_equation
 from graphwright.analyze.flop_rules.rule import UnknownSizeError, dims, dims_of, output_dims, text_attribute
 from graphwright.analyze.split_rules.rule import Dimensions, Labels, Rule, axes, constant, labels_of, number, whole, without
 from graphwright.ir.graph import Node
-from graphwright.ir.traits.arithmetic import GOES_BY_ELEMENTS
+from graphwright.ir.traits.arithmetic import BATCH_NORMS, GOES_BY_ELEMENTS
 
 
 def rows(pattern: str, *, sums: bool = False, **sizes: str) -> Rule:
@@ -89,6 +89,14 @@ def matrix_product(node: Node) -> Dimensions:
     left = _broadcast(batch, made[:-2], a[:-2]) + (("k", "m") if flip_a else ("m", "k"))
     right = _broadcast(batch, made[:-2], b[:-2]) + (("n", "k") if flip_b else ("k", "n"))
     return Dimensions((left, right), (*batch, "m", "n"), sums=True)
+
+
+def batch_norm(node: Node) -> Dimensions:
+    """By statistics that are given: element by element. Its other outputs only hand these on."""
+    if node.attrs.get("is_training") is not False or any(value.uses for value in node.outputs[1:]):
+        raise UnknownSizeError
+    labels = ("n", *whole(len(dims_of(node, 0)) - 1))
+    return Dimensions((labels, *[(None,)] * (len(node.inputs) - 1)), labels, alone=True)
 
 
 def einsum(node: Node) -> Dimensions:
@@ -305,6 +313,7 @@ RULES: dict[str, Rule] = {
         ("BiasAddGrad", bias_gradient),
         ("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3", matrix_product),
         ("Einsum", einsum),
+        (" ".join(sorted(BATCH_NORMS)), batch_norm),
         ("Conv2D DepthwiseConv2dNative", rows(_IMAGE)),
         ("Conv3D", rows("n---- ----- -> n----")),
         ("Conv2DBackpropInput DepthwiseConv2dNativeBackpropInput", rows("- ---- n--- -> n---", of_0="n---")),
