@@ -26,7 +26,7 @@ from graphwright.analyze.storages import (
 from graphwright.analyze.trip_counts import TripCount, compute, counted_loop, follow_loop
 from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
-from graphwright.ir.dtypes import Argument, DType, Numbers, format_shape
+from graphwright.ir.dtypes import Argument, DType, Numbers, Shape, byte_count, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
 from graphwright.ir.traits.arithmetic import NO_LARGER, in_place_pairs
 from graphwright.ir.traits.control_flow import BRANCHES, CALL_TYPES, FUNCTION_ATTRIBUTES, LOOPS, called_functions, function_at
@@ -56,6 +56,7 @@ class Executor:
         self.peaks: dict[Node, tuple[int, int]] = {}
         self.variables: dict[Storage, Variable] = {}
         self.notes: dict[str, None] = {}
+        self.stacked: dict[Value, Shape] = {}  # of tensors made of lists, as the elements have it
 
     # One node
 
@@ -188,6 +189,15 @@ class Executor:
                 return [TensorList((*first.items, *([None] * count))[:count], first.dtype)]
             case "TensorListLength" if isinstance(first, TensorList):
                 return [Dense(Storage(4), (), len(first.items))]
+            case "TensorListStack" if isinstance(first, TensorList) and node.outputs[0].nbytes is None:
+                element = next((item.shape for item in first.items if item is not None), None)
+                shape = None if element is None else (len(first.items), *element)
+                size = byte_count(node.outputs[0].dtype, shape)
+                if size is None:
+                    return None
+                self.stacked[node.outputs[0]] = shape
+                frame.created[storage := Storage(size)] = node.outputs[0]
+                return [Dense(storage, shape)]
             case "TensorListElementShape":
                 return [Dense(Storage(_SHAPE_BYTES), node.outputs[0].shape)]
             case "OptionalNone":

@@ -32,6 +32,7 @@ that of a single iteration. An If or Case counts as its largest branch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -39,9 +40,12 @@ from graphwright.analyze.loop_execution import Constant, Executor, InferBody, fl
 from graphwright.analyze.storages import Dense, Frame, State, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.analyze.variable_access import find_accesses
+from graphwright.errors import UnknownShapeError
+from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import TAKES_OUT_OF_LIST
 from graphwright.ir.traits.control_flow import LOOPS, is_control_flow
+from graphwright.ir.traits.rounds import stacks
 from graphwright.ir.traits.values import is_constant, is_view
 from graphwright.ir.traits.variables import is_read, resource_of
 from graphwright.ir.walk import consumers_of, reached, topological_order
@@ -109,6 +113,19 @@ def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None
     accounts = _Accounts(graph, constant, infer_body)
     accounts.notes.update(dict.fromkeys(map(found_in_data, found)))
     return accounts.costs()
+
+
+def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> dict[Value, Shape]:
+    """Shapes of tensors of unknown size that are made of lists of elements of known size; as far as sizes are known before them.
+
+    Args:
+        graph, constant, infer_body: as for `loop_costs`.
+    """
+    accounts = _Accounts(graph, constant, infer_body)
+    if any(stacks(node) and node.outputs[0].nbytes is None for node in graph.nodes):
+        with suppress(UnknownShapeError):
+            accounts.costs()
+    return accounts.stacked
 
 
 class _Accounts(Executor):

@@ -9,12 +9,18 @@ was known before the loop, and stays open.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
+import numpy as np
+
 from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import Shape
-from graphwright.ir.graph import Graph, Node
+from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS, function_at
+from graphwright.ir.traits.rounds import keeps_length, reserves, unstacks
+from graphwright.ir.traits.values import origin
 
 Dimension = tuple[Node, int, int]  # a loop, the position of a value, an axis
 
@@ -64,6 +70,44 @@ def bind_loop_shapes(graph: Graph, relaxed: AbstractSet[Dimension] = frozenset()
                 changed += 1
         node.graph.set_attr(node, "output_shapes", tuple(shapes))
     return changed
+
+
+def bind_stacked_shapes(shapes: Mapping[Value, Shape]) -> int:
+    """Write the shapes of tensors that are made of lists, where the lists cannot have another length; returns how many that are.
+
+    Args:
+        shapes: as the elements have it (`analyze.loops.stacked_shapes`).
+    """
+    changed = 0
+    for value, shape in shapes.items():
+        node, count = value.producer, _length(value.producer.inputs[0])
+        if shape is not None and count == shape[0]:
+            graph = node.graph
+            element = add_constant(graph, f"{node.name}/element_shape", np.asarray(shape[1:], np.int32))
+            graph.replace_input(node, 1, element)
+            graph.set_attr(node, "num_elements", count)
+            changed += 1
+    return changed
+
+
+def _length(value: Value) -> int | None:
+    """How many elements a list has, whatever the rounds of the loops that it goes through; None where that is not known."""
+    value = origin(value)
+    node = value.producer
+    if unstacks(node):
+        return (node.inputs[0].shape or (None,))[0]
+    if reserves(node):
+        array = constant_array(origin(node.inputs[1]).producer)
+        return None if array is None else int(array)
+    if keeps_length(node):
+        return _length(node.inputs[0])
+    function = function_at(node, "body", node.graph) if node.op_type in LOOPS else None
+    if function is None:
+        return None
+    result = origin(function.body.outputs[value.index])
+    while keeps_length(result.producer):
+        result = origin(result.producer.inputs[0])
+    return _length(node.inputs[value.index]) if result is function.body.inputs[value.index] else None
 
 
 def _bound(node: Node, position: int, stated: Shape, known: Shape, relaxed: AbstractSet[Dimension]) -> Shape:

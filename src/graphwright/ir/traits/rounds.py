@@ -46,3 +46,25 @@ def is_both(node: Node) -> bool:
 def reads_variables(loop: Node) -> bool:
     """Whether a loop may read variables: what TensorFlow calls stateless may not."""
     return loop.op_type == "While"
+
+
+def stacks(node: Node) -> bool:
+    """Whether it makes one tensor of the elements of a list."""
+    return node.op_type == "TensorListStack"
+
+
+def reserves(node: Node) -> bool:
+    """Whether it makes a list of as many elements as its second input says."""
+    return node.op_type == "TensorListReserve"
+
+
+def unstacks(node: Node) -> bool:
+    """Whether it makes a list of a tensor's rows."""
+    return node.op_type == "TensorListFromTensor"
+
+
+def keeps_length(node: Node) -> bool:
+    """Whether its list has as many elements as that in its first input."""
+    return node.op_type in ("AddN", "ZerosLike") or (
+        node.op_type == "TensorListSetItem" and not node.attrs.get("resize_if_index_out_of_bounds")
+    )
