@@ -36,7 +36,7 @@ def test_a_share_is_one_of_the_executors_peak() -> None:
     assert plan.executor.order == "executor"
     assert plan.original_peak_bytes == plan.executor.peak_bytes > 1.3 * traced
     assert plan.budget_bytes == int(0.9 * plan.original_peak_bytes)
-    assert plan.timeline_before.peak_bytes == traced
+    assert plan.timeline_before.peak_bytes == pytest.approx(traced, abs=4096)  # of what Grappler makes of the step
     facts = {fact.label: fact for fact in plan_facts(plan)}
     assert "as TensorFlow runs the step by itself" in facts["original peak"].note
     assert "at step" in facts["traced order"].note
@@ -76,7 +76,7 @@ def test_where_the_executors_peak_is_not_known_the_traced_one_counts_and_the_pla
     def refuse(*_: Any, **__: Any) -> Any:
         raise tf.errors.InternalError(None, None, "no graph today")
 
-    monkeypatch.setattr(*((executor_peak, "_MOST_NODES", 3) if case == "too many nodes" else (executor_peak, "executed_graph", refuse)))
+    monkeypatch.setattr(*((executor_peak, "_MOST_NODES", 3) if case == "too many nodes" else (executor_peak, "recorded_graphs", refuse)))
     plan = gw.optimize_memory(_fan, "100%", inputs=(X,), cache_dir=None, verify=False, time_limit_s=0.5).plan
     assert plan.executor is None
     assert plan.original_peak_bytes == plan.timeline_before.peak_bytes == plan.budget_bytes

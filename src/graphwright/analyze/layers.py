@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_SCOPES_SKIPPED = frozenset({"gradient_tape", "recomputed", "gradients"})
+_SCOPES_SKIPPED = frozenset({"gradient_tape", "recomputed", "gradients", "ConstantFolding", "ArithmeticOptimizer"})
 _OPERATOR_SCOPE = re.compile(
     r"(Add|AddV2|AddN|Sub|sub|Mul|mul|Div|RealDiv|FloorMod|FloorDiv|Cast|Pow|pow|Sqrt|Rsqrt|Square|Neg|Abs|Sign|Exp|Log|Maximum|Minimum"
     r"|Less|Greater|Equal|SelectV2|truediv|floordiv|div_no_nan|Assign\w*VariableOp|ReadVariableOp|Identity)(_\d+)?"
@@ -17,11 +17,13 @@ _CALL = re.compile(r"(Stateful)?PartitionedCall(_\d+)?")
 def layer_of(name: str) -> str:
     """The layer that a node belongs to, by its name scope: the first two scopes.
 
-    Scopes of gradients and recomputations are left out, and so are the call that a SavedModel wraps its signature in and the scopes
-    that TensorFlow opens around the operands of one operator.
+    Scopes of gradients, recomputations and of what Grappler makes are left out, and so are the call that a SavedModel wraps its
+    signature in and the scopes that TensorFlow opens around the operands of one operator.
 
     >>> layer_of("gradient_tape/functional_1/conv2d_1/convolution/Conv2DBackpropInput")
     'functional_1/conv2d_1'
+    >>> layer_of("ConstantFolding/gradient_tape/functional_1/norm_1/truediv_recip")
+    'functional_1/norm_1'
     >>> layer_of("adam/Sub_79/ReadVariableOp")
     'adam'
     >>> layer_of("StatefulPartitionedCall/StatefulPartitionedCall/functional_1/conv2d_1/Relu")

@@ -9,6 +9,7 @@ from typing import Any
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loops import LoopCosts
 from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import OPTIMIZED
 from graphwright.memory.devices import find_placement, pin
 from graphwright.memory.parts import Part, join, lanes, split
 from graphwright.memory.plan_cache import PlanCache
@@ -27,8 +28,9 @@ from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import Binding, from_concrete_function, process_among_others
 from graphwright.source.registry_rule import default_attributes
-from graphwright.step.executor_peak import plain_peak
+from graphwright.step.executor_peak import ask_tensorflow, plain_peak, prepared
 from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
+from graphwright.step.grappler_step import HOW_OPTIMIZED, grappler_step
 from graphwright.step.summary import flops_rule
 from graphwright.transform.proof import Original, Proof
 from graphwright.transform.segments_proof import segments_difference
@@ -83,7 +85,11 @@ def plan_step(
         InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
         UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
     """
-    flat = flat_step(target, uncompiled="split" in allow)
+    flat = traced = flat_step(target, uncompiled="split" in allow)
+    if progress is not None:
+        progress(0.0, "asking TensorFlow what it would run")
+    records = prepared(target, flat.graph)
+    flat, graph_how = _as_grappler_leaves_it(target, flat, records, allow)
     map_allowed = map_tasks if "recompute" in allow else _map_without_recomputation
     given = Candidate(flat, map_allowed(flat))
     placement = find_placement(flat.graph, flat.located(target.arguments))
@@ -91,8 +97,8 @@ def plan_step(
         pin(placement, (node for nodes in given.tasks.nodes for node in nodes))
     parts = split(given.tasks, placement)
     originals = [simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes for part in parts]
-    executor, plain_how = _plain_peak(target, flat, given.tasks, parts, earlier, progress)
-    how = {"peak": HOW_PEAK, "overhead": HOW_TIME, "original peak": plain_how, **flat.loops.how}
+    executor, plain_how = _plain_peak(target, traced, given.tasks, parts, earlier, records)
+    how = {"peak": HOW_PEAK, "overhead": HOW_TIME, "original peak": plain_how, "graph": graph_how, **flat.loops.how}
     if executor is not None:
         originals = [executor.peak_bytes]
     original_bytes = max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted)
@@ -111,7 +117,9 @@ def plan_step(
         return _as_it_is(target, given.tasks, flat.loops, executor, solutions[-1], how, prove)
     if budget_bytes is not None and solutions[-1].status == "infeasible":
         k = len(solutions) - 1
-        others = reach_of_parts(given, argument_count, budget_bytes) if alone and "split" not in allow else None
+        others = (
+            reach_of_parts(Candidate(traced, map_tasks(traced)), argument_count, budget_bytes) if alone and "split" not in allow else None
+        )
         raise infeasible(parts[k].tasks, solutions[k], budget_bytes, originals[k], others)
     worst = max((k for k, part in enumerate(parts) if part.budgeted), key=lambda k: (originals[k], -k))
     plan = _describe(target, given, chosen, parts[worst].tasks, solutions[worst], originals[worst], how)
@@ -132,6 +140,20 @@ def plan_step(
         device_peaks=dict(zip(names, peaks, strict=True)),
     )
     return _follow(given, chosen, parts, solutions, plan, prove=prove)
+
+
+def _as_grappler_leaves_it(
+    target: TracedStep, flat: FlatStep, records: Obtained[list[bytes] | None], allow: Collection[Verb]
+) -> Obtained[FlatStep]:
+    """The step as Grappler leaves it, where that can be planned; else as it was traced, and why."""
+    graphs, why = records
+    if "split" in allow:
+        why = ", since the rules for parts of the batch are those of the operations that were traced"
+    elif graphs is not None:
+        found, why = ask_tensorflow(target, flat.graph, lambda: grappler_step(target, flat, graphs))
+        if found is not None:
+            return Obtained(found, HOW_OPTIMIZED)
+    return Obtained(flat, f"of the graph that was traced, without Grappler's rewrites; what Grappler makes of it is not planned{why}")
 
 
 def _map_without_recomputation(flat: FlatStep) -> TaskMap:
@@ -184,7 +206,8 @@ def _follow(
     function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), starts)
     proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
     if proof is not None and proof.equal:
-        proof = replace(proof, loops=len(chosen.loops), uncompiled=flat.uncompiled)
+        optimized = any(OPTIMIZED in node.attrs for node in flat.graph.nodes)
+        proof = replace(proof, loops=len(chosen.loops), uncompiled=flat.uncompiled, optimized=optimized)
     return Planned(function, plan, leaders, proof, equal_bits=not (in_parts or flat.uncompiled))
 
 
@@ -224,7 +247,7 @@ def _plain_peak(
     tasks: TaskMap,
     parts: Sequence[Part],
     earlier: Planned | None,
-    progress: Progress | None,
+    records: Obtained[list[bytes] | None],
 ) -> Obtained[PeakPrediction | None]:
     """The peak of the step as TensorFlow runs it by itself; None where it is not known."""
     if len(parts) > 1:
@@ -233,10 +256,10 @@ def _plain_peak(
         found, reason = None, "not known, since convolutions in it are compiled by XLA"
     elif earlier is not None and _fits_again(tasks, earlier):
         found, reason = None, "not simulated, since the step follows the plan for other shapes"
+    elif records.found is None:
+        found, reason = None, f"not simulated{records.how}"
     else:
-        if progress is not None:
-            progress(0.0, "asking TensorFlow what it would run")
-        found, reason = plain_peak(target, flat.graph, tasks, simulations=1, draws=_DRAWS)
+        found, reason = plain_peak(target, flat.graph, tasks, simulations=1, draws=_DRAWS, records=records.found)
         if found is not None and "not counted" in found.how.get("not exact", ""):
             found, reason = None, f"not known: {found.how['not exact']}"
     return Obtained(found, reason if found else f"that of the order in which the step was traced; TensorFlow's own is {reason}")

@@ -18,16 +18,20 @@ from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, MERGES, NEXT_ITERATIONS, SWITCHES
 from graphwright.ir.traits.values import ARGUMENTS, RESULTS
+from graphwright.ir.walk import order_of
 from graphwright.run.call_options import optimized_anew
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.bounded_shapes import import_bounded
+from graphwright.source.concrete_function import drop_shape_attributes
 from graphwright.source.graph_def import from_graph_def
 from graphwright.source.private_tensorflow import call_cancelled, collected_graphs, op_definition
+from graphwright.source.write_nodes import write_placeholder
 
 tf: Any = importlib.import_module("tensorflow")
 
 _ONEDNN_PREFIXES = ("_MklNative", "_Mkl")
 _WITH_BIAS = "WithBias"
+_LOWERED = SWITCHES | MERGES | ENTERS | EXITS
 _PASSES_ON = ENTERS | MERGES | EXITS | NEXT_ITERATIONS
 _ATTEMPTS = 3
 
@@ -60,6 +64,15 @@ def executed_graph(step: TracedStep, *, like: Graph, grappler: bool = True, shap
     >>> [node.op_type for node in graph.nodes if node.op_type.startswith("_Fused")]
     ['_FusedMatMul']
     """
+    return read_executed_graph(recorded_graphs(step, like=like, grappler=grappler), like=like, shapes=shapes)
+
+
+def recorded_graphs(step: TracedStep, *, like: Graph, grappler: bool = True) -> list[bytes]:
+    """TensorFlow's record of how it prepares a step, which does not run: its graph before and after Grappler, and as it is executed.
+
+    Args:
+        step, like, grappler, and what it raises: see `executed_graph`.
+    """
     graphs: list[bytes] = []
     for _ in range(_ATTEMPTS):  # a function that another thread calls at the same time can take the place of the record
         with collected_graphs() as found:
@@ -67,7 +80,7 @@ def executed_graph(step: TracedStep, *, like: Graph, grappler: bool = True, shap
         graphs += found
         if _records_like(graphs, like):
             break
-    return read_executed_graph(graphs, like=like, shapes=shapes)
+    return graphs
 
 
 def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[str, Shape] | None = None) -> Graph:
@@ -77,17 +90,14 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
         graphs: what `collected_graphs` gave, in this process or another one.
         like, shapes, and what it raises: see `executed_graph`.
     """
-    records = _records_like(graphs, like)
-    if not records:
-        raise UnsupportedError("TensorFlow hands out no graph", where=f"step {like.name!r}", remedy="ask for order='traced'")
-    record = max(records, key=lambda r: len(r.pre_optimization_graph.node))
+    record = _record_of(graphs, like)
     partitions = [graph_def for graph_def in record.partition_graphs if graph_def.node]
     if len(partitions) != 1:
         raise UnsupportedError(
             f"the step runs as {len(partitions)} graphs", where=f"step {like.name!r}", cause="its operations are placed on several devices"
         )
     graph_def = _numbered_as_constructed(partitions[0])
-    position: dict[str, int] = {node.name: node.attr["index"].i for node in record.pre_optimization_graph.node if node.op in ARGUMENTS}
+    position = _positions_of_arguments(record)
     names: dict[int, str] = {position[n.name]: n.name for n in graph_def.node if n.op in ARGUMENTS and n.name in position}
     known: dict[str, Shape] = {name: like.inputs[k].shape for k, name in names.items() if like.inputs[k].dtype.name != "resource"}
     graph = from_graph_def(graph_def, name=like.name, file_order=True)
@@ -105,6 +115,74 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
     graph.inputs = [graph[name].outputs[0] for _, name in sorted(names.items())]
     graph.outputs = [node.inputs[0] for node in graph.nodes if node.op_type in RESULTS]
     return graph
+
+
+def read_optimized_graph(graphs: Sequence[bytes], *, like: Graph) -> Graph:
+    """The graph as Grappler leaves it, before oneDNN's rewrites, as that of a function: arguments are placeholders, results are outputs.
+
+    Its nodes have no shapes, and an order that does not change from one preparation to the next. Devices are left out, as there is one.
+
+    Args:
+        graphs: what `recorded_graphs` gave.
+        like: the step as read by `graphwright.source`, whose inputs give theirs their names.
+
+    Raises:
+        UnsupportedError: TensorFlow hands out no graph; the step does not run on one CPU; loops, branches or calls were lowered, which
+            cannot be put together again.
+
+    >>> import tensorflow as tf
+    >>> from graphwright.run.traced_step import resolve
+    >>> from graphwright.source.concrete_function import from_concrete_function
+    >>> step = resolve(tf.function(lambda x, b: tf.nn.relu(tf.nn.bias_add(x @ x, b))), (tf.zeros([4, 4]), tf.zeros([4])))
+    >>> like = from_concrete_function(step.function)[0]
+    >>> [node.op_type for node in read_optimized_graph(recorded_graphs(step, like=like), like=like)]
+    ['Placeholder', 'Placeholder', '_FusedMatMul']
+    """
+    record = _record_of(graphs, like)
+    read = record.post_optimization_graph
+    devices = {node.device for node in read.node if node.device}
+    if len(devices) > 1 or not all(device.endswith("/device:CPU:0") for device in devices):
+        raise UnsupportedError(f"it runs on {', '.join(sorted(devices))}", where=f"step {like.name!r}")
+    if read.library.function or any(node.op in _LOWERED for node in read.node):
+        raise UnsupportedError("it has loops, branches or calls", where=f"step {like.name!r}")
+    position = _positions_of_arguments(record)
+    arguments = {node.name: like.inputs[position[node.name]] for node in read.node if node.op in ARGUMENTS}
+    graph_def = tf.compat.v1.GraphDef(versions=read.versions)
+    results: dict[int, str] = {}
+
+    def renamed(text: str) -> str:
+        name, colon, index = text.partition(":")
+        return (arguments[name].producer.name if name in arguments else name) + colon + index
+
+    for node in read.node:
+        if node.op in RESULTS:
+            results[node.attr["index"].i] = renamed(node.input[0])
+            continue
+        copy = graph_def.node.add()
+        copy.CopyFrom(node)
+        copy.device = ""
+        copy.input[:] = ["^" + renamed(text[1:]) if text.startswith("^") else renamed(text) for text in node.input]
+        if node.op in ARGUMENTS:
+            write_placeholder(arguments[node.name], arguments[node.name].producer.name, copy)
+    graph = from_graph_def(graph_def, name=like.name)
+    drop_shape_attributes(graph)
+    graph.inputs = [graph[value.producer.name].outputs[0] for value in like.inputs]
+    graph.outputs = [graph.value(text if ":" in text else f"{text}:0") for _, text in sorted(results.items())]
+    graph.variables.update({graph.inputs[k]: like.variables[value] for k, value in enumerate(like.inputs) if value in like.variables})
+    place = {node.name: k for k, node in enumerate(like.nodes)}
+    graph.sort_nodes(order_of(sorted(graph.nodes, key=lambda node: (place.get(node.name, len(place)), node.name))))
+    return graph
+
+
+def _record_of(graphs: Sequence[bytes], like: Graph) -> Any:
+    records = _records_like(graphs, like)
+    if not records:
+        raise UnsupportedError("TensorFlow hands out no graph", where=f"step {like.name!r}", remedy="ask for order='traced'")
+    return max(records, key=lambda r: len(r.pre_optimization_graph.node))
+
+
+def _positions_of_arguments(record: Any) -> dict[str, int]:
+    return {node.name: node.attr["index"].i for node in record.pre_optimization_graph.node if node.op in ARGUMENTS}
 
 
 def _records_like(graphs: Sequence[bytes], like: Graph) -> list[Any]:

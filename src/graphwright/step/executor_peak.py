@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.executor import simulate_executor
@@ -20,7 +21,7 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
-from graphwright.run.executed_graph import executed_graph
+from graphwright.run.executed_graph import executed_graph, read_executed_graph, recorded_graphs
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import meets_other_processes
@@ -29,6 +30,7 @@ from graphwright.step.example_inputs import runnable
 from graphwright.step.flatten import stateful_op_types
 from graphwright.step.summary import Roles, find_roles, layer_of
 
+Found = TypeVar("Found")
 _MOST_NODES = 20_000
 _MANY_RUNS = 200_000  # of nodes in loops, which draw often enough within one simulation
 _TRANSPOSED_BYTES_PER_S = 1.5e9  # read off profiles, as the rates of `analyze.time_model`
@@ -40,31 +42,51 @@ HOW_EXECUTOR = (
 _HOW_RANGE = "the order hangs on numbers that TensorFlow gives the nodes each time it prepares a function; {numberings} of them taken"
 
 
-def plain_peak(traced: TracedStep, like: Graph, tasks: TaskMap, *, simulations: int, draws: int = 1) -> Obtained[PeakPrediction | None]:
+def plain_peak(
+    traced: TracedStep, like: Graph, tasks: TaskMap, *, simulations: int, draws: int = 1, records: Sequence[bytes] | None = None
+) -> Obtained[PeakPrediction | None]:
     """The peak of a step as it is, and how it was obtained; or None, and why it is not known. The step does not run.
 
     Most of the time goes into TensorFlow's preparing the graph, which takes time about linear in its nodes.
 
     Args:
         traced, like, tasks, simulations, draws: see `executor_peak`.
+        records: what TensorFlow recorded when it prepared the step, if it has.
+    """
+
+    def predict() -> PeakPrediction:
+        graphs = None if records is None else [read_executed_graph(records, like=like)]
+        return executor_peak(traced, like, tasks, threads=inter_op_threads(), simulations=simulations, draws=draws, graphs=graphs)
+
+    found, why = ask_tensorflow(traced, like, predict)
+    return Obtained(found, "; ".join(found.how.values()) if found is not None else f"not simulated{why}")
+
+
+def prepared(traced: TracedStep, like: Graph) -> Obtained[list[bytes] | None]:
+    """TensorFlow's record of how it prepares a step; or None, and why there is none. The step does not run."""
+    return ask_tensorflow(traced, like, lambda: recorded_graphs(runnable(traced), like=like))
+
+
+def ask_tensorflow(traced: TracedStep, like: Graph, question: Callable[[], Found]) -> Obtained[Found | None]:
+    """The answer to a question for which TensorFlow has to prepare a step; or None, and why there is none, to be put behind "not ...".
+
+    Args:
+        like: the flat graph of the step.
     """
     if len(like) > _MOST_NODES:
-        return Obtained(
-            None, f"not simulated, since TensorFlow takes long to prepare a graph of more than {_MOST_NODES:,} nodes; see predict_peak"
-        )
+        return Obtained(None, f", since TensorFlow takes long to prepare a graph of more than {_MOST_NODES:,} nodes; see predict_peak")
     if meets_other_processes(traced.function):
-        return Obtained(None, "not simulated, since other processes take part in the step")
+        return Obtained(None, ", since other processes take part in the step")
     tf = import_tensorflow()
     with tf.init_scope():  # the call may come from a function that is being traced
         if not tf.executing_eagerly():
-            return Obtained(None, "not simulated, since TensorFlow does not execute eagerly")
+            return Obtained(None, ", since TensorFlow does not execute eagerly")
         try:
-            found = executor_peak(traced, like, tasks, threads=inter_op_threads(), simulations=simulations, draws=draws)
+            return Obtained(question(), "")
         except GraphwrightError as error:
-            return Obtained(None, f"not simulated: {first_line(error)}")
-        except Exception as error:  # noqa: BLE001 - TensorFlow may refuse to prepare the graph in any way: the figure is then unknown, no more
-            return Obtained(None, f"not simulated: {in_words(error)}")
-    return Obtained(found, "; ".join(found.how.values()))
+            return Obtained(None, f": {first_line(error)}")
+        except Exception as error:  # noqa: BLE001 - TensorFlow may refuse to prepare the graph in any way: the answer is then unknown, no more
+            return Obtained(None, f": {in_words(error)}")
 
 
 def executor_peak(

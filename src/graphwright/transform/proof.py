@@ -26,6 +26,7 @@ class Proof:
         parts: how many sums over the batch are added up part by part.
         loops: how many loops run in segments, which was proved before (`transform.segments_proof`).
         uncompiled: how many calls of convolutions that XLA compiles in the original run by TensorFlow's kernels.
+        optimized: whether the original is what Grappler made of the step, which is what TensorFlow runs for it.
     """
 
     difference: str
@@ -36,6 +37,7 @@ class Proof:
     parts: int = 0
     loops: int = 0
     uncompiled: int = 0
+    optimized: bool = False
 
     @property
     def equal(self) -> bool:
@@ -48,6 +50,8 @@ class Proof:
         if not self.nodes:
             return "equal: it is the original itself"
         words = f"equal by structure: {self.nodes:,} operations make the same outputs, and {self.effects:,} effects, once each and in order"
+        if self.optimized:
+            words += ", as in the graph that TensorFlow runs for the step (after Grappler, whose own rewrites are not proved)"
         if self.sums:
             words += f"; {self.sums:,} sums of three and more terms (AddN) may add them in another order, which structure cannot see"
         if self.loops:

@@ -40,6 +40,12 @@ def _with_activation(batch_norm: Callable[[Node], float]) -> Rule:
     return count
 
 
+def _composition(node: Node) -> float:
+    """One per element for each op that the attribute `op_names` lists."""
+    names = node.attrs.get("op_names")
+    return (len(names) if isinstance(names, tuple) else 1) * output_size(node)
+
+
 _SCALES = (
     "Quantize QuantizeV2 Dequantize Requantize RequantizePerChannel UniformQuantize UniformDequantize UniformRequantize "
     "QuantizeDownAndShrinkRange"
@@ -97,6 +103,7 @@ RULES: dict[str, FlopRule] = table(
             ),
             ("FusedConv2DBiasActivation", "the convolution + 2 per output", _with_fused(convolution, 2)),
             ("_LayerNorm _FusedInstanceNorm", "8 per element", per_input(8)),
+            ("_UnaryOpsComposition", "1 per output for each op that it is made of", _composition),
             ("_FusedMish", "4 per element", per_output(4)),
             ("_Swish", "2 per element", per_output(2)),
         ],

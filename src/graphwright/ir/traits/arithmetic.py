@@ -68,6 +68,8 @@ def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
     match node.op_type:
         case "SelectV2" | "Select":
             return ((1, 0), (2, 0))
+        case "_UnaryOpsComposition":
+            return ((0, 0),)
         case "CollectiveReduce" | "CollectiveReduceV2" | "CollectiveReduceV3":
             return ((0, 0),)
         case "AddN":

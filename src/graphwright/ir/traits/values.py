@@ -45,6 +45,8 @@ VIEWS_OF_ALL = frozenset("Sum Mean Max Min Prod Tile Cast Slice StridedSlice Pad
 PART_OF, PART = "_graphwright_part_of", "_graphwright_part"
 """The attributes of a node that does a part of what another one did: the name of that one, as bytes, and which part
 (`transform.split_batch`)."""
+OPTIMIZED = "_graphwright_optimized"
+"""Marks what a function returns and does where its graph is what Grappler made of another."""
 RECOMPUTED_FROM = "_graphwright_recomputed_from"
 """The attribute of a recomputed node that names the one that it repeats, as bytes."""
 EXECUTION = "_graphwright_execution"

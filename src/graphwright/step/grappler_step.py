@@ -1,0 +1,84 @@
+"""The graph that Grappler makes of a step, as a flat step to be planned.
+
+What a user's step runs is not the graph that was traced but what Grappler, TensorFlow's optimizer of graphs, makes of it: constants are
+folded, operations merged, and a convolution or product with its bias and activation is one kernel. Grappler knows nothing of a plan, and
+would merge and move what the plan put in place, so planned steps run without it. To plan what Grappler made keeps both: it is taken from
+TensorFlow's own preparation of this very step, and not rewritten again, so results are bit for bit those of the step as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from graphwright.analyze.flops import node_flops
+from graphwright.errors import UnsupportedError
+from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.graph import Graph
+from graphwright.ir.traits.effects import Purity, is_collective
+from graphwright.ir.traits.values import OPTIMIZED
+from graphwright.run.call_options import is_grappler_disabled
+from graphwright.run.executed_graph import read_optimized_graph
+from graphwright.run.traced_step import TracedStep
+from graphwright.step.flatten import FlatStep, find_loop_costs, flatten_graph, stateful_op_types
+
+HOW_OPTIMIZED = (
+    "of the graph that TensorFlow runs for the step: what Grappler made of it, taken from TensorFlow's own preparation of the step, so "
+    "that results are bit for bit those of the step as it is"
+)
+
+
+def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes]) -> FlatStep:
+    """What Grappler makes of a step, with the shapes, inputs, outputs and effects of the step.
+
+    Args:
+        flat: the step as it was traced.
+        records: what TensorFlow recorded when it prepared the step (`graphwright.run.executed_graph`).
+
+    Raises:
+        UnsupportedError: the step runs without Grappler or not on one CPU; it has loops, branches, calls or collectives, or sizes that
+            depend on data; or what came out cannot stand for it, or is not known well enough to be planned.
+    """
+    where = f"step {traced.name!r}"
+    if traced.grappler_disabled or is_grappler_disabled():
+        raise UnsupportedError("the step runs without Grappler", where=where)
+    if flat.graph.at_most or any(is_collective(node) for node in flat.graph.nodes):
+        raise UnsupportedError("it takes part in collectives, or has sizes that depend on data", where=where)
+    graph = read_optimized_graph(records, like=flat.graph)
+    purity = Purity(graph, stateful_op_types(graph))
+    graph.control_outputs = [node for node in graph.nodes if not purity.is_pure(node)]
+    graph, purity = flatten_graph(graph, infer=True)
+    _check(graph, purity, flat)
+    for node in (*graph.control_outputs, *(value.producer for value in graph.outputs)):
+        graph.set_attr(node, OPTIMIZED, True)
+    return FlatStep(graph, flat.binding, purity, find_loop_costs(graph))
+
+
+def _check(graph: Graph, purity: Purity, flat: FlatStep) -> None:
+    """Whether the graph has the step's inputs, outputs and effects, and nothing but what can be planned."""
+    where = f"step {flat.graph.name!r}"
+    if _ends(graph) != _ends(flat.graph):
+        raise UnsupportedError("Grappler's graph has other inputs or outputs", where=where)
+    if _effects(graph, purity) != _effects(flat.graph, flat.purity):
+        raise UnsupportedError("Grappler's graph has other effects", where=where)
+    known = {node.op_type for node in flat.graph.nodes}
+    made = [node for node in graph.nodes if node.op_type not in known]
+    for node in made:
+        if node.op_type.startswith("_") and node_flops(node) is None:
+            raise UnsupportedError(f"nothing is known of what {node.op_type} costs", where=f"node {node.name!r}")
+        if node.op_type.startswith("_") and not graph.control_outputs:
+            raise UnsupportedError(f"it changes nothing, so its gradient may be asked for, and {node.op_type} has none", where=where)
+    for node in graph.nodes:
+        for value in node.outputs:
+            if value.dtype.itemsize is not None and value.nbytes is None:
+                raise UnsupportedError(f"the size of {value.name} is not known", where=where)
+
+
+def _ends(graph: Graph) -> list[tuple[DType, Shape]]:
+    return [(value.dtype, None if value.dtype.itemsize is None else value.shape) for value in (*graph.inputs, *graph.outputs)]
+
+
+def _effects(graph: Graph, purity: Purity) -> Counter[tuple[str, str]]:
+    """Nodes with effects, by what they are and what they are called. Inputs and what only orders have none of their own."""
+    inputs = {value.producer for value in graph.inputs}
+    return Counter((node.op_type, node.name) for node in graph.nodes if not purity.is_pure(node) and node not in inputs)
