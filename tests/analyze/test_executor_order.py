@@ -343,6 +343,17 @@ def test_a_loop_whose_condition_is_not_known_says_so() -> None:
     assert any("one round is counted" in note for note in state.notes)
 
 
+def test_a_loop_that_may_end_early_runs_as_often_as_its_counter_allows() -> None:
+    graph = Graph()
+    _loop(graph)
+    by_data = make(graph, "Sum", "data", graph["merge_state"].outputs[0], dtype=BOOL, shape=())
+    both = make(graph, "LogicalAnd", "both", graph["less"].outputs[0], by_data, dtype=BOOL, shape=())
+    graph.replace_input(graph["cond"], 0, both)
+    state = run(graph)
+    assert state.order.count("body") == 3
+    assert any("as many rounds as there can be are counted, 3" in note for note in state.notes)
+
+
 def test_a_call_that_is_not_inlined_is_noted() -> None:
     graph = Graph()
     make(graph, "PartitionedCall", "call", make(graph, "_Arg", "x"))

@@ -7,8 +7,8 @@ That follows common_runtime/propagator_state.cc of TensorFlow 2.21. A *frame* is
 the step itself is a frame with one iteration. A *dead* tensor is one on a branch that is not taken: nodes behind it
 are passed over, up to the `Merge` that takes the other branch.
 
-A condition that is not known (it depends on data) ends its loop after one round, and of two branches the one for True is
-taken; `notes` of the memory say so.
+A condition that is not known (it depends on data) ends its loop after as many rounds as a counter in it allows, after one where there is
+none, and of two branches the one for True is taken; `notes` of the memory say so.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ from graphwright.analyze.executor_order import (
     in_drawn_order,
     number_nodes,
 )
+from graphwright.analyze.frames import count_frames
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, is_loop_condition
 from graphwright.ir.traits.values import RESULTS
+from graphwright.ir.walk import topological_order
 
 _EARLIER_STEPS = 2
 _DEAD_S = 6e-6
@@ -153,6 +155,7 @@ class _Frames:
         self.quick: dict[int, bool] = {}
         self.interrupted = 0.0 if self.chance is None else self.chance.random()
         self.running: dict[Token, _Running] = {}
+        self.most_rounds: Mapping[str, int] | None = None
         self.types = [node.op_type for node in numbered.nodes]
         self.children: dict[tuple[_Frame, int, str], _Frame] = {}
         self.enters = Counter(_frame_name(node) for node in numbered.nodes if node.op_type in ENTERS)
@@ -181,14 +184,23 @@ class _Frames:
             self.running[token] = _Running(inputs, [None] * len(node.outputs))
             return _DEAD_S
         if is_loop_condition(node) and inputs[0] is not None and inputs[0].number is None:
-            self.memory.notes[f"how often the loop of {node.name!r} runs is not known; one round is counted"] = None
-            inputs[0].number = token.iteration < 1
+            most = self._most_rounds(token.frame.name)
+            rounds = "one round is counted" if most == 1 else f"as many rounds as there can be are counted, {most}"
+            self.memory.notes[f"how often the loop of {node.name!r} runs is not known; {rounds}"] = None
+            inputs[0].number = token.iteration < most
         self.running[token] = _Running(inputs, self.memory.start(node, inputs))
         self.runs[k] += 1
         if k not in self.varied:  # a machine is somewhat slower or faster than estimated
             factor = 1.0 if self.chance is None else self.chance.lognormvariate(0.0, TIME_SPREAD)
             self.varied[k] = self._time(k) * factor
         return self.varied[k]
+
+    def _most_rounds(self, frame_name: str) -> int:
+        """How often a loop may run at most; 1 where that is not known."""
+        if self.most_rounds is None:
+            trips = count_frames(topological_order(self.numbered.nodes[0].graph), self.memory.constant_number).trips
+            self.most_rounds = {name: trip.count for name, trip in trips.items()}
+        return self.most_rounds.get(frame_name, 1)
 
     def ends_with_others(self) -> bool:
         """Whether two kernels that run side by side end together: chance."""

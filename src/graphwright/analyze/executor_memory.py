@@ -244,11 +244,13 @@ class Memory:
             buffer = self.constants[value] = Buffer(value, 0, -1)
             if value.dtype.name == "resource":
                 self.handles[buffer] = value
-            elif is_constant(value.producer) and (value.nbytes or 9) <= 8:
-                array = self.constant(value)
-                if array is not None and array.size == 1 and array.dtype.kind in "iufb":
-                    buffer.number = array.item()
+            buffer.number = self.constant_number(value)
         return self._held(buffer)
+
+    def constant_number(self, value: Value) -> Scalar | None:
+        """The number of a constant scalar, or None."""
+        array = self.constant(value) if is_constant(value.producer) and (value.nbytes or 9) <= 8 else None
+        return array.item() if array is not None and array.size == 1 and array.dtype.kind in "iufb" else None
 
     def _control_flow(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None]:
         first = inputs[0]

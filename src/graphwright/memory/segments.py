@@ -17,7 +17,7 @@ from graphwright.plan.simulate import simulate
 from graphwright.step.flatten import FlatStep
 from graphwright.transform.segment_loops import Segments, segment_loops
 
-_TRIES = 2  # to find how many of the last rounds the budget leaves room for
+_TRIES, _NEAR = 2, 0.05  # to find how many of the last rounds the budget leaves room for
 _LEAST_SAVED = 2**16  # bytes that segments of a loop must save: less is not worth the time
 
 
@@ -47,6 +47,8 @@ def segment_candidates(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap
             made = _in_segments(given, map_tasks, measures, free)
             if made.peak_bytes <= most and made.slower < best.slower:
                 best = made
+            if 0 <= most - made.peak_bytes < _NEAR * most:
+                break
         if best is not full:
             yield best
         yield full
@@ -60,7 +62,9 @@ def _in_segments(
     for name, (rounds, round_bytes, border_bytes) in measures.items():
         length = best_length(rounds, round_bytes, border_bytes)
         each = max(round_bytes - border_bytes // length, 1)
-        first = max(ceil((rounds - free_bytes // each) / length), 1) * length
+        # Of a loop that may end early nobody knows how many rounds are left behind those in segments.
+        is_counted = given.flat.loops.trip_counts[given.flat.graph[name]].kind == "exact"
+        first = max(ceil((rounds - free_bytes // each) / length), 1) * length if is_counted else rounds
         asked[name] = Segments(length, first if first < rounds else None)
         free_bytes -= max(rounds - first, 0) * each
     graph = copy_graph(given.flat.graph).graph
