@@ -37,6 +37,7 @@ def test_a_step_keeps_its_budget_and_its_results(conv_step: Any) -> None:
     assert fast.plan.peak_bytes <= 0.6 * fast.plan.original_peak_bytes
     assert fast.plan.resident_bytes < fast.plan.lower_bound_bytes <= fast.plan.peak_bytes
     assert fast.plan.verification.startswith("equal by structure")
+    assert "recompute" in {verb for layer in fast.plan.layers for verb in layer.verbs}
     assert fast.plan.recomputed_count > 0
     found = gw.verify(step, fast, inputs, steps=3)
     assert found.bitwise, found

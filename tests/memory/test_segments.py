@@ -44,6 +44,7 @@ def test_a_budget_below_every_recomputation_is_kept_in_segments() -> None:
     assert plan.verification.startswith("equal bit for bit")
     assert "1 loops run in segments" in plan.verification
     assert 0 < plan.recomputed_flops < 0.5
+    assert {verb for layer in plan.layers for verb in layer.verbs} == {"segment"}
 
 
 def test_a_mild_budget_runs_only_the_first_rounds_again() -> None:

@@ -181,7 +181,9 @@ def _describe(
 ) -> MemoryPlan:
     """What users see of the plan of the device that needs most; call it before the schedule is applied."""
     is_given = chosen is given
-    plan = make_memory_plan(target, tasks, solution, original_bytes, how, chosen.flat.loops, None if is_given else given.tasks)
+    plan = make_memory_plan(
+        target, tasks, solution, original_bytes, how, chosen.flat.loops, None if is_given else given.tasks, chosen.loops
+    )
     plan = replace(plan, rewritten=chosen.how)
     if not chosen.loops:
         return plan

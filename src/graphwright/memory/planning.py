@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
@@ -115,11 +115,13 @@ def make_memory_plan(
     how: Mapping[str, str],
     loops: LoopCosts,
     given: TaskMap | None = None,
+    segmented: Collection[str] = (),
 ) -> MemoryPlan:
     """What users see of a solution; call it before the schedule is applied.
 
     Args:
         given: the tasks of the step as it was given, where it was rewritten before it was planned.
+        segmented: the loops that run in segments, by name.
     """
     costs = tasks.costs
     given = given or tasks
@@ -146,7 +148,7 @@ def make_memory_plan(
         timeline_before=make_timeline(given, before, roles if given is tasks else find_roles(given)),
         timeline_after=timeline,
         decisions=make_decisions(tasks, solution.schedule, roles, flops),
-        layers=make_layers(tasks, roles, timeline, flops),
+        layers=make_layers(tasks, roles, timeline, flops, solution.schedule, segmented),
         how=how,
         feeds=target.feeds,
     )

@@ -96,6 +96,7 @@ class LayerCost(_ByDirection):
     bytes_moved: float = math.nan
     estimated_time_s: float = math.nan
     measured_time_s: float = math.nan
+    verbs: tuple[str, ...] = ()  # of a plan: what it does to the layer, "split", "segment", "recompute"
 
 
 @dataclass(frozen=True, slots=True)

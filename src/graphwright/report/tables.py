@@ -173,6 +173,8 @@ def layer_columns(layers: Sequence[LayerCost]) -> list[Column[LayerCost]]:
         ]
     if measured:
         columns.append(Column("measured", lambda r: r.measured_time_s, format_time, bar=True, note="time in the profile"))
+    if any(row.verbs for row in layers):
+        columns.append(Column("verbs", lambda r: ", ".join(r.verbs), note="what the plan does to it", kind="text"))
     return [*columns, Column("ops", lambda r: r.op_count, optional=extra, note="operations")]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from graphwright.analyze.parameters import Parameter, ParameterKind, ParameterSu
 from graphwright.analyze.variable_access import find_accesses
 from graphwright.analyze.variable_updates import effects_outside, is_other_state
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.values import STANDS_FOR_SOMETHING
+from graphwright.ir.traits.values import PART, STANDS_FOR_SOMETHING
 from graphwright.ir.traits.variables import variable_key
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import live_at, simulate, versions
@@ -165,8 +165,21 @@ def _live_buffer(value: Value, role: Role, nbytes: int) -> LiveBuffer:
     return LiveBuffer(value.name, value.producer.op_type, layer_of(value.producer.name), role, nbytes)
 
 
-def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf | None) -> tuple[LayerCost, ...]:
-    """One row per layer, the largest residuals first; without FLOPs where they are counted elsewhere, since their directions take long."""
+def make_layers(
+    tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf | None, schedule: Schedule | None = None, loops: Collection[str] = ()
+) -> tuple[LayerCost, ...]:
+    """One row per layer, the largest residuals first; without FLOPs where they are counted elsewhere, since their directions take long.
+
+    Args:
+        schedule: of a plan, whose verbs each layer has then.
+        loops: the loops that run in segments, by name.
+    """
+    repeated = _repeated(schedule) if schedule is not None else set[int]()
+    served = {
+        "split": {layer_of(node.name) for node in tasks.graph.nodes if PART in node.attrs},
+        "segment": {layer_of(loop) for loop in loops},
+        "recompute": {layer_of(node.name) for t in repeated for node in tasks.nodes[t]},
+    }
     directions: Mapping[Node, Direction] = find_directions(tasks.graph) if flops is not None else {}
     rows: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for node in tasks.graph.nodes:
@@ -187,13 +200,18 @@ def make_layers(tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf
     result: list[LayerCost] = []
     for layer, row in rows.items():
         ops, parameters, residual, peak = (int(row[name]) for name in ("ops", "parameters", "residual", "peak"))
-        result.append(LayerCost(layer, ops, parameters, row["forward"], row["backward"], residual, peak, row["optimizer"]))
+        verbs = tuple(verb for verb, layers in served.items() if layer in layers)
+        result.append(LayerCost(layer, ops, parameters, row["forward"], row["backward"], residual, peak, row["optimizer"], verbs=verbs))
     return tuple(sorted(result, key=lambda r: (-r.residual_bytes, -r.flops, r.layer)))
+
+
+def _repeated(schedule: Schedule) -> set[int]:
+    return {t for t, times in Counter(schedule.steps).items() if times > 1}
 
 
 def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles, flops: FlopsOf) -> tuple[BufferDecision, ...]:
     """What the schedule does with each residual: saved, or recomputed."""
-    repeated = {t for t, times in Counter(schedule.steps).items() if times > 1}
+    repeated = _repeated(schedule)
     decisions: list[BufferDecision] = []
     for b, buffer in enumerate(tasks.costs.buffers):
         if roles.buffers[b] != "residuals" or not buffer.nbytes or buffer.producer is None:
