@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import graphwright as gw
+from graphwright.errors import InfeasibleError
+from graphwright.memory import search
 from graphwright.memory.plan_cache import PlanCache
 from graphwright.memory.planning import map_tasks
 from graphwright.plan.solve import solve
@@ -56,3 +58,17 @@ def test_a_kept_plan_is_held_against_the_budget_that_is_asked_for(conv_step: Any
     second = gw.optimize_memory(step, budget=0.7, inputs=inputs, cache_dir=tmp_path, verify=False).plan
     assert "plan cache" not in second.how["plan"]
     assert second.budget_bytes == first.budget_bytes >= second.peak_bytes
+
+
+def test_a_plan_for_less_is_a_plan_for_more(conv_step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the search for a budget finds a dearer plan than one that is kept for a smaller budget, or none."""
+    step, inputs, _ = conv_step
+    options: dict[str, Any] = {"inputs": inputs, "cache_dir": tmp_path, "verify": False, "allow": ("recompute",)}
+    first = gw.optimize_memory(step, budget=0.7, **options).plan
+    monkeypatch.setattr(search, "solve_with_room", lambda costs, *_, **__: solve(costs, 1, time_limit_s=1e-3, strict=True))
+    second = gw.optimize_memory(step, budget=0.8, **options).plan
+    assert "kept for another budget" in second.how["plan"]
+    assert second.peak_bytes == first.peak_bytes <= second.budget_bytes
+    assert second.overhead == first.overhead
+    with pytest.raises(InfeasibleError):
+        gw.optimize_memory(step, budget=0.6, **options)

@@ -16,6 +16,7 @@ from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import known_solution
 
 _FORMAT = 5  # raise it when the meaning of a schedule changes, or the planner makes better ones
+_MOST = 16  # plans of one graph that are looked at
 
 
 def default_directory() -> Path:
@@ -24,13 +25,16 @@ def default_directory() -> Path:
     return Path(given) if given else user_cache_path("graphwright", appauthor=False) / "plans"
 
 
-def fingerprint(graph: Graph, budget: int | float | str, time_limit_s: float) -> str:
-    """A digest of everything a plan depends on: operations, attributes, edges, shapes, the budget and the time allowed.
+def fingerprint(graph: Graph, budget: int | float | str, time_limit_s: float, device: str = "") -> str:
+    """Two digests: of what every plan depends on (operations, attributes, edges, shapes), and of the budget and the time allowed.
 
     Names count, since tasks are found by them. A budget that is a share counts as that: what it is a share of is simulated, and
     may be a little different each time.
+
+    Args:
+        device: whose share of the graph is planned, where there are several.
     """
-    digest = hashlib.sha256(f"{_FORMAT} {budget} {time_limit_s}".encode())
+    digest = hashlib.sha256(f"{_FORMAT} {device}".encode())
     for node in graph.nodes:
         shapes = [(v.dtype.name, v.shape) for v in node.outputs]
         attrs = sorted((key, repr(value)) for key, value in node.attrs.items())
@@ -39,7 +43,8 @@ def fingerprint(graph: Graph, budget: int | float | str, time_limit_s: float) ->
     for value, variable in graph.variables.items():
         digest.update(repr((value.name, variable.dtype.name, variable.shape)).encode())
     digest.update(repr([v.name for v in graph.outputs]).encode())
-    return digest.hexdigest()
+    asked = hashlib.sha256(f"{budget} {time_limit_s}".encode())
+    return f"{digest.hexdigest()[:48]}-{asked.hexdigest()[:16]}"
 
 
 class PlanCache:
@@ -64,6 +69,12 @@ class PlanCache:
         except FileFormatError:
             return None
         return known_solution(costs, schedule, budget_bytes, status="optimal" if file.data.get("status") == "optimal" else "feasible")
+
+    def plans(self, key: str, costs: CostGraph) -> list[Solution]:
+        """All plans for the graph of a key, whatever was asked for, each with its peak as its budget."""
+        paths = sorted(self.directory.glob(f"{key.rpartition('-')[0]}-*.json"), key=lambda path: (path.stem != key, path.name))
+        found = (self.read(path.stem, costs, None) for path in paths[:_MOST])
+        return [solution for solution in found if solution is not None]
 
     def write(self, key: str, solution: Solution) -> None:
         data = {"status": solution.status, "schedule": list(solution.schedule.steps)}

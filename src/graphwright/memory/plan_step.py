@@ -13,7 +13,7 @@ from graphwright.ir.traits.values import OPTIMIZED
 from graphwright.memory.devices import find_placement, pin
 from graphwright.memory.parts import Part, join, lanes, split
 from graphwright.memory.plan_cache import PlanCache
-from graphwright.memory.planning import HOW_PEAK, HOW_TIME, Progress, follow_schedule, infeasible, make_memory_plan, map_tasks
+from graphwright.memory.planning import HOW_PEAK, HOW_TIME, Progress, follow_schedule, infeasible, make_memory_plan, map_tasks, reach
 from graphwright.memory.search import Search, reach_of_parts, reused_schedule
 from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb
 from graphwright.plan.budget import Budget
@@ -35,6 +35,7 @@ from graphwright.step.summary import flops_rule
 from graphwright.transform.proof import Original, Proof
 from graphwright.transform.segments_proof import segments_difference
 
+_DEAR = 0.25  # extra time as a share, beyond which it is said what verbs that are not allowed would reach
 _DRAWS = 3  # of what TensorFlow's executor leaves to chance; the median counts
 
 
@@ -121,6 +122,11 @@ def plan_step(
             reach_of_parts(Candidate(traced, map_tasks(traced)), argument_count, budget_bytes) if alone and "split" not in allow else None
         )
         raise infeasible(parts[k].tasks, solutions[k], budget_bytes, originals[k], others)
+    is_new = "plan cache" not in how["plan"] and "taken over" not in how["plan"]
+    if budget_bytes is not None and alone and is_new and "split" not in allow and solutions[0].overhead > _DEAR:
+        others = reach_of_parts(given, argument_count, budget_bytes)
+        if others is not None and others.peak_bytes <= budget_bytes and others.slower < solutions[0].overhead:
+            how["for less time"] = reach(others)
     worst = max((k for k, part in enumerate(parts) if part.budgeted), key=lambda k: (originals[k], -k))
     plan = _describe(target, given, chosen, parts[worst].tasks, solutions[worst], originals[worst], how)
     process = process_among_others(target.function)

@@ -68,10 +68,12 @@ def follow_schedule(
     return to_concrete_function(flat.graph, flat.binding)
 
 
-def solve_with_room(costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None) -> Solution:
+def solve_with_room(
+    costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None, *, strict: bool = False
+) -> Solution:
     """A plan with some room for what the simulation does not count; without that room where there is no other."""
     room = room_bytes(costs, node_count, budget_bytes)
-    return solve(costs, budget_bytes, room_bytes=room, time_limit_s=time_limit_s, progress=progress)
+    return solve(costs, budget_bytes, room_bytes=room, time_limit_s=time_limit_s, progress=progress, strict=strict)
 
 
 def room_bytes(costs: CostGraph, node_count: int, budget_bytes: int) -> int:
@@ -96,7 +98,7 @@ def infeasible(
     as_it_is = f', "100%" (the step as it is, which takes {format_bytes(original_bytes)})' if original_bytes < smallest else ""
     parts = ""
     if in_parts is not None and in_parts.peak_bytes < smallest:
-        parts = f', allow="all" ({in_parts.how}, takes {format_bytes(in_parts.peak_bytes)} and {100 * in_parts.slower:.0f} % more time)'
+        parts = f", {reach(in_parts)}"
     return InfeasibleError(
         f"no plan fits {format_bytes(budget_bytes)}: the smallest budget known to work is {format_bytes(smallest)}",
         where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",
@@ -105,6 +107,11 @@ def infeasible(
         remedy=f"give a budget of {smallest} bytes or more{as_it_is}{parts}, or a smaller batch",
         smallest_budget_bytes=smallest,
     )
+
+
+def reach(in_parts: Candidate) -> str:
+    """What splitting the batch reaches, where that was not allowed."""
+    return f'allow="all" ({in_parts.how}, takes {format_bytes(in_parts.peak_bytes)} and {100 * in_parts.slower:.0f} % more time)'
 
 
 def make_memory_plan(

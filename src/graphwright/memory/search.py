@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.loop_pairs import find_pairs
 from graphwright.ir.graph import Graph
 from graphwright.memory.parts import Part, same_work, split
 from graphwright.memory.plan_cache import PlanCache, fingerprint
@@ -15,12 +16,14 @@ from graphwright.memory.segments import segment_candidates
 from graphwright.memory.verbs import Candidate, Verb, split_candidates
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import known_solution, minimum_within
+from graphwright.plan.solvers.problem import now
 from graphwright.report.obtained import Obtained
 from graphwright.step.flatten import FlatStep
 
 _DEAR = 0.15  # extra time as a share, beyond which other verbs than recompute are planned too, where they change no bit
 _CLEARLY = 0.75  # of what the budget leaves free: a bound above it is seldom reached
 _MOST_SOLVES = 2  # how many rewritten steps of a verb are planned
+_GIVEN, _LEAST_SHARE = 0.4, 0.1  # of the time allowed: for the step as it is, where verbs may win, and at least for each step they make
 _QUICKLY_SPLIT = 2_500  # nodes of a step that is split only to say what that would reach
 _MOST_PARTS_TO_SAY = 4
 _FOREVER = float("inf")
@@ -34,7 +37,7 @@ class Search:
         budget_bytes: what a device may hold; None for as little as is found.
         max_overhead: without a budget, how much more time than each task once the plan may take, as a share.
         asked: the same in words, for the plan cache: a share counts as that.
-        time_limit_s: processor time for each step that is planned.
+        time_limit_s: processor time for all that is planned.
         steps: of an earlier plan for the same step with other shapes, the names of the tasks in its order.
     """
 
@@ -46,33 +49,42 @@ class Search:
     cache: PlanCache | None
     steps: Sequence[str] = ()
 
-    def solve(self, part: Part, graph: Graph, *, how: str = "", slower: float = 0.0) -> Obtained[Solution]:
+    def solve(
+        self, part: Part, graph: Graph, *, how: str = "", slower: float = 0.0, within_s: float | None = None, strict: bool = False
+    ) -> Obtained[Solution]:
         """A plan for one device: an earlier one, one that is kept on disk, or a new one.
 
         Args:
             how: what was done to the given step, if anything was.
             slower: by how much each task once takes longer then.
+            within_s: how much of the time allowed is for this one; all without it.
+            strict: whether that holds without an answer, too.
         """
+        within_s = within_s or self.time_limit_s
         costs, cache = part.tasks.costs, self.cache
         schedule = None if how else reused_schedule(part.tasks, self.steps)
         solution = None if schedule is None else known_solution(costs, schedule, self.budget_bytes)
         if solution is not None:
             return Obtained(solution, "taken over from the step's plan for other shapes")
-        key = ""
+        most = sum(task.time for task in costs.tasks) * max((1 + self.max_overhead) / (1 + slower), 1.0)
+        key, kept = "", list[Solution]()
         if cache is not None:
-            key = fingerprint(graph, f"{self.asked} {how}".strip(), self.time_limit_s) + part.device.replace(":", "-")
-            solution = cache.read(key, costs, self.budget_bytes)
-            if solution is not None:
-                return Obtained(solution, f"read from the plan cache ({cache.path(key)})")
+            key = fingerprint(graph, f"{self.asked} {how}".strip(), self.time_limit_s, part.device)
+            room = room_bytes(costs, len(graph), self.budget_bytes or 0)
+            kept = [plan for plan in cache.plans(key, costs) if self._serves(plan, room, most)]
+            asked_before = cache.read(key, costs, self.budget_bytes)
+            if asked_before is not None:
+                return Obtained(self._best_of([asked_before, *kept]), f"read from the plan cache ({cache.path(key)})")
         if self.progress is not None and how:
             self.progress(0.0, f"planning {how}")
         if self.budget_bytes is None:
-            most = sum(task.time for task in costs.tasks) * max((1 + self.max_overhead) / (1 + slower), 1.0)
-            solution = minimum_within(costs, most, time_limit_s=self.time_limit_s, progress=self.progress)
+            solution = minimum_within(costs, most, time_limit_s=within_s, progress=self.progress, strict=strict)
         else:
-            solution = solve_with_room(costs, len(graph), self.budget_bytes, self.time_limit_s, self.progress)
+            solution = solve_with_room(costs, len(graph), self.budget_bytes, within_s, self.progress, strict=strict)
         if cache is not None and solution.status != "infeasible":
             cache.write(key, solution)
+        if kept and self._price(best := self._best_of(kept)) < self._price(solution):
+            return Obtained(best, "a plan that was kept for another budget costs less than what was found for this one")
         return Obtained(solution, ", ".join(f"{k} {v}" for k, v in solution.notes.items()))
 
     def devices(self, parts: Sequence[Part], originals: Sequence[int], graph: Graph) -> tuple[list[Solution], str]:
@@ -98,13 +110,18 @@ class Search:
     def one_device(
         self, given: Candidate, argument_count: int, map_allowed: Callable[[FlatStep], TaskMap], allow: Collection[Verb]
     ) -> tuple[Candidate, Obtained[Solution]]:
-        """The step, as it is given or as a verb makes it, that a plan costs least for."""
-        best = given, self.solve(split(given.tasks, None)[0], given.flat.graph)
-        if "segment" in allow and self._price(best[1].found) > _DEAR:
-            best = self._better(segment_candidates(given, map_allowed, self.budget_bytes or 0), best)
-        for largest in (False, True) if "split" in allow else ():
-            if self._price(best[1].found) > 0:
-                best = self._better(split_candidates(given, argument_count, map_allowed, largest=largest), best)
+        """The step, as it is given or as a verb makes it, that a plan costs least for; the time allowed is for all of them together."""
+        verbs: list[tuple[float, Iterable[Candidate]]] = []  # with the price from which on a verb is tried
+        if "segment" in allow and find_pairs(given.flat.graph, given.flat.purity)[0]:
+            verbs.append((_DEAR, segment_candidates(given, map_allowed, self.budget_bytes or 0)))
+        if "split" in allow:
+            verbs += [(0.0, split_candidates(given, argument_count, map_allowed, largest=largest)) for largest in (False, True)]
+        first_s = self.time_limit_s * (_GIVEN if verbs else 1.0)
+        time = _Shares(self.time_limit_s, first_s)
+        best = given, self.solve(split(given.tasks, None)[0], given.flat.graph, within_s=first_s)
+        for place, (least, candidates) in enumerate(verbs):
+            if self._price(best[1].found) > least:
+                best = self._better(candidates, best, time, _MOST_SOLVES * (len(verbs) - place))
         return best
 
     def _price(self, solution: Solution) -> float:
@@ -113,40 +130,81 @@ class Search:
             return solution.peak_bytes
         return _FOREVER if solution.status == "infeasible" else solution.overhead
 
-    def _better(self, candidates: Iterable[Candidate], best: tuple[Candidate, Obtained[Solution]]) -> tuple[Candidate, Obtained[Solution]]:
+    def _better(
+        self, candidates: Iterable[Candidate], best: tuple[Candidate, Obtained[Solution]], time: _Shares, solves_left: int
+    ) -> tuple[Candidate, Obtained[Solution]]:
         """The rewritten step whose plan costs less than the best without, with its plan; else that one.
 
-        A candidate is planned only where it can win: its tasks alone, each once, must take less time than the best plan, and its bound must
-        be within the budget, clearly so for parts of the batch. One that keeps the budget in its own order ends the search, and so does the
-        time. Where nothing keeps the budget, that with the smallest peak is the answer. Without a budget the last candidates are planned,
-        which take least.
+        All are judged in their own order first, which takes no search, up to the first that keeps the budget so. Of those before it the
+        first ones are planned that can win: their tasks alone, each once, must take less time than the best plan, and the bound must be
+        within the budget, clearly so for parts of the batch. Where nothing keeps the budget, that with the smallest peak is the answer.
+        Without a budget the last candidates are planned, which take least.
+
+        Args:
+            solves_left: how many steps may still be planned in the time that is left, these and those of later verbs.
         """
         budget = self.budget_bytes
-        least = self._price(best[1].found)
         if budget is None:
             candidates = list(takewhile(lambda candidate: candidate.slower <= self.max_overhead, candidates))[-_MOST_SOLVES:]
-        solves = 0
+        worth: list[Candidate] = []
         for candidate in candidates:
             costs, graph = candidate.tasks.costs, candidate.flat.graph
-            if budget is not None and candidate.slower >= least:
+            keeps = self._keeps(best)
+            if budget is not None and (candidate.slower >= self._price(best[1].found) or (time.is_over and (keeps or worth))):
                 break
             fits = budget is not None and candidate.peak_bytes + room_bytes(costs, len(graph), budget) <= budget
-            if fits or not _may_fit(candidate, budget):
-                found = _in_its_own_order(costs, budget)
-            elif solves == _MOST_SOLVES:
-                break
-            else:
-                solves += 1
-                found = self.solve(split(candidate.tasks, None)[0], graph, how=candidate.how, slower=candidate.slower)
-            overhead = (1 + candidate.slower) * (1 + found.found.overhead) - 1
-            found = Obtained(replace(found.found, overhead=overhead), found.how)
-            price = self._price(found.found)
-            if price < least or (price == least == _FOREVER and found.found.peak_bytes < best[1].found.peak_bytes):
-                verb = "segment" if candidate.loops else "split"
-                least, best = price, (candidate, Obtained(found.found, f"{verb}: {candidate.how}; {found.how}"))
+            if fits or budget is None or (not keeps and candidate.peak_bytes < best[1].found.peak_bytes):
+                best = self._cheaper(candidate, _in_its_own_order(costs, budget), best)
             if fits:
                 break
+            if len(worth) < _MOST_SOLVES and _may_fit(candidate, budget):
+                worth.append(candidate)
+        for place, candidate in enumerate(worth):
+            if budget is not None and candidate.slower >= self._price(best[1].found):
+                break
+            part, share = split(candidate.tasks, None)[0], time.take(1 / (solves_left - place))
+            options = {"how": candidate.how, "slower": candidate.slower, "within_s": share, "strict": self._keeps(best)}
+            best = self._cheaper(candidate, self.solve(part, candidate.flat.graph, **options), best)
         return best
+
+    def _serves(self, plan: Solution, room: int, most_time: float) -> bool:
+        """Whether a plan that was made for something else is one for what is asked: a plan for less is a plan for more."""
+        return plan.time <= most_time if self.budget_bytes is None else plan.peak_bytes + room <= self.budget_bytes
+
+    def _best_of(self, plans: Sequence[Solution]) -> Solution:
+        best = min(plans, key=lambda plan: (self._price(plan), plan.peak_bytes))
+        return best if self.budget_bytes is None else replace(best, budget_bytes=self.budget_bytes)
+
+    def _keeps(self, best: tuple[Candidate, Obtained[Solution]]) -> bool:
+        return best[1].found.status != "infeasible"
+
+    def _cheaper(
+        self, candidate: Candidate, found: Obtained[Solution], best: tuple[Candidate, Obtained[Solution]]
+    ) -> tuple[Candidate, Obtained[Solution]]:
+        """The better one of the best so far and a plan of a rewritten step."""
+        solution = replace(found.found, overhead=(1 + candidate.slower) * (1 + found.found.overhead) - 1)
+        price, least = self._price(solution), self._price(best[1].found)
+        if price < least or (price == least == _FOREVER and solution.peak_bytes < best[1].found.peak_bytes):
+            return candidate, Obtained(solution, f"{'segment' if candidate.loops else 'split'}: {candidate.how}; {found.how}")
+        return best
+
+
+class _Shares:
+    """One time limit, handed out to one search after the other: no more than all of it, and of what the clock has left."""
+
+    def __init__(self, limit_s: float, first_s: float) -> None:
+        self.limit_s, self.left_s = limit_s, limit_s - first_s
+        self.end = now() + limit_s
+
+    @property
+    def is_over(self) -> bool:
+        return now() > self.end
+
+    def take(self, share: float) -> float:
+        """A share of what is left, in seconds. Where the clock has less, a little all the same: what it is for may be the only way."""
+        taken = max(share * min(self.left_s, self.end - now()), min(_LEAST_SHARE * self.limit_s, share * self.left_s))
+        self.left_s -= taken
+        return taken
 
 
 def _in_its_own_order(costs: CostGraph, budget_bytes: int | None) -> Obtained[Solution]:

@@ -27,7 +27,13 @@ __all__ = ["curve", "drop_useless_repeats", "known_solution", "lower_bound", "mi
 
 
 def solve(
-    graph: CostGraph, budget_bytes: int, *, room_bytes: int = 0, time_limit_s: float = 10.0, progress: Progress | None = None
+    graph: CostGraph,
+    budget_bytes: int,
+    *,
+    room_bytes: int = 0,
+    time_limit_s: float = 10.0,
+    progress: Progress | None = None,
+    strict: bool = False,
 ) -> Solution:
     """Cheapest schedule found whose peak is at most `budget_bytes` (resident bytes included).
 
@@ -37,6 +43,7 @@ def solve(
             answer the search goes on behind it, for twice the limit in all, or 5 s where that is more; then the
             status is "infeasible", and the schedule the one with the smallest peak found.
         progress: called with the share done (0 to 1) and a few words.
+        strict: whether to stop at the limit without an answer, too.
 
     Raises:
         ArgumentError: for a budget or time limit that is not positive.
@@ -51,7 +58,7 @@ def solve(
     """
     _check_arguments(budget_bytes, time_limit_s)
     deadline = now() + time_limit_s
-    return _Asked(graph, progress, time_limit_s).answer(budget_bytes, room_bytes, deadline)
+    return _Asked(graph, progress, time_limit_s, strict=strict).answer(budget_bytes, room_bytes, deadline)
 
 
 def minimum(graph: CostGraph, *, progress: Progress | None = None) -> Solution:
@@ -67,12 +74,15 @@ def minimum(graph: CostGraph, *, progress: Progress | None = None) -> Solution:
     return asked.solution(asked.portfolio.smallest(), "feasible")
 
 
-def minimum_within(graph: CostGraph, max_time: float, *, time_limit_s: float = 10.0, progress: Progress | None = None) -> Solution:
+def minimum_within(
+    graph: CostGraph, max_time: float, *, time_limit_s: float = 10.0, progress: Progress | None = None, strict: bool = False
+) -> Solution:
     """The schedule with the smallest peak found among those that take at most `max_time`; its budget is its peak.
 
     Args:
         max_time: in the graph's unit of time; running each task once must be within it.
         time_limit_s: seconds of this thread's processor time to spend; a first answer may take twice as long, or 5 s.
+        strict: whether a first answer may not.
 
     Raises:
         ArgumentError: each task once takes longer already, or the time limit is not positive.
@@ -83,7 +93,7 @@ def minimum_within(graph: CostGraph, max_time: float, *, time_limit_s: float = 1
     once = sum(task.time for task in graph.tasks)
     if max_time < once:
         raise ArgumentError(f"a time of {max_time:g} {graph.time_unit} was given, each task once takes {once:g}", argument="max_time")
-    asked = _Asked(graph, progress, time_limit_s)
+    asked = _Asked(graph, progress, time_limit_s, strict=strict)
     steps = asked.portfolio.original(smallest_within(asked.portfolio, max_time, deadline))
     asked.portfolio.how = "descent in the time given"
     return asked.solution(steps, "feasible")
@@ -180,11 +190,12 @@ def _check_arguments(budget_bytes: int, time_limit_s: float) -> None:
 class _Asked:
     """A graph that is asked about: its bound, its solvers, and since when."""
 
-    def __init__(self, graph: CostGraph, progress: Progress | None, time_limit_s: float = float("inf")) -> None:
+    def __init__(self, graph: CostGraph, progress: Progress | None, time_limit_s: float = float("inf"), *, strict: bool = False) -> None:
         self.started = clock.perf_counter()
         check_graph(graph)
         self.graph, self.bound = graph, lower_bound(graph)
-        self.portfolio = Portfolio(graph, self.bound.nbytes, progress, longest_s=max(_FIRST * time_limit_s, _FIRST_S))
+        longest_s = time_limit_s if strict else max(_FIRST * time_limit_s, _FIRST_S)
+        self.portfolio = Portfolio(graph, self.bound.nbytes, progress, longest_s=longest_s)
 
     def answer(self, budget_bytes: int, room_bytes: int, deadline: float) -> Solution:
         """The cheapest schedule found within a budget, one that leaves room where there is one; else the one with the smallest peak."""
@@ -197,6 +208,10 @@ class _Asked:
             steps, proved = self.portfolio.cheapest(budget_bytes - room, deadline)
             if steps is not None:
                 return self.solution(steps, "optimal" if proved else "feasible", budget_bytes)
+        if (
+            self.bound.nbytes > budget_bytes
+        ):  # what is asked for is answered; what works instead is worth as little time as any question has
+            self.portfolio.hurry(_FIRST_S)
         return self.solution(self.portfolio.smallest(), "infeasible", budget_bytes)
 
     def solution(self, steps: Sequence[int], status: Status, budget_bytes: int | None = None) -> Solution:

@@ -62,8 +62,8 @@ class Portfolio:
         last = now() + longest_s
         self.problem = Problem(canonical(graph))
         self.problem.last = last
-        descent_s = (WORK_DESCENT + HALVINGS * HALVING_SEARCH[1]) * WORK_S
-        self.scale = min(1.0, DESCENT * longest_s / descent_s)  # by work, so that the same time allowed gives the same smallest peak
+        self.scale = 1.0
+        self.hurry(longest_s)
         self.labels = graph.order
         self.progress = progress
         self.how = ""
@@ -74,6 +74,11 @@ class Portfolio:
         self._descent: list[tuple[int, float, list[int], str]] | None = None
         self.say(0.0, "reordering")
         self.orders = reorder(self.problem)
+
+    def hurry(self, longest_s: float) -> None:
+        """Look for the smallest peak as where no more than this was allowed, counted by work: the same time gives the same peak."""
+        descent_s = (WORK_DESCENT + HALVINGS * HALVING_SEARCH[1]) * WORK_S
+        self.scale = min(self.scale, DESCENT * longest_s / descent_s)
 
     def say(self, share: float, text: str) -> None:
         """Tell the caller how far it is."""
@@ -146,8 +151,10 @@ class Portfolio:
                 break
             share = 0.6 / len(orders)
             self.say(share * place, "cutting")
-            for steps in minimum_cuts(problem, order, budget, self._until(best, budget, until))[: 1 if problem.task_count > LARGE else 2]:
-                with self._limited(work):
+            cuts = minimum_cuts(problem, order, budget, self._until(best, budget, until))
+            fit = bool(cuts) and max(simulate_unchecked(problem.graph, cuts[0])) <= budget
+            for steps in cuts[: 2 if fit and problem.task_count <= LARGE else 1]:
+                with self._limited(work if fit else WORK_LATER):
                     best = self._take(best, steps, budget, "minimum cut", self._until(best, budget, until))
             if best is not None and problem.task_count > LARGE:
                 return best

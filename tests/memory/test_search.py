@@ -1,0 +1,49 @@
+"""The search among verbs: one time limit for all that is planned."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+import graphwright as gw
+from graphwright.errors import InfeasibleError
+from graphwright.memory import search
+from tests.memory.test_verbs import convolutions
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.parametrize("allow", ["all", ("recompute",)])
+def test_all_searches_together_get_one_time_limit(monkeypatch: pytest.MonkeyPatch, allow: Any) -> None:
+    """Where no search finds anything, every one that may be tried is."""
+    handed_out: list[float] = []
+    solve = search.solve_with_room
+
+    def short(costs: Any, nodes: int, budget: int, time_limit_s: float, progress: Any, *, strict: bool = False) -> Any:
+        handed_out.append(time_limit_s)
+        return solve(costs, nodes, 1, 1e-3, progress, strict=True)
+
+    monkeypatch.setattr(search, "solve_with_room", short)
+    step, inputs, _ = convolutions()
+    with contextlib.suppress(InfeasibleError):
+        gw.optimize_memory(step, 0.3, inputs=inputs, allow=allow, cache_dir=None, time_limit_s=8.0, verify=False)
+    assert len(handed_out) == 1 if allow != "all" else len(handed_out) > 1
+    assert sum(handed_out) <= 8.0
+    assert handed_out[0] == 8.0 * (0.4 if allow == "all" else 1.0)
+
+
+def test_shares_keep_the_limit_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in (0.0, 0.5, 30.0):  # seconds that pass between two searches
+        clock = [0.0]
+        monkeypatch.setattr(search, "now", lambda clock=clock: clock[0])
+        time = search._Shares(10.0, 4.0)
+        taken = [4.0]
+        for left in range(6, 0, -1):
+            taken.append(time.take(1 / left))
+            clock[0] += each
+        assert min(taken) > 0
+        assert sum(taken) <= 10.0 + 1e-9
