@@ -162,9 +162,10 @@ class Search:
         for place, candidate in enumerate(worth):
             if budget is not None and candidate.slower >= self._price(best[1].found):
                 break
-            part, share = split(candidate.tasks, None)[0], time.take(1 / (solves_left - place))
-            options = {"how": candidate.how, "slower": candidate.slower, "within_s": share, "strict": self._keeps(best)}
-            best = self._cheaper(candidate, self.solve(part, candidate.flat.graph, **options), best)
+            part, share_s, keeps = split(candidate.tasks, None)[0], time.take(1 / (solves_left - place)), self._keeps(best)
+            how, slower = candidate.how, candidate.slower
+            found = self.solve(part, candidate.flat.graph, how=how, slower=slower, within_s=share_s, strict=keeps)
+            best = self._cheaper(candidate, found, best)
         return best
 
     def _serves(self, plan: Solution, room: int, most_time: float) -> bool:
