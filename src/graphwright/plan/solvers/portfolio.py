@@ -37,6 +37,8 @@ WORK_S = 1e-5  # seconds that a unit of work takes, about
 DESCENT = 0.4  # share of the time for a first answer that the way to the smallest peak may take, counted by work
 IMPROVING = 0.5  # seconds for the neighborhood search, per second spent before it ...
 IMPROVING_AT_LEAST = 1.0  # ... and at least
+LONG = 12.0  # a time limit in seconds above which it goes on ...
+IDLE = 4  # ... until so many of them in a row found nothing
 WORTH = 3.0  # a repair is given up at so many times the overhead of the best plan
 SPARE = 1.0  # a start is not tried when it is slower than the best plan by so many times the whole
 
@@ -115,11 +117,15 @@ class Portfolio:
         if problem.task_count > LARGE:
             return self.original(best.steps()), best.time <= problem.base_time
         self.say(0.6, "improving")
-        patience = max(IMPROVING_AT_LEAST, IMPROVING * (now() - started))
-        improved = ruin_and_recreate(best, min(deadline, now() + patience))
-        if improved.time < best.time:
-            best = improved
-            self.how += ", improved"
+        until = min(deadline, now() + max(IMPROVING_AT_LEAST, IMPROVING * (now() - started)))
+        if deadline - started > LONG:
+            until = deadline
+        first, seed, idle = best.time, 0, 0
+        while idle < (IDLE if until == deadline else 1) and not problem.stop(until):
+            improved = ruin_and_recreate(best, until, seed=seed)
+            seed, idle = seed + 1, idle + 1 if improved.time >= best.time else 0
+            best = min(best, improved, key=lambda plan: plan.time)
+        self.how += ", improved" if best.time < first else ""
         return self.original(best.steps()), best.time <= problem.base_time
 
     def _take(self, best: Draft | None, steps: Sequence[int], budget: int, how: str, until: float) -> Draft | None:
@@ -153,16 +159,18 @@ class Portfolio:
             self.say(share * place, "cutting")
             cuts = minimum_cuts(problem, order, budget, self._until(best, budget, until))
             fit = bool(cuts) and max(simulate_unchecked(problem.graph, cuts[0])) <= budget
-            for steps in cuts[: 2 if fit and problem.task_count <= LARGE else 1]:
-                with self._limited(work if fit else WORK_LATER):
-                    best = self._take(best, steps, budget, "minimum cut", self._until(best, budget, until))
-            if best is not None and problem.task_count > LARGE:
-                return best
+            starts = [(steps, "minimum cut") for steps in cuts[: 2 if fit else 1]]
+            if fit and problem.task_count > LARGE:
+                with self._limited(work):
+                    return self._take(best, cuts[0], budget, "minimum cut", until)
             self.say(share * (place + 0.25), "recomputing segments")
             nothing: list[list[int]] = []
-            for steps in next(segment_levels(problem, order, budget, self._until(best, budget, until)), nothing)[:2]:
+            level = next(segment_levels(problem, order, budget, self._until(best, budget, until)), nothing)
+            at = len(starts) if fit else 0
+            starts[at:at] = [(steps, "segments") for steps in level[:2]]
+            for steps, how in starts:
                 with self._limited(work):
-                    best = self._take(best, steps, budget, "segments", self._until(best, budget, until))
+                    best = self._take(best, steps, budget, how, self._until(best, budget, until))
                 if best is None and not searched:  # the search from the end is what gets through where the others do not
                     searched = True
                     best = self._searched(None, budget, *FIRST_SEARCH, FOREVER)
