@@ -150,7 +150,9 @@ class Search:
         for candidate in candidates:
             costs, graph = candidate.tasks.costs, candidate.flat.graph
             keeps = self._keeps(best)
-            if budget is not None and (candidate.slower >= self._price(best[1].found) or (time.is_over and (keeps or worth))):
+            if budget is not None and (
+                candidate.slower >= self._price(best[1].found) or (time.is_over and (keeps or len(worth) == _MOST_SOLVES))
+            ):
                 break
             fits = budget is not None and candidate.peak_bytes + room_bytes(costs, len(graph), budget) <= budget
             if fits or budget is None or (not keeps and candidate.peak_bytes < best[1].found.peak_bytes):
