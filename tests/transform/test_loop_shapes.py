@@ -59,11 +59,11 @@ def peak_bytes(flat: FlatStep) -> int:
     return simulate(costs, Schedule(costs.order)).peak_bytes
 
 
-@pytest.mark.parametrize(("make", "open_shape"), [(recurrent_layers, (3, None, 4)), (scanned, (None, 12, 4))], ids=["layers", "scan"])
+@pytest.mark.parametrize(("make", "open_shape"), [(recurrent_layers, (None, None, 4)), (scanned, (None, 12, 4))], ids=["layers", "scan"])
 def test_a_loop_whose_length_only_the_call_says_costs_what_it_costs(make: Any, open_shape: tuple[int | None, ...]) -> None:
     x = tf.constant(np.random.default_rng(0).normal(size=(3, 12, 4)).astype(np.float32))
     step = make()
     traced = trace(tf.function(step, input_signature=[tf.TensorSpec(open_shape)]), inputs=(x,))
     flat, static = flat_step(traced), flat_step(trace(tf.function(step), inputs=(x,)))
-    assert peak_bytes(flat) == pytest.approx(peak_bytes(static), rel=0.1)  # shapes that the loop keeps for its gradient come on top
+    assert peak_bytes(flat) == pytest.approx(peak_bytes(static), rel=0.15)  # lists of shapes come on top, of a few bytes each
     assert str(verify(traced.function, to_concrete_function(flat.graph, flat.binding), (x,))).startswith("equal bit for bit")

@@ -55,7 +55,7 @@ def find_pairs(graph: Graph, purity: Purity) -> tuple[list[LoopPair], dict[str, 
     pairs: list[LoopPair] = []
     refused: dict[str, str] = {}
     for loop in graph.nodes:
-        lists = _popped(graph, loop) if loop.op_type in LOOPS else {}
+        lists = popped_lists(graph, loop) if loop.op_type in LOOPS else {}
         for forward in dict.fromkeys(source.producer for source in lists.values()):
             if forward.op_type not in LOOPS:
                 continue
@@ -82,7 +82,7 @@ def loop_functions(graph: Graph, loop: Node) -> tuple[Graph, Graph]:
     return condition.body, body.body
 
 
-def _popped(graph: Graph, loop: Node) -> dict[int, Value]:
+def popped_lists(graph: Graph, loop: Node) -> dict[int, Value]:
     """Position in the loop -> the list that it pops from, once per round."""
     function = function_at(loop, "body", graph)
     found: dict[int, Value] = {}

@@ -45,7 +45,6 @@ from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import TAKES_OUT_OF_LIST
 from graphwright.ir.traits.control_flow import LOOPS, is_control_flow
-from graphwright.ir.traits.rounds import stacks
 from graphwright.ir.traits.values import is_constant, is_view
 from graphwright.ir.traits.variables import is_read, resource_of
 from graphwright.ir.walk import consumers_of, reached, topological_order
@@ -122,9 +121,8 @@ def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> d
         graph, constant, infer_body: as for `loop_costs`.
     """
     accounts = _Accounts(graph, constant, infer_body)
-    if any(stacks(node) and node.outputs[0].nbytes is None for node in graph.nodes):
-        with suppress(UnknownShapeError):
-            accounts.costs()
+    with suppress(UnknownShapeError):
+        accounts.costs()
     return accounts.stacked
 
 

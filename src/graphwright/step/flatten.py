@@ -24,7 +24,7 @@ from graphwright.transform.fold_constants import fold_constants, fold_shapes
 from graphwright.transform.inline_calls import inline_functions
 from graphwright.transform.loop_invariants import forward_loop_invariants
 from graphwright.transform.loop_order import run_iterations_in_order
-from graphwright.transform.loop_shapes import bind_loop_shapes, bind_stacked_shapes, relaxed_dimensions
+from graphwright.transform.loop_shapes import bind_loop_shapes, bind_stacked_shapes, fold_body_shapes, relaxed_dimensions
 from graphwright.transform.split_identities import split_identities
 
 _ROUNDS = 8
@@ -135,8 +135,8 @@ def flatten_graph(
         folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
         folded += fold_shapes(graph) + fold_constants(graph, foldable, evaluate_constants(graph), floats=fold_floats)
         prune(graph)
-        if has_loops and _has_unknown_sizes(graph):
-            folded += bind_stacked_shapes(stacked_shapes(graph, constant_array, infer_body_shapes))
+        if has_loops and any(_has_unknown_sizes(body) for body in (graph, *(f.body for f in graph.functions.values()))):
+            folded += bind_stacked_shapes(stacked_shapes(graph, constant_array, infer_body_shapes)) + fold_body_shapes(graph)
         if not folded or not (has_loops or _has_unknown_sizes(graph)):
             break
         infer_flat_shapes(graph, feeds)

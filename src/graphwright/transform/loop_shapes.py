@@ -9,18 +9,22 @@ was known before the loop, and stays open.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 import numpy as np
 
+from graphwright.analyze.loop_pairs import popped_lists
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.control_flow import LOOPS, function_at
-from graphwright.ir.traits.rounds import keeps_length, reserves, unstacks
+from graphwright.ir.traits.control_flow import LOOPS, called_functions, function_at
+from graphwright.ir.traits.rounds import is_empty_list, keeps_length, pushes, reserves, unstacks
 from graphwright.ir.traits.values import origin
+from graphwright.ir.walk import topological_order
+from graphwright.transform.fold_constants import fold_shapes
 
 Dimension = tuple[Node, int, int]  # a loop, the position of a value, an axis
 
@@ -88,6 +92,48 @@ def bind_stacked_shapes(shapes: Mapping[Value, Shape]) -> int:
             graph.set_attr(node, "num_elements", count)
             changed += 1
     return changed
+
+
+def fold_body_shapes(graph: Graph) -> int:
+    """Fold the sizes that loops ask for in every round, and let the gradients of loops read them from constants; returns how many.
+
+    The shapes in the bodies must be those of this call. They are those of every round where what the body returns has the shapes that it
+    was given, and what it takes out of lists are rows of a tensor: only such bodies are folded.
+    """
+    called = Counter(
+        name for body in (graph, *(f.body for f in graph.functions.values())) for n in body.nodes for name in called_functions(n)
+    )
+    folded = 0
+    for loop in [node for node in graph.nodes if node.op_type in LOOPS]:
+        function = function_at(loop, "body", graph)
+        if function is None or called[function.name] > 1:
+            continue
+        if _keeps_shapes(loop, function.body):
+            folded += fold_shapes(function.body)
+        for p, source in popped_lists(graph, loop).items():
+            forward = function_at(source.producer, "body", graph) if source.producer.op_type in LOOPS else None
+            element = origin(function.body.outputs[p]).producer.outputs[1]
+            push = None if forward is None else origin(forward.body.outputs[source.index]).producer
+            if push is None or not pushes(push) or not element.uses or not is_empty_list(source.producer.inputs[source.index].producer):
+                continue
+            array = constant_array(origin(push.inputs[1]).producer)
+            if array is not None:
+                constant = add_constant(function.body, f"{element.producer.name}/pushed", array)
+                function.body.replace_uses(element, constant)
+                function.body.sort_nodes(topological_order(function.body))
+                folded += 1
+    return folded
+
+
+def _keeps_shapes(loop: Node, body: Graph) -> bool:
+    for given, argument, result in zip(loop.inputs, body.inputs, body.outputs, strict=True):
+        is_tensor = argument.dtype.itemsize is not None
+        if is_tensor and (argument.nbytes is None or not argument.shape == given.shape == result.shape):
+            return False
+        is_read = argument.dtype.name == "variant" and any(not (pushes(n) or keeps_length(n)) for n in argument.consumers)
+        if is_read and not unstacks(origin(given).producer):
+            return False
+    return True
 
 
 def _length(value: Value) -> int | None:

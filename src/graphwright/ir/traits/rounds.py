@@ -48,11 +48,6 @@ def reads_variables(loop: Node) -> bool:
     return loop.op_type == "While"
 
 
-def stacks(node: Node) -> bool:
-    """Whether it makes one tensor of the elements of a list."""
-    return node.op_type == "TensorListStack"
-
-
 def reserves(node: Node) -> bool:
     """Whether it makes a list of as many elements as its second input says."""
     return node.op_type == "TensorListReserve"
