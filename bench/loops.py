@@ -18,7 +18,7 @@ import keras
 import numpy as np
 
 import graphwright as gw
-from graphwright.run.call_options import grappler_disabled
+from graphwright.run.call_options import grappler_disabled, grappler_enabled
 from graphwright.step.keras_step import keras_data, keras_step
 
 CASES = {
@@ -43,9 +43,9 @@ def lstm(steps: int, batch: int, features: int, units: int, layers: int) -> tupl
     return model, (x, np.zeros((batch, 4), np.float32))
 
 
-def processor_time_s(function: Any, inputs: Any = ()) -> float:
-    """Processor time of one step, all threads together, without Grappler: so planned steps run."""
-    with grappler_disabled():
+def processor_time_s(function: Any, inputs: Any = (), *, grappler: bool = False) -> float:
+    """Processor time of one step, all threads together; without Grappler, unless it is asked for: so planned steps run."""
+    with grappler_enabled() if grappler else grappler_disabled():
         begun = time.process_time()
         function(*inputs)
     return time.process_time() - begun

@@ -1,67 +1,114 @@
 """What a fixed order costs, and what is left of it where steps may overlap: `python -m bench.overlap`.
 
-Four steps take turns in one process: the plain one, the same without Grappler, the plan as a chain in which each step waits for the one
-before, and the plan as `optimize_memory` runs it, with the steps overlapping where its peak has room (`graphwright.plan.relaxed_order`).
-Peaks are measured in a fresh process each, with two threads.
+Five steps take turns in one process: the plain one, the same without Grappler, and three that run the same plan: without an order,
+which leaves what is run again, as a chain in which each task waits for the one before, and as `optimize_memory` runs it, with tasks
+overlapping where the peak has room (`graphwright.plan.relaxed_order`). The three are of the graph that `optimize_memory` plans: what
+Grappler made of the step, or the traced one (marked) where that cannot be planned. Times are processor times of all threads, as ratios
+of the plain step's in the same turn. Peaks are measured in a fresh process each, with two threads.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from bench import zoo
+from bench.loops import processor_time_s
+from graphwright.errors import UnsupportedError
 
-_COLUMNS = ("model", "budget", "recompute", "Grappler off", "chain", "overlap", "predicted", "chain", "overlap")
+_COLUMNS = (
+    "model", "batch", "budget", "plain s", "recompute", "Grappler off", "no order", "chain", "overlap", "order", "predicted peak", "chain",
+    "overlap",
+)  # fmt: skip
 
 
-def row(name: str, size: zoo.Size, share: float, rounds: int) -> list[str]:
-    """One line of the table: times as ratios of the plain step's, peaks in MiB."""
+def row(name: str, size: zoo.Size, batch: int | None, share: float, rounds: int) -> list[str]:
+    """One line of the table: times as ratios of the plain step's, peaks in MiB; "order" is what overlap costs beyond no order."""
     import graphwright as gw
     from graphwright.memory.planning import follow_schedule, map_tasks, solve_with_room
     from graphwright.plan.relaxed_order import relax
+    from graphwright.run.executed_graph import recorded_graphs
     from graphwright.run.traced_step import resolve
-    from graphwright.step.flatten import flat_step
+    from graphwright.source.concrete_function import to_concrete_function
+    from graphwright.step.flatten import FlatStep, flat_step
+    from graphwright.step.grappler_step import grappler_step
     from graphwright.step.targets import trace
+    from graphwright.transform.rematerialize import apply_schedule
 
-    reference = zoo.make(name, size=size)
+    reference = zoo.make(name, size=size, batch=batch)
     traced = trace(reference.step, inputs=reference.inputs)
     unmodified = gw.predict_peak(reference.step, inputs=reference.inputs, order="executor").peak_bytes
-    solution = None
-    steps: dict[str, Any] = {"plain": reference.step, "off": replace(traced, grappler_disabled=True)}
-    for kind in ("chain", "overlap"):
+    records = recorded_graphs(traced, like=flat_step(traced).graph)
+
+    def planned() -> tuple[FlatStep, str]:
         flat = flat_step(traced)
+        try:
+            return grappler_step(traced, flat, records), ""
+        except UnsupportedError:
+            return flat, " (traced)"
+
+    flat, mark = planned()
+    start = [name + mark, str(reference.inputs[0].shape[0]), f"{share:.0%}"]
+    costs = map_tasks(flat).costs
+    solution = solve_with_room(costs, len(flat.graph), int(share * unmodified), 10.0, None)
+    if solution.status == "infeasible":
+        return [*start, "infeasible", *[""] * (len(_COLUMNS) - 4)]
+    steps: dict[str, Any] = {}
+    for kind in ("no order", "chain", "overlap"):
+        flat, _ = planned()
         tasks = map_tasks(flat)
-        if solution is None:
-            solution = solve_with_room(tasks.costs, len(flat.graph), int(share * unmodified), 10.0, None)
-            if solution.status == "infeasible":
-                return [name, f"{share:.0%}", "infeasible", *[""] * (len(_COLUMNS) - 3)]
-        starts = relax(tasks.costs, solution.schedule, solution.peak_bytes) if kind == "overlap" else None
-        followed = follow_schedule(flat, tasks, solution.schedule, starts=starts)
+        if kind == "no order":
+            apply_schedule(tasks, solution.schedule, fix_order=False)
+            followed = to_concrete_function(flat.graph, flat.binding)
+        else:
+            starts = relax(costs, solution.schedule, solution.peak_bytes) if kind == "overlap" else None
+            followed = follow_schedule(flat, tasks, solution.schedule, starts=starts)
         steps[kind] = replace(resolve(followed, reference.inputs), grappler_disabled=True)
-    assert solution is not None
-    times = gw.measure_many(steps, reference.inputs, steps=rounds, warmup=3, inter_op_threads=2)
-    peaks = [solution.peak_bytes]
-    peaks += [gw.measure(steps[k], reference.inputs, time=False, inter_op_threads=2).peak_bytes for k in ("chain", "overlap")]
-    ratios = [f"{times[kind].ratio:.2f}" for kind in ("off", "chain", "overlap")]
-    return [name, f"{share:.0%}", f"{1 + solution.overhead:.2f}", *ratios, *(f"{peak / 2**20:.1f}" for peak in peaks)]
+    times = _times({"plain": traced.run, "off": traced.run, **{kind: step.run for kind, step in steps.items()}}, rounds)
+    ratios = {kind: float(np.median(times[kind] / times["plain"])) for kind in times}
+    order = float(np.median((times["overlap"] - times["no order"]) / times["plain"]))
+    peaks = [gw.measure(steps[k], reference.inputs, time=False, inter_op_threads=2).peak_bytes for k in ("chain", "overlap")]
+    return [
+        *start,
+        f"{np.median(times['plain']):.3f}",
+        f"{1 + solution.overhead:.3f}",
+        *(f"{ratios[kind]:.3f}" for kind in ("off", "no order", "chain", "overlap")),
+        f"{order:+.3f}",
+        *(f"{peak / 2**20:.1f}" for peak in (solution.peak_bytes, *peaks)),
+    ]
+
+
+def _times(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Processor times by kind, turn by turn, each turn in another order; only the plain step runs with Grappler."""
+    random = np.random.default_rng(0)
+    found: dict[str, list[float]] = {kind: [] for kind in runs}
+    for turn in range(rounds + 2):
+        for kind in random.permutation(list(runs)):
+            seconds = processor_time_s(runs[kind], grappler=kind == "plain")
+            if turn > 1:
+                found[kind].append(seconds)
+    return {kind: np.array(seconds) for kind, seconds in found.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.overlap", description=__doc__)
-    parser.add_argument("--models", nargs="+", default=["transformer", "resnet50", "mlp1000", "unet", "densenet121"], choices=zoo.MODELS)
+    parser.add_argument("--models", nargs="+", default=list(zoo.MODELS), choices=zoo.MODELS)
     parser.add_argument("--size", choices=("small", "full"), default="small")
+    parser.add_argument("--batch", type=int, help="examples in a step; by default what goes with the size")
     parser.add_argument("--budgets", nargs="+", type=float, default=[0.8, 0.6])
     parser.add_argument("--rounds", type=int, default=41)
     options = parser.parse_args()
     console = Console(width=200)
-    console.print("| " + " | ".join(_COLUMNS) + " |\n|---|---|" + "---:|" * (len(_COLUMNS) - 2), soft_wrap=True)
+    console.print("| " + " | ".join(_COLUMNS) + " |\n|---|" + "---:|" * (len(_COLUMNS) - 1), soft_wrap=True)
     for name in options.models:
         for share in options.budgets:
-            console.print("| " + " | ".join(row(name, options.size, share, options.rounds)) + " |", soft_wrap=True)
+            cells = row(name, options.size, options.batch, share, options.rounds)
+            console.print("| " + " | ".join(cells) + " |", soft_wrap=True)
 
 
 if __name__ == "__main__":
