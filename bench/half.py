@@ -266,9 +266,8 @@ def row(step: Step, *, allow: Any = "all", rounds: int = 7, time_limit_s: float 
     description, function, inputs = step
     plain = gw.measure(function, inputs, time=False)
     budget = plain.peak_bytes // 2
-    resident = gw.predict_peak(function, inputs=inputs).resident_bytes
-    if resident > budget:
-        budget = resident + (plain.peak_bytes - resident) // 2
+    if plain.resident_bytes > budget:
+        budget = (plain.resident_bytes + plain.peak_bytes) // 2
     begin = f"{description}, {plain.peak_bytes / MIB:.0f} MiB", f"{100 * budget / plain.peak_bytes:.0f} % = {budget / MIB:.1f}"
     try:
         fast = gw.optimize_memory(function, budget, inputs=inputs, allow=allow, cache_dir=None, time_limit_s=time_limit_s)

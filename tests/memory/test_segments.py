@@ -56,6 +56,22 @@ def test_a_mild_budget_runs_only_the_first_rounds_again() -> None:
     assert "1 loops run in segments" in mild.verification
 
 
+def test_reshapes_there_and_back_inside_a_loop_are_proved_too() -> None:
+    """Of a body that was read back from TensorFlow no shapes are known."""
+    weight = tf.Variable(np.full((32, 32), 0.01, np.float32))
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            body = lambda i, y: (i + 1, tf.sin(tf.reshape(tf.reshape(tf.tanh(y @ weight), (64, 64)), (128, 32))))  # noqa: E731 - a loop's body
+            loss = tf.reduce_mean(tf.while_loop(lambda i, y: i < 64, body, (0, x))[1] ** 2)
+        weight.assign_sub(tape.gradient(loss, weight))
+        return loss
+
+    plan = gw.optimize_memory(step, 0.5, inputs=(tf.ones((128, 32)),), **OPTIONS).plan
+    assert "1 loops run in segments" in plan.verification
+
+
 def test_a_loop_that_may_end_early_is_counted_with_all_its_rounds() -> None:
     plans = [gw.optimize_memory(step, 0.7, inputs=inputs, **OPTIONS).plan for step, inputs in (recurrent(), recurrent(ends_early=True))]
     assert plans[0].original_peak_bytes == pytest.approx(plans[1].original_peak_bytes, rel=0.1)

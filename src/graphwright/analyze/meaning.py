@@ -331,7 +331,8 @@ class _Body:
 
     def _hands_on(self, node: Node) -> bool:
         """Number the outputs of a node that only hands on inputs; whether it is one."""
-        if node.outputs and (before := before_reshapes(node.outputs[0])) is not node.outputs[0]:
+        # In bodies of functions shapes may be known in one of the graphs alone, which would number the same reshapes in two ways.
+        if not self.function and node.outputs and (before := before_reshapes(node.outputs[0])) is not node.outputs[0]:
             self.numbers[node.outputs[0]] = self.numbers[before]
             return True
         if node.op_type in IDENTITIES:
