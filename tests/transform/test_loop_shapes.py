@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tensorflow")
+from graphwright.errors import UnknownShapeError
 from graphwright.memory.planning import map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
@@ -67,3 +68,14 @@ def test_a_loop_whose_length_only_the_call_says_costs_what_it_costs(make: Any, o
     flat, static = flat_step(traced), flat_step(trace(tf.function(step), inputs=(x,)))
     assert peak_bytes(flat) == pytest.approx(peak_bytes(static), rel=0.15)  # lists of shapes come on top, of a few bytes each
     assert str(verify(traced.function, to_concrete_function(flat.graph, flat.binding), (x,))).startswith("equal bit for bit")
+
+
+def test_a_loop_whose_values_grow_behind_an_open_dimension_is_refused() -> None:
+    def step(x: Any) -> Any:
+        grown = lambda i, y: (i + 1, tf.concat([tf.tanh(y), tf.ones((1, 4))], 0))  # noqa: E731 - a loop's body
+        open_shape = (tf.TensorShape([]), tf.TensorShape([None, 4]))
+        return tf.reduce_sum(tf.while_loop(lambda i, _: i < 5, grown, (0, x), shape_invariants=open_shape)[1] ** 2)
+
+    traced = trace(tf.function(step, input_signature=[tf.TensorSpec((None, 4))]), inputs=(tf.ones((7, 4)),))
+    with pytest.raises(UnknownShapeError, match=r"changes its shape: \[7,4\] becomes \[8,4\] in a round"):
+        flat_step(traced)

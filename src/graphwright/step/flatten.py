@@ -24,7 +24,7 @@ from graphwright.transform.fold_constants import fold_constants, fold_shapes
 from graphwright.transform.inline_calls import inline_functions
 from graphwright.transform.loop_invariants import forward_loop_invariants
 from graphwright.transform.loop_order import run_iterations_in_order
-from graphwright.transform.loop_shapes import bind_loop_shapes, bind_stacked_shapes, fold_body_shapes, relaxed_dimensions
+from graphwright.transform.loop_shapes import bind_loop_shapes, bind_stacked_shapes, calls, fold_body_shapes, relaxed_dimensions
 from graphwright.transform.split_identities import split_identities
 
 _ROUNDS = 8
@@ -135,7 +135,7 @@ def flatten_graph(
         folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
         folded += fold_shapes(graph) + fold_constants(graph, foldable, evaluate_constants(graph), floats=fold_floats)
         prune(graph)
-        if has_loops and any(_has_unknown_sizes(body) for body in (graph, *(f.body for f in graph.functions.values()))):
+        if has_loops and _has_sizes_of_one_call(graph):
             folded += bind_stacked_shapes(stacked_shapes(graph, constant_array, infer_body_shapes)) + fold_body_shapes(graph)
         if not folded or not (has_loops or _has_unknown_sizes(graph)):
             break
@@ -145,6 +145,13 @@ def flatten_graph(
 
 def _has_unknown_sizes(graph: Graph) -> bool:
     return any(v.dtype.itemsize is not None and v.nbytes is None for node in graph.nodes for v in node.outputs)
+
+
+def _has_sizes_of_one_call(graph: Graph) -> bool:
+    """Whether sizes are not known, and those inside functions are the same in all calls, since each of these is called from one place."""
+    unknown = [name for name, function in graph.functions.items() if _has_unknown_sizes(function.body)]
+    called = calls(graph)
+    return (bool(unknown) or _has_unknown_sizes(graph)) and all(called[name] <= 1 for name in unknown)
 
 
 def stateful_op_types(graph: Graph) -> dict[str, bool]:

@@ -16,9 +16,10 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 
 from graphwright.analyze.loop_pairs import popped_lists
+from graphwright.errors import UnknownShapeError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import add_constant, constant_array
-from graphwright.ir.dtypes import Shape
+from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS, called_functions, function_at
 from graphwright.ir.traits.rounds import is_empty_list, keeps_length, pushes, reserves, unstacks
@@ -99,15 +100,17 @@ def fold_body_shapes(graph: Graph) -> int:
 
     The shapes in the bodies must be those of this call. They are those of every round where what the body returns has the shapes that it
     was given, and what it takes out of lists are rows of a tensor: only such bodies are folded.
+
+    Raises:
+        UnknownShapeError: a value of a loop, whose shape was bound, has another one after a round.
     """
-    called = Counter(
-        name for body in (graph, *(f.body for f in graph.functions.values())) for n in body.nodes for name in called_functions(n)
-    )
+    called = calls(graph)
     folded = 0
     for loop in [node for node in graph.nodes if node.op_type in LOOPS]:
         function = function_at(loop, "body", graph)
         if function is None or called[function.name] > 1:
             continue
+        _refuse_growing(loop, function.body)
         if _keeps_shapes(loop, function.body):
             folded += fold_shapes(function.body)
         for p, source in popped_lists(graph, loop).items():
@@ -123,6 +126,24 @@ def fold_body_shapes(graph: Graph) -> int:
                 function.body.sort_nodes(topological_order(function.body))
                 folded += 1
     return folded
+
+
+def calls(graph: Graph) -> Counter[str]:
+    """How many nodes call each function, those inside functions included."""
+    return Counter(
+        name for body in (graph, *(f.body for f in graph.functions.values())) for n in body.nodes for name in called_functions(n)
+    )
+
+
+def _refuse_growing(loop: Node, body: Graph) -> None:
+    for k, (result, output) in enumerate(zip(body.outputs, loop.outputs, strict=True)):
+        if result.nbytes is not None and output.nbytes is not None and result.shape != output.shape:
+            raise UnknownShapeError(
+                f"value {k} of the loop changes its shape: {format_shape(output.shape)} becomes {format_shape(result.shape)} in a round",
+                where=f"node {loop.name!r}",
+                cause="it grows from round to round, and the step's signature leaves its size open, as if it stayed what it is at first",
+                remedy="give the step a signature with that size, or none",
+            )
 
 
 def _keeps_shapes(loop: Node, body: Graph) -> bool:
