@@ -17,7 +17,7 @@ from graphwright.plan.simulate import simulate
 from graphwright.step.flatten import FlatStep
 from graphwright.transform.segment_loops import Segments, segment_loops
 
-_TRIES, _NEAR = 2, 0.05  # to find how many of the last rounds the budget leaves room for
+_TRIES, _NEAR = 3, 0.05  # to find how many of the last rounds the budget leaves room for
 _LEAST_SAVED = 2**16  # bytes that segments of a loop must save: less is not worth the time
 
 
@@ -38,17 +38,14 @@ def segment_candidates(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap
         measures = {name: _measures(flat, pairs[name]) for name in names[:count]}
         full = _in_segments(given, map_tasks, measures, 0)
         most = budget_bytes - room_bytes(full.tasks.costs, len(full.flat.graph), budget_bytes)
-        best, free = full, 0
-        made = full
-        for _ in range(_TRIES):
-            free += most - made.peak_bytes
-            if free <= 0:
-                break
+        best, free = full, most - full.peak_bytes
+        for _ in range(_TRIES if free > 0 else 0):
             made = _in_segments(given, map_tasks, measures, free)
             if made.peak_bytes <= most and made.slower < best.slower:
                 best = made
             if 0 <= most - made.peak_bytes < _NEAR * most:
                 break
+            free = free * (most - full.peak_bytes) // max(made.peak_bytes - full.peak_bytes, 1)
         if best is not full:
             yield best
         yield full
