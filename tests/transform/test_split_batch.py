@@ -60,6 +60,17 @@ def test_a_constant_that_waits_for_the_forward_pass_does_not_wait_for_all_parts(
     assert not split_layer(2)["late"].control_inputs
 
 
+def test_what_runs_because_a_result_waits_for_it_still_runs() -> None:
+    yes = "%yes = Const() {dtype = bool, value = tensor bool[] [true]} : bool[]\n"
+    check = "%check = Assert(%yes:0, %axes:0) {T = [int32], summarize = 3}\n"
+    text = LAYER.replace("%late =", f"{yes}{check}%late =").replace("%z = Mul(%y:0, %late:0)", "%z = Mul(%y:0, %late:0) ^check")
+    graph = from_text(text)
+    purity = Purity(graph, {"Mean": False, "Mul": False, "MatMul": False, "Assert": True})
+    found = find_splitting(graph, purity, graph.inputs)
+    assert found is not None
+    assert "check" in split_batch(graph, purity, found, 2)
+
+
 def test_parts_are_uneven_where_the_batch_is() -> None:
     graph = split_layer(3)
     sizes = [node.outputs[0].shape for node in graph if node.attrs.get(PART_OF) == b"y"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from graphwright.ir.edit.prune import prune
-from graphwright.ir.graph import Graph
-from graphwright.ir.traits.values import before_reshapes
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits.values import RESHAPES, before_reshapes
+from graphwright.ir.walk import order_of
 
 
 def cancel_reshapes(graph: Graph) -> int:
     """Let the readers of what was brought into another shape and back read what it was before; returns how many reshapes
-    nobody reads now. What nobody reads is removed.
+    nobody reads now. They are removed, but for those that wait for something.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''graph "g"
@@ -26,5 +26,11 @@ def cancel_reshapes(graph: Graph) -> int:
     """
     found = {value: before for node in graph.nodes for value in node.outputs[:1] if (before := before_reshapes(value)) is not value}
     graph.replace_many_uses(found)
-    prune(graph)
+    kept = {value.producer for value in (*graph.inputs, *graph.outputs)}
+    gone = dict[Node, None]()
+    for node in reversed(order_of(graph.nodes)):
+        is_read = any(use.node not in gone for value in node.outputs for use in value.uses) or node.control_consumers
+        if node.op_type in RESHAPES and not is_read and not node.control_inputs and node not in kept:
+            gone[node] = None
+    graph.remove_nodes(list(gone))
     return len(found)

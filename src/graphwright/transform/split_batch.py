@@ -93,6 +93,7 @@ class _Rewriter:
 
     def run(self) -> None:
         order = topological_order(self.graph)
+        effects = [node for node in order if not self.purity.is_pure(node)]  # some run because what is pure waits for them, which ends here
         self.position.update((node, k) for k, node in enumerate(order))
         bound = {node for node in order if keeps_control_inputs(node, self.purity)}
         readers: dict[Node, tuple[Node, ...]] = {node: _readers(node) for node in order}  # before anything is rerouted
@@ -103,7 +104,7 @@ class _Rewriter:
                 self._reroute(node, waits=node in bound)
         graph = self.graph
         graph.outputs = [self._whole(value) for value in graph.outputs]
-        graph.control_outputs = [node for node in graph.control_outputs if node not in self.copies]
+        graph.control_outputs = dict.fromkeys(node for node in (*graph.control_outputs, *effects) if node not in self.copies)
         self._place_whole(order, readers)
         prune(graph)
         last = (max(self.splitting.phases.values()) + 1, 0, 0, 0)
