@@ -181,6 +181,7 @@ def test_what_running_finds_is_not_used(conv_step: Any, monkeypatch: pytest.Monk
     assert float(fast(*inputs)["loss"]) > 0
 
 
+@pytest.mark.slow
 def test_a_warning_that_is_an_error_finds_the_variables_put_back(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     step, inputs, model = conv_step
     _wrong_plans(monkeypatch)
@@ -221,6 +222,7 @@ def test_a_proof_that_did_not_end_proves_nothing(conv_step: Any, monkeypatch: py
     assert fast.plan.verification.startswith("equal bit for bit")
 
 
+@pytest.mark.slow
 def test_running_both_ways_says_before_when_the_original_does_not_fit(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     step, inputs, _ = conv_step
     monkeypatch.setattr(module, "free_bytes", lambda: 1_000_000)

@@ -60,6 +60,7 @@ def test_a_kept_plan_is_held_against_the_budget_that_is_asked_for(conv_step: Any
     assert second.budget_bytes == first.budget_bytes >= second.peak_bytes
 
 
+@pytest.mark.slow
 def test_a_plan_for_less_is_a_plan_for_more(conv_step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the search for a budget finds a dearer plan than one that is kept for a smaller budget, or none."""
     step, inputs, _ = conv_step

@@ -137,6 +137,7 @@ def test_convolutions_that_keras_has_xla_compile_run_by_kernels_where_roundings_
     assert not {"XlaLaunch", "StatefulPartitionedCall"} & {op.type for op in fast.concrete_function(*inputs).graph.get_operations()}
 
 
+@pytest.mark.slow
 def test_the_cache_keeps_plans_in_parts(tmp_path: Any) -> None:
     step, inputs, _ = convolutions()
     options = {"inputs": inputs, "cache_dir": tmp_path, "time_limit_s": 0.5, "allow": "all"}
