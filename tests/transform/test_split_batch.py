@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from graphwright.analyze.splitting import find_batch, find_splitting
+from graphwright.analyze.splitting import find_batch, find_splitting, part_of_size
 from graphwright.errors import ArgumentError
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text
@@ -69,6 +69,10 @@ def test_what_runs_because_a_result_waits_for_it_still_runs() -> None:
     found = find_splitting(graph, purity, graph.inputs)
     assert found is not None
     assert "check" in split_batch(graph, purity, found, 2)
+
+
+def test_a_size_times_a_part_may_be_more_than_its_type_holds() -> None:
+    assert part_of_size(np.array([3, 2**30], np.int32), 1, 0, 8, 16).tolist() == [3, 2**29]
 
 
 def test_parts_are_uneven_where_the_batch_is() -> None:

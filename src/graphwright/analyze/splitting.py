@@ -165,7 +165,7 @@ def part_of_size(array: Array, element: int, start: int, stop: int, batch: int) 
     """Sizes for the examples from `start` to `stop`, of sizes for the whole batch; -1, which stands for the rest, stays."""
     changed = array.copy()
     if changed[element] != -1:
-        changed[element] = changed[element] * (stop - start) // batch
+        changed[element] = int(changed[element]) * (stop - start) // batch
     return changed
 
 
