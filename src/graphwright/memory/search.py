@@ -24,6 +24,7 @@ _DEAR = 0.15  # extra time as a share, beyond which other verbs than recompute a
 _CLEARLY = 0.75  # of what the budget leaves free: a bound above it is seldom reached
 _MOST_SOLVES = 2  # how many rewritten steps of a verb are planned
 _GIVEN, _LEAST_SHARE = 0.4, 0.1  # of the time allowed: for the step as it is, where verbs may win, and at least for each step they make
+_CHEAP = 0.03  # extra time as a share, below which nothing else is looked for once the time is over
 _QUICKLY_SPLIT = 2_500  # nodes of a step that is split only to say what that would reach
 _MOST_PARTS_TO_SAY = 4
 _FOREVER = float("inf")
@@ -151,7 +152,8 @@ class Search:
             costs, graph = candidate.tasks.costs, candidate.flat.graph
             keeps = self._keeps(best)
             if budget is not None and (
-                candidate.slower >= self._price(best[1].found) or (time.is_over and (keeps or len(worth) == _MOST_SOLVES))
+                candidate.slower >= self._price(best[1].found)
+                or (time.is_over and (self._price(best[1].found) <= _CHEAP or (not keeps and len(worth) == _MOST_SOLVES)))
             ):
                 break
             fits = budget is not None and candidate.peak_bytes + room_bytes(costs, len(graph), budget) <= budget
