@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from graphwright.analyze.flop_rules.rule import UnknownSizeError, dims
 from graphwright.analyze.split_rules.rule import Dimensions
@@ -203,15 +204,7 @@ def find_splitting(graph: Graph, purity: Purity, arguments: Sequence[Value]) -> 
     if batch < 2 or _is_switched(graph):
         return None
     order = topological_order(graph)
-    given = {value.producer for value in graph.inputs}
-    free = [node for node in order if node not in given and not keeps_control_inputs(node, purity)]
-    nodes: dict[Node, InParts] = {}
-    axes: dict[Value, int] = dict.fromkeys(split, 0)
-    for node in free:
-        found = [axes.get(value) for value in node.inputs]
-        if any(axis is not None for axis in found) and (parts := in_parts(node, found, None, batch)) is not None:
-            _note(node, parts, nodes, axes)
-    _make_in_slices(graph, free, batch, nodes, axes)
+    nodes = _spread(graph, _free(graph, order, purity), batch, dict.fromkeys(split, 0))
     return Splitting(batch, split, nodes, _phases(order, nodes, purity)) if nodes else None
 
 
@@ -235,30 +228,24 @@ def find_splitting_of_largest(graph: Graph, purity: Purity) -> Splitting | None:
     if _is_switched(graph):
         return None
     order = topological_order(graph)
-    given = {value.producer for value in graph.inputs}
-    free = [node for node in order if node not in given and not keeps_control_inputs(node, purity)]
+    free = _free(graph, order, purity)
     sizes = {value: value.nbytes or 0 for node in free for value in node.outputs}
     least = max(sizes.values(), default=0) / _LARGE
     large = {value for value, nbytes in sizes.items() if nbytes >= max(least, 1)}
     free = [node for node in free if not large.isdisjoint(node.outputs) or not large.isdisjoint(node.inputs)]
     first = next((value for node in free for value in node.outputs if value in large), None)
     kept = set(graph.outputs)
-    best: tuple[int, int, dict[Node, InParts]] | None = None
+    most, best = -1, None
     for axis, units in enumerate((first.shape or ()) if first is not None else ()):
-        nodes: dict[Node, InParts] = {}
+        if units is None or units < 2:
+            continue
+        begins = {n for n in free if not large.isdisjoint(n.outputs) and (n.outputs[0].shape or ())[axis : axis + 1] == (units,)}
         axes: dict[Value, int] = {}
-        for node in free if units is not None and units > 1 else ():
-            found = [axes.get(value) for value in node.inputs]
-            is_read = any(k is not None for k in found)
-            if is_read or (not large.isdisjoint(node.outputs) and (node.outputs[0].shape or ())[axis : axis + 1] == (units,)):
-                parts = in_parts(node, found, None if is_read else axis, units or 1)
-                if parts is not None:
-                    _note(node, parts, nodes, axes)
-        _make_in_slices(graph, free, units or 1, nodes, axes)
+        nodes = _spread(graph, free, units, axes, dict.fromkeys(begins, axis))
         made = sum(sizes[value] for value in axes if value not in kept and _is_read_in_slices(value, axes[value], nodes))
-        if nodes and (best is None or made > best[0]):
-            best = made, units or 1, nodes
-    return None if best is None else Splitting(best[1], (), best[2], _phases(order, best[2], purity))
+        if nodes and made > most:
+            most, best = made, Splitting(units, (), nodes, _phases(order, nodes, purity))
+    return best
 
 
 def _is_read_in_slices(value: Value, axis: int, nodes: Mapping[Node, InParts]) -> bool:
@@ -269,8 +256,28 @@ def _is_switched(graph: Graph) -> bool:
     return any(node.op_type in SWITCHES or node.op_type in ENTERS for node in graph.nodes)
 
 
-def _make_in_slices(graph: Graph, free: Sequence[Node], batch: int, nodes: dict[Node, InParts], axes: dict[Value, int]) -> None:
-    """What is read in slices alone is made in slices."""
+def _free(graph: Graph, order: Sequence[Node], purity: Purity) -> list[Node]:
+    """The nodes that may run in parts."""
+    given = {value.producer for value in graph.inputs}
+    return [node for node in order if node not in given and not keeps_control_inputs(node, purity)]
+
+
+def _spread(
+    graph: Graph, free: Sequence[Node], batch: int, axes: dict[Value, int], begins: Mapping[Node, int] = MappingProxyType({})
+) -> dict[Node, InParts]:
+    """How nodes run in parts that read what is split, and those that begin it; then, what is read in slices alone is made in slices.
+
+    Args:
+        free: the nodes that may run in parts, in an order in which they can run.
+        axes: of values that are split already; gets those of all that are.
+        begins: nodes that make their first output in parts where they read nothing that is split, and along which axis.
+    """
+    nodes: dict[Node, InParts] = {}
+    for node in free:
+        found = [axes.get(value) for value in node.inputs]
+        is_read = any(axis is not None for axis in found)
+        if is_read or node in begins:
+            _note(node, in_parts(node, found, None if is_read else begins[node], batch), nodes, axes)
     kept = set(graph.outputs)
     for node in reversed(free):
         if node in nodes or len(node.outputs) != 1 or node.outputs[0] in kept or not node.inputs:
@@ -279,11 +286,9 @@ def _make_in_slices(graph: Graph, free: Sequence[Node], batch: int, nodes: dict[
             continue
         wanted = {nodes[use.node].inputs[use.index] if use.node in nodes else None for use in node.outputs[0].uses}
         axis = wanted.pop() if len(wanted) == 1 else None
-        if axis is None:
-            continue
-        parts = in_parts(node, [None] * len(node.inputs), axis, batch)
-        if parts is not None:
-            _note(node, parts, nodes, axes)
+        if axis is not None:
+            _note(node, in_parts(node, [None] * len(node.inputs), axis, batch), nodes, axes)
+    return nodes
 
 
 def keeps_control_inputs(node: Node, purity: Purity) -> bool:
@@ -293,10 +298,11 @@ def keeps_control_inputs(node: Node, purity: Purity) -> bool:
     return not purity.is_pure(node) or reads_resource(node) or only_orders(node)
 
 
-def _note(node: Node, parts: InParts, nodes: dict[Node, InParts], axes: dict[Value, int]) -> None:
-    nodes[node] = parts
-    if parts.output is not None:
-        axes.update(dict.fromkeys(parts.split_outputs(node), parts.output))
+def _note(node: Node, parts: InParts | None, nodes: dict[Node, InParts], axes: dict[Value, int]) -> None:
+    if parts is not None:
+        nodes[node] = parts
+        if parts.output is not None:
+            axes.update(dict.fromkeys(parts.split_outputs(node), parts.output))
 
 
 def _phases(order: Sequence[Node], nodes: Mapping[Node, InParts], purity: Purity) -> dict[Node, int]:

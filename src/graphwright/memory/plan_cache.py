@@ -16,7 +16,7 @@ from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import known_solution
 
 _FORMAT = 5  # raise it when the meaning of a schedule changes, or the planner makes better ones
-_MOST = 16  # plans of one graph that are looked at
+_MOST = 15  # other plans of one graph that are looked at
 
 
 def default_directory() -> Path:
@@ -70,9 +70,9 @@ class PlanCache:
             return None
         return known_solution(costs, schedule, budget_bytes, status="optimal" if file.data.get("status") == "optimal" else "feasible")
 
-    def plans(self, key: str, costs: CostGraph) -> list[Solution]:
-        """All plans for the graph of a key, whatever was asked for, each with its peak as its budget."""
-        paths = sorted(self.directory.glob(f"{key.rpartition('-')[0]}-*.json"), key=lambda path: (path.stem != key, path.name))
+    def other_plans(self, key: str, costs: CostGraph) -> list[Solution]:
+        """Plans for the graph of a key that were asked for otherwise, each with its peak as its budget."""
+        paths = sorted(path for path in self.directory.glob(f"{key.rpartition('-')[0]}-*.json") if path.stem != key)
         found = (self.read(path.stem, costs, None) for path in paths[:_MOST])
         return [solution for solution in found if solution is not None]
 

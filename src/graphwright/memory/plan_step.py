@@ -107,6 +107,11 @@ def plan_step(
     search = Search(budget_bytes, max_overhead, asked, time_limit_s, progress, cache, earlier.steps if earlier is not None else ())
     chosen, argument_count = given, flat.binding.argument_count
     alone = len(parts) == 1 and placement is None
+
+    def in_parts(kept_bytes: int) -> Candidate | None:
+        """What parts of the batch would reach, where they are not allowed: of the graph that would be planned then, the traced one."""
+        return reach_of_parts(Candidate(traced, map_tasks(traced)), argument_count, kept_bytes) if alone and "split" not in allow else None
+
     if alone:
         chosen, (solution, how["plan"]) = search.one_device(given, argument_count, map_allowed, allow)
         solutions, parts = [solution], parts if chosen is given else split(chosen.tasks, None)
@@ -118,13 +123,10 @@ def plan_step(
         return _as_it_is(target, given.tasks, flat.loops, executor, solutions[-1], how, prove)
     if budget_bytes is not None and solutions[-1].status == "infeasible":
         k = len(solutions) - 1
-        others = (
-            reach_of_parts(Candidate(traced, map_tasks(traced)), argument_count, budget_bytes) if alone and "split" not in allow else None
-        )
-        raise infeasible(parts[k].tasks, solutions[k], budget_bytes, originals[k], others)
+        raise infeasible(parts[k].tasks, solutions[k], budget_bytes, originals[k], in_parts(budget_bytes))
     is_new = "plan cache" not in how["plan"] and "taken over" not in how["plan"]
-    if budget_bytes is not None and alone and is_new and "split" not in allow and solutions[0].overhead > _DEAR:
-        others = reach_of_parts(given, argument_count, budget_bytes)
+    if budget_bytes is not None and is_new and solutions[0].overhead > _DEAR:
+        others = in_parts(budget_bytes)
         if others is not None and others.peak_bytes <= budget_bytes and others.slower < solutions[0].overhead:
             how["for less time"] = reach(others)
     worst = max((k for k, part in enumerate(parts) if part.budgeted), key=lambda k: (originals[k], -k))

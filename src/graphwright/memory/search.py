@@ -72,7 +72,7 @@ class Search:
         if cache is not None:
             key = fingerprint(graph, f"{self.asked} {how}".strip(), self.time_limit_s, part.device)
             room = room_bytes(costs, len(graph), self.budget_bytes or 0)
-            kept = [plan for plan in cache.plans(key, costs) if self._serves(plan, room, most)]
+            kept = [plan for plan in cache.other_plans(key, costs) if self._serves(plan, room, most)]
             asked_before = cache.read(key, costs, self.budget_bytes)
             if asked_before is not None:
                 return Obtained(self._best_of([asked_before, *kept]), f"read from the plan cache ({cache.path(key)})")

@@ -208,9 +208,8 @@ class _Asked:
             steps, proved = self.portfolio.cheapest(budget_bytes - room, deadline)
             if steps is not None:
                 return self.solution(steps, "optimal" if proved else "feasible", budget_bytes)
-        if (
-            self.bound.nbytes > budget_bytes
-        ):  # what is asked for is answered; what works instead is worth as little time as any question has
+        if self.bound.nbytes > budget_bytes:
+            # What is asked for is answered; what works instead is worth as little time as any question has.
             self.portfolio.hurry(_FIRST_S)
         return self.solution(self.portfolio.smallest(), "infeasible", budget_bytes)
 
