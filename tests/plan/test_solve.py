@@ -132,6 +132,28 @@ def test_a_chain_of_in_place_steps_to_an_update_runs_early() -> None:
     assert solve(graph, 8).overhead == 0
 
 
+def test_what_two_chains_read_is_freed_as_soon_as_both_have_run() -> None:
+    """
+    d0 -> d1 -> d2 -> d3                            20 bytes each
+    |     |     |     |
+    g0    g1    g2    g3 -> minus m -> assign m     Adam in single operations, 8 bytes each, in the order at the end: neither
+                      `---> square --> assign v     chain alone frees the gradient, which both read
+    """
+    tasks: list[Task] = []
+    buffers: list[Buffer] = []
+    for _ in range(4):
+        before = (len(buffers) - 2,) if buffers else ()
+        buffers += [Buffer("d", 20, len(tasks)), Buffer("g", 8, len(tasks) + 1)]
+        tasks += [Task("d", 1, before, (len(buffers) - 2,)), Task("g", 1, (len(buffers) - 2,), (len(buffers) - 1,))]
+    for gradient in (1, 3, 5, 7):
+        for _ in range(2):
+            buffers.append(Buffer("", 8, len(tasks)))
+            tasks += [Task("read", 1, (gradient,), (len(buffers) - 1,)), Task("assign", 1, (len(buffers) - 1,), (), recomputable=False)]
+    graph = CostGraph(tuple(tasks), tuple(buffers), tuple(range(len(tasks))))
+    assert peak_of(graph) == 3 * 8 + 2 * 20
+    assert solve(graph, 8 + 2 * 20).overhead == 0
+
+
 # ---- recomputation -----------------------------------------------------------------------
 
 

@@ -1,11 +1,10 @@
 """Free reordering: each task once, in an order that holds less.
 
-List scheduling along a guide order: a ready task that, with what it alone makes ready, soon
-frees more than it allocates runs at once; otherwise the next task of the guide runs. So an
-optimizer update runs as soon as its gradient is there, which frees the gradient. The mirror image walks from the end, so that
-tasks that allocate more than they free (zeros, masks, casts of weights) run as late as
-they can. Both are used in turn, and the order with the smallest peak wins; the original
-order takes part, so the result is never worse.
+List scheduling along a guide order: a ready task that, with what it alone makes ready and the few other readers of what it
+reads, soon frees more than it allocates runs at once; otherwise the next task of the guide runs. So optimizer updates run as
+soon as their gradient is there, both that read it where there are two, which frees the gradient. The mirror image walks from
+the end, so that tasks that allocate more than they free (zeros, masks, casts of weights) run as late as they can. Both are
+used in turn, and the order with the smallest peak wins; the original order takes part, so the result is never worse.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from graphwright.plan.simulate import simulate_unchecked
 from graphwright.plan.solvers.problem import Problem
 
 SMALL = 3_000  # tasks up to which every combination is tried
+SIBLINGS = 2  # readers of a value, besides a task, that are looked at with it: only together they free what they read
 
 
 def reorder(problem: Problem, *, rounds: int = 2) -> list[list[int]]:
@@ -50,7 +50,7 @@ def reorder(problem: Problem, *, rounds: int = 2) -> list[list[int]]:
 
 
 class _Outlook:
-    """Looks a few tasks ahead: does running this task, and what it alone makes ready, free memory?
+    """Looks a few tasks ahead: does running this task, what it alone makes ready, and what else waits for what it reads, free memory?
 
     The first moment at which less is live than now is the *valley*, the most that is live on
     the way there the *hill*; of several such tasks the one with the lowest hill goes first
@@ -61,6 +61,7 @@ class _Outlook:
         self.problem = problem
         self.successors = successors
         self.waiting = waiting
+        self.done = [False] * problem.task_count
         self.left = [len(readers) for readers in problem.consumers]  # readers still to run
         self.depth = 16 if problem.task_count < 20_000 else 8
 
@@ -84,6 +85,7 @@ class _Outlook:
         """(hill, valley) or None where no valley is in sight."""
         left: dict[int, int] = {}
         waiting: dict[int, int] = {}
+        offered = {task}
         ready = [(self.growth(task, left)[0], rank[task], task)]
         net = hill = 0
         for _ in range(self.depth):
@@ -97,6 +99,11 @@ class _Outlook:
                 return hill, net
             for number in self.problem.inputs[current]:
                 left[number] = left.get(number, self.left[number]) - 1
+                if 0 < left[number] <= SIBLINGS and self.problem.producer[number] >= 0:
+                    for other in self.problem.consumers[number]:
+                        if not self.waiting[other] and not self.done[other] and other not in offered:
+                            offered.add(other)
+                            heapq.heappush(ready, (self.growth(other, left)[0], rank[other], other))
             for other in self.successors[current]:
                 waiting[other] = waiting.get(other, self.waiting[other]) - 1
                 if not waiting[other]:
@@ -110,8 +117,7 @@ def _forward(problem: Problem, guide: Sequence[int], successors: list[list[int]]
         rank[task] = place
     waiting = [len(before) for before in predecessors]
     outlook = _Outlook(problem, successors, waiting)
-    left = outlook.left
-    done = [False] * problem.task_count
+    left, done = outlook.left, outlook.done
     by_rank = [(rank[task], task) for task in guide if not waiting[task]]
     heapq.heapify(by_rank)
     shrinking: list[tuple[int, int, int, int]] = []
