@@ -125,10 +125,10 @@ class Accuracy:
         self.results.write(self.path)
 
     def _peaks(self, step: Any, inputs: tuple[Any, ...], mode: str, batch: int) -> Iterator[PeakRow]:
+        from bench.grappler_estimate import grappler_peak_bytes
         from graphwright.costs.peak import predict_peak, traced_loops_peak
         from graphwright.memory.planning import map_tasks
         from graphwright.run.executed_graph import read_executed_graph
-        from graphwright.run.grappler_estimate import grappler_peak_bytes
         from graphwright.run.measure import measure
         from graphwright.step.executor_peak import executor_peak
         from graphwright.step.flatten import flat_step

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Collection, NamedRefs
-from graphwright.ir.wire import fields_of, varints
+from graphwright.ir.wire import fields_of
 
 TRAINABLE = "trainable_variables"
 GLOBAL = "variables"
@@ -86,13 +86,11 @@ class VariableEntry:
         name: as its `VariableDef` says, without ":0".
         value: the handle or reference in the graph; None when it is gone.
         part_of: the name of the partitioned variable of which it is a part, or "".
-        full_shape: of the partitioned variable; empty otherwise.
     """
 
     name: str
     value: Value | None
     part_of: str
-    full_shape: tuple[int, ...]
 
 
 def summarize_collections(graph: Graph) -> dict[str, CollectionSummary]:
@@ -119,9 +117,9 @@ def variables_in(collection: Collection | None) -> list[VariableEntry]:
             if entry is not None:
                 found.append(entry)
         elif isinstance(item, Value):
-            found.append(VariableEntry(item.producer.name, item, "", ()))
+            found.append(VariableEntry(item.producer.name, item, ""))
         elif isinstance(item, Node) and item.outputs:
-            found.append(VariableEntry(item.name, item.outputs[0], "", ()))
+            found.append(VariableEntry(item.name, item.outputs[0], ""))
     return found
 
 
@@ -129,16 +127,15 @@ def _entry_of(item: NamedRefs) -> VariableEntry | None:
     held = item.refs.get("variable_name")
     value = held if isinstance(held, Value) else held.outputs[0] if held is not None and held.outputs else None
     try:
-        name, part_of, full_shape = _read_variable_def(item.serialized)
+        name, part_of = _read_variable_def(item.serialized)
     except ValueError:  # another message
         return None
-    return VariableEntry(name, value, part_of, full_shape) if name else None
+    return VariableEntry(name, value, part_of) if name else None
 
 
-def _read_variable_def(data: bytes) -> tuple[str, str, tuple[int, ...]]:
-    """Name, and name and shape of the whole of a `VariableDef`: fields 1 and 4, in the latter 1 and 2."""
+def _read_variable_def(data: bytes) -> tuple[str, str]:
+    """Name, and name of the whole of a `VariableDef`: fields 1 and 4, in the latter 1."""
     name, part_of = "", ""
-    full_shape: tuple[int, ...] = ()
     for field in fields_of(data):
         if field.number == 1 and isinstance(field.content, bytes):
             name = field.content.decode("utf-8", "replace").removesuffix(":0")
@@ -146,11 +143,7 @@ def _read_variable_def(data: bytes) -> tuple[str, str, tuple[int, ...]]:
             for inner in fields_of(field.content):
                 if inner.number == 1 and isinstance(inner.content, bytes):
                     part_of = inner.content.decode("utf-8", "replace")
-                elif inner.number == 2 and isinstance(inner.content, bytes):
-                    full_shape += tuple(varints(inner.content))
-                elif inner.number == 2 and isinstance(inner.content, int):
-                    full_shape += (inner.content,)
-    return name, part_of, full_shape
+    return name, part_of
 
 
 def _name_of(item: object) -> str:

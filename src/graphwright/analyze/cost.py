@@ -81,7 +81,6 @@ def build_cost_graph(
     *,
     workspace_of: WorkspaceOf = workspace_bytes,
     loops: LoopCosts | None = None,
-    time_unit: str = "s",
 ) -> TaskMap:
     """Build the planning model of a flat graph with static shapes.
 
@@ -93,17 +92,16 @@ def build_cost_graph(
     Raises:
         UnknownShapeError: a value's size is not known; the message names the node and the input to bind.
     """
-    return _Builder(graph, purity, time_of, workspace_of, loops or LoopCosts(), time_unit).build()
+    return _Builder(graph, purity, time_of, workspace_of, loops or LoopCosts()).build()
 
 
 class _Builder:
-    def __init__(self, graph: Graph, purity: Purity, time_of: TimeOf, workspace_of: WorkspaceOf, loops: LoopCosts, time_unit: str) -> None:
+    def __init__(self, graph: Graph, purity: Purity, time_of: TimeOf, workspace_of: WorkspaceOf, loops: LoopCosts) -> None:
         self.graph = graph
         self.purity = purity
         self.kernel_time_of = time_of
         self.kernel_workspace_of = workspace_of
         self.loops = loops
-        self.time_unit = time_unit
         self.order = topological_order(graph)
         self.position = {node: k for k, node in enumerate(self.order)}
         self.inputs = {v.producer for v in (*graph.inputs, *graph.variables)}
@@ -132,7 +130,6 @@ class _Builder:
             tuple(buffers),
             tuple(range(len(tasks))),
             resident_bytes=sum(self.resident.values()),
-            time_unit=self.time_unit,
             name=self.graph.name,
         )
         return TaskMap(

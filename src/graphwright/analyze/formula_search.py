@@ -25,13 +25,11 @@ def find_formula(
     figure: Callable[[int], int | Fraction],
     last: int,
     *,
-    first: int = 1,
     hints: Iterable[int] = (),
-    variable: str = "batch",
     unit: Unit = "",
     max_evaluations: int = 64,
 ) -> Formula:
-    """The piecewise polynomial that agrees with a figure at the sizes from `first` to `last`; its last piece goes on behind.
+    """The piecewise polynomial that agrees with a figure at the sizes from 1 to `last`; its last piece goes on behind.
 
     Args:
         figure: evaluated once for a size, at `max_evaluations` sizes at most.
@@ -39,24 +37,24 @@ def find_formula(
         hints: sizes at which the figure may begin to differ; it is checked there and just before.
 
     Raises:
-        ArgumentError: `last` is below `first`.
+        ArgumentError: `last` is below 1.
 
     >>> formula = find_formula(lambda n: max(100 + 7 * n, 10 * n + 40), 1000)
     >>> print(formula)
     7 * batch + 100 (batch <= 20), 10 * batch + 40 (batch >= 21)
     """
-    if last < first:
-        raise ArgumentError(f"sizes from {first} to {last} were given", argument="last", remedy=f"give {first} or more")
-    search = _Search(figure, first, last, frozenset(hints), max_evaluations)
+    if last < 1:
+        raise ArgumentError(f"sizes from 1 to {last} were given", argument="last", remedy="give 1 or more")
+    search = _Search(figure, 1, last, frozenset(hints), max_evaluations)
     pieces = search.pieces()
     how = f"evaluated at {len(search.known)} sizes from {min(search.known):,} to {max(search.known):,} ({_listed(search.known)})"
     how += "; exact at each of them" if search.is_exact() else ""
     if search.guesses:
         how += f"; guessed between {', '.join(f'{a:,} and {b:,}' for a, b in search.guesses)}"
-    return Formula(pieces, variable, unit, how, tuple(search.guesses))
+    return Formula(pieces, unit=unit, how=how, guesses=tuple(search.guesses))
 
 
-def formula_through(figures: Mapping[int, int | float | Fraction], *, variable: str = "batch", unit: Unit = "") -> Formula | None:
+def formula_through(figures: Mapping[int, int | float | Fraction]) -> Formula | None:
     """One polynomial through figures at some sizes, of a degree so low that at least one of them is left to check it.
 
     A smallest size at which it does not hold gets a piece of its own: a batch of one is often a special case.
@@ -79,7 +77,7 @@ def formula_through(figures: Mapping[int, int | float | Fraction], *, variable: 
                 special = list(exact)[:skipped]
                 pieces = [Piece(size, size, Polynomial((exact[size],))) for size in special]
                 start = special[-1] + 1 if special else min(1, sizes[0])
-                return Formula((*pieces, Piece(start, None, found)), variable, unit, how)
+                return Formula((*pieces, Piece(start, None, found)), how=how)
     return None
 
 

@@ -57,7 +57,6 @@ class Frame:
     """What one execution of a function did."""
 
     created: dict[Storage, Value] = field(default_factory=dict[Storage, Value])
-    ahead: dict[Storage, None] = field(default_factory=dict[Storage, None])
     workspace: int = 0
     executed: list[tuple[Node, float]] = field(default_factory=list[tuple[Node, float]])
 

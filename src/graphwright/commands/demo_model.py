@@ -70,22 +70,18 @@ def unet_output_size(input_size: int, poolings: int = PAPER_POOLINGS) -> int:
 def build_unet(
     *,
     input_size: int = PAPER_INPUT_SIZE,
-    channels: int = 1,
-    classes: int = 2,
     filters: int = PAPER_FILTERS,
     poolings: int = PAPER_POOLINGS,
     dropout: float = 0.5,
     seed: int = 0,
 ) -> Any:
-    """The unpadded U-Net as a Keras model that answers with logits.
+    """The unpadded U-Net as a Keras model that answers with logits of two classes, for images of one channel.
 
     Layers are called `down1_conv1`, `bottom_conv2`, `up3_up`, ...; level 1 has the full resolution.
     With the default arguments the model has 31,030,658 trainable parameters.
 
     Args:
         input_size: width and height of the images in pixels.
-        channels: channels of the images.
-        classes: number of classes per pixel.
         filters: filters of the first level; every level below has twice as many.
         poolings: number of 2x2 poolings.
         dropout: rate of the two dropout layers at the end of the way down; 0 leaves them out.
@@ -100,11 +96,11 @@ def build_unet(
     output_size = unet_output_size(input_size, poolings)
     seeds = iter(range(seed * 1000, seed * 1000 + 1000))
 
-    def convolve(x: Any, width: int, name: str, kernel: int = 3) -> Any:
+    def convolve(x: Any, width: int, name: str) -> Any:
         init = keras.initializers.HeNormal(seed=next(seeds))
-        return layers.Conv2D(width, kernel, activation="relu", kernel_initializer=init, name=name)(x)
+        return layers.Conv2D(width, 3, activation="relu", kernel_initializer=init, name=name)(x)
 
-    image: Any = layers.Input((input_size, input_size, channels), name="image")
+    image: Any = layers.Input((input_size, input_size, 1), name="image")
     x: Any = image
     skips: list[Any] = []
     for level in range(1, poolings + 2):
@@ -127,8 +123,8 @@ def build_unet(
         x = layers.Concatenate(name=f"up{level}_concat")([cropped, x])
         x = convolve(x, width, f"up{level}_conv1")
         x = convolve(x, width, f"up{level}_conv2")
-    logits = layers.Conv2D(classes, 1, kernel_initializer=keras.initializers.HeNormal(seed=next(seeds)), name="logits")(x)
-    assert logits.shape[1:] == (output_size, output_size, classes)
+    logits = layers.Conv2D(2, 1, kernel_initializer=keras.initializers.HeNormal(seed=next(seeds)), name="logits")(x)
+    assert logits.shape[1:] == (output_size, output_size, 2)
     return keras.Model(image, logits, name="unet")
 
 
@@ -151,7 +147,7 @@ class Demo:
     optimizer: Any
 
 
-def make_demo(*, input_size: int = PAPER_INPUT_SIZE, filters: int = PAPER_FILTERS, batch: int = 2, seed: int = 0) -> Demo:
+def make_demo(*, input_size: int = PAPER_INPUT_SIZE, filters: int = PAPER_FILTERS, batch: int = 2) -> Demo:
     """The demo: a U-Net that learns to find cells and stained tissue in images which scikit-image ships.
 
     The defaults are the paper's model. Half of its unmodified memory can be met from a batch of two on.
@@ -160,7 +156,6 @@ def make_demo(*, input_size: int = PAPER_INPUT_SIZE, filters: int = PAPER_FILTER
         input_size: width and height of the image crops in pixels.
         filters: filters of the first level.
         batch: number of crops in a step.
-        seed: seed of the weights, the dropout masks and the places of the crops.
 
     Raises:
         ArgumentError: the sizes do not fit the model.
@@ -170,8 +165,8 @@ def make_demo(*, input_size: int = PAPER_INPUT_SIZE, filters: int = PAPER_FILTER
     from graphwright.commands.demo_data import segmentation_batch
 
     output_size = unet_output_size(input_size)
-    images, labels = segmentation_batch(batch=batch, input_size=input_size, output_size=output_size, seed=seed)
-    model = build_unet(input_size=input_size, filters=filters, seed=seed)
+    images, labels = segmentation_batch(batch=batch, input_size=input_size, output_size=output_size)
+    model = build_unet(input_size=input_size, filters=filters)
     loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer = tf.keras.optimizers.Adam(learning_rate=1e-4)
     optimizer.build(model.trainable_variables)

@@ -190,11 +190,12 @@ def evaluate_constants(graph: Graph) -> Callable[[Sequence[Value]], list[np.ndar
     return evaluate
 
 
-def to_concrete_function(graph: Graph, binding: Binding, *, name: str = "", noinline: bool = True, jit_compile: bool = False) -> Any:
+def to_concrete_function(graph: Graph, binding: Binding, *, jit_compile: bool = False) -> Any:
     """Make a `ConcreteFunction` of a graph, with the captures and the signature of the binding.
 
+    TensorFlow does not inline it into a function that calls it, where the order would be lost.
+
     Args:
-        noinline: keep TensorFlow from inlining it into a function that calls it, where the order would be lost.
         jit_compile: whether XLA compiles it.
     """
     arguments = graph.inputs[: binding.argument_count]
@@ -205,10 +206,10 @@ def to_concrete_function(graph: Graph, binding: Binding, *, name: str = "", noin
         captures=[(external, value.name) for external, value in zip(binding.captures, captured, strict=True)],
         outputs=[v.name for v in graph.outputs],
         control_outputs=[n.name for n in graph.control_outputs],
-        name=name or binding.name,
+        name=binding.name,
         like=binding.function,
         jit_compile=jit_compile,
-        noinline=noinline,
+        noinline=True,
     )
 
 

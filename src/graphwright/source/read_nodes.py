@@ -34,7 +34,6 @@ class NodeReader:
         self._graph = graph
         self._types = types
         self._in_function = in_function
-        self._arguments = arguments
         self._nodes: dict[str, tuple[Node, NodeTypes | None]] = {name: (v.producer, None) for name, v in arguments.items()}
         self._by_name: dict[str, Any] = {}
         self._late: list[tuple[Node, int, str]] = []

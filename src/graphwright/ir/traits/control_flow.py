@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.traits.of_type import of_type
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
     from graphwright.ir.graph import Function, Graph, Node, Value
@@ -36,6 +37,10 @@ HANDS_ON_IN_TF1 = ENTERS | EXITS | NEXT_ITERATIONS | MERGES | SWITCHES | LOOP_CO
 """What hands on a value in loops and branches of TF1."""
 CONTROL_FLOW_OF_TF1 = HANDS_ON_IN_TF1 | {"ControlTrigger"}
 """Loops and branches made of single nodes, with dead tensors and frames; the executor knows no other ones."""
+is_loop_condition = of_type(LOOP_CONDITIONS)
+"""Whether it says if a loop of TF1 goes on."""
+is_control_flow_of_tf1 = of_type(CONTROL_FLOW_OF_TF1)
+"""Whether the node belongs to the control flow of TF1, with dead tensors and frames."""
 
 
 def is_control_flow(node: Node) -> bool:
@@ -63,19 +68,9 @@ def result_functions(node: Node) -> tuple[str, ...]:
     return called_functions(node, "body") or called_functions(node)
 
 
-def is_loop_condition(node: Node) -> bool:
-    """Whether it says if a loop of TF1 goes on."""
-    return node.op_type in LOOP_CONDITIONS
-
-
 def is_back_edge(value: Value, reader: Node) -> bool:
     """Whether the edge closes a loop of TF1: what `NextIteration` hands to `Merge` for the next round."""
     return value.producer.op_type in NEXT_ITERATIONS and reader.op_type in MERGES
-
-
-def is_control_flow_of_tf1(node: Node) -> bool:
-    """Whether the node belongs to the control flow of TF1, with dead tensors and frames."""
-    return node.op_type in CONTROL_FLOW_OF_TF1
 
 
 def called_functions(node: Node, *attributes: str) -> tuple[str, ...]:

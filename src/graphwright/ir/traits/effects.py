@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from graphwright.ir.traits.arithmetic import BINARY_IN_PLACE, UNARY_IN_PLACE
 from graphwright.ir.traits.control_flow import CALL_TYPES, called_functions, is_control_flow
+from graphwright.ir.traits.of_type import of_type
 from graphwright.ir.traits.values import ARGUMENTS, VIEWS, VIEWS_OF_ALL, only_orders
 from graphwright.ir.traits.variables import DRAWS_FROM_VARIABLE, READS_OF_VARIABLES, reads_resource, written_resources
 
@@ -40,6 +41,8 @@ _STATEFUL_OPS = (
 _TAKES_FROM_STREAM = ("IteratorGetNext", "QueueDequeue", "ReaderRead")
 _COLLECTIVES = ("Collective", "NcclAllReduce", "NcclBroadcast", "NcclReduce", "CrossReplicaSum", "AllToAll")
 _NO_EXCHANGE = frozenset({"CollectiveAssignGroupV2", "CollectiveInitializeCommunicator"})
+makes_counter = of_type({"StatelessRandomGetKeyCounter"})
+"""Whether output 1 is a counter of a stateless generator whose lower half is 0, so that adding to it carries nothing over."""
 
 
 def is_collective(node: Node) -> bool:
@@ -55,11 +58,6 @@ def takes_from_stream(node: Node) -> bool:
 def has_known_effects(node: Node) -> bool:
     """Whether the op type is known to do more than make its outputs. An unknown op, or a call, may have effects all the same."""
     return node.op_type in _STATEFUL_OPS or bool(written_resources(node))
-
-
-def makes_counter(node: Node) -> bool:
-    """Whether output 1 is a counter of a stateless generator whose lower half is 0, so that adding to it carries nothing over."""
-    return node.op_type == "StatelessRandomGetKeyCounter"
 
 
 def draws_by_counter(node: Node) -> bool:

@@ -4,58 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphwright.ir.traits.arithmetic import ADDITIONS
+from graphwright.ir.traits.of_type import of_type
+
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
     from graphwright.ir.graph import Node
 
-
-def is_empty_list(node: Node) -> bool:
-    """Whether it makes a list without elements."""
-    return node.op_type == "EmptyTensorList"
-
-
-def pushes(node: Node) -> bool:
-    """Whether it puts an element, its second input, at the end of a list, its first."""
-    return node.op_type == "TensorListPushBack"
-
-
-def pops(node: Node) -> bool:
-    """Whether it takes the last element, its second output, out of a list; its first output is what is left."""
-    return node.op_type == "TensorListPopBack"
-
-
-def adds_two(node: Node) -> bool:
-    """Whether it is the sum of its two inputs."""
-    return node.op_type in ("Add", "AddV2")
-
-
-def subtracts(node: Node) -> bool:
-    """Whether it is its first input less its second."""
-    return node.op_type == "Sub"
-
-
-def is_less(node: Node) -> bool:
-    """Whether it says if its first input is less than its second."""
-    return node.op_type == "Less"
-
-
-def is_both(node: Node) -> bool:
-    """Whether it says if both of its inputs are true."""
-    return node.op_type == "LogicalAnd"
-
-
-def reads_variables(loop: Node) -> bool:
-    """Whether a loop may read variables: what TensorFlow calls stateless may not."""
-    return loop.op_type == "While"
-
-
-def reserves(node: Node) -> bool:
-    """Whether it makes a list of as many elements as its second input says."""
-    return node.op_type == "TensorListReserve"
-
-
-def unstacks(node: Node) -> bool:
-    """Whether it makes a list of a tensor's rows."""
-    return node.op_type == "TensorListFromTensor"
+is_empty_list = of_type({"EmptyTensorList"})
+"""Whether it makes a list without elements."""
+pushes = of_type({"TensorListPushBack"})
+"""Whether it puts an element, its second input, at the end of a list, its first."""
+pops = of_type({"TensorListPopBack"})
+"""Whether it takes the last element, its second output, out of a list; its first output is what is left."""
+adds_two = of_type(ADDITIONS)
+"""Whether it is the sum of its two inputs."""
+subtracts = of_type({"Sub"})
+"""Whether it is its first input less its second."""
+is_less = of_type({"Less"})
+"""Whether it says if its first input is less than its second."""
+is_both = of_type({"LogicalAnd"})
+"""Whether it says if both of its inputs are true."""
+reads_variables = of_type({"While"})
+"""Whether a loop may read variables: what TensorFlow calls stateless may not."""
+reserves = of_type({"TensorListReserve"})
+"""Whether it makes a list of as many elements as its second input says."""
+unstacks = of_type({"TensorListFromTensor"})
+"""Whether it makes a list of a tensor's rows."""
 
 
 def keeps_length(node: Node) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from graphwright.ir.traits.control_flow import LOOPS
+from graphwright.ir.traits.of_type import of_type
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
     from graphwright.ir.graph import Graph, Node, Value
@@ -51,6 +52,14 @@ RECOMPUTED_FROM = "_graphwright_recomputed_from"
 """The attribute of a recomputed node that names the one that it repeats, as bytes."""
 EXECUTION = "_graphwright_execution"
 """The attribute that tells a recomputed node from all others: Grappler merges nodes that are equal."""
+hands_on_several = of_type({"IdentityN"})
+"""Whether it hands on several values at once, each at the output of the same number."""
+is_constant = of_type({"Const"})
+"""Whether its value stands in the graph."""
+is_identity = of_type({"Identity"})
+"""Whether it hands on one value."""
+only_orders = of_type({"NoOp"})
+"""Whether it is nothing but a point in the order, for which others wait."""
 
 
 def is_few_integers(value: Value) -> bool:
@@ -71,11 +80,6 @@ def is_view(node: Node) -> bool:
     # As many outputs as inputs: a slice with negative strides would reverse them.
     reverses = node.op_type == "StridedSlice" and (before.shape != after.shape or bool(node.attrs.get("new_axis_mask")))
     return same and not reverses
-
-
-def hands_on_several(node: Node) -> bool:
-    """Whether it hands on several values at once, each at the output of the same number."""
-    return node.op_type == "IdentityN"
 
 
 def _index_behind(value: Value) -> int:
@@ -125,21 +129,6 @@ def before_reshapes(value: Value) -> Value:
         value = value.producer.inputs[0]
         found = value if value.shape == shape else found
     return found
-
-
-def is_constant(node: Node) -> bool:
-    """Whether its value stands in the graph."""
-    return node.op_type == "Const"
-
-
-def is_identity(node: Node) -> bool:
-    """Whether it hands on one value."""
-    return node.op_type == "Identity"
-
-
-def only_orders(node: Node) -> bool:
-    """Whether it is nothing but a point in the order, for which others wait."""
-    return node.op_type == "NoOp"
 
 
 def returned_arguments(body: Graph) -> tuple[int | None, ...]:

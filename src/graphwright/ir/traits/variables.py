@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphwright.ir.traits.control_flow import LOOPS
+from graphwright.ir.traits.of_type import of_type
 from graphwright.ir.traits.values import IDENTITIES, origin
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
@@ -44,6 +45,10 @@ _UPDATES_REFERENCES = ("Apply", "SparseApply")
 _OPTIMIZERS = (*_UPDATES_REFERENCES, "ResourceApply", "ResourceSparseApply")
 _WRITES_REFERENCES = ("Assign", "Scatter", "StridedSliceAssign", "CountUpTo")
 _ADDS_TO_VARIABLE = ("AssignAdd", "AssignSub", "ScatterAdd", "ScatterSub", "ScatterNdAdd", "ScatterNdSub")
+opens_variable = of_type({"VarHandleOp"})
+"""Whether it gives the handle of a variable."""
+is_read = of_type({"ReadVariableOp"})
+"""Whether it gives the whole value of a variable with a handle."""
 
 
 def resource_of(value: Value) -> Value:
@@ -107,19 +112,9 @@ def adds_to_variable(node: Node) -> bool:
     return node.op_type.removeprefix("Resource").startswith(_ADDS_TO_VARIABLE)
 
 
-def opens_variable(node: Node) -> bool:
-    """Whether it gives the handle of a variable."""
-    return node.op_type == "VarHandleOp"
-
-
 def makes_table(node: Node) -> bool:
     """Whether it makes a table, or a handle of one."""
     return "HashTable" in node.op_type
-
-
-def is_read(node: Node) -> bool:
-    """Whether it gives the whole value of a variable with a handle."""
-    return node.op_type == "ReadVariableOp"
 
 
 def reads_resource(node: Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from graphwright.run.grappler_estimate import grappler_peak_bytes
+from bench.grappler_estimate import grappler_peak_bytes
 
 
 def test_the_estimate_grows_with_the_batch_and_takes_an_unknown_one_for_one() -> None:

@@ -1,6 +1,6 @@
 """The FLOP rules as a table in Markdown, as docs/costs-flops.md has it; a test compares the two.
 
-python -c "from graphwright.report.flop_rules_table import write_into; write_into('docs/costs-flops.md')"
+python -c "from bench.flop_rules_table import write_into; write_into('docs/costs-flops.md')"
 """
 
 from __future__ import annotations

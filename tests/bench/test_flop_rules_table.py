@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bench.flop_rules_table import BEGIN, END, rules_as_markdown, write_into
 from graphwright.analyze.flops import built_in_rules
-from graphwright.report.flop_rules_table import BEGIN, END, rules_as_markdown, write_into
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "costs-flops.md"
 
