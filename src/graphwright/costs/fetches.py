@@ -49,10 +49,6 @@ def fetch(graph: Graph, outputs: Iterable[Any] | Any, *, whole: bool = False) ->
 
 
 def check_takes_outputs(target: Any, *, is_graph: bool) -> None:
-    """Raise where outputs are given for what says itself what it gives back.
-
-    Raises:
-        ArgumentError: it is neither a graph nor a file.
-    """
+    """Raise where outputs are given for what says itself what it gives back."""
     if not is_graph and not isinstance(target, str | Path):
         raise ArgumentError(f"{type(target).__name__} has outputs of its own", argument="outputs", remedy="leave it out: it is for graphs")

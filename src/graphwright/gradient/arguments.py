@@ -22,11 +22,7 @@ COLLECTION = "checkpoints"
 
 
 def check_mode(given: Any) -> Checkpoints:
-    """What the argument `checkpoints` says, in one form.
-
-    Raises:
-        ArgumentError: it says nothing that is known.
-    """
+    """What the argument `checkpoints` says, in one form."""
     checkpoints: Any = given
     remedy = 'give a list of tensors, "collection", "memory", "speed", or a budget: bytes (int), a share (float below 1), or "2.5GiB"'
     if isinstance(checkpoints, str):
@@ -65,11 +61,7 @@ def check_graph(ys: Any) -> Any:
 
 
 def check_options(kwargs: Mapping[str, Any]) -> None:
-    """See that `tf.gradients` takes these arguments.
-
-    Raises:
-        ArgumentError: one of them it does not.
-    """
+    """See that `tf.gradients` takes these arguments."""
     known = [name for name in inspect.signature(tf.compat.v1.gradients).parameters if name not in ("ys", "xs", "grad_ys")]
     strange = [name for name in kwargs if name not in known]
     if strange:
@@ -77,11 +69,7 @@ def check_options(kwargs: Mapping[str, Any]) -> None:
 
 
 def check_time_limit(given: Any) -> None:
-    """See that the planner gets a positive number of seconds.
-
-    Raises:
-        ArgumentError: it does not.
-    """
+    """See that the planner gets a positive number of seconds."""
     if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0 < float(given) < math.inf:
         raise ArgumentError(f"{given!r} is not a time", argument="time_limit_s", remedy="give a positive number of seconds")
 

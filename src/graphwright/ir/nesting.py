@@ -69,11 +69,7 @@ def check_nesting(graph: Graph) -> None:
 
 
 def _callees(body: Graph, library: Container[str]) -> Counter[str]:
-    """How often a body names each function of the library.
-
-    Raises:
-        GraphError: it names one that is not there.
-    """
+    """How often a body names each function of the library."""
     found: Counter[str] = Counter()
     for node in body:
         for name in called_functions(node):

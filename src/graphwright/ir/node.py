@@ -102,11 +102,7 @@ class Value:
 
 
 def check_name(name: str, graph_name: str) -> None:
-    """Refuse what no node can be called.
-
-    Raises:
-        GraphError: the name is empty or has a character that marks edges.
-    """
+    """Refuse what no node can be called."""
     if not name or name[0] == "^" or ":" in name:
         raise GraphError(f"{name!r} cannot be the name of a node", where=f"graph {graph_name!r}", cause="`^` and `:` mark edges")
 

@@ -67,11 +67,7 @@ def count_allocations(call: Callable[[], object]) -> Counted:
 
 
 def check_counting() -> None:
-    """Count a known allocation.
-
-    Raises:
-        MeasurementError: TensorFlow does not tell of it.
-    """
+    """Count a known allocation."""
     tf.fill([_CHECK_BYTES], tf.constant(1, tf.uint8))
     seen = count_allocations(lambda: tf.fill([_CHECK_BYTES], tf.constant(1, tf.uint8))).tensors_bytes
     if not _CHECK_BYTES <= seen < 1.05 * _CHECK_BYTES:

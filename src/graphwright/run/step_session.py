@@ -14,10 +14,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from graphwright.errors import UnsupportedError
-from graphwright.ir.traits.effects import CALLS_PYTHON
 from graphwright.run.traced_step import TracedStep
-from graphwright.source.graph_def import nodes_of
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
+from graphwright.source.step_file import check_needs_nothing
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -85,33 +84,14 @@ class StepSession:
 
 
 def check_recordable(step: TracedStep) -> None:
-    """Raise where a session cannot run the step, or has nothing to say of its operations.
-
-    Raises:
-        UnsupportedError: XLA compiles it into one kernel, it calls Python, or it captures a resource that is not a variable.
-    """
+    """Raise where a session cannot run the step, or has nothing to say of its operations."""
     if is_jit_compiled(step.function):
         raise UnsupportedError(
             "the step is compiled by XLA, which runs it as one kernel: its operations have no times of their own",
             where=f"step {step.name!r}",
             remedy="profile it without jit_compile",
         )
-    graph_def = step.function.graph.as_graph_def()
-    for node in nodes_of(graph_def):
-        if node.op in CALLS_PYTHON:
-            raise UnsupportedError(
-                "the step calls Python (tf.py_function or tf.numpy_function), which cannot be taken to another session",
-                where=f"node {node.name!r} ({node.op})",
-                remedy="compute this part outside the step and hand it in as an argument",
-            )
-    for outer, inner in step.given:
-        if outer.dtype in (tf.resource, tf.variant) and variable_behind(outer) is None:
-            raise UnsupportedError(
-                f"the step uses a {outer.dtype.name} that is not a variable, which cannot be taken to another session",
-                where=f"node {inner.op.name!r}",
-                cause="a table, an iterator or a queue is used inside the step",
-                remedy="hand its elements to the step as arguments",
-            )
+    check_needs_nothing(step.name, step.function.graph.as_graph_def(), step.given, "session")
 
 
 def _become_variables(graph_def: Any, handles: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,11 +50,7 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
 
 
 def check_keras_archive(path: Path) -> None:
-    """Refuse an archive that would fill the disk or write outside of its folder.
-
-    Raises:
-        FileFormatError: it is not an archive, or does such a thing.
-    """
+    """Refuse an archive that would fill the disk or write outside of its folder."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()

@@ -278,11 +278,7 @@ def is_whole(item: NamedRefs, kind: Any) -> bool:
 
 
 def check_asset_path(filename: str) -> None:
-    """Refuse the path of an asset that would leave the folder of assets.
-
-    Raises:
-        FileFormatError: it would.
-    """
+    """Refuse the path of an asset that would leave the folder of assets."""
     if not filename or leaves_folder(filename) or "\0" in filename:
         raise FileFormatError(
             f"the path {filename!r} of an asset leaves the folder of the SavedModel",

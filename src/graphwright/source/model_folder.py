@@ -31,9 +31,6 @@ def leaves_folder(name: str) -> bool:
 def refuse_remote(path: str | PathLike[str]) -> None:
     """Refuse a path that is not on this machine: `pathlib` would change it into another one.
 
-    Raises:
-        ArgumentError: it is an address such as `gs://bucket/model`.
-
     >>> refuse_remote("gs://bucket/model")
     Traceback (most recent call last):
         ...
@@ -96,9 +93,6 @@ def check_variables(folder: Path, *, needed: bool) -> None:
 
     Args:
         needed: whether there must be a checkpoint.
-
-    Raises:
-        FileFormatError: the index or a shard is missing.
     """
     variables = folder / PREFIX.parent
     has_index = (folder / f"{PREFIX}.index").is_file()

@@ -75,11 +75,7 @@ def _add_variable(saved: Any, node: Node, name: str, *, trainable: bool) -> None
 
 
 def check_no_session_state(graph: Graph, nodes: Iterable[Node]) -> None:
-    """Refuse tables and reference variables whose content only a session knows, and no object of the SavedModel.
-
-    Raises:
-        UnsupportedError: there is one among the nodes of the graph.
-    """
+    """Refuse tables and reference variables whose content only a session knows, and no object of the SavedModel."""
     for node in nodes:
         is_table = "Table" in node.op_type and not node.inputs
         if node.op_type in REFERENCE_VARIABLES or is_table:

@@ -178,11 +178,7 @@ def fill_graph_def(graph: Graph, package: Package, graph_def: Any, *, every_func
 
 
 def _check_size(graph: Graph) -> None:
-    """Refuse constants that no protobuf holds, before they are copied into one.
-
-    Raises:
-        UnsupportedError: together they are larger; the message names the largest.
-    """
+    """Refuse constants that no protobuf holds, before they are copied into one."""
     sizes = [
         (sum(len(a.data) for a in node.attrs.values() if isinstance(a, SerializedAttribute)), node.name)
         for body in bodies(graph)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -177,13 +177,6 @@ def _read_value(directory: Path, entry: Mapping[str, Any]) -> Any:
 
 def _check_portable(name: str, concrete: Any, arguments: Sequence[Any]) -> None:
     graph_def = concrete.graph.as_graph_def()
-    for node in nodes_of(graph_def):
-        if node.op in CALLS_PYTHON:
-            raise UnsupportedError(
-                f"the step {name!r} calls Python (tf.py_function or tf.numpy_function), which cannot be taken to another process",
-                where=f"node {node.name!r} ({node.op})",
-                remedy="compute this part outside the step and hand it in as an argument",
-            )
     collectives = [node for node in nodes_of(graph_def) if node.op.startswith("Collective")]
     if collectives or concrete.graph.deferred_external_captures:
         raise UnsupportedError(
@@ -191,11 +184,28 @@ def _check_portable(name: str, concrete: Any, arguments: Sequence[Any]) -> None:
             where=f"node {collectives[0].name!r} ({collectives[0].op})" if collectives else "what the step asks for at each call",
             remedy="measure the step of one replica, without the strategy; a plan says the peak of each device: plan.how['devices']",
         )
-    for outer, inner in [*concrete.graph.captures, *zip(arguments, concrete.inputs, strict=False)]:
+    check_needs_nothing(name, graph_def, [*concrete.graph.captures, *zip(arguments, concrete.inputs, strict=False)], "process")
+
+
+def check_needs_nothing(name: str, graph_def: Any, given: Iterable[tuple[Any, Any]], place: str) -> None:
+    """Raise where a step needs more than its graph and the values of tensors and variables.
+
+    Args:
+        given: what it captures and its arguments, with the tensors that stand for them inside.
+        place: where it is to run, in a word.
+    """
+    for node in nodes_of(graph_def):
+        if node.op in CALLS_PYTHON:
+            raise UnsupportedError(
+                f"the step {name!r} calls Python (tf.py_function or tf.numpy_function), which cannot be taken to another {place}",
+                where=f"node {node.name!r} ({node.op})",
+                remedy="compute this part outside the step and hand it in as an argument",
+            )
+    for outer, inner in given:
         if outer.dtype in (tf.resource, tf.variant) and variable_behind(outer) is None:
             users = sorted({consumer.type for consumer in inner.consumers()}) or ["nothing"]
             raise UnsupportedError(
-                f"the step {name!r} uses a {outer.dtype.name} that is not a variable, which cannot be taken to another process",
+                f"the step {name!r} uses a {outer.dtype.name} that is not a variable, which cannot be taken to another {place}",
                 where=f"node {inner.op.name!r}, used by {', '.join(users)}",
                 cause="a table, an iterator or a queue is used inside the step",
                 remedy="hand its elements to the step as arguments",

@@ -47,9 +47,6 @@ def check_trusted(target: Any, what: str) -> None:
         target: anything; objects of this process may run.
         what: what would run, as the subject of a sentence.
 
-    Raises:
-        ArgumentError: it is a path, and not a trusted one.
-
     >>> check_trusted("model.pb", "profiling")
     Traceback (most recent call last):
         ...

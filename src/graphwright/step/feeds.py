@@ -73,11 +73,7 @@ def closed(feed: Feed, size: int) -> Feed:
 
 
 def as_shape(path: str, feed: Feed) -> tuple[int, ...]:
-    """The shape of a feed, all of whose dimensions are known.
-
-    Raises:
-        ArgumentError: it is not a shape, or leaves a dimension open.
-    """
+    """The shape of a feed, all of whose dimensions are known."""
     dims = declared_shape(path, feed)
     known: list[Any] = [None] if dims is None else [*dims]
     for d in known:

@@ -55,11 +55,7 @@ def holds_values(graph: Graph) -> bool:
 
 
 def check_values(graph: Graph) -> None:
-    """Refuse variables whose values are not at hand.
-
-    Raises:
-        ArgumentError: what the graph serves needs one.
-    """
+    """Refuse variables whose values are not at hand."""
     if holds_values(graph):
         return
     for node in backward_reachable(value.producer for value in output_values(graph)):

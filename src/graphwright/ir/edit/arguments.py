@@ -213,22 +213,14 @@ def argument_of(function: Function, index: int) -> Value:
 
 
 def item_at(values: Sequence[Value], index: int, role: str, function: str) -> Value:
-    """An argument or result by its number.
-
-    Raises:
-        GraphError: there is none.
-    """
+    """An argument or result by its number."""
     if not 0 <= index < len(values):
         raise GraphError(f"function {function!r} has {len(values)} {role}s, got index {index}", where=f"function {function!r}")
     return values[index]
 
 
 def check_value(body: Graph, value: Value, dtype: DType, role: str, *, remedy: str = "") -> None:
-    """Refuse a value of another graph or dtype.
-
-    Raises:
-        GraphError: it is one.
-    """
+    """Refuse a value of another graph or dtype."""
     if not body.owns(value.producer):
         raise GraphError(f"{value.name} is not in the body of function {body.name!r}", where=f"function {body.name!r}")
     if value.dtype != dtype:

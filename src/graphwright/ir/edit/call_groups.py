@@ -79,11 +79,7 @@ class CallSite:
         self.set_arguments([*values[:index], *values[index + 1 :]])
 
     def check_unneeded(self, index: int) -> None:
-        """Refuse to take away an output that something needs.
-
-        Raises:
-            GraphError: it is read, or the graph, a signature or a collection holds it.
-        """
+        """Refuse to take away an output that something needs."""
         output = self.node.outputs[index]
         held = any(output in values for _, values in self.node.graph.places_of_values(self.node))
         if output.uses or held:
@@ -94,11 +90,7 @@ class CallSite:
             )
 
     def check_retyped(self, index: int, dtype: DType) -> None:
-        """Refuse another dtype of an output that nodes read.
-
-        Raises:
-            GraphError: some do; the message lists them.
-        """
+        """Refuse another dtype of an output that nodes read."""
         output = self.node.outputs[index]
         if output.dtype != dtype and output.uses:
             raise GraphError(
