@@ -69,9 +69,10 @@ class Draft:
         self.time = float(sum(problem.time[task] for task in steps))
         self.step_bytes: NDArray[np.int64] = np.array(simulate_unchecked(problem.graph, list(steps)), dtype=np.int64)
         self.credit: NDArray[np.int64] = np.zeros(len(steps), dtype=np.int64)
+        lasts: dict[int, set[int]] = {}  # of all steps, or a task that runs often would be looked at as often in each run
         for position, task in enumerate(steps):
             if problem.in_place[task]:
-                self.credit[position] = self._credit(task, position * _SCALE, {})
+                self.credit[position] = self._credit(task, position * _SCALE, lasts)
 
     def steps(self) -> list[int]:
         """The schedule as task indices."""

@@ -31,7 +31,7 @@ from scipy.sparse import csgraph
 
 from graphwright.plan.simulate import simulate_unchecked
 from graphwright.plan.solvers.problem import Problem
-from graphwright.plan.solvers.segments import Lives
+from graphwright.plan.solvers.segments import GROWTH, Lives
 
 RATIO = 2.0  # between lengths of segments
 PRICES = 14  # halvings of the range of prices
@@ -41,6 +41,7 @@ HALVINGS = 12  # ... so finely
 WORSE = 4  # segmentations in a row that promise less than the best one, after which to stop
 _LARGEST = 1 << 27  # capacity; what flows into a node stays below 2**31
 _ENDLESS = 1 << 30
+_ENDLESS_BYTES = 1 << 62
 
 Booleans = NDArray[np.bool_]
 
@@ -70,6 +71,8 @@ def minimum_cuts(problem: Problem, steps: Sequence[int], budget: int, deadline: 
 
     def judge(again: Booleans, certain: Booleans) -> int:
         schedule = network.schedule(again, certain)
+        if schedule is None:
+            return _ENDLESS_BYTES
         top = max(simulate_unchecked(problem.graph, schedule))
         judged.append((max(top, budget), sum(problem.time[task] for task in schedule), len(judged), schedule))
         problem.work += len(schedule) // 10
@@ -228,8 +231,11 @@ class Network:
         typical = self.problem.base_time / max(int(self.nbytes[self.residual].sum()), 1)
         return typical * 2.0**-20 + 1e-300, typical * 2.0**8 + 1e-300
 
-    def schedule(self, again: Booleans, certain: Booleans) -> list[int]:
-        """The schedule in which a residual that does not wait is made again, with what it takes, right before it is read."""
+    def schedule(self, again: Booleans, certain: Booleans) -> list[int] | None:
+        """The schedule in which a residual that does not wait is made again, with what it takes, right before it is read.
+
+        None where it would be far too long, as where what is made again is gone again before the next one is read.
+        """
         lives = self.lives
         saved = set(np.flatnonzero(self.saved(again, certain)).tolist())
         dropped = {version: version for version in lives.residuals if version not in saved}
@@ -241,4 +247,6 @@ class Network:
                     if version in dropped and version not in remade:
                         lives.remake([version], step, dropped, saved, remade, result)
             result.append(task)
+            if len(result) > GROWTH * len(self.steps):
+                return None
         return result
