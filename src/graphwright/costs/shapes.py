@@ -10,14 +10,14 @@ from graphwright.analyze.unknown_shapes import blame_unknown_shapes, reason_of
 from graphwright.costs.counted_graph import is_graph
 from graphwright.costs.fetches import fetch
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
-from graphwright.ir.dtypes import Shape, format_shape
+from graphwright.ir.dtypes import Shape, agree, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.ir.walk import backward_reachable
 from graphwright.report.shape_report import ShapeReport, UnknownCause, ValueShape
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load
-from graphwright.step.feeds import check_known, declared_shape, fits, is_nested, is_value, leaves_of, map_feeds, resized
+from graphwright.step.feeds import check_known, declared_shape, is_nested, is_value, leaves_of, map_feeds, resized
 from graphwright.step.flatten import counted_graph, flatten_graph
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.targets import Feed, Mode, about_a_step, declared_shapes, read_target, trace
@@ -135,7 +135,7 @@ def _given(feeds: Mapping[str, Feed], known: _Shapes) -> dict[str, Shape]:
         if known:
             check_known([key], known, "the target has")
         given[name] = declared_shape(key, feed)
-        if not fits(given[name], known.get(name)):
+        if not agree(given[name], known.get(name)):
             raise ArgumentError(f"the feed {given[name]} does not fit {format_shape(known[name])}", argument="feeds", item=key)
     return given
 

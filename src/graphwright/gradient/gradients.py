@@ -169,7 +169,7 @@ def take(ys: Any, xs: Any, grad_ys: Any, options: Mapping[str, Any], shapes: Map
     before = len(live.get_operations())
     result: list[Any] = function(ys, xs, grad_ys, **options)
     added = {operation.name for operation in live.get_operations()[before:]}
-    tensors = [tensor for gradient in result for tensor in _tensors_of(gradient)]
+    tensors = [tensor for gradient in result if gradient is not None for tensor in flat([gradient])]
     if not any(tensor.op.name in added for tensor in tensors):
         return Taken(live, result, 0.0, None)
     return Taken(live, result, clock.perf_counter(), read_joint(live, added, ends, flat(grad_ys), tensors, shapes))
@@ -186,7 +186,7 @@ def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
     extra = (planned.time - plain.time) / joint.forward_time if joint.forward_time else 0.0
     again, time_s = len(schedule.steps) - len(costs.tasks), clock.perf_counter() - taken.started
     live.add_to_collection(PLANS, GradientPlan(planned.peak_bytes, plain.peak_bytes, extra, again, joint.assumed, time_s))
-    tensors = [tensor for gradient in taken.gradients for tensor in _tensors_of(gradient)]
+    tensors = [tensor for gradient in taken.gradients if gradient is not None for tensor in flat([gradient])]
     graph = joint.graph
     outputs = {value.name: k for k, value in enumerate(graph.outputs)}
     compiled = is_traced_for_xla()
@@ -274,10 +274,6 @@ def _named_buffers(joint: Joint, named: Sequence[Any], *, strict: bool) -> set[i
         names = ", ".join(useless[:5]) + (f" and {len(useless) - 5} more" if len(useless) > 5 else "")
         warnings.warn(f"no gradient needs these checkpoints: {names}. They do not lie between xs and ys", CheckpointWarning, stacklevel=5)
     return kept
-
-
-def _tensors_of(gradient: Any) -> list[Any]:
-    return [] if gradient is None else flat([gradient])
 
 
 def _replaced(gradient: Any, followed: Mapping[str, Any], before: Sequence[Any]) -> Any:

@@ -172,6 +172,24 @@ def common_shape(first: Shape, second: Shape) -> Shape:
     return tuple(a if a == b else None for a, b in zip(first, second, strict=True))
 
 
+def agree(first: Shape, second: Shape) -> bool:
+    """Whether one tensor can have both shapes.
+
+    >>> agree((None, 3), (2, 3)), agree((2, 4), (2, 3)), agree(None, (2,))
+    (True, False, True)
+    """
+    if first is None or second is None:
+        return True
+    return len(first) == len(second) and all(a is None or b is None or a == b for a, b in zip(first, second, strict=True))
+
+
+def filled(shape: Shape, other: Shape) -> Shape:
+    """The dimensions of a shape, and where they are open those of the other."""
+    if shape is None or other is None or len(shape) != len(other):
+        return other if shape is None else shape
+    return tuple(b if a is None else a for a, b in zip(shape, other, strict=True))
+
+
 Numbers = tuple[Any, Any]
 """Arrays of whole numbers: the least and the largest that each can be when it runs."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.ir.dtypes import Argument, Numbers, Shape
+from graphwright.ir.dtypes import Argument, Numbers, Shape, filled
 from graphwright.ir.traits.arithmetic import GOES_BY_ELEMENTS
 from graphwright.ir.traits.control_flow import BRANCHES, LOOPS, NEXT_ITERATIONS
 from graphwright.ir.walk import in_order
@@ -346,10 +346,3 @@ def _largest(shapes: Sequence[Shape]) -> Shape:
     if not known or len(known) < len(shapes) or len(set(map(len, known))) > 1:
         return None
     return tuple(None if None in sizes else max(d for d in sizes if d is not None) for sizes in zip(*known, strict=True))
-
-
-def filled(shape: Shape, other: Shape) -> Shape:
-    """The dimensions of a shape, and where they are open those of the other."""
-    if shape is None or other is None or len(shape) != len(other):
-        return other if shape is None else shape
-    return tuple(b if a is None else a for a, b in zip(shape, other, strict=True))

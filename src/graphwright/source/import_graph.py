@@ -10,12 +10,12 @@ import numpy as np
 
 from graphwright.errors import ErrorCode, UnknownShapeError, first_line
 from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.dtypes import Argument, Shape, format_shape
+from graphwright.ir.dtypes import Argument, Shape, filled, format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits.control_flow import called_functions
 from graphwright.source import private_tensorflow
 from graphwright.source.attributes import shape_of
-from graphwright.source.bounded_shapes import Bounded, Numbers, Outputs, filled, import_bounded
+from graphwright.source.bounded_shapes import Bounded, Numbers, Outputs, import_bounded
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.never_run import forbid_to_run
 from graphwright.source.tensorflow_import import import_tensorflow

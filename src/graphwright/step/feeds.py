@@ -117,14 +117,3 @@ def check_known(feeds: Iterable[str], known: Iterable[str], who: str, what: str 
     if strange is not None:
         remedy = f"it {who.rpartition(' ')[2]} {', '.join(names) or 'none'}"
         raise ArgumentError(f"{who} no {what} {strange!r}", argument="feeds", item=strange, remedy=remedy)
-
-
-def fits(given: Shape, declared: Shape) -> bool:
-    """Whether two shapes may be one.
-
-    >>> fits((8, 3), (None, 3)), fits((8, 3), (8, 3, 1)), fits(None, (8,))
-    (True, False, True)
-    """
-    if given is None or declared is None:
-        return True
-    return len(given) == len(declared) and all(a is None or b is None or a == b for a, b in zip(given, declared, strict=True))

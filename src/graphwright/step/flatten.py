@@ -8,6 +8,7 @@ from typing import Any
 
 from graphwright.analyze.loops import LoopCosts, loop_costs, stacked_shapes
 from graphwright.analyze.workspace import onednn_enabled
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits.control_flow import NEXT_ITERATIONS, is_control_flow
@@ -156,6 +157,5 @@ def _has_sizes_of_one_call(graph: Graph) -> bool:
 
 def stateful_op_types(graph: Graph) -> dict[str, bool]:
     """What the registry says of each op type in the graph and its functions; an unknown op type counts as stateful."""
-    bodies = [graph, *(f.body for f in graph.functions.values())]
-    types = {node.op_type for body in bodies for node in body.nodes}
+    types = {node.op_type for body in bodies(graph) for node in body.nodes}
     return {op_type: is_stateful(op_type) is not False for op_type in types}

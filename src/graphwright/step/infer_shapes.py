@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.dtypes import Shape
+from graphwright.ir.dtypes import filled
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_back_edge
 from graphwright.ir.traits.values import IDENTITIES, origin
@@ -42,7 +42,7 @@ def infer_flat_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] 
         fed = {graph.inputs[k] for k in feeds or {}}
         for value, shape in before.items():
             if value not in fed:
-                value.shape = _filled(value.shape, shape)
+                value.shape = filled(value.shape, shape)
         if not _bind_tensor_arrays(graph):
             break
     return found
@@ -104,9 +104,3 @@ def _bind_tensor_arrays(graph: Graph) -> bool:
 def _behind(value: Value) -> Value:
     """The handle that a node made, before it is handed on into a loop."""
     return origin(value, IDENTITIES | ENTERS | SWITCHES)
-
-
-def _filled(shape: Shape, known: Shape) -> Shape:
-    if shape is None or known is None or len(shape) != len(known):
-        return known if shape is None else shape
-    return tuple(k if s is None else s for s, k in zip(shape, known, strict=True))

@@ -68,12 +68,7 @@ def check_trainable(model: Any) -> None:
 
 def is_compiled_by_xla(model: Any) -> bool:
     """Whether XLA is to compile the model's steps because its user said so; where it was left to Keras ("auto"), it is switched off."""
-    return bool(model.jit_compile) and not jit_compile_is_automatic(model)
-
-
-def jit_compile_is_automatic(model: Any) -> bool:
-    """Whether `jit_compile` was left to Keras ("auto"): then it may be switched off."""
-    return compile_arguments(model).get("jit_compile", "auto") == "auto"
+    return bool(model.jit_compile) and compile_arguments(model).get("jit_compile", "auto") != "auto"
 
 
 def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:

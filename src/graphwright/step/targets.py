@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
-from graphwright.ir.dtypes import format_shape
+from graphwright.ir.dtypes import agree, format_shape
 from graphwright.run.traced_step import TracedStep, resolve, split_inputs
 from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, traced_arguments
 from graphwright.source.files import load_callable
@@ -23,7 +23,6 @@ from graphwright.step.feeds import (
     check_known,
     closed,
     declared_shape,
-    fits,
     is_nested,
     is_value,
     leaves_of,
@@ -312,7 +311,7 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
     bound: list[tuple[int, ...]] = []
     for k, (key, shape) in enumerate(zip(names, shapes, strict=True)):
         given = fed.get(k)
-        if not fits(given, shape):
+        if not agree(given, shape):
             raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", argument="feeds", item=key)
         shape = given if given is not None else shape
         if shape and shape[0] is None and open_batch is not None:

@@ -152,17 +152,6 @@ def described(value: Value) -> str:
     return f"{value.name} {value.dtype}{format_shape(value.shape)}"
 
 
-def agree(first: Shape, second: Shape) -> bool:
-    """Whether one tensor can have both shapes.
-
-    >>> agree((None, 3), (2, 3)), agree((2, 4), (2, 3)), agree(None, (2,))
-    (True, False, True)
-    """
-    if first is None or second is None:
-        return True
-    return len(first) == len(second) and all(a is None or b is None or a == b for a, b in zip(first, second, strict=True))
-
-
 def says_less(first: Shape, second: Shape) -> bool:
     """Whether `first` leaves open what `second` states.
 

@@ -20,6 +20,7 @@ from graphwright.errors import UnknownShapeError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import Shape, format_shape
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS, called_functions, function_at
 from graphwright.ir.traits.rounds import is_empty_list, keeps_length, pushes, reserves, unstacks
@@ -130,9 +131,7 @@ def fold_body_shapes(graph: Graph) -> int:
 
 def calls(graph: Graph) -> Counter[str]:
     """How many nodes call each function, those inside functions included."""
-    return Counter(
-        name for body in (graph, *(f.body for f in graph.functions.values())) for n in body.nodes for name in called_functions(n)
-    )
+    return Counter(name for body in bodies(graph) for n in body.nodes for name in called_functions(n))
 
 
 def _refuse_growing(loop: Node, body: Graph) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphwright.errors import ArgumentError
+from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.clone import CloneResult, copy_graph
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.select import parents, scopes, unique_scope
+from graphwright.ir.select import free_name, parents, scopes, unique_scope
 from graphwright.ir.signature import Signature
 from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.transform.attach import Attachment, holds_values, in_files
-from graphwright.transform.interface import agree, described, find_end, input_values, output_values, put_in_order
+from graphwright.transform.interface import described, find_end, input_values, output_values, put_in_order
 
 _PREDICT = "tensorflow/serving/predict"
 
@@ -180,8 +181,4 @@ def _name(value: Value) -> str:
 
 
 def _free(key: str, taken: Mapping[str, object], scope: str) -> str:
-    candidate, number = key, 0
-    while candidate in taken:
-        candidate = f"{scope}_{key}" + (f"_{number}" if number else "")
-        number += 1
-    return candidate
+    return free_name(f"{scope}_{key}", taken) if key in taken else key

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import ShapeAttribute
+from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.reroute import reroute_control
@@ -15,7 +16,7 @@ from graphwright.ir.select import unique_scope
 from graphwright.ir.traits.values import INPUTS, MAY_BE_FED
 from graphwright.ir.walk import backward_reachable, fed_values, forward_reachable
 from graphwright.transform.attach import Attachment, check_values, in_files
-from graphwright.transform.interface import agree, described, find_in_signatures, put_in_order, replace_end, says_less
+from graphwright.transform.interface import described, find_in_signatures, put_in_order, replace_end, says_less
 
 
 def add_preprocessing(

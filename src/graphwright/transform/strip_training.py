@@ -9,6 +9,7 @@ import numpy as np
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.constants import add_constant
+from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.edit.reroute import replace_node, reroute_control
@@ -17,7 +18,7 @@ from graphwright.ir.signature import node_of, references_of
 from graphwright.ir.traits.values import MAY_BE_FED, STOPS_GRADIENTS
 from graphwright.ir.traits.variables import makes_table
 from graphwright.ir.walk import needed_nodes, served_variables
-from graphwright.transform.interface import agree, described, find_in_signatures, find_value, put_in_order
+from graphwright.transform.interface import described, find_in_signatures, find_value, put_in_order
 
 _TRAINING_COLLECTIONS = frozenset(
     "train_op summaries summary_op losses regularization_losses update_ops trainable_variables moving_average_variables "

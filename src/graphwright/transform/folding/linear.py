@@ -59,9 +59,9 @@ class Linear:
         inputs, outputs = self._in_order(self.weights).shape[-2:]
         return inputs * outputs if self._is_by_channel else outputs
 
-    def channels_in(self, groups: int = 1) -> int:
+    def channels_in(self) -> int:
         """How many channels it reads."""
-        return self._in_order(self.weights).shape[-2] * groups
+        return self._in_order(self.weights).shape[-2]
 
     def with_outputs_scaled(self, scale: Array) -> Array:
         """The weights with which each channel comes out times a factor."""
