@@ -126,6 +126,44 @@ def test_a_depthwise_filter_of_several_outputs_a_channel_is_blocked_by_groups(
     assert asked - 32_000 <= workspace_bytes(from_text(SPREAD.format(**values))["y"]) <= asked
 
 
+GROUPED = """graph "g"
+inputs %x:0, %s:0, %w:0
+outputs %forward:0, %images:0, %filter:0
+%x = Placeholder() : {dtype}[8,16,16,{channels}]
+%s = Placeholder() : int32[4]
+%w = Placeholder() : {dtype}[{kernel},{kernel},{inputs},{depth}]
+%forward = Conv2D(%x:0, %w:0) : {dtype}[8,16,16,{depth}]
+%images = Conv2DBackpropInput(%s:0, %w:0, %forward:0) : {dtype}[8,16,16,{channels}]
+%filter = Conv2DBackpropFilter(%x:0, %s:0, %forward:0) : {dtype}[{kernel},{kernel},{inputs},{depth}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "groups", "inputs", "outputs", "kernel", "images", "gradient"),  # measured, in MiB beyond the output
+    [
+        ("float32", 256, 1, 1, 3, 0.0, 0.03),
+        ("float32", 100, 1, 1, 5, 0.0, 2.33),
+        ("float32", 128, 2, 2, 3, 1.1, 1.07),
+        ("float32", 48, 3, 3, 5, 1.06, 1.03),
+        ("float32", 64, 4, 4, 7, 0.1, 3.02),
+        ("float32", 48, 12, 12, 5, 0.56, 1.0),
+        ("float32", 48, 8, 16, 5, 1.06, 1.12),
+        ("float32", 48, 1, 16, 5, 1.06, 1.13),
+        ("float32", 32, 32, 32, 3, 1.1, 1.1),
+        ("float32", 1, 256, 256, 3, 2.2, 2.21),
+        ("bfloat16", 128, 2, 2, 5, 0.05, 4.66),
+        ("bfloat16", 1, 256, 256, 3, 1.1, 3.39),
+    ],
+)
+def test_a_convolution_in_groups_has_blocks_for_each_group(
+    dtype: str, groups: int, inputs: int, outputs: int, kernel: int, images: float, gradient: float
+) -> None:
+    sizes = {"dtype": dtype, "channels": groups * inputs, "inputs": inputs, "depth": groups * outputs, "kernel": kernel}
+    graph = from_text(GROUPED.format(**sizes))
+    counted = [workspace_bytes(graph[name]) / 2**20 for name in ("forward", "images", "filter")]
+    assert counted == pytest.approx([images, images, gradient], abs=0.2)
+
+
 def test_without_onednn_operands_are_packed_and_halves_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     product = {dtype: from_text(PRODUCT.format(dtype=dtype))["c"] for dtype in ("float32", "float16")}
     convolution = from_text(CONVOLUTION.format(op_type="Conv2D", dtype="float32", batch=2))["y"]

@@ -17,7 +17,7 @@ import math
 import os
 from typing import NamedTuple
 
-from graphwright.ir.dtypes import byte_count
+from graphwright.ir.dtypes import DType, byte_count
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.effects import is_collective
 
@@ -27,7 +27,10 @@ _REORDERS_FILTER = _CONVOLVES_FORWARD | frozenset(
     "DepthwiseConv2dNativeBackpropInput".split()
 )
 _LEFT_BLOCK, _RIGHT_BLOCK = 512 << 10, 128 << 10  # that a thread repacks at once of a batched product's operands
-_DEPTHWISE_FILTER, _BLOCK = 3, 16  # the widest for which oneDNN has a depthwise gradient; its blocks of channels
+_FILTER_GRADIENTS = frozenset("Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter".split())
+_DEPTHWISE_FILTER = 3  # the widest for which oneDNN has a depthwise gradient
+_BLOCK, _FEW = 16, 4  # its blocks of channels; groups of fewer have blocks of a multiple of 4, where that divides them
+_WITH_SUMS = 3  # a bfloat16 gradient of a filter, and its sums in float32
 _FLOAT32 = 4
 _COLUMNS_AT_ONCE, _COLUMNS_OF_SHORT_SUMS, _SHORT_SUM = 384, 24, 48
 _MANY = 378  # rows, columns or terms for each thread from which on packing pays
@@ -53,8 +56,9 @@ def onednn_workspace_bytes(node: Node) -> int:
 
     A convolution copies its filter into oneDNN's blocked layout; not so a forward one of a single float32 image, for which TensorFlow
     asks for a kernel that takes the filter as it is (`MklConvFwdPrimitive::Setup`). Gradients of filters are computed in a blocked
-    layout and copied. That layout has 16 x 16 channels for each group, up to 256 times the filter, for the gradient of a depthwise filter
-    wider than 3, and for any depthwise convolution of several outputs a channel. Batched matrix products repack one matrix of each operand
+    layout and copied, those of bfloat16 are added up in float32 besides. That layout has 16 x 16 channels for each group, up to 256 times
+    the filter, for the gradient of a filter in groups, but for a depthwise one at most 3 wide; and in float32 for any convolution in groups
+    unless it is depthwise or its groups have 4, 8 or 12 channels. Batched matrix products repack one matrix of each operand
     that is transposed or broadcast, or as much of it as the threads take at once. A collective takes what the others send in chunks,
     together at most as large as its input.
 
@@ -69,17 +73,14 @@ def onednn_workspace_bytes(node: Node) -> int:
     >>> w = g.add_node("Const", "w", output_types=[(f32, (3, 3, 512, 512))]).outputs[0]
     >>> onednn_workspace_bytes(g.add_node("Conv2D", "d", inputs=[x, w], output_types=[(f32, (2, 7, 7, 512))]))
     9437184
+    >>> pairs = g.add_node("Const", "p", output_types=[(f32, (3, 3, 2, 512))]).outputs[0]
+    >>> onednn_workspace_bytes(g.add_node("Conv2D", "e", inputs=[x, pairs], output_types=[(f32, (2, 7, 7, 512))]))
+    2359296
     """
     if node.op_type in _REORDERS_FILTER:
-        if "Depthwise" in node.op_type and (node.inputs[1].shape or (1,))[-1] != 1:
-            return _blocked_by_groups(node.inputs[1])
-        images = node.inputs[0]
-        one_image = node.op_type in _CONVOLVES_FORWARD and images.dtype.name == "float32" and bool(images.shape) and images.shape[0] == 1
-        return 0 if one_image else node.inputs[1].nbytes or 0  # of one image the filter is taken as it is
-    if node.op_type in ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"):
-        return node.outputs[0].nbytes or 0
-    if node.op_type == "DepthwiseConv2dNativeBackpropFilter":
-        return _depthwise_filter_gradient(node)
+        return _reordered_filter(node)
+    if node.op_type in _FILTER_GRADIENTS:
+        return _filter_gradient(node)
     if is_collective(node):
         return node.inputs[0].nbytes or 0 if node.inputs else 0
     if node.op_type not in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"):
@@ -95,24 +96,54 @@ def onednn_workspace_bytes(node: Node) -> int:
     return size
 
 
-def _depthwise_filter_gradient(node: Node) -> int:
-    kernel, images = node.outputs[0].shape, node.inputs[0].shape
-    if kernel is None or None in kernel or images is None:
-        return node.outputs[0].nbytes or 0
-    height, width, _, multiplier = (d or 0 for d in kernel)
-    rows, columns = images[2:] if node.attrs.get("data_format", b"NHWC") == b"NCHW" else images[1:3]
-    small = (rows or 0) < height or (columns or 0) < width
-    if max(height, width) <= _DEPTHWISE_FILTER and multiplier == 1 and not small:
-        return node.outputs[0].nbytes or 0
-    return _blocked_by_groups(node.outputs[0])
+class _Groups(NamedTuple):
+    """The groups of a convolution's filter."""
+
+    size: int  # height x width
+    count: int
+    inputs: int  # channels of a group
+    outputs: int
+
+    def blocked_bytes(self, dtype: DType) -> int:
+        """Bytes of the filter in blocks of 16 x 16 channels for each group."""
+        channels = math.prod(math.ceil(count / _BLOCK) * _BLOCK for count in (self.inputs, self.outputs))
+        return byte_count(dtype, (self.size, self.count, channels)) or 0
 
 
-def _blocked_by_groups(kernel: Value) -> int:
-    """Bytes of a depthwise filter [height, width, channels, multiplier] in blocks of 16 x 16 channels for each group."""
-    if kernel.shape is None or None in kernel.shape:
-        return kernel.nbytes or 0
-    height, width, channels, multiplier = (d or 0 for d in kernel.shape)
-    return byte_count(kernel.dtype, (height, width, channels * _BLOCK, math.ceil(multiplier / _BLOCK) * _BLOCK)) or 0
+def _groups(node: Node, kernel: Value, images: Value) -> _Groups | None:
+    """The groups of a convolution [height, width, channels of a group, outputs]; a depthwise one has one for each channel."""
+    shape, channels = kernel.shape, (images.shape or (None,))[1 if node.attrs.get("data_format") == b"NCHW" else -1]
+    if shape is None or len(shape) != 4 or None in shape:
+        return None
+    height, width, inputs, outputs = (size or 0 for size in shape)
+    if "Depthwise" in node.op_type:
+        return _Groups(height * width, inputs, 1, outputs)
+    count = (channels or 0) // max(inputs, 1)
+    return _Groups(height * width, count, inputs, outputs // count) if count > 1 else None
+
+
+def _reordered_filter(node: Node) -> int:
+    kernel, images = node.inputs[1], node.inputs[0]
+    groups = _groups(node, kernel, node.outputs[0] if "BackpropInput" in node.op_type else images)
+    if groups is not None and kernel.dtype.name == "float32":
+        few = max(groups.inputs, groups.outputs) < _BLOCK and groups.inputs % _FEW == groups.outputs % _FEW == 0
+        if groups.inputs * groups.outputs > 1 and not few:
+            return groups.blocked_bytes(kernel.dtype)
+    one_image = node.op_type in _CONVOLVES_FORWARD and images.dtype.name == "float32" and bool(images.shape) and images.shape[0] == 1
+    return 0 if one_image else kernel.nbytes or 0  # of one image the filter is taken as it is
+
+
+def _filter_gradient(node: Node) -> int:
+    kernel, images = node.outputs[0], node.inputs[0]
+    groups, nbytes = _groups(node, kernel, images), kernel.nbytes or 0
+    if groups is not None and kernel.shape is not None and images.shape is not None:
+        height, width = (size or 0 for size in kernel.shape[:2])
+        rows, columns = images.shape[2:] if node.attrs.get("data_format") == b"NCHW" else images.shape[1:3]
+        small = (rows or 0) < height or (columns or 0) < width
+        if max(height, width) <= _DEPTHWISE_FILTER and groups.inputs * groups.outputs == 1 and not small:
+            return nbytes
+        nbytes = groups.blocked_bytes(kernel.dtype)
+    return nbytes * (_WITH_SUMS if kernel.dtype.name == "bfloat16" else 1)
 
 
 def _matrix_bytes(value: Value) -> int:
