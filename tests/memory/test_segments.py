@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,11 @@ pytest.importorskip("tensorflow")
 import graphwright as gw
 from graphwright.errors import InfeasibleError, VerificationWarning
 from graphwright.memory import plan_step
+from graphwright.memory.planning import map_tasks
+from graphwright.memory.segments import segment_candidates
+from graphwright.memory.verbs import Candidate
+from graphwright.step.flatten import flat_step
+from graphwright.step.targets import trace
 
 pytestmark = pytest.mark.tensorflow
 
@@ -54,6 +60,50 @@ def test_a_mild_budget_runs_only_the_first_rounds_again() -> None:
     assert " up to round " in mild.how["plan"]
     assert mild.overhead < 0.8 * tight.overhead
     assert "1 loops run in segments" in mild.verification
+
+
+def layers() -> tuple[Any, tuple[Any, ...]]:
+    """Two recurrent layers of 64 rounds, the second of which is dear, with the sequences that they hand on."""
+    random = np.random.default_rng(0)
+    weights = [tf.Variable(random.normal(0, 0.1, (32, 32)).astype(np.float32)) for _ in range(2)]
+
+    def layer(sequence: Any, weight: Any, products: int) -> Any:
+        taken = tf.TensorArray(tf.float32, 64).unstack(sequence)
+        y, made = tf.zeros((256, 32)), tf.TensorArray(tf.float32, 64)
+        for t in tf.range(64):
+            y = tf.tanh(taken.read(t) + y @ weight)
+            for _ in range(products):
+                y = tf.tanh(y @ weight)
+            made = made.write(t, y)
+        return made.stack()
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(layer(layer(x, weights[0], 0), weights[1], 3) ** 2)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            weight.assign_sub(gradient)
+        return loss
+
+    return step, (tf.constant(random.normal(size=(64, 256, 32)).astype(np.float32)),)
+
+
+def test_rounds_that_keep_their_intermediates_take_no_more_than_these() -> None:
+    """The sequences that loops hand on are there once, also where a loop for the last rounds comes between."""
+    step, inputs = layers()
+    flat = flat_step(trace(step, inputs=inputs))
+    mild, whole, *_ = segment_candidates(Candidate(flat, map_tasks(flat)), map_tasks, 18 * 2**20)
+    kept = re.fullmatch(r"loop while_1 in segments of \d rounds up to round (\d+) of 64, each .*", mild.how)
+    assert kept is not None
+    assert mild.peak_bytes - whole.peak_bytes < 1.2 * (64 - int(kept[1])) * 4 * 36864
+
+
+@pytest.mark.slow
+def test_first_rounds_in_segments_take_what_was_predicted() -> None:
+    step, inputs = layers()
+    fast = gw.optimize_memory(step, 18 * 2**20, inputs=inputs, allow=["segment"], **OPTIONS)
+    assert " up to round " in fast.plan.rewritten
+    assert gw.measure(fast, inputs, time=False, steps=1).peak_bytes == pytest.approx(fast.plan.peak_bytes, rel=0.02)
 
 
 def test_reshapes_there_and_back_inside_a_loop_are_proved_too() -> None:

@@ -399,7 +399,7 @@ class _Builder:
             outputs=tuple(outputs),
             after=tuple(sorted(after)),
             workspace_bytes=sum(self.workspace_of(n) for n in nodes),
-            recomputable=all(self.purity.is_pure(n) and not only_orders(n) for n in nodes),
+            recomputable=all(self.purity.is_pure(n) and not only_orders(n) and n not in self.loops.kept for n in nodes),
             in_place=tuple(pairs),
         )
 

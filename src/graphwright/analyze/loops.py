@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from graphwright.analyze.loop_execution import Constant, Executor, InferBody, flops_of, found_in_data
-from graphwright.analyze.storages import Dense, Frame, State, storages_of, total_bytes
+from graphwright.analyze.storages import Dense, Frame, State, Storage, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.analyze.variable_access import find_accesses
 from graphwright.errors import UnknownShapeError
@@ -62,6 +62,7 @@ class LoopCosts:
         inside: by control-flow node, the nodes that it executes and how often.
         holds: by value, the other values whose bytes it keeps alive.
         partners: nodes that must run again whenever the loop runs again.
+        kept: nodes that make a list of whose elements another one holds some: they never run again, or it would hold the former ones.
         in_place: by loop, pairs (input, output) of a state that the loop replaces as it goes.
         reads: by control-flow node, the variables (resource values of the graph) that it reads.
         writes: the same for variables it writes.
@@ -75,6 +76,7 @@ class LoopCosts:
     inside: Mapping[Node, tuple[tuple[Node, float], ...]] = field(default_factory=dict[Node, tuple[tuple[Node, float], ...]])
     holds: Mapping[Value, tuple[Value, ...]] = field(default_factory=dict[Value, tuple[Value, ...]])
     partners: Mapping[Node, Node] = field(default_factory=dict[Node, Node])
+    kept: frozenset[Node] = frozenset()
     in_place: Mapping[Node, tuple[tuple[int, int], ...]] = field(default_factory=dict[Node, tuple[tuple[int, int], ...]])
     reads: Mapping[Node, tuple[Value, ...]] = field(default_factory=dict[Node, tuple[Value, ...]])
     writes: Mapping[Node, tuple[Value, ...]] = field(default_factory=dict[Node, tuple[Value, ...]])
@@ -134,6 +136,7 @@ class _Accounts(Executor):
         self.states: dict[Value, State] = {}
         self.inside: dict[Node, tuple[tuple[Node, float], ...]] = {}
         self.arguments: dict[Node, list[State]] = {}
+        self.kept: set[Node] = set()
 
     def costs(self) -> LoopCosts:
         inputs = {v.producer for v in self.graph.inputs}
@@ -157,6 +160,7 @@ class _Accounts(Executor):
             inside=self.inside,
             holds={v: held for v, held in holds.items() if held},
             partners=partners,
+            kept=frozenset(self.kept),
             in_place={n: pairs for n in order if n.op_type in LOOPS and (pairs := self._in_place(n, own))},
             reads=reads,
             writes=writes,
@@ -202,15 +206,21 @@ class _Accounts(Executor):
                             storage.owner = value
 
     def _holders(self, counted: Iterable[Value]) -> dict[Node, set[Node]]:
-        """Per node that made storages: the other nodes whose read outputs hold them."""
+        """Per node that made storages: the other nodes whose read outputs hold them, but for a list that a loop alone reads and changes."""
         holders: dict[Node, set[Node]] = {}
         for value in counted:
             if not value.uses and value not in self.graph.outputs:
                 continue
-            for storage in storages_of([self.states[value]]):
+            for storage in storages_of([self.states[value]]) - self._handed_on(value):
                 if storage.owner is not None and storage.owner.producer is not value.producer:
                     holders.setdefault(storage.owner.producer, set()).add(value.producer)
         return holders
+
+    def _handed_on(self, value: Value) -> set[Storage]:
+        """Of a list that a loop alone reads and changes, what it had before."""
+        if value.producer.op_type not in LOOPS or len((before := value.producer.inputs[value.index]).uses) > 1:
+            return set()
+        return storages_of([self.states[before]])
 
     def _find_partners(self, counted: Iterable[Value], holders: Mapping[Node, set[Node]]) -> dict[Node, Node]:
         partners: dict[Node, Node] = {}
@@ -226,7 +236,7 @@ class _Accounts(Executor):
         """Bytes counted with the value, and the owners of the other bytes that it holds."""
         own = 0
         held: dict[Value, None] = {}
-        is_read = bool(value.uses) or value in self.graph.outputs
+        is_read, handed_on = bool(value.uses) or value in self.graph.outputs, self._handed_on(value)
         for storage in storages_of([self.states[value]]):
             if storage.resident:
                 continue
@@ -235,6 +245,9 @@ class _Accounts(Executor):
                 own += storage.nbytes
             elif owner.producer is value.producer or partners.get(owner.producer) is value.producer:
                 held[owner] = None
+            elif is_read and owner.dtype.name == "variant" and not is_control_flow(owner.producer) and storage not in handed_on:
+                held[owner] = None
+                self.kept.add(owner.producer)
             elif is_read:
                 own += storage.nbytes  # also counted with its owner: which of the two lives longer is not known
         return own, tuple(held) if is_read else ()
@@ -250,12 +263,13 @@ class _Accounts(Executor):
         return max(0, peak - (inputs + outputs - saved), extra)
 
     def _in_place(self, node: Node, own: Mapping[Value, int]) -> tuple[tuple[int, int], ...]:
-        """States that the loop replaces, where the new one is no larger: the old one goes as the new one comes."""
+        """States that the loop replaces, where the new one is no larger: the old one goes as the new one comes.
+
+        What a list keeps of the old one's elements is counted with both (`_share`), so the old one goes with them, too.
+        """
         pairs: list[tuple[int, int]] = []
         for k, (argument, output) in enumerate(zip(self.arguments[node], node.outputs, strict=True)):
-            storages = storages_of([argument])
-            size = own[output]
-            if size and total_bytes(storages) >= size and not storages & storages_of([self.states[output]]):
+            if (size := own[output]) and total_bytes(storages_of([argument])) >= size:
                 pairs.append((k, k))
         return tuple(pairs)
 

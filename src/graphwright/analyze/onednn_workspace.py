@@ -100,14 +100,14 @@ class _Groups(NamedTuple):
     """The groups of a convolution's filter."""
 
     size: int  # height x width
-    count: int
+    groups: int
     inputs: int  # channels of a group
     outputs: int
 
     def blocked_bytes(self, dtype: DType) -> int:
         """Bytes of the filter in blocks of 16 x 16 channels for each group."""
-        channels = math.prod(math.ceil(count / _BLOCK) * _BLOCK for count in (self.inputs, self.outputs))
-        return byte_count(dtype, (self.size, self.count, channels)) or 0
+        channels = math.prod(math.ceil(part / _BLOCK) * _BLOCK for part in (self.inputs, self.outputs))
+        return byte_count(dtype, (self.size, self.groups, channels)) or 0
 
 
 def _groups(node: Node, kernel: Value, images: Value) -> _Groups | None:

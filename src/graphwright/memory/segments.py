@@ -17,12 +17,12 @@ from graphwright.plan.simulate import simulate
 from graphwright.step.flatten import FlatStep
 from graphwright.transform.segment_loops import Segments, segment_loops
 
-_TRIES, _NEAR = 3, 0.05  # to find how many of the last rounds the budget leaves room for
+_TRIES, _NEAR = 3, 0.02  # to find how many of the last rounds the budget leaves room for
 _LEAST_SAVED = 2**16  # bytes that segments of a loop must save: less is not worth the time
 
 
 def segment_candidates(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap], budget_bytes: int) -> Iterator[Candidate]:
-    """The given step with as many loops in segments as the budget seems to need, those first that save most; then with all of them.
+    """The given step with as many loops in segments as the budget seems to need, those first that save most for their time; then with all.
 
     Segments cost one forward pass of their rounds, however long they are, so each loop has the length that takes the least memory
     (`best_length`), and where the budget leaves room, only the first rounds run in segments: such a candidate comes before the one that
@@ -31,11 +31,12 @@ def segment_candidates(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap
     flat = given.flat
     pairs = {pair.forward.name: pair for pair in find_pairs(flat.graph, flat.purity)[0]}
     saved = {name: saving for name, pair in pairs.items() if (saving := _saving(flat, pair)) >= _LEAST_SAVED}
-    names = sorted(saved, key=lambda name: -saved[name])
-    excess = simulate(given.tasks.costs, Schedule(given.tasks.costs.order)).peak_bytes - budget_bytes
+    tasks = given.tasks
+    names = sorted(saved, key=lambda name: tasks.costs.tasks[tasks.task_of[pairs[name].forward]].time / saved[name])
+    excess = simulate(tasks.costs, Schedule(tasks.costs.order)).peak_bytes - budget_bytes
     enough = next((count for count in range(1, len(names)) if sum(saved[name] for name in names[:count]) >= excess), len(names))
     for count in dict.fromkeys((enough, len(names)) if names else ()):
-        measures = {name: _measures(flat, pairs[name]) for name in names[:count]}
+        measures = {name: _measures(flat, pairs[name]) for name in reversed(names[:count])}  # what is dear gets the room that is left
         full = _in_segments(given, map_tasks, measures, 0)
         most = budget_bytes - room_bytes(full.tasks.costs, len(full.flat.graph), budget_bytes)
         best, free = full, most - full.peak_bytes
@@ -62,8 +63,9 @@ def _in_segments(
         # Of a loop that may end early nobody knows how many rounds are left behind those in segments.
         is_counted = given.flat.loops.trip_counts[given.flat.graph[name]].kind == "exact"
         first = max(ceil((rounds - free_bytes // each) / length), 1) * length if is_counted else rounds
+        first = first if first <= rounds - length else rounds
         asked[name] = Segments(length, first if first < rounds else None)
-        free_bytes -= max(rounds - first, 0) * each
+        free_bytes -= (rounds - first) * each
     graph = copy_graph(given.flat.graph).graph
     pairs = find_pairs(graph, given.flat.purity.of(graph))[0]
     segment_loops(graph, {pair: asked[pair.forward.name] for pair in pairs if pair.forward.name in asked})
@@ -97,10 +99,12 @@ def _saving(flat: FlatStep, pair: LoopPair) -> int:
 
 
 def _measures(flat: FlatStep, pair: LoopPair) -> tuple[int, int, int]:
-    """How many rounds the loop has, and bytes that its lists get in one, and that its borders take."""
+    """How many rounds the loop has, and bytes that it makes for its lists in one, and that its borders take."""
     trip = flat.loops.trip_counts.get(pair.forward)
     rounds = 1 if trip is None or trip.kind == "unknown" else max(trip.count, 1)
-    pushed = sum(flat.loops.variant_bytes.get(pair.forward.outputs[k], 0) for k, _ in pair.lists)
+    lists = [pair.forward.outputs[k] for k, _ in pair.lists]
+    held = {value for one in lists for value in (one, *flat.loops.holds.get(one, ())) if value.producer is pair.forward}
+    pushed = sum(flat.loops.variant_bytes.get(value, 0) for value in held)
     body = function_at(pair.forward, "body", flat.graph)
     assert body is not None
     return rounds, pushed // rounds, sum(body.body.inputs[k].nbytes or 0 for k in pair.borders)
