@@ -34,7 +34,7 @@ class Split:
     def gathered(self) -> list[str]:
         """The op types that run whole though they read what is split."""
         nodes = self.splitting.nodes
-        split = {value for node, how in nodes.items() if how.output is not None for value in node.outputs}
+        split = {value for node, how in nodes.items() for value in node.outputs if how.kind(value) >= 0}
         split.update(self.splitting.arguments)
         return [node.op_type for node in self.flat.graph.nodes if node not in nodes and split.intersection(node.inputs)]
 

@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from graphwright.analyze.splitting import find_batch, find_splitting, part_of_size
+from graphwright.analyze.in_parts import part_of_size
+from graphwright.analyze.splitting import find_batch, find_splitting
 from graphwright.errors import ArgumentError
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text

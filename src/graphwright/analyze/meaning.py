@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from graphwright.analyze.effect_order import EffectOrder, Order, Place, Same
-from graphwright.analyze.part_numbers import PartNumbers
+from graphwright.analyze.part_numbers import Known, PartNumbers
 from graphwright.analyze.variable_access import run_nodes
 from graphwright.errors import UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute
@@ -39,6 +39,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import (
     BRANCHES,
     ENTERS,
+    LOOPS,
     MERGES,
     NEXT_ITERATIONS,
     SWITCHES,
@@ -115,6 +116,10 @@ class Numbering:
     def number(self, key: object) -> int:
         """The number of what a key describes."""
         return self._numbers.setdefault(key, len(self._numbers))
+
+    def original(self, function: str = "", same: Same = ()) -> Known | None:
+        """What the original has in a function, of which parts may be made; None where nothing is known of it."""
+        return self.parts.known.get((function, same)) if self.parts is not None else None
 
     def bit(self, writer: str) -> int:
         """The bit that stands for a write in an `Order`."""
@@ -213,7 +218,8 @@ class _Reader:
 
     def read(self, body: Graph, function: str = "", same: Same = ()) -> Meaning:
         """The meaning of the graph, or of the body of a function."""
-        return _Body(self, body, original_name(function), same).meaning()
+        name = original_name(function)
+        return _Body(self, body, name, same, self.numbering.original(name, same) if not function else None).meaning()
 
     def function(self, name: str, same: Same = ()) -> tuple[Meaning, int] | None:
         """A function's meaning and number where some arguments are the same; None where it is not in the library."""
@@ -231,10 +237,18 @@ class _Reader:
 
 
 class _Body:
-    """A graph, or the body of a function, while it is read."""
+    """A graph, or the body of a function, while it is read.
 
-    def __init__(self, reader: _Reader, body: Graph, function: str, same: Same) -> None:
-        self.reader, self.body, self.function = reader, body, function
+    Args:
+        original: what it may do parts of; None for functions that stand for a whole one.
+        arguments: the numbers of its inputs; their own without it.
+    """
+
+    def __init__(
+        self, reader: _Reader, body: Graph, function: str, same: Same, original: Known | None, arguments: Sequence[Number] | None = None
+    ) -> None:
+        self.reader, self.body, self.function, self.same = reader, body, function, same
+        self.original, self.arguments = original, arguments
         runs = run_nodes(body)
         if function and not body.control_outputs:  # TensorFlow runs all that is stateful in a function that does not say what to run
             runs |= backward_reachable(node for node in body.nodes if not reader.purity.is_pure(node))
@@ -251,7 +265,7 @@ class _Body:
         effects: dict[str, Effect] = {}
         by_name: dict[str, int] = {}
         for k, value in enumerate(self.body.inputs):
-            self.numbers[value] = number("input"), k
+            self.numbers[value] = (number("input"), k) if self.arguments is None else self.arguments[k]
         for node in self.nodes:
             self._note_condition(node)
             if (node.outputs and node.outputs[0] in self.numbers) or self._hands_on(node) or self._is_part(node):
@@ -263,23 +277,42 @@ class _Body:
                 does = number(("effect", node.name))
             for value in node.outputs:
                 self.numbers[value] = does, value.index
-        if (parts := self._parts()) is not None and not self.reader.numbering.knows_original:
-            parts.remember(self.nodes, self.numbers)
+        parts = self.reader.numbering.parts
+        if parts is not None and not self.reader.numbering.knows_original and not self.has_switches:
+            versions = {node.name: self._versions(node) for node in self.nodes if node.op_type in LOOPS}
+            known = Known(self.body, {node.name: node for node in self.nodes}, self.numbers, versions)
+            parts.known[self.function, self.same] = known
         outputs = tuple((self.numbers[value], self._condition_of(value)) for value in self.body.outputs)
         return Meaning(outputs, effects, self.order.touched, by_name, self._sums())
 
-    def _parts(self) -> PartNumbers | None:
-        """What numbers parts of the batch; bodies of functions have none, nor have graphs in which switches decide what runs."""
-        return None if self.function or self.has_switches else self.reader.numbering.parts
-
     def _is_part(self, node: Node) -> bool:
-        """Number the outputs of a node that makes a part of a value, or puts parts together; whether it is one."""
-        parts = self._parts()
-        if parts is None or only_orders(node) or reads_resource(node) or not self.reader.purity.is_pure(node):
+        """Number the outputs of a node that makes a part of a value, or puts parts together; whether it is one.
+
+        Functions that stand for whole ones have none, nor have graphs in which switches decide what runs.
+        """
+        parts = self.reader.numbering.parts
+        if parts is None or self.original is None or self.has_switches or only_orders(node) or self._is_effect(node):
             return False
-        found = parts.numbers(node, self.numbers)
+        if node.op_type not in LOOPS and reads_resource(node):
+            return False
+        found = parts.numbers(node, self.numbers, self.original, self._versions(node), self._read_part)
         self.numbers.update(zip(node.outputs, found or (), strict=found is not None))
         return found is not None
+
+    def _read_part(
+        self, copy: Node, loop: Node, attribute: str, arguments: Callable[[Known], Sequence[Number]]
+    ) -> tuple[Known, list[Number]] | None:
+        """What a function of a loop has in the original, and the copy's results; None where that has effects, or one is not known."""
+        same, name = self.order.same_arguments(copy), original_name(called_functions(loop, attribute)[0])
+        known, function = self.reader.numbering.original(name, same), function_at(copy, attribute, self.reader.graph)
+        if known is None or function is None or len(known.body.inputs) != len(function.body.inputs):
+            return None
+        meaning = _Body(self.reader, function.body, name, same, known, arguments(known)).meaning()
+        return None if meaning.effects else (known, [number for number, _ in meaning.outputs])
+
+    def _versions(self, node: Node) -> tuple[tuple[Place, int], ...]:
+        """What was written before a node to the places that it reads."""
+        return tuple((place, order.before) for place, order in self.order.orders(node).items())
 
     def _is_effect(self, node: Node) -> bool:
         if only_orders(node):
@@ -302,8 +335,7 @@ class _Body:
         same = self.order.same_arguments(node)
         call = self._plain(FunctionReference(node.op_type), same) if node.op_type in self.reader.graph.functions else node.op_type
         attributes = tuple((name, self._plain(attrs[name], same)) for name in sorted(attrs) if _says_what(node, name))
-        versions = () if is_effect else tuple((place, order.before) for place, order in self.order.orders(node).items())
-        return call, tuple(inputs), attributes, versions
+        return call, tuple(inputs), attributes, () if is_effect else self._versions(node)
 
     def _plain(self, attribute: Attribute, same: Same) -> object:
         """An attribute as a part of a key: functions by their numbers, what is long by a digest."""

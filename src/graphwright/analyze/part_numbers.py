@@ -6,23 +6,32 @@ slices of the original's outputs, or a term of it, and
 
 - a slice of a slice is a slice; slices that follow each other from the first to the last element, joined, are the value;
 - terms of examples a to b and of b to c are, added, the term of a to c; that of all examples is the value. That is the only place where
-  roundings come in: the numbers of the original are added in another order.
+  roundings come in: the numbers of the original are added in another order. What is linear makes terms of terms.
+- a loop runs in parts by induction over its rounds. Before the first one each value of the copy is what the copy says it is of the
+  loop's: a slice, a term (0 is one of 0), or the same. If that holds before a round, it holds behind it, by the numbers of the two
+  bodies, and what decides whether there is another round is the same.
+- what is linear makes terms of terms;
+- a loop runs in parts by induction over its rounds. Before the first one each value of the copy is what the copy says it is of the
+  loop's: a slice, a term (0 is one of 0), or the same. If that holds before a round, it holds behind it, by the numbers of the two
+  bodies, and what decides whether there is another round is the same.
 
 The rules (`split_rules/`) are facts about kernels, which tests hold against the kernels themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from graphwright.analyze.splitting import InParts, in_parts, part_of_size
+from graphwright.analyze.flop_rules.rule import UnknownSizeError
+from graphwright.analyze.in_parts import SAME, TERM, InParts, in_parts, part_of_size, size_along
 from graphwright.ir.attributes import Attribute
-from graphwright.ir.constants import Array, constant_array
-from graphwright.ir.graph import Node, Value
+from graphwright.ir.constants import Array, constant_array, is_zero
+from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDITIONS
+from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.ir.traits.values import PART, PART_OF, origin
 
 Number = tuple[int, int]
@@ -51,6 +60,71 @@ class _Term:
     divisor: int
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the original has in one graph, or in the body of a function.
+
+    Attributes:
+        nodes: by name, those that copies may be parts of.
+        numbers: of its values.
+        versions: per loop that may read variables, what was written before.
+    """
+
+    body: Graph
+    nodes: Mapping[str, Node]
+    numbers: Mapping[Value, Number]
+    versions: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A node that says it does a part of what one of the original does."""
+
+    node: Node
+    original: Node
+    start: int
+    stop: int
+    batch: int
+    kinds: tuple[int, ...]
+    numbers: Mapping[Value, Number]
+    known: Known
+
+    @classmethod
+    def read(cls, node: Node, numbers: Mapping[Value, Number], known: Known) -> _Copy | None:
+        """What a node says; None where that cannot be."""
+        name, part = node.attrs[PART_OF], node.attrs.get(PART)
+        original = known.nodes.get(name.decode()) if isinstance(name, bytes) else None
+        if original is None or not isinstance(part, tuple) or len(original.inputs) != len(node.inputs):
+            return None
+        start, stop, batch, *kinds = (k if isinstance(k, int) else -1 for k in part)
+        if not 0 <= start < stop <= batch or len(kinds) != len(original.outputs) or len(node.outputs) != len(kinds):
+            return None
+        return cls(node, original, start, stop, batch, tuple(kinds), numbers, known)
+
+    @property
+    def numbers_before(self) -> Mapping[Value, Number]:
+        """The numbers of the original's values."""
+        return self.known.numbers
+
+    def reads_whole(self, index: int) -> bool:
+        """Whether it reads all of an input."""
+        return self.numbers[self.node.inputs[index]] == self.numbers_before[self.original.inputs[index]]
+
+    def slice(self, base: Number, value: Value, axis: int) -> _Slice:
+        """Its part of a value."""
+        size = size_along(value, axis, self.batch)
+        return _Slice(base, axis, size * self.start // self.batch, size * self.stop // self.batch, size)
+
+    def term(self, base: Number, divisor: int) -> _Term:
+        """Its term of a value."""
+        return _Term(base, self.start, self.stop, self.batch, divisor)
+
+
+ReadPart = Callable[[Node, Node, str, Callable[[Known], Sequence[Number]]], "tuple[Known, list[Number]] | None"]
+"""Of a copy of a loop, that loop, the attribute of a function, and numbers for its arguments: what the loop's function has in the original,
+and the numbers of the results of the copy's. None where that has effects, or one of the functions is not known."""
+
+
 @dataclass
 class PartNumbers:
     """Numbers the copies in a rewritten graph.
@@ -61,93 +135,129 @@ class PartNumbers:
 
     Attributes:
         sums: the values that are added up part by part, in what was numbered last.
+        known: the original: its graph, and the bodies of its functions, under the keys of whoever numbers them.
     """
 
     number: Callable[[object], int]
     defaults: Callable[[str], Mapping[str, Attribute]]
     sums: set[Number] = field(default_factory=set[Number])
-    _nodes: dict[str, Node] = field(default_factory=dict[str, Node])
-    _values: Mapping[Value, Number] = field(default_factory=dict[Value, Number])
+    known: dict[object, Known] = field(default_factory=dict[object, Known])
     _slices: dict[Number, _Slice] = field(default_factory=dict[Number, _Slice])
     _terms: dict[Number, _Term] = field(default_factory=dict[Number, _Term])
 
-    def remember(self, nodes: Sequence[Node], values: Mapping[Value, Number]) -> None:
-        """Keep the original: the nodes that copies may be parts of, and the numbers of its values."""
-        self._nodes = {node.name: node for node in nodes}
-        self._values = dict(values)
-
-    def numbers(self, node: Node, numbers: Mapping[Value, Number]) -> list[Number] | None:
+    def numbers(
+        self, node: Node, numbers: Mapping[Value, Number], original: Known, version: object, read_part: ReadPart
+    ) -> list[Number] | None:
         """The numbers of a node's outputs, where it is a part of a node, or puts parts together; None where it is numbered as any other.
 
         Args:
             numbers: of what it reads.
+            original: what the graph it is in stands for.
+            version: what was written before to what it reads.
         """
         if PART_OF in node.attrs:
-            return self._of_copy(node, numbers)
+            copy = _Copy.read(node, numbers, original)
+            if copy is None:
+                return None
+            try:
+                return self._of_loop(copy, version, read_part) if node.op_type in LOOPS else self._of_copy(copy)
+            except UnknownSizeError:  # of what is cut
+                return None
         rule = _BY_STRUCTURE.get(node.op_type)
         found = rule(self, node, [numbers[value] for value in node.inputs]) if rule is not None else None
         return None if found is None else [found]
 
     # Copies
 
-    def _of_copy(self, node: Node, numbers: Mapping[Value, Number]) -> list[Number] | None:
-        name, part = node.attrs[PART_OF], node.attrs.get(PART)
-        original = self._nodes.get(name.decode()) if isinstance(name, bytes) else None
-        if original is None or not isinstance(part, tuple) or len(original.inputs) != len(node.inputs):
+    def _of_copy(self, copy: _Copy) -> list[Number] | None:
+        node, original = copy.node, copy.original
+        found = [self._kind(copy, k) for k in range(len(node.inputs))]
+        is_made = all(kind is None for kind in found)
+        how = in_parts(original, found, copy.kinds[0] if is_made and copy.kinds[0] >= 0 else None, copy.batch)
+        if how is None or how.outputs != copy.kinds or not self._has_attributes(node, original, how.op_type, ()):
             return None
-        start, stop, batch, axis = (k if isinstance(k, int) else 0 for k in part)
-        read = [self._slices.get(numbers[value]) for value in node.inputs]
-        split = [
-            found.axis if found is not None and found.base == self._values.get(value) else None
-            for found, value in zip(read, original.inputs, strict=True)
-        ]
-        is_made = all(k is None for k in split)
-        how = in_parts(original, split, axis if is_made and axis >= 0 else None, batch) if 0 <= start < stop <= batch else None
-        if how is None or (how.output is None) != (axis < 0) or not self._has_attributes(node, original, how):
+        if not all(self._reads(copy, k, how) for k in range(len(node.inputs))):
             return None
-        for k in range(len(node.inputs)):
-            if not self._reads(node, original, k, how, (start, stop, batch), numbers):
-                return None
-        if how.output is None:
-            return [self._term(_Term(self._values[original.outputs[0]], start, stop, batch, how.divisor))]
-        made: list[Number] = []
-        for value in original.outputs:
-            if value not in how.split_outputs(original):  # nobody reads it there, so nothing can stand for it
-                made.append((self.number(value), value.index))
-                continue
-            size = _size(value, how.output)
-            made.append(self._slice(_Slice(self._values[value], how.output, size * start // batch, size * stop // batch, size)))
-        return made
+        if how.makes_terms:
+            return [self._term(copy.term(copy.numbers_before[original.outputs[0]], how.divisor))]
+        return [self._part(copy, value, kind) for value, kind in zip(original.outputs, copy.kinds, strict=True)]
 
-    def _reads(
-        self, node: Node, original: Node, index: int, how: InParts, part: tuple[int, int, int], numbers: Mapping[Value, Number]
-    ) -> bool:
+    def _of_loop(self, copy: _Copy, version: object, read_part: ReadPart) -> list[Number] | None:
+        node, original, kinds = copy.node, copy.original, copy.kinds
+        if len(kinds) != len(node.inputs) or copy.known.versions.get(original.name) != version:
+            return None
+        if not self._has_attributes(node, original, original.op_type, ("cond", "body", "output_shapes")):
+            return None
+        for k, kind in enumerate(kinds):
+            is_zero_before = kind == TERM and copy.reads_whole(k) and is_zero(original.inputs[k])
+            if not (is_zero_before or (copy.reads_whole(k) if kind == SAME else self._is_part(copy, k, kind))):
+                return None
+
+        def arguments(known: Known) -> list[Number]:
+            return [self._part(copy, value, kind, known.numbers) for value, kind in zip(known.body.inputs, kinds, strict=True)]
+
+        condition, body = (read_part(node, original, attribute, arguments) for attribute in ("cond", "body"))
+        if condition is None or body is None or condition[1] != [condition[0].numbers[value] for value in condition[0].body.outputs]:
+            return None
+        known, results = body
+        inside = known.body
+        for kind, before, argument, result, number in zip(kinds, original.inputs, inside.inputs, inside.outputs, results, strict=True):
+            # The part is that of the value before the loop, of the one inside, and of the one of the next round.
+            if kind >= 0 and len({size_along(value, kind, copy.batch) for value in (before, argument, result)}) > 1:
+                return None
+            if number != self._part(copy, result, kind, known.numbers):
+                return None
+        return [self._part(copy, value, kind) for value, kind in zip(original.outputs, kinds, strict=True)]
+
+    def _part(self, copy: _Copy, value: Value, kind: int, numbers: Mapping[Value, Number] | None = None) -> Number:
+        """The number of what a copy makes of a value of the original."""
+        base = (copy.numbers_before if numbers is None else numbers)[value]
+        if kind >= 0:
+            return self._slice(copy.slice(base, value, kind))
+        if kind == TERM:
+            return self._term(copy.term(base, 1))
+        return base if kind == SAME else (self.number(value), value.index)  # nobody reads it there, so nothing can stand for it
+
+    def _kind(self, copy: _Copy, index: int) -> int | None:
+        """Along which axis a copy reads a part of an input of the original, or `TERM`; None where it reads anything else."""
+        number, base = copy.numbers[copy.node.inputs[index]], copy.numbers_before[copy.original.inputs[index]]
+        found, term = self._slices.get(number), self._terms.get(number)
+        if found is not None and found.base == base:
+            return found.axis
+        return TERM if term is not None and term.base == base else None
+
+    def _is_part(self, copy: _Copy, index: int, kind: int) -> bool:
+        """Whether a copy reads the part of an input, along an axis, or a term of it."""
+        given, value = copy.node.inputs[index], copy.original.inputs[index]
+        base = copy.numbers_before[value]
+        if kind == TERM:
+            return self._terms.get(copy.numbers[given]) == copy.term(base, 1)
+        asked = copy.slice(base, value, kind)
+        if self._slices.get(copy.numbers[given]) == asked:
+            return True
+        return _same(given, _constant(value), lambda array: array[(slice(None),) * kind + (slice(asked.start, asked.stop),)])
+
+    def _reads(self, copy: _Copy, index: int, how: InParts) -> bool:
         """Whether a copy reads at one input what its part asks for."""
-        start, stop, batch = part
-        given, value, axis = node.inputs[index], original.inputs[index], how.inputs[index]
-        whole = self._values[value]
-        if axis is not None:
-            size = _size(value, axis)
-            low, high = size * start // batch, size * stop // batch
-            if self._slices.get(numbers[given]) == _Slice(whole, axis, low, high, size):
-                return True
-            return _same(given, _constant(value), lambda array: array[(slice(None),) * axis + (slice(low, high),)])
+        kind, given, value = how.inputs[index], copy.node.inputs[index], copy.original.inputs[index]
+        if kind is not None:
+            return self._is_part(copy, index, kind)
         sizes = [element for k, element in how.sizes if k == index]
         if sizes:
-            return _same(given, _constant(value), lambda array: _scaled(array, sizes, start, stop, batch))
-        if how.drawn and index == 2 and start:
-            shape = original.outputs[0].shape or ()
-            ahead = int(np.prod([size or 0 for size in shape])) * start // (batch * how.drawn)
+            return _same(given, _constant(value), lambda array: _scaled(array, sizes, copy.start, copy.stop, copy.batch))
+        if how.drawn and index == 2 and copy.start:
+            shape = copy.original.outputs[0].shape or ()
+            ahead = int(np.prod([size or 0 for size in shape])) * copy.start // (copy.batch * how.drawn)
             moved = origin(given).producer
-            if moved.op_type not in ADDITIONS or numbers[moved.inputs[0]] != whole:
+            if moved.op_type not in ADDITIONS or copy.numbers[moved.inputs[0]] != copy.numbers_before[value]:
                 return False
             return _same(moved.inputs[1], np.array([ahead, 0], np.uint64), lambda array: array)
-        return numbers[given] == whole
+        return copy.reads_whole(index)
 
-    def _has_attributes(self, node: Node, original: Node, how: InParts) -> bool:
+    def _has_attributes(self, node: Node, original: Node, op_type: str, but: Collection[str]) -> bool:
         ours, theirs = ({**self.defaults(n.op_type), **n.attrs} for n in (node, original))
-        names = {name for name in (*ours, *theirs) if name[0] != "_"}
-        return node.op_type == how.op_type and all(ours.get(name) == theirs.get(name) for name in names)
+        names = {name for name in (*ours, *theirs) if name[0] != "_" and name not in but}
+        return node.op_type == op_type and all(ours.get(name) == theirs.get(name) for name in names)
 
     # Algebra
 
@@ -217,11 +327,6 @@ _BY_STRUCTURE: Mapping[str, Callable[[PartNumbers, Node, Sequence[Number]], Numb
     "AddV2": PartNumbers._of_addition,  # pyright: ignore[reportPrivateUsage]
     "RealDiv": PartNumbers._of_division,  # pyright: ignore[reportPrivateUsage]
 }
-
-
-def _size(value: Value, axis: int) -> int:
-    shape = value.shape
-    return (shape[axis] or 0) if shape is not None and axis < len(shape) else 0
 
 
 def _constant(value: Value) -> Array | None:

@@ -15,6 +15,13 @@ phase
     A node that reads a sum over all parts, or what was gathered of them, waits for them all: it, and what depends on it, belong to the
     next phase. Batch normalization in training takes two per layer, one forward and one backward.
 
+loop
+    It runs in parts where its body does, round by round: a value of the loop that a round makes split, or as a sum, is that before the
+    first round, too. In a body nothing can be gathered, since the parts run one after another, each all its rounds; so sums stay terms
+    there, through whatever is linear (a weight's gradient that is added up round by round), and a loop of which anything else reads
+    what is split, or a sum, runs whole. So does one whose condition depends on examples. Lists of tensors are split as their elements
+    are, and can be neither sliced nor gathered: all who use one run in parts, or none.
+
 Nothing here knows what the dimensions mean. The batch is what the arguments that are split have in front; everything else follows from
 the rules of `split_rules/`, so a wrong guess of the batch is a plan that saves little, and no wrong result.
 """
@@ -22,50 +29,23 @@ the rules of `split_rules/`, so a wrong guess of the batch is a plan that saves 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 
-from graphwright.analyze.flop_rules.rule import UnknownSizeError, dims
-from graphwright.analyze.split_rules.rule import Dimensions
-from graphwright.analyze.split_rules.table import RULES
-from graphwright.ir.constants import Array, constant_array
+from graphwright.analyze.in_parts import SAME, TERM, UNREAD, InParts, in_parts
+from graphwright.ir.constants import is_zero
 from graphwright.ir.edit.copying import CloneResult
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.control_flow import ENTERS, SWITCHES
-from graphwright.ir.traits.effects import Purity, makes_counter
+from graphwright.ir.traits.arithmetic import SUMS
+from graphwright.ir.traits.control_flow import ENTERS, LOOPS, SWITCHES, function_at
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.rounds import is_list
 from graphwright.ir.traits.values import only_orders, origin
 from graphwright.ir.traits.variables import reads_resource
-from graphwright.ir.walk import topological_order
+from graphwright.ir.walk import backward_reachable, topological_order
 
 _LARGE = 2  # a value is large that takes the largest one's bytes by this
-
-
-@dataclass(frozen=True, slots=True)
-class InParts:
-    """How a node runs in parts.
-
-    Attributes:
-        inputs: per input, the axis along which a part reads a slice of it; None where it reads all of it.
-        output: the axis along which the outputs are split; None where each part makes a term of a sum.
-        sizes: the elements of constant inputs that are sizes along the split dimensions, as (input, element).
-        op_type: of the parts.
-        divisor: by what the sum of all parts is divided.
-        drawn: how many numbers are drawn per step of the counter at input 2; 0 for what draws none.
-        alone: whether the first output alone is split, and nobody reads the others.
-    """
-
-    inputs: tuple[int | None, ...]
-    output: int | None
-    op_type: str
-    sizes: tuple[tuple[int, int], ...] = ()
-    divisor: int = 1
-    drawn: int = 0
-    alone: bool = False
-
-    def split_outputs(self, node: Node) -> Sequence[Value]:
-        """The outputs that are split; none where each part makes a term."""
-        return () if self.output is None else node.outputs[:1] if self.alone else node.outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,82 +72,6 @@ class Splitting:
             {copy.node_of[node]: how for node, how in self.nodes.items()},
             {copy.node_of[node]: phase for node, phase in self.phases.items()},
         )
-
-
-def in_parts(node: Node, split: Sequence[int | None], wanted: int | None, batch: int) -> InParts | None:
-    """How a node runs in parts when some inputs are split; None where it has to run whole.
-
-    Where inputs are split along dimensions that do not go together, as in the scores of each example by each other one, the one is chosen
-    with which least is gathered.
-
-    Args:
-        split: per input, the axis along which it is split already.
-        wanted: the axis along which the result is to be split, for a node of which no input is.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> x, dy = (g.add_node("Placeholder", n, output_types=[(f32, (8, k))]).outputs[0] for n, k in (("x", 3), ("dy", 5)))
-    >>> dw = g.add_node("MatMul", "dw", inputs=[x, dy], attrs={"transpose_a": True}, output_types=[(f32, (3, 5))])
-    >>> in_parts(dw, [0, 0], None, 8)
-    InParts(inputs=(0, 0), output=None, op_type='MatMul', sizes=(), divisor=1, drawn=0, alone=False)
-    """
-    rule = RULES.get(node.op_type)
-    if rule is None or not node.outputs:
-        return None
-    try:
-        known = rule(node)
-        if wanted is not None:
-            asked = [known.output[wanted]]
-        else:
-            asked = [labels[axis] for labels, axis in zip(known.inputs, split, strict=True) if axis is not None]
-        ways = [_along(node, known, label, batch) for label in dict.fromkeys(asked) if label is not None]
-        return min((way for way in ways if way is not None), key=lambda way: _gathered_bytes(node, split, way), default=None)
-    except (UnknownSizeError, IndexError, ValueError):  # a use that the rule does not know
-        return None
-
-
-def _gathered_bytes(node: Node, split: Sequence[int | None], how: InParts) -> int:
-    """What exists whole where a node runs in this way: inputs that are split along other axes, and sums."""
-    gathered = {value for value, has, asks in zip(node.inputs, split, how.inputs, strict=True) if has is not None and has != asks}
-    return sum(value.nbytes or 0 for value in (*gathered, *(node.outputs if how.output is None else ())))
-
-
-def _along(node: Node, known: Dimensions, label: object, batch: int) -> InParts | None:
-    """The node in parts along one label, where all sizes allow it."""
-    inputs = tuple(labels.index(label) if label in labels else None for labels in known.inputs)
-    output = known.output.index(label) if label in known.output else None
-    if output is None and not known.sums:
-        return None
-    cut = [dims(value)[axis] for value, axis in zip(node.inputs, inputs, strict=True) if axis is not None]
-    if output is not None:
-        cut += [dims(value)[output] for value in node.outputs[: 1 if known.alone else None]]
-    if any(size % batch or not size for size in cut):
-        return None
-    if any(labels.count(label) > 1 for labels in (*known.inputs, known.output)):
-        return None
-    sizes = tuple((k, element) for k, labels in known.sizes.items() for element, other in enumerate(labels) if other == label)
-    for k, element in sizes:
-        array = constant_array(origin(node.inputs[k]).producer)
-        if array is None or (array[element] != -1 and array[element] % batch):
-            return None
-    if known.drawn:
-        elements = 1
-        for size in dims(node.outputs[0]):
-            elements *= size
-        if elements // batch % known.drawn or not makes_counter(origin(node.inputs[2]).producer):
-            return None
-    if output is not None:
-        return InParts(inputs, output, node.op_type, sizes, drawn=known.drawn, alone=known.alone)
-    return InParts(inputs, None, known.term or node.op_type, sizes, known.divisor)
-
-
-def part_of_size(array: Array, element: int, start: int, stop: int, batch: int) -> Array:
-    """Sizes for the examples from `start` to `stop`, of sizes for the whole batch; -1, which stands for the rest, stays."""
-    changed = array.copy()
-    if changed[element] != -1:
-        changed[element] = int(changed[element]) * (stop - start) // batch
-    return changed
 
 
 def find_batch(arguments: Sequence[Value]) -> tuple[int, tuple[Value, ...]]:
@@ -197,14 +101,14 @@ def find_splitting(graph: Graph, purity: Purity, arguments: Sequence[Value]) -> 
     >>> x = g.add_node("Placeholder", "x", output_types=[(f32, (8, 3))]).outputs[0]
     >>> y = g.add_node("Relu", "y", inputs=[x], output_types=[(f32, (8, 3))])
     >>> found = find_splitting(g, Purity(g, {}), [x])
-    >>> found.batch, found.nodes[y].output
-    (8, 0)
+    >>> found.batch, found.nodes[y].outputs
+    (8, (0,))
     """
     batch, split = find_batch(arguments)
     if batch < 2 or _is_switched(graph):
         return None
     order = topological_order(graph)
-    nodes = _spread(graph, _free(graph, order, purity), batch, dict.fromkeys(split, 0))
+    nodes = _Spread(graph, purity, batch, _free(graph, order, purity)).of(dict.fromkeys(split, 0))
     return Splitting(batch, split, nodes, _phases(order, nodes, purity)) if nodes else None
 
 
@@ -222,8 +126,8 @@ def find_splitting_of_largest(graph: Graph, purity: Purity) -> Splitting | None:
     >>> norm = g.add_node("L2Loss", "norm", inputs=logits.outputs, output_types=[(f32, ())])
     >>> g.inputs, g.outputs = [x, w], norm.outputs
     >>> found = find_splitting_of_largest(g, Purity(g, {"L2Loss": False}))
-    >>> found.batch, found.nodes[logits].inputs, found.nodes[norm].output
-    (6, (0, None), None)
+    >>> found.batch, found.nodes[logits].inputs, found.nodes[norm].makes_terms
+    (6, (0, None), True)
     """
     if _is_switched(graph):
         return None
@@ -240,9 +144,10 @@ def find_splitting_of_largest(graph: Graph, purity: Purity) -> Splitting | None:
         if units is None or units < 2:
             continue
         begins = {n for n in free if not large.isdisjoint(n.outputs) and (n.outputs[0].shape or ())[axis : axis + 1] == (units,)}
-        axes: dict[Value, int] = {}
-        nodes = _spread(graph, free, units, axes, dict.fromkeys(begins, axis))
-        made = sum(sizes[value] for value in axes if value not in kept and _is_read_in_slices(value, axes[value], nodes))
+        spread = _Spread(graph, purity, units, free, dict.fromkeys(begins, axis))
+        nodes = spread.of({})
+        split = spread.kinds
+        made = sum(sizes[value] for value in split if value not in kept and _is_read_in_slices(value, split[value], nodes))
         if nodes and made > most:
             most, best = made, Splitting(units, (), nodes, _phases(order, nodes, purity))
     return best
@@ -259,36 +164,131 @@ def _is_switched(graph: Graph) -> bool:
 def _free(graph: Graph, order: Sequence[Node], purity: Purity) -> list[Node]:
     """The nodes that may run in parts."""
     given = {value.producer for value in graph.inputs}
-    return [node for node in order if node not in given and not keeps_control_inputs(node, purity)]
+    return [node for node in order if node not in given and (not keeps_control_inputs(node, purity) or _only_reads(node, purity))]
 
 
-def _spread(
-    graph: Graph, free: Sequence[Node], batch: int, axes: dict[Value, int], begins: Mapping[Node, int] = MappingProxyType({})
-) -> dict[Node, InParts]:
+def _only_reads(node: Node, purity: Purity) -> bool:
+    """Whether it is a loop that may read variables, and does nothing else to them."""
+    return node.op_type in LOOPS and purity.is_pure(node)
+
+
+@dataclass
+class _Spread:
     """How nodes run in parts that read what is split, and those that begin it; then, what is read in slices alone is made in slices.
 
     Args:
         free: the nodes that may run in parts, in an order in which they can run.
-        axes: of values that are split already; gets those of all that are.
         begins: nodes that make their first output in parts where they read nothing that is split, and along which axis.
+        results: of a body, the kind of each result.
+
+    Attributes:
+        kinds: of the values that are split, the axis; of sums in bodies, `TERM`.
     """
-    nodes: dict[Node, InParts] = {}
-    for node in free:
-        found = [axes.get(value) for value in node.inputs]
-        is_read = any(axis is not None for axis in found)
-        if is_read or node in begins:
-            _note(node, in_parts(node, found, None if is_read else begins[node], batch), nodes, axes)
-    kept = set(graph.outputs)
-    for node in reversed(free):
-        if node in nodes or len(node.outputs) != 1 or node.outputs[0] in kept or not node.inputs:
-            continue
-        if any(axes.get(value) is not None for value in node.inputs):
-            continue
-        wanted = {nodes[use.node].inputs[use.index] if use.node in nodes else None for use in node.outputs[0].uses}
-        axis = wanted.pop() if len(wanted) == 1 else None
-        if axis is not None:
-            _note(node, in_parts(node, [None] * len(node.inputs), axis, batch), nodes, axes)
-    return nodes
+
+    graph: Graph
+    purity: Purity
+    batch: int
+    free: Sequence[Node]
+    begins: Mapping[Node, int] = field(default_factory=dict[Node, int])
+    results: Sequence[int] | None = None
+    kinds: dict[Value, int] = field(default_factory=dict[Value, int])
+
+    def of(self, given: Mapping[Value, int]) -> dict[Node, InParts]:
+        """How the nodes run in parts when these values are split, or sums; who would slice or gather a list runs whole."""
+        whole = set[Node]()
+        while True:
+            self.kinds = dict(given)
+            nodes = self._nodes(whole)
+            stuck = set[Node]()
+            if self.results is None:
+                stuck.update(n for node, value in self.misread(nodes) if is_list(value) for n in (node, value.producer) if n in nodes)
+                stuck.update(value.producer for value in self.graph.outputs if is_list(value) and value.producer in nodes)
+            if not stuck:
+                return nodes
+            whole |= stuck
+
+    def misread(self, nodes: Mapping[Node, InParts]) -> Iterator[tuple[Node, Value]]:
+        """Who reads a value in another way than it is made."""
+        for node in self.graph.nodes:
+            how = nodes.get(node)
+            for k, value in enumerate(node.inputs):
+                asked = None if how is None else how.inputs[k]
+                made = self.kinds.get(value)
+                if asked != made and (made is not None or is_list(value)):
+                    yield node, value
+
+    def _nodes(self, whole: AbstractSet[Node]) -> dict[Node, InParts]:
+        nodes: dict[Node, InParts] = {}
+        for node in self.free:
+            found = [self.kinds.get(value) for value in node.inputs]
+            is_read = any(kind is not None for kind in found)
+            if node in whole or not (is_read or node in self.begins):
+                continue
+            if node.op_type in LOOPS:
+                self._note(node, self._loop(node, found), nodes)
+            else:
+                self._note(node, in_parts(node, found, None if is_read else self.begins[node], self.batch), nodes)
+        results = dict(zip(self.graph.outputs, self.results or (None,) * len(self.graph.outputs), strict=True))
+        arguments = set(self.graph.inputs)
+        for node in reversed(self.free):
+            if node in nodes or node in whole or len(node.outputs) != 1 or not node.inputs:
+                continue
+            if any(self.kinds.get(value) is not None for value in node.inputs):
+                continue
+            value = node.outputs[0]
+            wanted = {nodes[use.node].inputs[use.index] if use.node in nodes else None for use in value.uses}
+            wanted |= {results[value]} if value in results else set()
+            axis = wanted.pop() if len(wanted) == 1 else None
+            if axis is None or axis < 0:
+                continue
+            how = in_parts(node, [None] * len(node.inputs), axis, self.batch)
+            asked = zip(how.inputs, node.inputs, strict=True) if how is not None else ()
+            if not any(along is not None and is_list(v) and v in arguments for along, v in asked):
+                self._note(node, how, nodes)
+        return nodes
+
+    def _note(self, node: Node, how: InParts | None, nodes: dict[Node, InParts]) -> None:
+        if how is not None:
+            nodes[node] = how
+            least = 0 if self.results is None else TERM
+            self.kinds.update((value, how.kind(value)) for value in node.outputs if how.kind(value) >= least)
+
+    def _loop(self, loop: Node, given: Sequence[int | None]) -> InParts | None:
+        """How a loop runs in parts when some of its inputs are split, or sums; None where it has to run whole."""
+        condition, function = (function_at(loop, name, self.graph) for name in ("cond", "body"))
+        if condition is None or function is None:
+            return None
+        body, kinds = function.body, [SAME if kind is None else kind for kind in given]
+        free = _free(body, topological_order(body), self.purity)
+        while True:
+            spread = _Spread(body, self.purity, self.batch, free, results=kinds)
+            nodes = spread.of({value: kind for value, kind in zip(body.inputs, kinds, strict=True) if kind != SAME})
+            made = [spread.kinds.get(value, SAME) for value in body.outputs]
+            made = [TERM if self._adds_up(loop, k, spread) else kind for k, kind in enumerate(made)]
+            changed = [new if old == SAME else old for old, new in zip(kinds, made, strict=True)]
+            if changed == kinds:
+                break
+            kinds = changed
+        for k, (asked, kind, value) in enumerate(zip(kinds, made, body.outputs, strict=True)):
+            can_slice = kind == SAME and asked >= 0 and not is_list(value)
+            is_number_before = asked != TERM or given[k] == TERM or is_zero(loop.inputs[k])
+            if not (asked == kind or can_slice) or not is_number_before:
+                return None
+        arguments = dict(zip(condition.body.inputs, kinds, strict=True))
+        decides = backward_reachable(value.producer for value in condition.body.outputs)
+        if any(kind != SAME and value.producer in decides for value, kind in arguments.items()) or any(True for _ in spread.misread(nodes)):
+            return None
+        inputs = [None if kind == SAME or (kind == TERM and given[k] is None) else kind for k, kind in enumerate(kinds)]
+        return InParts(tuple(inputs), tuple(kinds), loop.op_type, body={node.name: how for node, how in nodes.items()})
+
+    def _adds_up(self, loop: Node, k: int, spread: _Spread) -> bool:
+        """Whether each round adds a sum over the batch to a value of a loop that is 0 before it."""
+        body = spread.graph
+        argument, result = body.inputs[k], origin(body.outputs[k])
+        if spread.kinds.get(argument) is not None or result.producer.op_type not in SUMS:
+            return False
+        kinds = [TERM if origin(value) is argument else spread.kinds.get(value) for value in result.producer.inputs]
+        return TERM in [spread.kinds.get(v) for v in result.producer.inputs] and set(kinds) == {TERM} and is_zero(loop.inputs[k])
 
 
 def keeps_control_inputs(node: Node, purity: Purity) -> bool:
@@ -298,23 +298,17 @@ def keeps_control_inputs(node: Node, purity: Purity) -> bool:
     return not purity.is_pure(node) or reads_resource(node) or only_orders(node)
 
 
-def _note(node: Node, parts: InParts | None, nodes: dict[Node, InParts], axes: dict[Value, int]) -> None:
-    if parts is not None:
-        nodes[node] = parts
-        if parts.output is not None:
-            axes.update(dict.fromkeys(parts.split_outputs(node), parts.output))
-
-
 def _phases(order: Sequence[Node], nodes: Mapping[Node, InParts], purity: Purity) -> dict[Node, int]:
     phases: dict[Node, int] = {}
     for node in order:
-        phase = 0
+        phase, how = 0, nodes.get(node)
         for k, value in enumerate(node.inputs):
-            before = value.producer
-            made = nodes.get(before)
-            waits = made is not None and (node not in nodes or made.output is None or nodes[node].inputs[k] != made.output)
-            phase = max(phase, phases.get(before, 0) + waits)
+            before = nodes.get(value.producer)
+            kind = None if before is None else before.kind(value)
+            own = how is not None and (how.inputs[k] == kind or (kind in (SAME, UNREAD) and how.inputs[k] is None))
+            phase = max(phase, phases.get(value.producer, 0) + (kind is not None and not own))
         if keeps_control_inputs(node, purity):
-            phase = max([phase, *(phases[before] + (before in nodes) for before in node.control_inputs if before in phases)])
+            waits = [phases[n] + (n in nodes) for n in node.control_inputs if n in phases and not (n in nodes and how is not None)]
+            phase = max([phase, *waits])
         phases[node] = phase
     return phases

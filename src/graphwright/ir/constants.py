@@ -13,8 +13,9 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.dtypes import DTYPES, DType, dtype_from_number
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE
-from graphwright.ir.traits.values import is_constant
+from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE, MAKES_ZEROS, REPEATS
+from graphwright.ir.traits.rounds import is_list
+from graphwright.ir.traits.values import is_constant, origin
 from graphwright.ir.traits.variables import reads_resource, resource_of
 from graphwright.ir.wire import Field, fields_of, message_field, varint_field, varints
 
@@ -72,6 +73,18 @@ def constant_array(node: Node) -> Array | None:
     """
     attribute = node.attrs.get("value")
     return array_of(attribute) if is_constant(node) and isinstance(attribute, SerializedAttribute) else None
+
+
+def is_zero(value: Value) -> bool:
+    """Whether all elements are zero, as far as the graph says it."""
+    node = origin(value).producer
+    if node.op_type in MAKES_ZEROS:
+        return not is_list(value)
+    source = REPEATS.get(node.op_type)
+    if source is not None:
+        return is_zero(node.inputs[source])
+    array = constant_array(node)
+    return array is not None and array.dtype.kind in "fiu" and not array.any()
 
 
 def add_constant(graph: Graph, name: str, array: Array, *, dtype: DType | None = None, device: str = "") -> Value:

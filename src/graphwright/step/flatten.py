@@ -138,6 +138,8 @@ def flatten_graph(
         prune(graph)
         if has_loops and _has_sizes_of_one_call(graph):
             folded += bind_stacked_shapes(stacked_shapes(graph, constant_array, infer_body_shapes)) + fold_body_shapes(graph)
+        elif has_loops:  # that makes no more shapes known, but what depends on the batch alone can be split
+            fold_body_shapes(graph)
         if not folded or not (has_loops or _has_unknown_sizes(graph)):
             break
         infer_flat_shapes(graph, feeds)

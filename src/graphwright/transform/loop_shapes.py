@@ -18,15 +18,25 @@ import numpy as np
 from graphwright.analyze.loop_pairs import popped_lists
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.constants import add_constant, constant_array
+from graphwright.ir.constants import Array, add_constant, constant_array
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS, called_functions, function_at
-from graphwright.ir.traits.rounds import is_empty_list, keeps_length, pushes, reserves, unstacks
+from graphwright.ir.traits.rounds import (
+    asks_for_element_shape,
+    asks_for_length,
+    is_empty_list,
+    is_list,
+    keeps_length,
+    pops,
+    pushes,
+    reserves,
+    unstacks,
+)
 from graphwright.ir.traits.values import origin
 from graphwright.ir.walk import topological_order
-from graphwright.transform.fold_constants import fold_shapes
+from graphwright.transform.fold_constants import fold_shapes, replace_by_constants
 
 Dimension = tuple[Node, int, int]  # a loop, the position of a value, an axis
 
@@ -114,6 +124,7 @@ def fold_body_shapes(graph: Graph) -> int:
         _refuse_growing(loop, function.body)
         if _keeps_shapes(loop, function.body):
             folded += fold_shapes(function.body)
+        folded += _fold_questions_about_lists(loop, function.body)
         for p, source in popped_lists(graph, loop).items():
             forward = function_at(source.producer, "body", graph) if source.producer.op_type in LOOPS else None
             element = origin(function.body.outputs[p]).producer.outputs[1]
@@ -150,10 +161,38 @@ def _keeps_shapes(loop: Node, body: Graph) -> bool:
         is_tensor = argument.dtype.itemsize is not None
         if is_tensor and (argument.nbytes is None or not argument.shape == given.shape == result.shape):
             return False
-        is_read = argument.dtype.name == "variant" and any(not (pushes(n) or keeps_length(n)) for n in argument.consumers)
-        if is_read and not unstacks(origin(given).producer):
+        is_read = is_list(argument) and any(not (pushes(n) or keeps_length(n)) for n in argument.consumers)
+        if is_read and not unstacks(origin(given).producer) and not _pops_one_shape(argument, origin(given)):
             return False
     return True
+
+
+def _pops_one_shape(argument: Value, given: Value) -> bool:
+    """Whether a list was filled by a loop, one element of the same shape in each round, and that is the shape that is popped."""
+    forward = given.producer
+    function = function_at(forward, "body", forward.graph) if forward.op_type in LOOPS else None
+    if function is None or not is_empty_list(origin(forward.inputs[given.index]).producer):
+        return False
+    push = origin(function.body.outputs[given.index]).producer
+    is_pushed = pushes(push) and origin(push.inputs[0]) is function.body.inputs[given.index] and push.inputs[1].nbytes is not None
+    popped = [node.outputs[1].shape for node in argument.consumers if pops(node)]
+    return is_pushed and popped == [push.inputs[1].shape] and len(argument.consumers) == 1 and _keeps_shapes(forward, function.body)
+
+
+def _fold_questions_about_lists(loop: Node, body: Graph) -> int:
+    """Fold what a body asks about a list of a tensor's rows that it only reads: how many there are, and of which shape."""
+    found: dict[Node, list[Array]] = {}
+    for given, argument, result in zip(loop.inputs, body.inputs, body.outputs, strict=True):
+        rows = origin(given).producer
+        if not is_list(argument) or not unstacks(rows) or origin(result) is not argument:
+            continue
+        length, shape = (rows.inputs[0].shape or (None,))[0], constant_array(origin(rows.inputs[1]).producer)
+        for node in argument.consumers:
+            if asks_for_length(node) and length is not None:
+                found[node] = [np.asarray(length, node.outputs[0].dtype.name)]
+            elif asks_for_element_shape(node) and shape is not None:
+                found[node] = [shape.astype(node.outputs[0].dtype.name)]
+    return replace_by_constants(body, found)
 
 
 def _length(value: Value) -> int | None:

@@ -2,7 +2,8 @@
 
 What `analyze.splitting` finds is copied once per part. What parts add to is added up at once, so that of a weight's gradient there is one
 sum and one term at a time. The result is the step's own but for the order of sums over the batch, masks of dropout included: a part of a
-stateless random operation draws from where the parts before it have stopped.
+stateless random operation draws from where the parts before it have stopped. Loops are copied with their bodies: each part has functions
+of its own, which run its part in each round.
 
 Nodes are ordered by phase (what waits for all parts begins a new one), part, and place in the original. That is the order that a planner
 starts from; the graph itself says only what needs what.
@@ -10,21 +11,26 @@ starts from; the graph itself says only what needs what.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 import numpy as np
 
-from graphwright.analyze.splitting import InParts, Splitting, keeps_control_inputs, part_of_size
+from graphwright.analyze.in_parts import SAME, TERM, InParts, part_of_size
+from graphwright.analyze.splitting import Splitting, keeps_control_inputs
 from graphwright.errors import ArgumentError
-from graphwright.ir.attributes import Attribute
+from graphwright.ir.attributes import Attribute, FunctionReference, ShapeAttribute
 from graphwright.ir.constants import Array, add_constant, constant_array
 from graphwright.ir.dtypes import Shape
+from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.edit.insert import add_op
+from graphwright.ir.edit.library import remove_unused_functions, unique_function_name
 from graphwright.ir.edit.prune import prune
-from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.traits.control_flow import called_functions
 from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.rounds import is_list
 from graphwright.ir.traits.values import PART, PART_OF, is_constant, origin
 from graphwright.ir.walk import topological_order
 
@@ -45,8 +51,8 @@ def split_batch(graph: Graph, purity: Purity, splitting: Splitting, parts: int) 
     """Rewrite a flat graph in place so that it runs in parts of its batch; returns it.
 
     Copies are called `<name>/part<k>` and have the attributes `_graphwright_part_of`, the name of the original, and `_graphwright_part`:
-    the first example of the part, the one behind its last, the size of the batch, and the axis of the outputs that is split (-1 for a
-    term of a sum).
+    the first example of the part, the one behind its last, the size of the batch, and the kinds of the outputs
+    (`analyze.in_parts.InParts.outputs`).
 
     Args:
         splitting: what `find_splitting` found in this graph.
@@ -76,15 +82,26 @@ def split_batch(graph: Graph, purity: Purity, splitting: Splitting, parts: int) 
         )
     with graph.restored_on_error():
         _Rewriter(graph, purity, splitting, part_borders(splitting.batch, parts)).run()
+        remove_unused_functions(graph)
     return graph
 
 
 @dataclass(frozen=True)
 class _Rewriter:
+    """Rewrites a graph for all parts, or the body of a loop for one.
+
+    Args:
+        borders: where the parts begin, and where the last one ends.
+        given: of a body, the arguments that are given in parts, and along which axis.
+        results: of a body, the kinds of its results.
+    """
+
     graph: Graph
     purity: Purity
     splitting: Splitting
     borders: Sequence[int]
+    given: Mapping[Value, int] = field(default_factory=dict[Value, int])
+    results: Sequence[int] | None = None
     copies: dict[Node, list[Node]] = field(default_factory=dict[Node, list[Node]])
     wholes: dict[Value, Value] = field(default_factory=dict[Value, Value])
     slices: dict[tuple[Value, int, int], Value] = field(default_factory=dict[tuple[Value, int, int], Value])
@@ -99,11 +116,12 @@ class _Rewriter:
         readers: dict[Node, tuple[Node, ...]] = {node: _readers(node) for node in order}  # before anything is rerouted
         for node in order:
             if node in self.splitting.nodes:
-                self._copy(node, self.splitting.nodes[node])
+                self._copy(node, self.splitting.nodes[node], waits=node in bound)
             else:
                 self._reroute(node, waits=node in bound)
         graph = self.graph
-        graph.outputs = [self._whole(value) for value in graph.outputs]
+        kinds, place = self.results or [SAME] * len(graph.outputs), (0, 0, 0, 0)
+        graph.outputs = [self._read(v, None if kind < 0 else kind, 0, place) for v, kind in zip(graph.outputs, kinds, strict=True)]
         graph.control_outputs = dict.fromkeys(node for node in (*graph.control_outputs, *effects) if node not in self.copies)
         self._place_whole(order, readers)
         prune(graph)
@@ -126,48 +144,70 @@ class _Rewriter:
             for copy in copies if copies is not None and waits else ():
                 self.graph.add_control_input(node, copy)
 
-    def _copy(self, node: Node, how: InParts) -> None:
+    def _copy(self, node: Node, how: InParts, *, waits: bool) -> None:
         copies = self.copies[node] = list[Node]()
-        phase, batch, split = self.splitting.phases[node], self.splitting.batch, how.split_outputs(node)
+        phase, batch = self.splitting.phases[node], self.splitting.batch
+        controls = [before for before in node.control_inputs if before not in self.copies] if waits else []
         for part, (start, stop) in enumerate(pairwise(self.borders)):
             place = (phase, part, self.position[node], 1)
-            inputs = [
-                self._whole(value) if axis is None else self._part(value, axis, part, (*place[:3], 0))
-                for value, axis in zip(node.inputs, how.inputs, strict=True)
-            ]
+            inputs = [self._read(value, axis, part, (*place[:3], 0)) for value, axis in zip(node.inputs, how.inputs, strict=True)]
             for k in dict.fromkeys(k for k, _ in how.sizes):
                 inputs[k] = self._sizes(node, how, k, start, stop)
             if how.drawn and start:
                 inputs[2] = self._counter(node, how.drawn, start, inputs[2], (*place[:3], 0))
-            axis = -1 if how.output is None else how.output
-            attrs: dict[str, Attribute] = {**node.attrs, PART_OF: node.name.encode(), PART: (start, stop, batch, axis)}
+            types = [(value.dtype, self._shape(value, how.kind(value), start, stop)) for value in node.outputs]
+            attrs: dict[str, Attribute] = {**node.attrs, PART_OF: node.name.encode(), PART: (start, stop, batch, *how.outputs)}
+            if how.body:
+                attrs |= self._functions(node, how, start, stop)
+                attrs["output_shapes"] = tuple(ShapeAttribute(shape) for _, shape in types)
             copy = self.graph.add_node(
                 how.op_type,
                 self.graph.unique_name(f"{node.name}/part{part}"),
                 inputs=inputs,
                 attrs=attrs,
-                output_types=[
-                    (value.dtype, self._shape(value, how.output, start, stop) if value in split else value.shape) for value in node.outputs
-                ],
+                control_inputs=controls,
+                output_types=types,
                 device=node.device,
                 extra=node.extra,
             )
             self.places[copy] = place
             copies.append(copy)
-        if how.output is None:
-            self._add_up(node, how)
+        for value in node.outputs:
+            if how.kind(value) == TERM:
+                self._add_up(value, how)
 
-    def _shape(self, value: Value, axis: int | None, start: int, stop: int) -> Shape:
+    def _functions(self, loop: Node, how: InParts, start: int, stop: int) -> dict[str, Attribute]:
+        """The attributes of a loop with functions that run a part."""
+        attrs: dict[str, Attribute] = {}
+        for attribute, nodes in (("cond", dict[str, InParts]()), ("body", how.body)):
+            [name] = called_functions(loop, attribute)
+            function = self.graph.functions[name]
+            new = unique_function_name(self.graph, f"{name}_part{start}")
+            body = copy_body(function, new, self.graph.functions, {}).graph
+            self.graph.functions[new] = Function(new, body)
+            given = dict(zip(body.inputs, how.outputs, strict=True))
+            for value, kind in given.items():
+                value.shape = self._shape(value, kind, start, stop)
+            found = {body[name]: inside for name, inside in nodes.items()}
+            splitting = Splitting(self.splitting.batch, (), found, dict.fromkeys(body.nodes, 0))
+            _Rewriter(body, self.purity.of(body), splitting, (start, stop), given, how.outputs if nodes else None).run()
+            attrs[attribute] = FunctionReference(new)
+        return attrs
+
+    def _shape(self, value: Value, axis: int, start: int, stop: int) -> Shape:
         shape = value.shape
+        if axis < 0 or is_list(value):
+            return shape
         assert shape is not None  # or no rule would have cut it
-        return shape if axis is None else (*shape[:axis], (shape[axis] or 0) * (stop - start) // self.splitting.batch, *shape[axis + 1 :])
+        return (*shape[:axis], (shape[axis] or 0) * (stop - start) // self.splitting.batch, *shape[axis + 1 :])
 
-    def _add_up(self, node: Node, how: InParts) -> None:
+    def _add_up(self, value: Value, how: InParts) -> None:
         """Add each term to the sum of those before it."""
-        value, copies = node.outputs[0], self.copies[node]
-        total = copies[0].outputs[0]
+        node, copies = value.producer, self.copies[value.producer]
+        total, suffix = copies[0].outputs[value.index], f"_{value.index}" if value.index else ""
         for part, copy in enumerate(copies[1:], start=1):
-            total = self._made("AddV2", f"{node.name}/added{part}", node, [total, copy.outputs[0]], value.shape)
+            name = f"{node.name}/added{part}{suffix}"
+            total = self._made("AddV2", name, node, [total, copy.outputs[value.index]], value.shape)
             self.places[total.producer] = (*self.places[copy][:3], 2)
         if how.divisor > 1:
             divisor = add_constant(self.graph, f"{node.name}/count", np.array(how.divisor, np.float64), dtype=value.dtype)
@@ -189,7 +229,9 @@ class _Rewriter:
         copies = self.copies.get(value.producer)
         if copies is None or found is not value:
             return found
-        axis = self.splitting.nodes[value.producer].output
+        axis = self.splitting.nodes[value.producer].kind(value)
+        if axis < 0:  # all parts make the same
+            return copies[0].outputs[value.index]
         last = self.places[copies[-1]]
         place = (*last[:3], 2)
         at = add_constant(self.graph, f"{value.producer.name}/axis", np.array(axis, np.int32))
@@ -204,11 +246,13 @@ class _Rewriter:
         self.wholes[value] = joined
         return joined
 
-    def _part(self, value: Value, axis: int, part: int, place: _Place) -> Value:
-        """A part of a value: made as such, or a slice."""
+    def _read(self, value: Value, axis: int | None, part: int, place: _Place) -> Value:
+        """What a part reads of a value: all of it, or a term of it, or a part, which is made as such, or a slice."""
         how, copies = self.splitting.nodes.get(value.producer), self.copies.get(value.producer)
-        if how is not None and copies is not None and how.output == axis:
+        if how is not None and copies is not None and how.kind(value) == (SAME if axis is None else axis):
             return copies[part].outputs[value.index]
+        if axis is None or axis < 0 or self.given.get(value) == axis:
+            return self._whole(value)
         key = (value, axis, part)
         if key not in self.slices:
             self.slices[key] = self._slice(value, axis, self.borders[part], self.borders[part + 1], place)

@@ -31,6 +31,7 @@ class Dimensions:
         inputs: per input.
         output: of the first output; the others are cut along the dimension of the same number.
         alone: whether nobody reads the others, so that they need not be cut.
+        same: whether each part makes the whole output where that does not have the label.
         sizes: of constant inputs that hold sizes: the labels of the dimensions whose sizes their elements are.
         sums: whether the output is a sum over the labels that it does not have.
         term: the op type that makes the term of a part, where it is another one.
@@ -46,6 +47,7 @@ class Dimensions:
     divisor: int = 1
     drawn: int = 0
     alone: bool = False
+    same: bool = False
 
 
 Rule = Callable[[Node], Dimensions]

@@ -16,6 +16,9 @@ from graphwright.analyze.flop_rules.rule import UnknownSizeError, dims, dims_of,
 from graphwright.analyze.split_rules.rule import Dimensions, Labels, Rule, axes, constant, labels_of, number, whole, without
 from graphwright.ir.graph import Node
 from graphwright.ir.traits.arithmetic import BATCH_NORMS, GOES_BY_ELEMENTS
+from graphwright.ir.traits.rounds import is_list
+
+_MOST_DIMENSIONS = 8  # of the elements of a list
 
 
 def rows(pattern: str, *, sums: bool = False, **sizes: str) -> Rule:
@@ -40,6 +43,9 @@ def rows(pattern: str, *, sums: bool = False, **sizes: str) -> Rule:
 
 def by_elements(node: Node) -> Dimensions:
     """Element by element; dimensions are counted from the last one, and inputs with one element there are repeated."""
+    if is_list(node.outputs[0]):
+        labels = labels_of("d", _MOST_DIMENSIONS)
+        return Dimensions((labels,) * len(node.inputs), labels)
     sizes = output_dims(node)
     labels = labels_of("d", len(sizes))
     return Dimensions(tuple(_broadcast(labels, sizes, dims(value)) for value in node.inputs), labels)
@@ -263,6 +269,55 @@ def one_hot(node: Node) -> Dimensions:
     return Dimensions((labels, (), (), ()), (*labels[:axis], None, *labels[axis:]))
 
 
+# Lists of tensors: what is cut are dimensions of their elements.
+
+
+def list_of(item: int) -> Rule:
+    """A list with another element, which is an input."""
+
+    def rule(node: Node) -> Dimensions:
+        labels = labels_of("d", len(dims(node.inputs[item])))
+        return Dimensions(tuple(labels if k in (0, item) else () for k in range(len(node.inputs))), labels)
+
+    return rule
+
+
+def element_of(shape: int) -> Rule:
+    """An element of a list; one of the inputs says its shape."""
+
+    def rule(node: Node) -> Dimensions:
+        labels = labels_of("d", len(dims(node.outputs[-1])))
+        return Dimensions((labels, *(whole(len(dims(v))) for v in node.inputs[1:])), labels, _element_sizes(node, shape, labels))
+
+    return rule
+
+
+def new_list(node: Node) -> Dimensions:
+    """A list of which the first input says the shape of the elements."""
+    labels = labels_of("d", _MOST_DIMENSIONS)
+    return Dimensions(tuple(whole(len(dims(v))) for v in node.inputs), labels, _element_sizes(node, 0, labels))
+
+
+def rows_to_list(node: Node) -> Dimensions:
+    labels = labels_of("d", len(dims_of(node, 0)) - 1)
+    return Dimensions(((None, *labels), whole(len(dims_of(node, 1)))), labels, _element_sizes(node, 1, labels))
+
+
+def list_to_rows(node: Node) -> Dimensions:
+    labels = labels_of("d", len(output_dims(node)) - 1)
+    return Dimensions((labels, whole(len(dims_of(node, 1)))), (None, *labels), _element_sizes(node, 1, labels))
+
+
+def list_length(node: Node) -> Dimensions:
+    return Dimensions((labels_of("d", _MOST_DIMENSIONS),), output_dims(node), same=True)
+
+
+def _element_sizes(node: Node, index: int, labels: Labels) -> dict[int, Labels]:
+    """What the elements of a shape are the sizes of; a shape that is not known is -1."""
+    known = constant(node, index)
+    return {index: labels[: len(known)]} if known.ndim else {}
+
+
 # What is made without reading what is split: a part is made at its size.
 
 
@@ -351,6 +406,14 @@ RULES: dict[str, Rule] = {
         ("GatherV2 Gather", gather),
         ("UnsortedSegmentSum", segment_sum),
         ("OneHot", one_hot),
+        ("TensorListSetItem", list_of(2)),
+        ("TensorListPushBack", list_of(1)),
+        ("TensorListGetItem", element_of(2)),
+        ("TensorListPopBack", element_of(1)),
+        ("TensorListFromTensor", rows_to_list),
+        ("TensorListStack", list_to_rows),
+        ("TensorListReserve EmptyTensorList", new_list),
+        ("TensorListLength", list_length),
         ("Fill", fill),
         ("Tile", tile),
         ("BroadcastTo", broadcast),

@@ -20,6 +20,12 @@ ADDS_BIAS = frozenset({"BiasAdd", "BiasAddV1"})
 """What adds a number per channel."""
 SUMS_AND_DIFFERENCES = SUMS | {"Sub", "Neg"}
 """A sum of the inputs, some of them negative."""
+LINEAR_IN_ALL = SUMS_AND_DIFFERENCES | {"ConcatV2", "Pack"}
+"""Of sums, term by term, it makes the terms of its result."""
+LINEAR_IN_FIRST = frozenset("Identity Neg Mul RealDiv Cast Sum Mean Reshape Squeeze ExpandDims Transpose Slice StridedSlice Pad".split())
+"""Of a sum in its first input, term by term, it makes the terms of its result."""
+LINEAR_IN_SECOND = frozenset({"Mul"})
+"""The same of its second input."""
 SCALES = frozenset({"Mul", "RealDiv", "Div", "DivNoNan", "MulNoNan"})
 """The first input times the second, or divided by it."""
 CHOOSES_ELEMENTS = frozenset({"Select", "SelectV2", "Maximum", "Minimum"})
@@ -38,6 +44,10 @@ LOOKUPS = frozenset({"Gather", "GatherV2"})
 """Rows of the first input, at the places that the second one names."""
 ASKS_FOR_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
 """What tells the shape of an input, or a number of it."""
+MAKES_ZEROS = frozenset({"ZerosLike"})
+"""What makes zeros."""
+REPEATS = {"Fill": 1, "BroadcastTo": 0, "Tile": 0}
+"""What repeats the elements of an input, and which that is."""
 NO_LARGER = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin Slice StridedSlice Reshape BroadcastGradientArgs Shape".split())
 """What makes no more bytes than its largest input has."""
 TAKES_OUT_OF_LIST = frozenset({"TensorListGetItem", "TensorListPopBack", "OptionalGetValue"})

@@ -8,7 +8,12 @@ from graphwright.ir.traits.arithmetic import ADDITIONS
 from graphwright.ir.traits.of_type import of_type
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Node
+    from graphwright.ir.graph import Node, Value
+
+
+def is_list(value: Value) -> bool:
+    """Whether it is a list of tensors, or of what else has no shape: it can neither be sliced nor joined."""
+    return value.dtype.name == "variant"
 
 is_empty_list = of_type({"EmptyTensorList"})
 """Whether it makes a list without elements."""
@@ -30,6 +35,16 @@ reserves = of_type({"TensorListReserve"})
 """Whether it makes a list of as many elements as its second input says."""
 unstacks = of_type({"TensorListFromTensor"})
 """Whether it makes a list of a tensor's rows."""
+
+
+def asks_for_length(node: Node) -> bool:
+    """Whether it says how many elements a list has."""
+    return node.op_type == "TensorListLength"
+
+
+def asks_for_element_shape(node: Node) -> bool:
+    """Whether it says the shape that a list was made for."""
+    return node.op_type == "TensorListElementShape"
 
 
 def keeps_length(node: Node) -> bool:

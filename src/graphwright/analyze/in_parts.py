@@ -1,0 +1,161 @@
+"""How one node runs in parts of the batch: what each part reads of its inputs, and what its outputs are of those of the whole.
+
+Terms are those of `splitting.py`. A node's *kind* of an output is the axis along which it is split, or one of the constants here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphwright.analyze.flop_rules.rule import UnknownSizeError, dims
+from graphwright.analyze.split_rules.rule import Dimensions
+from graphwright.analyze.split_rules.table import RULES
+from graphwright.ir.constants import Array, constant_array
+from graphwright.ir.graph import Node, Value
+from graphwright.ir.traits.arithmetic import LINEAR_IN_ALL, LINEAR_IN_FIRST, LINEAR_IN_SECOND
+from graphwright.ir.traits.effects import makes_counter
+from graphwright.ir.traits.rounds import is_list
+from graphwright.ir.traits.values import origin
+
+TERM = -1
+"""Each part makes a term of a sum."""
+SAME = -2
+"""Each part makes all of it, the same as the whole does."""
+UNREAD = -3
+"""Nobody reads it, so nobody asks what a part makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class InParts:
+    """How a node runs in parts.
+
+    Attributes:
+        inputs: per input, the axis along which a part reads a slice of it; `TERM` where it reads a term of it, which happens inside loops
+            alone; None where it reads all of it.
+        outputs: per output, the axis along which it is split, or `TERM`, `SAME` or `UNREAD`.
+        sizes: the elements of constant inputs that are sizes along the split dimensions, as (input, element).
+        op_type: of the parts.
+        divisor: by what the sum of all parts is divided.
+        drawn: how many numbers are drawn per step of the counter at input 2; 0 for what draws none.
+        body: of a loop, how the nodes of its body run, by their names.
+    """
+
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int, ...]
+    op_type: str
+    sizes: tuple[tuple[int, int], ...] = ()
+    divisor: int = 1
+    drawn: int = 0
+    body: Mapping[str, InParts] = field(default_factory=dict[str, "InParts"])
+
+    def kind(self, value: Value) -> int:
+        """What a part makes of an output."""
+        return self.outputs[value.index]
+
+    @property
+    def makes_terms(self) -> bool:
+        """Whether a part of a node with one result makes a term of it."""
+        return self.outputs[0] == TERM
+
+
+def in_parts(node: Node, split: Sequence[int | None], wanted: int | None, batch: int) -> InParts | None:
+    """How a node runs in parts when some inputs are split; None where it has to run whole. Of loops, see `splitting.py`.
+
+    Where inputs are split along dimensions that do not go together, as in the scores of each example by each other one, the one is chosen
+    with which least is gathered.
+
+    Args:
+        split: per input, the axis along which it is split already, or `TERM`.
+        wanted: the axis along which the result is to be split, for a node of which no input is.
+
+    >>> from graphwright.ir.graph import DTYPES, Graph
+    >>> f32 = DTYPES["float32"]
+    >>> g = Graph()
+    >>> x, dy = (g.add_node("Placeholder", n, output_types=[(f32, (8, k))]).outputs[0] for n, k in (("x", 3), ("dy", 5)))
+    >>> dw = g.add_node("MatMul", "dw", inputs=[x, dy], attrs={"transpose_a": True}, output_types=[(f32, (3, 5))])
+    >>> found = in_parts(dw, [0, 0], None, 8)
+    >>> found.inputs, found.outputs == (TERM,)
+    ((0, 0), True)
+    """
+    rule = RULES.get(node.op_type)
+    if not node.outputs:
+        return None
+    if TERM in split:
+        return _of_terms(node, split)
+    if rule is None:
+        return None
+    try:
+        known = rule(node)
+        if wanted is not None:
+            asked = [known.output[wanted]]
+        else:
+            asked = [labels[axis] for labels, axis in zip(known.inputs, split, strict=True) if axis is not None]
+        ways = [_along(node, known, label, batch) for label in dict.fromkeys(asked) if label is not None]
+        return min((way for way in ways if way is not None), key=lambda way: _gathered_bytes(node, split, way), default=None)
+    except (UnknownSizeError, IndexError, ValueError):  # a use that the rule does not know
+        return None
+
+
+def _of_terms(node: Node, split: Sequence[int | None]) -> InParts | None:
+    """What is linear makes a term of terms: f(a + b) = f(a) + f(b)."""
+    is_number = all(value.dtype.name in ("bfloat16", "float16", "float32", "float64") for value in (node.inputs[0], *node.outputs))
+    if len(node.outputs) != 1 or not is_number:
+        return None
+    first = split[0] == TERM and all(kind is None for kind in split[1:])
+    # The last input of a concatenation is its axis.
+    everything = all(kind == TERM or value.dtype.name == "int32" for kind, value in zip(split, node.inputs, strict=True))
+    second = split[0] is None and all(kind == TERM for kind in split[1:])
+    linear = ((first, LINEAR_IN_FIRST), (everything, LINEAR_IN_ALL), (second, LINEAR_IN_SECOND))
+    if any(is_so and node.op_type in op_types for is_so, op_types in linear):
+        return InParts(tuple(split), (TERM,), node.op_type)
+    return None
+
+
+def _gathered_bytes(node: Node, split: Sequence[int | None], how: InParts) -> int:
+    """What exists whole where a node runs in this way: inputs that are split along other axes, and sums."""
+    gathered = {value for value, has, asks in zip(node.inputs, split, how.inputs, strict=True) if has is not None and has != asks}
+    return sum(value.nbytes or 0 for value in (*gathered, *(node.outputs if how.makes_terms else ())))
+
+
+def _along(node: Node, known: Dimensions, label: object, batch: int) -> InParts | None:
+    """The node in parts along one label, where all sizes allow it."""
+    inputs = tuple(labels.index(label) if label in labels else None for labels in known.inputs)
+    output = known.output.index(label) if label in known.output else None
+    if output is None and not (known.sums or known.same):
+        return None
+    cut = [size_along(value, axis, batch) for value, axis in zip(node.inputs, inputs, strict=True) if axis is not None]
+    if output is not None:
+        cut += [size_along(value, output, batch) for value in node.outputs[: 1 if known.alone else None]]
+    if any(size % batch or not size for size in cut):
+        return None
+    if any(labels.count(label) > 1 for labels in (*known.inputs, known.output)):
+        return None
+    sizes = tuple((k, element) for k, labels in known.sizes.items() for element, other in enumerate(labels) if other == label)
+    for k, element in sizes:
+        array = constant_array(origin(node.inputs[k]).producer)
+        if array is None or (array[element] != -1 and array[element] % batch):
+            return None
+    if known.drawn:
+        elements = 1
+        for size in dims(node.outputs[0]):
+            elements *= size
+        if elements // batch % known.drawn or not makes_counter(origin(node.inputs[2]).producer):
+            return None
+    if output is not None:
+        kinds = tuple(UNREAD if known.alone and k else output for k in range(len(node.outputs)))
+        return InParts(inputs, kinds, node.op_type, sizes, drawn=known.drawn)
+    return InParts(inputs, (SAME if known.same else TERM,), known.term or node.op_type, sizes, known.divisor)
+
+
+def size_along(value: Value, axis: int, batch: int) -> int:
+    """The size of a dimension; of a list, whose elements are what is cut, the units of the batch."""
+    return batch if is_list(value) else dims(value)[axis]
+
+
+def part_of_size(array: Array, element: int, start: int, stop: int, batch: int) -> Array:
+    """Sizes for the examples from `start` to `stop`, of sizes for the whole batch; -1, which stands for the rest, stays."""
+    changed = array.copy()
+    if changed[element] != -1:
+        changed[element] = int(changed[element]) * (stop - start) // batch
+    return changed
