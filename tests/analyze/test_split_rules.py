@@ -170,11 +170,39 @@ def _sources(x: Any, y: Any) -> tuple[Any, ...]:
     )
 
 
+def _lists(x: Any, y: Any) -> tuple[Any, ...]:
+    """x [B, 4, 5], y [B, 4]; elements are [B, 5]"""
+    shape = tf.constant([B, 5])
+    rows = raw.TensorListFromTensor(tensor=tf.transpose(x, (1, 0, 2)), element_shape=shape)
+    third = raw.TensorListGetItem(input_handle=rows, index=2, element_shape=shape, element_dtype=x.dtype)
+    made = raw.TensorListReserve(element_shape=shape, num_elements=4, element_dtype=x.dtype)
+    made = raw.TensorListSetItem(input_handle=made, index=1, item=third)
+    empty = raw.EmptyTensorList(element_shape=shape, max_num_elements=-1, element_dtype=x.dtype)
+    pushed = raw.TensorListPushBack(input_handle=raw.TensorListPushBack(input_handle=empty, tensor=third), tensor=x[:, 3])
+    left, last = raw.TensorListPopBack(input_handle=pushed, element_shape=shape, element_dtype=x.dtype)
+    return (
+        raw.TensorListStack(input_handle=made, element_shape=shape, element_dtype=x.dtype, num_elements=4),
+        last + raw.TensorListStack(input_handle=left, element_shape=shape, element_dtype=x.dtype, num_elements=1)[0],
+        tf.cast(raw.TensorListLength(input_handle=rows), x.dtype) * y,
+    )
+
+
+def _slices(x: Any, y: Any) -> tuple[Any, ...]:
+    """x [B, 4, 5], y [B, 4]"""
+    columns, places = tf.transpose(x, (1, 0, 2)), tf.constant([[2], [0]])
+    changed = {"tensor": columns, "indices": places, "updates": columns[:2] * 2}
+    scatters = (raw.TensorScatterUpdate, raw.TensorScatterAdd, raw.TensorScatterSub, raw.TensorScatterMin, raw.TensorScatterMax)
+    of_each = raw.GatherNd(params=tf.range(4, dtype=x.dtype), indices=tf.cast(y[:, :, tf.newaxis] * 3, tf.int32))
+    return (raw.GatherNd(params=columns, indices=places), of_each, *(scatter(**changed) for scatter in scatters))
+
+
 FAMILIES: dict[str, tuple[Callable[..., tuple[Any, ...]], tuple[tuple[int, ...], ...], set[str]]] = {
     "products": (_products, ((B, 4, 5), (B, 5, 4)), set()),
     "images": (_images, ((B, 4, 4, 2), (B, 2, 4, 4, 2)), set()),
     "reductions": (_reductions, ((B, 4, 5), (B, 4)), set()),
     "movement": (_movement, ((B, 4, 5), (B, 4)), set()),
+    "lists": (_lists, ((B, 4, 5), (B, 4)), set()),
+    "slices": (_slices, ((B, 4, 5), (B, 4)), set()),
     "sources": (_sources, ((B, 4, 5), (B, 4)), {"StridedSlice"}),
 }
 """What is computed, of what, and the op types that have to gather: `y[0]` reads one example."""

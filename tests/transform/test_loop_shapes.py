@@ -66,7 +66,7 @@ def test_a_loop_whose_length_only_the_call_says_costs_what_it_costs(make: Any, o
     step = make()
     traced = trace(tf.function(step, input_signature=[tf.TensorSpec(open_shape)]), inputs=(x,))
     flat, static = flat_step(traced), flat_step(trace(tf.function(step), inputs=(x,)))
-    assert peak_bytes(flat) == pytest.approx(peak_bytes(static), rel=0.15)  # lists of shapes come on top, of a few bytes each
+    assert peak_bytes(flat) == pytest.approx(peak_bytes(static), rel=0.2)  # lists of shapes come on top, of a few bytes each
     assert str(verify(traced.function, to_concrete_function(flat.graph, flat.binding), (x,))).startswith("equal bit for bit")
 
 

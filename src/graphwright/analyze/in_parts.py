@@ -13,7 +13,7 @@ from graphwright.analyze.split_rules.rule import Dimensions
 from graphwright.analyze.split_rules.table import RULES
 from graphwright.ir.constants import Array, constant_array
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits.arithmetic import LINEAR_IN_ALL, LINEAR_IN_FIRST, LINEAR_IN_SECOND
+from graphwright.ir.traits.arithmetic import LINEAR_IN, LINEAR_IN_ALL
 from graphwright.ir.traits.effects import makes_counter
 from graphwright.ir.traits.rounds import is_list
 from graphwright.ir.traits.values import origin
@@ -24,6 +24,7 @@ SAME = -2
 """Each part makes all of it, the same as the whole does."""
 UNREAD = -3
 """Nobody reads it, so nobody asks what a part makes."""
+_REAL = frozenset({"bfloat16", "float16", "float32", "float64"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +100,14 @@ def in_parts(node: Node, split: Sequence[int | None], wanted: int | None, batch:
 
 def _of_terms(node: Node, split: Sequence[int | None]) -> InParts | None:
     """What is linear makes a term of terms: f(a + b) = f(a) + f(b)."""
-    is_number = all(value.dtype.name in ("bfloat16", "float16", "float32", "float64") for value in (node.inputs[0], *node.outputs))
-    if len(node.outputs) != 1 or not is_number:
+    sums = [k for k, kind in enumerate(split) if kind is not None]
+    values = [*(node.inputs[k] for k in sums), *node.outputs]
+    if any(value.dtype.name not in _REAL for value in values) or any(split[k] != TERM for k in sums):
         return None
-    first = split[0] == TERM and all(kind is None for kind in split[1:])
-    # The last input of a concatenation is its axis.
-    everything = all(kind == TERM or value.dtype.name == "int32" for kind, value in zip(split, node.inputs, strict=True))
-    second = split[0] is None and all(kind == TERM for kind in split[1:])
-    linear = ((first, LINEAR_IN_FIRST), (everything, LINEAR_IN_ALL), (second, LINEAR_IN_SECOND))
-    if any(is_so and node.op_type in op_types for is_so, op_types in linear):
-        return InParts(tuple(split), (TERM,), node.op_type)
-    return None
+    # The axis of a concatenation is no term.
+    everything = node.op_type in LINEAR_IN_ALL and all(k in sums for k, v in enumerate(node.inputs) if v.dtype.name in _REAL)
+    one = len(sums) == 1 and sums[0] in LINEAR_IN.get(node.op_type, ())
+    return InParts(tuple(split), (TERM,) * len(node.outputs), node.op_type) if one or everything else None
 
 
 def _gathered_bytes(node: Node, split: Sequence[int | None], how: InParts) -> int:

@@ -140,13 +140,13 @@ def _misused(graph: Graph, forward: Node, gradient: Node, k: int, p: int) -> str
     if not is_empty_list(forward.inputs[k].producer):
         return f"a list of it that {gradient.name!r} pops is not empty before it"
     for value in (body.inputs[k], condition.inputs[k], back.inputs[p], back_condition.inputs[p]):
-        users = [use for use in _uses(value) if not (pushes(use) or pops(use))]
-        if users or len(list(_uses(value))) > 1:
+        users = [use for use in readers_of(value) if not (pushes(use) or pops(use))]
+        if users or len(list(readers_of(value))) > 1:
             return f"its list {forward.inputs[k].name} has a second reader inside"
-    others = [use for use in _uses(forward.outputs[k]) if use is not gradient]
-    if others or forward.outputs[k] in graph.outputs or list(_uses(forward.outputs[k])) != [gradient]:
+    others = [use for use in readers_of(forward.outputs[k]) if use is not gradient]
+    if others or forward.outputs[k] in graph.outputs or list(readers_of(forward.outputs[k])) != [gradient]:
         return f"its list {forward.outputs[k].name} has a second reader: {others[0].name!r}" if others else "its list has a second reader"
-    if list(_uses(gradient.outputs[p])) or gradient.outputs[p] in graph.outputs:
+    if list(readers_of(gradient.outputs[p])) or gradient.outputs[p] in graph.outputs:
         return f"what {gradient.name!r} leaves of its list {forward.outputs[k].name} is read"
     return ""
 
@@ -161,7 +161,7 @@ def _counted_rounds(graph: Graph, forward: Node, gradient: Node) -> tuple[int, i
     rounds = origin(gradient.inputs[limit])
     is_counted = (
         returned_arguments(body)[limit] == limit
-        and not list(_uses(body.inputs[limit]))
+        and not list(readers_of(body.inputs[limit]))
         and rounds.producer is forward
         and counts_from_zero(graph, gradient, counter)
         and counts_from_zero(graph, forward, rounds.index)
@@ -201,11 +201,11 @@ def _needed(condition: Graph, body: Graph, lists: Iterable[int]) -> tuple[int, .
     return tuple(sorted(found))
 
 
-def _uses(value: Value) -> Iterator[Node]:
+def readers_of(value: Value) -> Iterator[Node]:
     """The nodes that read a value, through identities."""
     for use in value.uses:
         if use.node.op_type in IDENTITIES and len(use.node.outputs) == 1:
-            yield from _uses(use.node.outputs[0])
+            yield from readers_of(use.node.outputs[0])
         else:
             yield use.node
 

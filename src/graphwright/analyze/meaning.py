@@ -288,10 +288,10 @@ class _Body:
     def _is_part(self, node: Node) -> bool:
         """Number the outputs of a node that makes a part of a value, or puts parts together; whether it is one.
 
-        Functions that stand for whole ones have none, nor have graphs in which switches decide what runs.
+        Graphs in which switches decide what runs have none.
         """
         parts = self.reader.numbering.parts
-        if parts is None or self.original is None or self.has_switches or only_orders(node) or self._is_effect(node):
+        if parts is None or self.has_switches or only_orders(node) or self._is_effect(node):
             return False
         if node.op_type not in LOOPS and reads_resource(node):
             return False

@@ -146,16 +146,16 @@ class PartNumbers:
     _terms: dict[Number, _Term] = field(default_factory=dict[Number, _Term])
 
     def numbers(
-        self, node: Node, numbers: Mapping[Value, Number], original: Known, version: object, read_part: ReadPart
+        self, node: Node, numbers: Mapping[Value, Number], original: Known | None, version: object, read_part: ReadPart
     ) -> list[Number] | None:
         """The numbers of a node's outputs, where it is a part of a node, or puts parts together; None where it is numbered as any other.
 
         Args:
             numbers: of what it reads.
-            original: what the graph it is in stands for.
+            original: what the graph it is in does, or does a part of; None for the original itself, and for functions of it as they were.
             version: what was written before to what it reads.
         """
-        if PART_OF in node.attrs:
+        if PART_OF in node.attrs and original is not None:
             copy = _Copy.read(node, numbers, original)
             if copy is None:
                 return None
@@ -178,7 +178,7 @@ class PartNumbers:
             return None
         if not all(self._reads(copy, k, how) for k in range(len(node.inputs))):
             return None
-        if how.makes_terms:
+        if how.divisor > 1:
             return [self._term(copy.term(copy.numbers_before[original.outputs[0]], how.divisor))]
         return [self._part(copy, value, kind) for value, kind in zip(original.outputs, copy.kinds, strict=True)]
 

@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
-from graphwright.analyze.loop_pairs import popped_lists
+from graphwright.analyze.loop_pairs import popped_lists, readers_of
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import Array, add_constant, constant_array
@@ -161,7 +161,7 @@ def _keeps_shapes(loop: Node, body: Graph) -> bool:
         is_tensor = argument.dtype.itemsize is not None
         if is_tensor and (argument.nbytes is None or not argument.shape == given.shape == result.shape):
             return False
-        is_read = is_list(argument) and any(not (pushes(n) or keeps_length(n)) for n in argument.consumers)
+        is_read = is_list(argument) and any(not (pushes(n) or keeps_length(n)) for n in readers_of(argument))
         if is_read and not unstacks(origin(given).producer) and not _pops_one_shape(argument, origin(given)):
             return False
     return True
@@ -175,8 +175,8 @@ def _pops_one_shape(argument: Value, given: Value) -> bool:
         return False
     push = origin(function.body.outputs[given.index]).producer
     is_pushed = pushes(push) and origin(push.inputs[0]) is function.body.inputs[given.index] and push.inputs[1].nbytes is not None
-    popped = [node.outputs[1].shape for node in argument.consumers if pops(node)]
-    return is_pushed and popped == [push.inputs[1].shape] and len(argument.consumers) == 1 and _keeps_shapes(forward, function.body)
+    popped = [node.outputs[1].shape if pops(node) else None for node in readers_of(argument)]
+    return is_pushed and popped == [push.inputs[1].shape] and _keeps_shapes(forward, function.body)
 
 
 def _fold_questions_about_lists(loop: Node, body: Graph) -> int:
@@ -187,7 +187,7 @@ def _fold_questions_about_lists(loop: Node, body: Graph) -> int:
         if not is_list(argument) or not unstacks(rows) or origin(result) is not argument:
             continue
         length, shape = (rows.inputs[0].shape or (None,))[0], constant_array(origin(rows.inputs[1]).producer)
-        for node in argument.consumers:
+        for node in readers_of(argument):
             if asks_for_length(node) and length is not None:
                 found[node] = [np.asarray(length, node.outputs[0].dtype.name)]
             elif asks_for_element_shape(node) and shape is not None:

@@ -14,7 +14,7 @@ from operator import mul
 from graphwright.analyze.flop_rules.contraction import read_equation
 from graphwright.analyze.flop_rules.rule import UnknownSizeError, dims, dims_of, output_dims, text_attribute
 from graphwright.analyze.split_rules.rule import Dimensions, Labels, Rule, axes, constant, labels_of, number, whole, without
-from graphwright.ir.graph import Node
+from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.arithmetic import BATCH_NORMS, GOES_BY_ELEMENTS
 from graphwright.ir.traits.rounds import is_list
 
@@ -263,6 +263,23 @@ def segment_sum(node: Node) -> Dimensions:
     return Dimensions((labels, labels[: len(ids)], ()), (None, *labels[len(ids) :]), sums=True)
 
 
+def gather_slices(node: Node) -> Dimensions:
+    """Slices of a tensor at places that the second input names, whose last dimension counts the first dimensions of the tensor."""
+    values, places = dims_of(node, 0), dims_of(node, 1, 1)
+    counted, asked = places[-1], labels_of("place", len(places) - 1)
+    kept = labels_of("d", len(values))[counted:]
+    return Dimensions(((*whole(counted), *kept), (*asked, None)), (*asked, *kept))
+
+
+def scatter(node: Node) -> Dimensions:
+    """Slices of a tensor at places that the second input names: whole in the dimensions that these count."""
+    sizes, places = dims_of(node, 0), dims_of(node, 1, 1)
+    labels = labels_of("d", len(sizes))
+    counted = places[-1]
+    labels = (*whole(counted), *labels[counted:])
+    return Dimensions((labels, whole(len(places)), (*whole(len(places) - 1), *labels[counted:])), labels)
+
+
 def one_hot(node: Node) -> Dimensions:
     labels = labels_of("d", len(dims_of(node, 0)))
     axis = number(node, "axis", -1) % (len(labels) + 1)
@@ -276,7 +293,7 @@ def list_of(item: int) -> Rule:
     """A list with another element, which is an input."""
 
     def rule(node: Node) -> Dimensions:
-        labels = labels_of("d", len(dims(node.inputs[item])))
+        labels = _of_element(node.inputs[item])
         return Dimensions(tuple(labels if k in (0, item) else () for k in range(len(node.inputs))), labels)
 
     return rule
@@ -286,7 +303,7 @@ def element_of(shape: int) -> Rule:
     """An element of a list; one of the inputs says its shape."""
 
     def rule(node: Node) -> Dimensions:
-        labels = labels_of("d", len(dims(node.outputs[-1])))
+        labels = _of_element(node.outputs[-1])
         return Dimensions((labels, *(whole(len(dims(v))) for v in node.inputs[1:])), labels, _element_sizes(node, shape, labels))
 
     return rule
@@ -310,6 +327,11 @@ def list_to_rows(node: Node) -> Dimensions:
 
 def list_length(node: Node) -> Dimensions:
     return Dimensions((labels_of("d", _MOST_DIMENSIONS),), output_dims(node), same=True)
+
+
+def _of_element(value: Value) -> Labels:
+    """The labels of an element, which may be a list itself."""
+    return labels_of("d", _MOST_DIMENSIONS if is_list(value) else len(dims(value)))
 
 
 def _element_sizes(node: Node, index: int, labels: Labels) -> dict[int, Labels]:
@@ -405,6 +427,8 @@ RULES: dict[str, Rule] = {
         ("StridedSliceGrad", strided_slice_gradient),
         ("GatherV2 Gather", gather),
         ("UnsortedSegmentSum", segment_sum),
+        ("TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMin TensorScatterMax", scatter),
+        ("GatherNd", gather_slices),
         ("OneHot", one_hot),
         ("TensorListSetItem", list_of(2)),
         ("TensorListPushBack", list_of(1)),

@@ -20,12 +20,6 @@ ADDS_BIAS = frozenset({"BiasAdd", "BiasAddV1"})
 """What adds a number per channel."""
 SUMS_AND_DIFFERENCES = SUMS | {"Sub", "Neg"}
 """A sum of the inputs, some of them negative."""
-LINEAR_IN_ALL = SUMS_AND_DIFFERENCES | {"ConcatV2", "Pack"}
-"""Of sums, term by term, it makes the terms of its result."""
-LINEAR_IN_FIRST = frozenset("Identity Neg Mul RealDiv Cast Sum Mean Reshape Squeeze ExpandDims Transpose Slice StridedSlice Pad".split())
-"""Of a sum in its first input, term by term, it makes the terms of its result."""
-LINEAR_IN_SECOND = frozenset({"Mul"})
-"""The same of its second input."""
 SCALES = frozenset({"Mul", "RealDiv", "Div", "DivNoNan", "MulNoNan"})
 """The first input times the second, or divided by it."""
 CHOOSES_ELEMENTS = frozenset({"Select", "SelectV2", "Maximum", "Minimum"})
@@ -36,6 +30,17 @@ CONVOLUTIONS = frozenset({"Conv2D", "Conv3D"})
 """Convolutions of images and volumes, of all channels or of groups of them."""
 MATRIX_PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
 """Products of two matrices, or of batches of them."""
+LINEAR_IN_ALL = SUMS_AND_DIFFERENCES | {"ConcatV2", "Pack"}
+"""Op types that make terms of their result of terms of sums in all inputs."""
+_LINEAR_IN_FIRST = "Identity Neg RealDiv Cast Sum Mean Reshape Squeeze ExpandDims Transpose Slice StridedSlice SplitV Unpack Pad"
+_BILINEAR = frozenset({"Mul", *MATRIX_PRODUCTS})
+LINEAR_IN: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(_LINEAR_IN_FIRST.split(), (0,)),
+    **dict.fromkeys(_BILINEAR, (0, 1)),
+    "Split": (1,),
+    "StridedSliceGrad": (4,),
+}
+"""Op types that make terms of their result of terms of a sum in one of these inputs."""
 BATCH_NORMS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
 """Batch normalization by one kernel, as it stands in graphs that are not optimized yet."""
 LOSSES_WITH_GRADIENT = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
