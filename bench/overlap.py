@@ -48,7 +48,7 @@ def row(name: str, size: zoo.Size, batch: int | None, share: float, rounds: int)
     def planned() -> tuple[FlatStep, str]:
         flat = flat_step(traced)
         try:
-            return grappler_step(traced, flat, records), ""
+            return grappler_step(traced, flat, records).found, ""
         except UnsupportedError:
             return flat, " (traced)"
 

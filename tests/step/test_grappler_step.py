@@ -18,8 +18,9 @@ from graphwright.ir.verify import verify as verify_graph
 from graphwright.memory.planning import follow_schedule, map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.run.call_options import grappler_disabled
-from graphwright.run.executed_graph import recorded_graphs
+from graphwright.run.executed_graph import read_optimized_graph, recorded_graphs
 from graphwright.run.verify import verify
+from graphwright.step.example_inputs import runnable
 from graphwright.step.flatten import FlatStep, flat_step
 from graphwright.step.grappler_step import grappler_step
 from graphwright.step.targets import trace
@@ -33,7 +34,7 @@ def optimized(function: Any, inputs: Any) -> tuple[FlatStep, FlatStep]:
     """A step as it was traced, and as Grappler leaves it."""
     traced = trace(function, inputs=inputs)
     flat = flat_step(traced)
-    return flat, grappler_step(traced, flat, recorded_graphs(traced, like=flat.graph))
+    return flat, grappler_step(traced, flat, recorded_graphs(traced, like=flat.graph)).found
 
 
 def own_order(flat: FlatStep) -> Any:
@@ -86,6 +87,27 @@ def test_the_same_graph_comes_out_each_time() -> None:
     step, inputs = convolution()
     first, second = (optimized(step, inputs)[1].graph for _ in range(2))
     assert to_text(first) == to_text(second)
+
+
+def test_large_sums_are_planned_as_sums() -> None:
+    """Grappler's memory optimizer would have them added to a temporary variable, an effect."""
+    weight = tf.Variable(np.full((512, 512), 0.01, np.float32))
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = tf.tanh(x @ weight)
+            loss = tf.add_n([tf.reduce_sum(tf.sin(y * factor)) for factor in (1.0, 2.0, 3.0)])
+        weight.assign_sub(tape.gradient(loss, weight))
+        return loss
+
+    traced = trace(step, feeds={"x": (16384, 512)})
+    flat = flat_step(traced)
+    records = recorded_graphs(runnable(traced), like=flat.graph)
+    assert "TemporaryVariable" in {node.op_type for node in read_optimized_graph(records, like=flat.graph).nodes}
+    found, how = grappler_step(traced, flat, records)
+    assert [node.op_type for node in found.graph.nodes if len(node.inputs) == 3 and node.op_type == "AddN"]
+    assert "but for sums of three large gradients and more" in how
 
 
 @pytest.mark.parametrize("name", LOWERED)

@@ -30,7 +30,7 @@ from graphwright.source.concrete_function import Binding, from_concrete_function
 from graphwright.source.registry_rule import default_attributes
 from graphwright.step.executor_peak import ask_tensorflow, plain_peak, prepared
 from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
-from graphwright.step.grappler_step import HOW_OPTIMIZED, grappler_step
+from graphwright.step.grappler_step import grappler_step
 from graphwright.step.summary import flops_rule
 from graphwright.transform.proof import Original, Proof
 from graphwright.transform.segments_proof import segments_difference
@@ -160,7 +160,7 @@ def _as_grappler_leaves_it(
     elif graphs is not None:
         found, why = ask_tensorflow(target, flat.graph, lambda: grappler_step(target, flat, graphs))
         if found is not None:
-            return Obtained(found, HOW_OPTIMIZED)
+            return found
     return Obtained(flat, f"of the graph that was traced, without Grappler's rewrites; what Grappler makes of it is not planned{why}")
 
 

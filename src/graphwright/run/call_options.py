@@ -48,9 +48,13 @@ def grappler_enabled() -> AbstractContextManager[None]:
     return _call_options(grappler=True)
 
 
-def optimized_anew(*, grappler: bool) -> AbstractContextManager[None]:
-    """Calls in this block, in this thread, make TensorFlow optimize the function again, even where it has done so before."""
-    return _call_options(grappler=grappler, number=next(_NUMBERS))
+def optimized_anew(*, grappler: bool, memory_optimizer: bool = True) -> AbstractContextManager[None]:
+    """Calls in this block, in this thread, make TensorFlow optimize the function again, even where it has done so before.
+
+    Args:
+        memory_optimizer: whether Grappler's memory optimizer takes part.
+    """
+    return _call_options(grappler=grappler, number=next(_NUMBERS), memory_optimizer=memory_optimizer)
 
 
 def is_grappler_disabled() -> bool:
@@ -60,11 +64,14 @@ def is_grappler_disabled() -> bool:
 
 
 @contextmanager
-def _call_options(*, grappler: bool, executor: str = "", number: int = 0) -> Generator[None]:
+def _call_options(*, grappler: bool, executor: str = "", number: int = 0, memory_optimizer: bool = True) -> Generator[None]:
     """TensorFlow's options as they would be, but for Grappler and the executor; another number, another entry in its cache."""
     before = call_options()
     config = tf.compat.v1.ConfigProto.FromString(before.config_proto_serialized)
-    config.graph_options.rewrite_options.disable_meta_optimizer = not grappler
+    rewrites = config.graph_options.rewrite_options
+    rewrites.disable_meta_optimizer = not grappler
+    if not memory_optimizer:
+        rewrites.memory_optimization = rewrites.NO_MEM_OPT
     if number:
         config.experimental.session_metadata.name = "graphwright"
         config.experimental.session_metadata.version = number

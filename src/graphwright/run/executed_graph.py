@@ -67,16 +67,17 @@ def executed_graph(step: TracedStep, *, like: Graph, grappler: bool = True, shap
     return read_executed_graph(recorded_graphs(step, like=like, grappler=grappler), like=like, shapes=shapes)
 
 
-def recorded_graphs(step: TracedStep, *, like: Graph, grappler: bool = True) -> list[bytes]:
+def recorded_graphs(step: TracedStep, *, like: Graph, grappler: bool = True, memory_optimizer: bool = True) -> list[bytes]:
     """TensorFlow's record of how it prepares a step, which does not run: its graph before and after Grappler, and as it is executed.
 
     Args:
         step, like, grappler, and what it raises: see `executed_graph`.
+        memory_optimizer: whether Grappler's memory optimizer takes part, as it does by default.
     """
     graphs: list[bytes] = []
     for _ in range(_ATTEMPTS):  # a function that another thread calls at the same time can take the place of the record
         with collected_graphs() as found:
-            _prepare(step, grappler=grappler and not step.grappler_disabled)
+            _prepare(step, grappler=grappler and not step.grappler_disabled, memory_optimizer=memory_optimizer)
         graphs += found
         if _records_like(graphs, like):
             break
@@ -308,10 +309,10 @@ def _split_bias_gradients(graph_def: Any, names: set[str]) -> None:
                 del node.attr[key]
 
 
-def _prepare(step: TracedStep, *, grappler: bool) -> None:
+def _prepare(step: TracedStep, *, grappler: bool, memory_optimizer: bool) -> None:
     """Call the step such that TensorFlow prepares it, and gives up before the first kernel."""
     try:
-        with optimized_anew(grappler=grappler):
+        with optimized_anew(grappler=grappler, memory_optimizer=memory_optimizer):
             call_cancelled(step.run)
     except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
         raise UnsupportedError(

@@ -17,19 +17,29 @@ from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.effects import Purity, is_collective
 from graphwright.ir.traits.values import OPTIMIZED
+from graphwright.ir.traits.variables import MAKES_BY_REFERENCE
+from graphwright.report.obtained import Obtained
 from graphwright.run.call_options import is_grappler_disabled
-from graphwright.run.executed_graph import read_optimized_graph
+from graphwright.run.executed_graph import read_optimized_graph, recorded_graphs
 from graphwright.run.traced_step import TracedStep
+from graphwright.step.example_inputs import runnable
 from graphwright.step.flatten import FlatStep, find_loop_costs, flatten_graph, stateful_op_types
 
 HOW_OPTIMIZED = (
     "of the graph that TensorFlow runs for the step: what Grappler made of it, taken from TensorFlow's own preparation of the step, so "
     "that results are bit for bit those of the step as it is"
 )
+_HOW_ADDED = (
+    f"{HOW_OPTIMIZED}, but for sums of three large gradients and more: Grappler's memory optimizer has them added to a temporary variable, as "
+    "they come, which was left out"
+)
 
 
-def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes]) -> FlatStep:
-    """What Grappler makes of a step, with the shapes, inputs, outputs and effects of the step.
+def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes]) -> Obtained[FlatStep]:
+    """What Grappler makes of a step, with the shapes, inputs, outputs and effects of the step, and how it was obtained.
+
+    Its memory optimizer turns sums of large tensors into updates of temporary variables, effects that the step does not have. TensorFlow
+    prepares such a step once more without it.
 
     Args:
         flat: the step as it was traced.
@@ -44,14 +54,17 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes]) 
         raise UnsupportedError("the step runs without Grappler", where=where)
     if flat.graph.at_most or any(is_collective(node) for node in flat.graph.nodes):
         raise UnsupportedError("it takes part in collectives, or has sizes that depend on data", where=where)
-    graph = read_optimized_graph(records, like=flat.graph)
+    graph, how = read_optimized_graph(records, like=flat.graph), HOW_OPTIMIZED
+    if MAKES_BY_REFERENCE & ({node.op_type for node in graph.nodes} - {node.op_type for node in flat.graph.nodes}):
+        records = recorded_graphs(runnable(traced), like=flat.graph, memory_optimizer=False)
+        graph, how = read_optimized_graph(records, like=flat.graph), _HOW_ADDED
     purity = Purity(graph, stateful_op_types(graph))
     graph.control_outputs = [node for node in graph.nodes if not purity.is_pure(node)]
     graph, purity = flatten_graph(graph, infer=True)
     _check(graph, purity, flat)
     for node in (*graph.control_outputs, *(value.producer for value in graph.outputs)):
         graph.set_attr(node, OPTIMIZED, True)
-    return FlatStep(graph, flat.binding, purity, find_loop_costs(graph))
+    return Obtained(FlatStep(graph, flat.binding, purity, find_loop_costs(graph)), how)
 
 
 def _check(graph: Graph, purity: Purity, flat: FlatStep) -> None:
