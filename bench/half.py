@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from statistics import median
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -287,7 +288,7 @@ def row(step: Step, share: float | None = None, *, rounds: int = 7, time_limit_s
         share: of the activation peak, which is the budget then, with the resident bytes.
     """
     import graphwright as gw
-    from bench.split import processor_times
+    from bench.processor_time import processor_times
 
     description, function, inputs = step
     plain = gw.measure(function, inputs, time=False)
@@ -306,7 +307,7 @@ def row(step: Step, share: float | None = None, *, rounds: int = 7, time_limit_s
     after = gw.measure(fast, inputs, time=False).peak_bytes
     times = processor_times({"plain": lambda: function(*inputs), "plan": lambda: fast(*inputs)}, rounds)
     cells = [f"{plan.peak_bytes / MIB:.1f}", f"{after / MIB:.1f}", f"{100 * after / plain.peak_bytes:.0f} %"]
-    cells += [f"{1 + plan.overhead:.2f}", f"{times['plan'] / times['plain']:.2f}"]
+    cells += [f"{1 + plan.overhead:.2f}", f"{median(times['plan'] / times['plain']):.2f}"]
     said = [words.split(":")[0] if words.startswith("equal") else words for words in plan.verification.split("; ") if "equal" in words]
     return (*begin, plan.rewritten or "recompute", *cells, "; ".join(said))
 

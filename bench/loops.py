@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 
 import graphwright as gw
-from graphwright.run.call_options import grappler_disabled, grappler_enabled
+from bench.processor_time import processor_times
 from graphwright.step.keras_step import keras_data, keras_step
 
 CASES = {
@@ -43,14 +44,6 @@ def lstm(steps: int, batch: int, features: int, units: int, layers: int) -> tupl
     return model, (x, np.zeros((batch, 4), np.float32))
 
 
-def processor_time_s(function: Any, inputs: Any = (), *, grappler: bool = False) -> float:
-    """Processor time of one step, all threads together; without Grappler, unless it is asked for: so planned steps run."""
-    with grappler_enabled() if grappler else grappler_disabled():
-        begun = time.process_time()
-        function(*inputs)
-    return time.process_time() - begun
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true")
@@ -66,10 +59,8 @@ def main() -> None:
             fast = gw.optimize_memory(plain, budget, inputs=inputs, cache_dir=None)
             planning_s = time.process_time() - begun
             after = gw.measure(fast, inputs, time=False, steps=1)
-            for function in (plain, fast):
-                processor_time_s(function, inputs)
-            pairs = [(processor_time_s(fast, inputs), processor_time_s(plain, inputs)) for _ in range(TURNS)]
-            ratio = float(np.median([ours / theirs for ours, theirs in pairs]))
+            times = processor_times({"plain": partial(plain, *inputs), "plan": partial(fast, *inputs)}, TURNS)
+            ratio = float(np.median(times["plan"] / times["plain"]))
             print(
                 f"| {name} | {budget:.0%} | {' and '.join(ROUNDS.findall(fast.plan.rewritten))} "
                 f"| {fast.plan.peak_bytes / 2**20:.1f} MiB | {after.peak_bytes / 2**20:.1f} MiB "

@@ -10,7 +10,6 @@ of the plain step's in the same turn. Peaks are measured in a fresh process each
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from rich.console import Console
 
 from bench import zoo
-from bench.loops import processor_time_s
+from bench.processor_time import processor_times
 from graphwright.errors import UnsupportedError
 
 _COLUMNS = (
@@ -69,7 +68,8 @@ def row(name: str, size: zoo.Size, batch: int | None, share: float, rounds: int)
             starts = relax(costs, solution.schedule, solution.peak_bytes) if kind == "overlap" else None
             followed = follow_schedule(flat, tasks, solution.schedule, starts=starts)
         steps[kind] = replace(resolve(followed, reference.inputs), grappler_disabled=True)
-    times = _times({"plain": traced.run, "off": traced.run, **{kind: step.run for kind, step in steps.items()}}, rounds)
+    runs = {"plain": traced.run, "off": traced.run, **{kind: step.run for kind, step in steps.items()}}
+    times = processor_times(runs, rounds, grappler=["plain"])
     ratios = {kind: float(np.median(times[kind] / times["plain"])) for kind in times}
     order = float(np.median((times["overlap"] - times["no order"]) / times["plain"]))
     peaks = [gw.measure(steps[k], reference.inputs, time=False, inter_op_threads=2).peak_bytes for k in ("chain", "overlap")]
@@ -81,18 +81,6 @@ def row(name: str, size: zoo.Size, batch: int | None, share: float, rounds: int)
         f"{order:+.3f}",
         *(f"{peak / 2**20:.1f}" for peak in (solution.peak_bytes, *peaks)),
     ]
-
-
-def _times(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Processor times by kind, turn by turn, each turn in another order; only the plain step runs with Grappler."""
-    random = np.random.default_rng(0)
-    found: dict[str, list[float]] = {kind: [] for kind in runs}
-    for turn in range(rounds + 2):
-        for kind in random.permutation(list(runs)):
-            seconds = processor_time_s(runs[kind], grappler=kind == "plain")
-            if turn > 1:
-                found[kind].append(seconds)
-    return {kind: np.array(seconds) for kind, seconds in found.items()}
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ threads together. Peaks are measured in a fresh process each.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from bench import zoo
+from bench.processor_time import processor_times
 
 _COLUMNS = ("model", "batch", "how", "predicted time", "processor time", "predicted peak", "peak")
 
@@ -62,22 +63,9 @@ def rows(name: str, batch: int, parts: Sequence[int], rounds: int, time_limit_s:
     for how, step in steps.items():
         ratio, peak = predicted[how]
         measured = gw.measure(step, reference.inputs, time=False).peak_bytes
-        cells = [f"{ratio:.2f}", f"{times[how] / times['plain']:.2f}", f"{peak / 2**20:.1f}", f"{measured / 2**20:.1f}"]
+        cells = [f"{ratio:.2f}", f"{median(times[how] / times['plain']):.2f}", f"{peak / 2**20:.1f}", f"{measured / 2**20:.1f}"]
         table.append([name, str(batch), how, *cells])
     return table
-
-
-def processor_times(steps: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of processor time of a step, all threads together; the steps take turns."""
-    from bench.loops import processor_time_s
-
-    found: dict[str, list[float]] = {how: [] for how in steps}
-    for k in range(rounds + 2):
-        for how, step in steps.items():
-            seconds = processor_time_s(step)
-            if k > 1:  # the first ones trace and touch memory
-                found[how].append(seconds)
-    return {how: median(times) for how, times in found.items()}
 
 
 def main() -> None:

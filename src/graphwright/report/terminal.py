@@ -174,9 +174,10 @@ def _print_live(title: str, timeline: Timeline, page: Page) -> None:
 
 
 def _print_layers(layers: Sequence[LayerCost], page: Page) -> None:
-    verbs = ["verbs"] if any(layer.verbs for layer in layers) else []
-    known = chosen(layer_columns(layers), "layer", "at the peak", "residuals", "parameters", *verbs)
-    columns = [*known, Column[LayerCost]("FLOPs", lambda r: r.flops, format_flops)]
+    known = layer_columns(layers)
+    verbs = [column for column in known if column.label == "verbs"]
+    columns = [*chosen(known, "layer", "at the peak", "residuals", "parameters"), *verbs]
+    columns.append(Column[LayerCost]("FLOPs", lambda r: r.flops, format_flops))
     rows, more = layers_by_share(layers), "more in the HTML report"
     page.table("Per layer", rows, columns, limit=_TABLE_ROWS, more=more, empty="no layers are known")
 
