@@ -30,8 +30,8 @@ HOW_OPTIMIZED = (
     "that results are bit for bit those of the step as it is"
 )
 _HOW_ADDED = (
-    f"{HOW_OPTIMIZED}, but for sums of three large gradients and more, which stay sums: Grappler's memory optimizer, which was left out, has "
-    "them added to a temporary variable as they come"
+    f"{HOW_OPTIMIZED}, but for sums of three large gradients and more, which stay sums: Grappler's memory optimizer, which was left out, "
+    "has them added to a temporary variable as they come"
 )
 
 
