@@ -15,6 +15,7 @@ def is_list(value: Value) -> bool:
     """Whether it is a list of tensors, or of what else has no shape: it can neither be sliced nor joined."""
     return value.dtype.name == "variant"
 
+
 is_empty_list = of_type({"EmptyTensorList"})
 """Whether it makes a list without elements."""
 pushes = of_type({"TensorListPushBack"})
