@@ -9,25 +9,19 @@ where the descent, which looks at single tensors, would not come far.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 
 from graphwright.plan.simulate import simulate_unchecked
+from graphwright.plan.solvers.descent import descend
 from graphwright.plan.solvers.draft import Draft
-from graphwright.plan.solvers.improve import fill, ruin_and_recreate
-from graphwright.plan.solvers.intervals import reduce_overflow
+from graphwright.plan.solvers.improve import fill
 from graphwright.plan.solvers.portfolio import Portfolio
 from graphwright.plan.solvers.problem import Problem, now
 from graphwright.plan.solvers.segments import segment_levels
 
 STARTS = 3
 SEGMENTS_TASK_S = 5e-4  # at least, for each task, for schedules by segments
-STRIDE, STRIDE_LEAST = 0.12, 0.004  # of what is not resident
-FAILURES = 5
-IMPROVING_S = 0.6  # at most, after a failure, and ...
-IMPROVING_TASK_S = 0.003  # ... for each task
-WORK_STEP = 60_000  # units of work for one step down
-WORK = 900_000  # for all of them
+WORK = 900_000  # units of work for all of them
 
 
 def smallest_within(portfolio: Portfolio, max_time: float, deadline: float) -> list[int]:
@@ -43,8 +37,9 @@ def smallest_within(portfolio: Portfolio, max_time: float, deadline: float) -> l
         if place and (now() > deadline or problem.stop(float("inf"))):
             break
         portfolio.say(0.2 + 0.8 * place / STARTS, "looking for the smallest peak in the time given")
-        found = _fall(portfolio, Draft(problem, steps, 0), max_time, deadline, place)
-        best = min(best, found, key=lambda plan: (plan.peak, plan.time))
+        until = deadline if place else float("inf")
+        for plan in descend(Draft(problem, steps, 0), portfolio.low, max_time=max_time, until=until, improving_until=deadline, seed=place):
+            best = min(best, plan, key=lambda plan: (plan.peak, plan.time))
     problem.work_limit = 1 << 62
     best.budget = best.peak
     fill(best, max(deadline, now() + 0.5))
@@ -79,29 +74,3 @@ def _cut_down(problem: Problem, steps: Sequence[int], max_time: float) -> list[i
         seen.add(task)
         kept.append(task)
     return kept
-
-
-def _fall(portfolio: Portfolio, start: Draft, max_time: float, deadline: float, seed: int) -> Draft:
-    """Lower the budget little by little while the time allows; the first start's way down is finished even behind the deadline."""
-    problem = portfolio.problem
-    source = random.Random(seed)
-    floor = problem.graph.resident_bytes
-    best, stride, failures = start, STRIDE, 0
-    until = deadline if seed else float("inf")
-    while failures < FAILURES and stride > STRIDE_LEAST and best.peak > portfolio.low and not problem.stop(until):
-        plan = best.copy()
-        plan.budget = max(portfolio.low, floor + int((best.peak - floor) * (1 - stride)))
-        noise = [source.lognormvariate(0.0, 0.4) for _ in range(problem.buffer_count)] if failures else None
-        limit, problem.work_limit = problem.work_limit, min(problem.work_limit, problem.work + WORK_STEP)
-        fits = reduce_overflow(plan, until, noise=noise, time_cap=max_time)
-        problem.work_limit = limit
-        if fits and plan.time <= max_time and plan.peak < best.peak:
-            fill(plan, until)
-            best, failures = plan, 0
-            continue
-        failures += 1
-        stride /= 2
-        best.budget = best.peak
-        patience = min(IMPROVING_S, IMPROVING_TASK_S * problem.task_count)
-        best = ruin_and_recreate(best, min(deadline, now() + patience), seed=seed + failures)
-    return best

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 
 from graphwright.plan.model import Buffer, CostGraph, Task
 from graphwright.plan.simulate import simulate_unchecked
 from graphwright.plan.solvers.backward import BackwardSearch
+from graphwright.plan.solvers.descent import descend
 from graphwright.plan.solvers.draft import Draft
 from graphwright.plan.solvers.eviction import run_under_cap
 from graphwright.plan.solvers.improve import fill, ruin_and_recreate
@@ -79,7 +78,8 @@ class Portfolio:
 
     def hurry(self, longest_s: float) -> None:
         """Look for the smallest peak as where no more than this was allowed, counted by work: the same time gives the same peak."""
-        descent_s = (WORK_DESCENT + HALVINGS * HALVING_SEARCH[1]) * WORK_S
+        searched = HALVINGS * HALVING_SEARCH[1] if self.problem.task_count <= SEARCHED else 0
+        descent_s = (WORK_DESCENT + searched) * WORK_S
         self.scale = min(self.scale, DESCENT * longest_s / descent_s)
 
     def say(self, share: float, text: str) -> None:
@@ -161,7 +161,7 @@ class Portfolio:
             fit = bool(cuts) and max(simulate_unchecked(problem.graph, cuts[0])) <= budget
             starts = [(steps, "minimum cut") for steps in cuts[: 2 if fit else 1]]
             if fit and problem.task_count > LARGE:
-                with self._limited(work):
+                with self.problem.limited(work):
                     return self._take(best, cuts[0], budget, "minimum cut", until)
             self.say(share * (place + 0.25), "recomputing segments")
             nothing: list[list[int]] = []
@@ -169,7 +169,7 @@ class Portfolio:
             at = len(starts) if fit else 0
             starts[at:at] = [(steps, "segments") for steps in level[:2]]
             for steps, how in starts:
-                with self._limited(work):
+                with self.problem.limited(work):
                     best = self._take(best, steps, budget, how, self._until(best, budget, until))
                 if best is None and not searched:  # the search from the end is what gets through where the others do not
                     searched = True
@@ -180,7 +180,7 @@ class Portfolio:
                         return None
                 work = self._work(best, budget)
             self.say(share * (place + 0.5), "recomputing single values")
-            with self._limited(work):
+            with self.problem.limited(work):
                 best = self._take(best, order, budget, "intervals", self._until(best, budget, until))
             work = self._work(best, budget)
             if problem.task_count <= CAPPED:
@@ -207,7 +207,7 @@ class Portfolio:
         steps = self._search(budget, width, work, cap, until)
         if steps is None:
             return best
-        with self._limited(WORK_FIRST):
+        with self.problem.limited(WORK_FIRST):
             return self._take(best, steps, budget, "search from the end", until)
 
     def _search(self, budget: int, width: int, work: int, time_cap: float = FOREVER, until: float = FOREVER) -> list[int] | None:
@@ -217,20 +217,11 @@ class Portfolio:
         if self._backward is None:
             self._backward = BackwardSearch(self.problem)
         self.say(0.5, "searching from the end")
-        with self._limited(work):
+        with self.problem.limited(work):
             found = self._backward.run(budget, width, time_cap=time_cap, deadline=until)
         if found.exhausted:
             self.impossible = max(self.impossible, budget)
         return found.steps
-
-    @contextmanager
-    def _limited(self, work: int) -> Generator[None]:
-        before = self.problem.work_limit
-        self.problem.work_limit = min(before, self.problem.work + work)
-        try:
-            yield
-        finally:
-            self.problem.work_limit = before
 
     def _from_descent(self, budget: int, deadline: float) -> Draft | None:
         """The cheapest plan within the budget that was met on the way to the smallest peak."""
@@ -239,7 +230,7 @@ class Portfolio:
             return None
         _, _, steps, how = self.descent()[min(fitting)[2]]
         plan = Draft(self.problem, steps, budget)
-        with self._limited(WORK_FIRST):
+        with self.problem.limited(WORK_FIRST):
             fill(plan, deadline)
         self.how = how
         return plan
@@ -261,8 +252,9 @@ class Portfolio:
             starts.append((lowest, "nested segments" if place else "segments"))
         for place, (steps, how) in enumerate(starts):
             self.say(0.6 + 0.3 * place / len(starts), "looking for the smallest peak")
-            with self._limited(int(self.scale * WORK_DESCENT) // len(starts)):
-                found.extend((plan.peak, plan.time, plan.steps(), how) for plan in self._fall(steps, place))
+            with self.problem.limited(int(self.scale * WORK_DESCENT) // len(starts)):
+                plans = descend(Draft(problem, steps, 0), self.low, max_time=FOREVER, until=FOREVER, improving_until=FOREVER, seed=place)
+                found.extend((plan.peak, plan.time, plan.steps(), how) for plan in plans)
         found.extend((plan.peak, plan.time, plan.steps(), "search from the end") for plan in self._halve(min(found)[0]))
         found.sort(key=lambda entry: (entry[0], entry[1]))
         self._descent = found
@@ -282,33 +274,6 @@ class Portfolio:
             plan = Draft(self.problem, steps, middle)
             yield plan
             peak = plan.peak
-
-    def _fall(self, steps: Sequence[int], seed: int) -> Iterator[Draft]:
-        """Plans with ever smaller peaks, each made from the one before.
-
-        A plan made for a slightly larger budget is a better start than the order: the search
-        then has to remove little overflow at a time.
-        """
-        problem = self.problem
-        source = random.Random(seed)
-        best = Draft(problem, steps, 0)
-        yield best
-        floor = problem.graph.resident_bytes
-        stride, failures = 0.08, 0
-        while failures < 6 and not problem.stop(FOREVER):
-            plan = best.copy()
-            plan.budget = max(self.low, floor + int((best.peak - floor) * (1 - stride)))
-            if plan.budget >= best.peak:
-                return
-            noise = [source.lognormvariate(0.0, 0.5) for _ in range(problem.buffer_count)] if failures else None
-            if reduce_overflow(plan, FOREVER, noise=noise):
-                fill(plan, FOREVER)
-            if plan.peak < best.peak:
-                best, failures = plan, 0
-                yield best
-            else:
-                failures += 1
-                stride = max(stride / 2, 0.002)
 
     def smallest(self) -> list[int]:
         """The schedule with the smallest peak found."""

@@ -7,6 +7,8 @@ times faster to read than frozen dataclasses.
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from graphwright.plan.model import CostGraph
 
@@ -31,8 +33,8 @@ class Problem:
 
     def __init__(self, graph: CostGraph) -> None:
         self.graph = graph
-        self.work = 0
-        self.work_limit = 1 << 62
+        self.work: int = 0
+        self.work_limit: int = 1 << 62
         self.last = float("inf")
         tasks, buffers = graph.tasks, graph.buffers
         self.task_count = len(tasks)
@@ -79,6 +81,16 @@ class Problem:
     def stop(self, deadline: float) -> bool:
         """Whether the deadline (a value of `now()`), the last moment of all, or the work limit is reached."""
         return self.work > self.work_limit or now() > min(deadline, self.last)
+
+    @contextmanager
+    def limited(self, work: int) -> Generator[None]:
+        """Inside, solvers stop after so many more units of work."""
+        before = self.work_limit
+        self.work_limit = min(before, self.work + work)
+        try:
+            yield
+        finally:
+            self.work_limit = before
 
     def precedence(self) -> tuple[list[list[int]], list[int]]:
         """Successors of every task by all rules on first runs, and the number of predecessors."""
