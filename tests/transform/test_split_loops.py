@@ -186,7 +186,7 @@ def _bodies(graph: Graph) -> list[tuple[Node, str]]:
     return [(loop, attribute) for loop in loops for attribute in ("cond", "body")]
 
 
-@pytest.mark.parametrize("name", ["counted", "attention"])
+@pytest.mark.parametrize("name", ["counted", pytest.param("attention", marks=pytest.mark.slow)])
 def test_a_fault_in_a_part_of_a_loop_is_found(name: str) -> None:
     step, inputs = function_step(name)
     flat = flat_step(trace(step, inputs=inputs))
