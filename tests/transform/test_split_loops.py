@@ -148,8 +148,20 @@ def _starts_from_something(x: Any, w: Any) -> Any:
     return tf.reduce_mean(tf.tanh(x) * y) + tf.reduce_mean(total**2)
 
 
-@pytest.mark.parametrize("loss_of", [_ends_by_the_data, _meets_in_every_round, _starts_from_something], ids=lambda f: f.__name__.strip("_"))
-def test_a_loop_that_needs_the_whole_batch_runs_whole_and_the_rest_in_parts(loss_of: Callable[[Any, Any], Any]) -> None:
+def _carried(x: Any, w: Any) -> Any:
+    """A loop that only hands on what is split."""
+
+    def body(i: Any, y: Any, total: Any) -> Any:
+        return i + 1, y, total + tf.reduce_sum(w * tf.cast(i, tf.float32), 0)
+
+    _, y, total = tf.while_loop(lambda i, *_: i < 4, body, (0, tf.tanh(x), tf.zeros(SIZE)))
+    return tf.reduce_mean(y * total)
+
+
+@pytest.mark.parametrize(
+    "loss_of", [_ends_by_the_data, _meets_in_every_round, _starts_from_something, _carried], ids=lambda f: f.__name__.strip("_")
+)
+def test_a_loop_that_gains_nothing_or_needs_the_whole_batch_runs_whole_and_the_rest_in_parts(loss_of: Callable[[Any, Any], Any]) -> None:
     step, inputs = refused_step(loss_of)
     flat = flat_step(trace(step, inputs=inputs))
     graph, whole, proof = _in_parts(flat, 2)

@@ -256,7 +256,7 @@ class _Spread:
     def _loop(self, loop: Node, given: Sequence[int | None]) -> InParts | None:
         """How a loop runs in parts when some of its inputs are split, or sums; None where it has to run whole."""
         condition, function = (function_at(loop, name, self.graph) for name in ("cond", "body"))
-        if condition is None or function is None:
+        if condition is None or function is None or all(kind is None for kind in given):
             return None
         body, kinds = function.body, [SAME if kind is None else kind for kind in given]
         free = _free(body, topological_order(body), self.purity)
@@ -276,7 +276,9 @@ class _Spread:
                 return None
         arguments = dict(zip(condition.body.inputs, kinds, strict=True))
         decides = backward_reachable(value.producer for value in condition.body.outputs)
-        if any(kind != SAME and value.producer in decides for value, kind in arguments.items()) or any(True for _ in spread.misread(nodes)):
+        if any(kind != SAME and value.producer in decides for value, kind in arguments.items()):
+            return None
+        if not nodes or next(spread.misread(nodes), None) is not None:
             return None
         inputs = [None if kind == SAME or (kind == TERM and given[k] is None) else kind for k, kind in enumerate(kinds)]
         return InParts(tuple(inputs), tuple(kinds), loop.op_type, body={node.name: how for node, how in nodes.items()})
@@ -287,8 +289,8 @@ class _Spread:
         argument, result = body.inputs[k], origin(body.outputs[k])
         if spread.kinds.get(argument) is not None or result.producer.op_type not in SUMS:
             return False
-        kinds = [TERM if origin(value) is argument else spread.kinds.get(value) for value in result.producer.inputs]
-        return TERM in [spread.kinds.get(v) for v in result.producer.inputs] and set(kinds) == {TERM} and is_zero(loop.inputs[k])
+        added = {spread.kinds.get(value) for value in result.producer.inputs if origin(value) is not argument}
+        return added == {TERM} and is_zero(loop.inputs[k])
 
 
 def keeps_control_inputs(node: Node, purity: Purity) -> bool:

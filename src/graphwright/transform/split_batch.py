@@ -28,7 +28,7 @@ from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.library import remove_unused_functions, unique_function_name
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits.control_flow import called_functions
+from graphwright.ir.traits.control_flow import LOOPS, called_functions
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.rounds import is_list
 from graphwright.ir.traits.values import PART, PART_OF, is_constant, origin
@@ -157,7 +157,7 @@ class _Rewriter:
                 inputs[2] = self._counter(node, how.drawn, start, inputs[2], (*place[:3], 0))
             types = [(value.dtype, self._shape(value, how.kind(value), start, stop)) for value in node.outputs]
             attrs: dict[str, Attribute] = {**node.attrs, PART_OF: node.name.encode(), PART: (start, stop, batch, *how.outputs)}
-            if how.body:
+            if node.op_type in LOOPS:
                 attrs |= self._functions(node, how, start, stop)
                 attrs["output_shapes"] = tuple(ShapeAttribute(shape) for _, shape in types)
             copy = self.graph.add_node(
@@ -179,7 +179,7 @@ class _Rewriter:
     def _functions(self, loop: Node, how: InParts, start: int, stop: int) -> dict[str, Attribute]:
         """The attributes of a loop with functions that run a part."""
         attrs: dict[str, Attribute] = {}
-        for attribute, nodes in (("cond", dict[str, InParts]()), ("body", how.body)):
+        for attribute, nodes, results in (("cond", dict[str, InParts](), None), ("body", how.body, how.outputs)):
             [name] = called_functions(loop, attribute)
             function = self.graph.functions[name]
             new = unique_function_name(self.graph, f"{name}_part{start}")
@@ -190,7 +190,7 @@ class _Rewriter:
                 value.shape = self._shape(value, kind, start, stop)
             found = {body[name]: inside for name, inside in nodes.items()}
             splitting = Splitting(self.splitting.batch, (), found, dict.fromkeys(body.nodes, 0))
-            _Rewriter(body, self.purity.of(body), splitting, (start, stop), given, how.outputs if nodes else None).run()
+            _Rewriter(body, self.purity.of(body), splitting, (start, stop), given, results).run()
             attrs[attribute] = FunctionReference(new)
         return attrs
 
