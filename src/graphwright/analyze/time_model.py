@@ -16,7 +16,7 @@ from graphwright.ir.traits.arithmetic import COMBINES_TWO
 
 _PRODUCT_FLOPS_PER_S = 1.0e11
 _OTHER_FLOPS_PER_S = 1.0e10
-_EXECUTION_S = 3e-6
+EXECUTION_S = 3e-6
 _BYTES_PER_S = 4.0e10
 _SLOW_BYTES_PER_S: dict[str, float] = {
     "StatelessRandomUniformV2": 0.9e9,
@@ -102,8 +102,8 @@ def _node_time_s(node: Node) -> float:
     kind = _ALIKE.get(node.op_type, node.op_type)
     rate = _PRODUCT_FLOPS_PER_S if kind in _PRODUCTS else _OTHER_FLOPS_PER_S
     if kind in _SLOW_BYTES_PER_S:
-        return _EXECUTION_S + moved / _SLOW_BYTES_PER_S[kind]
-    return _EXECUTION_S + max(flops / rate, moved / _BYTES_PER_S)
+        return EXECUTION_S + moved / _SLOW_BYTES_PER_S[kind]
+    return EXECUTION_S + max(flops / rate, moved / _BYTES_PER_S)
 
 
 def _moved_bytes(node: Node) -> int:

@@ -12,7 +12,8 @@ from graphwright.analyze.executor import simulate_executor
 from graphwright.analyze.executor_memory import PeakState
 from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.runtime_constants import runtime_constants
-from graphwright.analyze.time_model import ASSUMED_ROOFS, estimated_time_s
+from graphwright.analyze.time_model import ASSUMED_ROOFS, EXECUTION_S, estimated_time_s
+from graphwright.analyze.traffic import bytes_moved
 from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import GraphwrightError, first_line, in_words
 from graphwright.ir.dtypes import Shape
@@ -173,11 +174,16 @@ def _simulate(graph: Graph, tasks: TaskMap, threads: int, seeds: Iterable[int]) 
 
 
 def _time_of(node: Node) -> float:
-    """As planned with, but for two kinds of kernels whose time decides what another thread finds.
+    """As planned with, but for three kinds of kernels whose time decides what another thread finds.
 
+    What hands on a reference moves nothing. Counted by its bytes, the way of a weight's gradient round a loop (`NextIteration`,
+    `Merge`, `Switch`) takes longer than the sum itself, and in the simulation the thread with the sums falls behind until
+    the other one has made the terms of as many rounds as may run at once.
     A product whose second operand is transposed brings it into rows first, which takes longer than the product itself where the
     other operand has few rows, as in the backward pass of a recurrent layer. A slice reads no more than it returns.
     """
+    if bytes_moved(node) == 0:
+        return EXECUTION_S
     seconds = estimated_time_s((node,))
     if node.attrs.get("transpose_b") is True:
         seconds += (node.inputs[1].nbytes or 0) / _TRANSPOSED_BYTES_PER_S
