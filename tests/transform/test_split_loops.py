@@ -90,12 +90,22 @@ def _scaled_sums(x: Any, w: Any) -> Any:
     return tf.reduce_mean(x * x)
 
 
+def _losses(x: Any, w: Any) -> Any:
+    """Each round adds a mean over the batch, and one over its halves."""
+    loss, each = tf.constant(0.0), tf.zeros(2)
+    for _ in tf.range(5):
+        x = tf.tanh(x @ w)
+        loss += tf.reduce_mean(x * x)
+        each += tf.reduce_mean(tf.reshape(x, (4, 2, SIZE // 2)), (0, 2))
+    return loss + tf.reduce_sum(each**2)
+
+
 @pytest.mark.parametrize("name", ["counted", "attention"])
 def test_loops_in_parts(name: str) -> None:
     _check(*function_step(name))
 
 
-@pytest.mark.parametrize("loss_of", [_iterated, _scaled_sums], ids=lambda f: f.__name__.strip("_"))
+@pytest.mark.parametrize("loss_of", [_iterated, _scaled_sums, _losses], ids=lambda f: f.__name__.strip("_"))
 def test_loops_in_loops_and_sums_that_change(loss_of: Callable[[Any, Any], Any]) -> None:
     _check(*refused_step(loss_of))
 

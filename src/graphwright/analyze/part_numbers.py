@@ -6,10 +6,7 @@ slices of the original's outputs, or a term of it, and
 
 - a slice of a slice is a slice; slices that follow each other from the first to the last element, joined, are the value;
 - terms of examples a to b and of b to c are, added, the term of a to c; that of all examples is the value. That is the only place where
-  roundings come in: the numbers of the original are added in another order. What is linear makes terms of terms.
-- a loop runs in parts by induction over its rounds. Before the first one each value of the copy is what the copy says it is of the
-  loop's: a slice, a term (0 is one of 0), or the same. If that holds before a round, it holds behind it, by the numbers of the two
-  bodies, and what decides whether there is another round is the same.
+  roundings come in: the numbers of the original are added in another order;
 - what is linear makes terms of terms;
 - a loop runs in parts by induction over its rounds. Before the first one each value of the copy is what the copy says it is of the
   loop's: a slice, a term (0 is one of 0), or the same. If that holds before a round, it holds behind it, by the numbers of the two
@@ -21,7 +18,7 @@ The rules (`split_rules/`) are facts about kernels, which tests hold against the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -313,12 +310,9 @@ class PartNumbers:
 
     def _of_division(self, node: Node, read: Sequence[Number]) -> Number | None:
         term, divisor = self._terms.get(read[0]), _constant(node.inputs[1])
-        if term is None or divisor is None or divisor.shape or (term.start, term.stop) != (0, term.batch):
+        if term is None or divisor is None or divisor.shape or divisor != np.array(term.divisor, divisor.dtype):
             return None
-        if divisor != np.array(term.divisor, divisor.dtype):
-            return None
-        self.sums.add(term.base)
-        return term.base
+        return self._term(replace(term, divisor=1))
 
 
 _BY_STRUCTURE: Mapping[str, Callable[[PartNumbers, Node, Sequence[Number]], Number | None]] = {

@@ -249,7 +249,7 @@ class _Rewriter:
     def _read(self, value: Value, axis: int | None, part: int, place: _Place) -> Value:
         """What a part reads of a value: all of it, or a term of it, or a part, which is made as such, or a slice."""
         how, copies = self.splitting.nodes.get(value.producer), self.copies.get(value.producer)
-        if how is not None and copies is not None and how.kind(value) == (SAME if axis is None else axis):
+        if how is not None and copies is not None and axis != TERM and how.kind(value) == (SAME if axis is None else axis):
             return copies[part].outputs[value.index]
         if axis is None or axis < 0 or self.given.get(value) == axis:
             return self._whole(value)
