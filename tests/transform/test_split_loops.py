@@ -90,13 +90,24 @@ def _scaled_sums(x: Any, w: Any) -> Any:
     return tf.reduce_mean(x * x)
 
 
+def _moved(x: Any, w: Any) -> Any:
+    """What a round moves about, with sizes that its gradient computes, reads by its number, and writes for later rounds."""
+    array = tf.TensorArray(tf.float32, 5, element_shape=(4, SIZE), clear_after_read=False)
+    for i in tf.range(5):
+        x = tf.concat([tf.tanh(x @ w)[:, :5], tf.sin(x[:, 5:])], 1)
+        x = tf.pad(tf.transpose(tf.matmul(w, x, transpose_a=True, transpose_b=True))[:, 1:], [[0, 0], [1, 0]]) + w[i]
+        array = array.write(i, x)
+        x += array.read(i // 2)
+    return tf.reduce_mean(array.stack() ** 2)
+
+
 def _losses(x: Any, w: Any) -> Any:
     """Each round adds a mean over the batch, and one over its halves."""
     loss, each = tf.constant(0.0), tf.zeros(2)
     for _ in tf.range(5):
         x = tf.tanh(x @ w)
         loss += tf.reduce_mean(x * x)
-        each += tf.reduce_mean(tf.reshape(x, (4, 2, SIZE // 2)), (0, 2))
+        each += tf.reduce_mean(tf.reshape(x, (4, 2, SIZE // 2)), (0, 2)) / 2.0
     return loss + tf.reduce_sum(each**2)
 
 
@@ -105,7 +116,7 @@ def test_loops_in_parts(name: str) -> None:
     _check(*function_step(name))
 
 
-@pytest.mark.parametrize("loss_of", [_iterated, _scaled_sums, _losses], ids=lambda f: f.__name__.strip("_"))
+@pytest.mark.parametrize("loss_of", [_iterated, _scaled_sums, _losses, _moved], ids=lambda f: f.__name__.strip("_"))
 def test_loops_in_loops_and_sums_that_change(loss_of: Callable[[Any, Any], Any]) -> None:
     _check(*refused_step(loss_of))
 

@@ -27,6 +27,7 @@ from graphwright.transform.loop_invariants import forward_loop_invariants
 from graphwright.transform.loop_order import run_iterations_in_order
 from graphwright.transform.loop_shapes import bind_loop_shapes, bind_stacked_shapes, calls, fold_body_shapes, relaxed_dimensions
 from graphwright.transform.split_identities import split_identities
+from graphwright.transform.unread_lists import drop_unread_lists
 
 _ROUNDS = 8
 
@@ -124,6 +125,7 @@ def flatten_graph(
     has_loops = any(is_control_flow(node) for node in graph.nodes)
     relaxed = relaxed_dimensions(graph) if has_loops else frozenset[Any]()
     if has_loops:
+        drop_unread_lists(graph, purity)
         forward_loop_invariants(graph, purity)
         run_iterations_in_order(graph)
         prune(graph)
@@ -140,6 +142,8 @@ def flatten_graph(
             folded += bind_stacked_shapes(stacked_shapes(graph, constant_array, infer_body_shapes)) + fold_body_shapes(graph)
         elif has_loops:  # that makes no more shapes known, but what depends on the batch alone can be split
             fold_body_shapes(graph)
+        for function in graph.functions.values() if has_loops else ():
+            fold_constants(function.body, foldable.of(function.body), evaluate_constants(function.body), floats=False)
         if not folded or not (has_loops or _has_unknown_sizes(graph)):
             break
         infer_flat_shapes(graph, feeds)

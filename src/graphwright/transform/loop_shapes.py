@@ -180,19 +180,34 @@ def _pops_one_shape(argument: Value, given: Value) -> bool:
 
 
 def _fold_questions_about_lists(loop: Node, body: Graph) -> int:
-    """Fold what a body asks about a list of a tensor's rows that it only reads: how many there are, and of which shape."""
+    """Fold what a body asks about a list that was made before the loop: how many elements it has, and of which shape."""
     found: dict[Node, list[Array]] = {}
-    for given, argument, result in zip(loop.inputs, body.inputs, body.outputs, strict=True):
-        rows = origin(given).producer
-        if not is_list(argument) or not unstacks(rows) or origin(result) is not argument:
+    for node in body.nodes:
+        made = _made_before(loop, body, node.inputs[0]) if asks_for_length(node) or asks_for_element_shape(node) else None
+        if made is None or not (unstacks(made) or reserves(made)):
             continue
-        length, shape = (rows.inputs[0].shape or (None,))[0], constant_array(origin(rows.inputs[1]).producer)
-        for node in readers_of(argument):
-            if asks_for_length(node) and length is not None:
-                found[node] = [np.asarray(length, node.outputs[0].dtype.name)]
-            elif asks_for_element_shape(node) and shape is not None:
-                found[node] = [shape.astype(node.outputs[0].dtype.name)]
+        if asks_for_length(node):
+            length = (made.inputs[0].shape or (None,))[0] if unstacks(made) else constant_array(origin(made.inputs[1]).producer)
+            array = None if length is None else np.asarray(length)
+        else:
+            array = constant_array(origin(made.inputs[1 if unstacks(made) else 0]).producer)
+        if array is not None:
+            found[node] = [array.astype(node.outputs[0].dtype.name)]
     return replace_by_constants(body, found)
+
+
+def _made_before(loop: Node, body: Graph, value: Value) -> Node | None:
+    """What made a list of a body, as long and of the same elements; None for one that is made inside, or another in a later round."""
+
+    def before(value: Value) -> Value:
+        value = origin(value)
+        while keeps_length(value.producer):
+            value = origin(value.producer.inputs[0])
+        return value
+
+    argument = before(value)
+    k = body.inputs.index(argument) if argument in body.inputs else -1
+    return before(loop.inputs[k]).producer if k >= 0 and before(body.outputs[k]) is argument else None
 
 
 def _length(value: Value) -> int | None:

@@ -39,6 +39,7 @@ LINEAR_IN: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(_BILINEAR, (0, 1)),
     "Split": (1,),
     "StridedSliceGrad": (4,),
+    "UnsortedSegmentSum": (0,),
 }
 """Op types that make terms of their result of terms of a sum in one of these inputs."""
 BATCH_NORMS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})

@@ -1,0 +1,52 @@
+"""Push onto no list of which no gradient reads what it pops.
+
+TensorFlow makes the gradient of an operation before it knows which of its inputs need one: of a quotient it pushes the dividend in each
+round, for the gradient of a constant divisor, which nobody reads. Such a list keeps its elements until the gradient loop ends.
+"""
+
+from __future__ import annotations
+
+from graphwright.analyze.loop_pairs import popped_lists, readers_of
+from graphwright.ir.edit.prune import remove_unread
+from graphwright.ir.graph import Graph
+from graphwright.ir.traits.control_flow import LOOPS, function_at
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.rounds import is_empty_list, pushes
+from graphwright.ir.traits.values import origin
+from graphwright.ir.walk import backward_reachable
+from graphwright.transform.loop_shapes import calls
+
+
+def drop_unread_lists(graph: Graph, purity: Purity) -> int:
+    """Hand on empty lists instead of those of which nothing is read; returns how many. Results stay the same bit for bit.
+
+    Only lists that one loop fills and another one pops, once per round each, and whose functions nothing else calls.
+
+    >>> drop_unread_lists(Graph(), Purity(Graph(), {}))
+    0
+    """
+    dropped = 0
+    called = calls(graph)
+    for loop in [node for node in graph.nodes if node.op_type in LOOPS]:
+        function = function_at(loop, "body", graph)
+        if function is None or called[function.name] > 1:
+            continue
+        back = function.body
+        live = backward_reachable([*(value.producer for value in back.outputs), *back.control_outputs])
+        live |= backward_reachable(node for node in back.nodes if not purity.is_pure(node))
+        for p, source in popped_lists(graph, loop).items():
+            pop = origin(back.outputs[p]).producer
+            filled = function_at(source.producer, "body", graph) if source.producer.op_type in LOOPS else None
+            if filled is None or called[filled.name] > 1 or any(use.node in live for use in pop.outputs[1].uses):
+                continue
+            body, k = filled.body, source.index
+            push = origin(body.outputs[k]).producer
+            is_filled = pushes(push) and origin(push.inputs[0]) is body.inputs[k] and list(readers_of(push.outputs[0])) == []
+            alone = list(readers_of(source)) == [loop] and source not in graph.outputs and not list(readers_of(loop.outputs[p]))
+            if not (is_filled and alone and is_empty_list(origin(source.producer.inputs[k]).producer)):
+                continue
+            for inside, place, unread in ((body, k, [push]), (back, p, [node for node in back.nodes if node not in live or node is pop])):
+                inside.outputs = [*inside.outputs[:place], inside.inputs[place], *inside.outputs[place + 1 :]]
+                remove_unread(inside, unread, purity.is_pure)
+            dropped += 1
+    return dropped
