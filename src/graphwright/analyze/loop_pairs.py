@@ -93,6 +93,16 @@ def popped_lists(graph: Graph, loop: Node) -> dict[int, Value]:
     return found
 
 
+def pushed_value(source: Value) -> Value | None:
+    """What a loop pushes in each round onto a list that was empty before it; None where the value is anything else."""
+    loop, k = source.producer, source.index
+    function = function_at(loop, "body", loop.graph) if loop.op_type in LOOPS else None
+    if function is None or not is_empty_list(origin(loop.inputs[k]).producer):
+        return None
+    push = origin(function.body.outputs[k]).producer
+    return push.inputs[1] if pushes(push) and origin(push.inputs[0]) is function.body.inputs[k] else None
+
+
 def _pair(graph: Graph, purity: Purity, forward: Node, gradient: Node, lists: tuple[tuple[int, int], ...]) -> LoopPair | str:
     """The pair, or the reason why it cannot run in segments."""
     if None in [function_at(node, name, graph) for node in (forward, gradient) for name in ("cond", "body")]:

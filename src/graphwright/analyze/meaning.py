@@ -291,11 +291,13 @@ class _Body:
         Graphs in which switches decide what runs have none.
         """
         parts = self.reader.numbering.parts
-        if parts is None or self.has_switches or only_orders(node) or self._is_effect(node):
+        if parts is None or self.has_switches or only_orders(node) or not self.reader.purity.is_pure(node):
             return False
-        if node.op_type not in LOOPS and reads_resource(node):
+        is_loop = node.op_type in LOOPS
+        if self._is_effect(node) if is_loop else reads_resource(node):
             return False
-        found = parts.numbers(node, self.numbers, self.original, self._versions(node), self._read_part)
+        versions = self._versions(node) if is_loop else ()
+        found = parts.numbers(node, self.numbers, self.original, versions, self._read_part)
         self.numbers.update(zip(node.outputs, found or (), strict=found is not None))
         return found is not None
 

@@ -150,7 +150,7 @@ class PartNumbers:
         Args:
             numbers: of what it reads.
             original: what the graph it is in does, or does a part of; None for the original itself, and for functions of it as they were.
-            version: what was written before to what it reads.
+            version: of a loop, what was written before to what it reads.
         """
         if PART_OF in node.attrs and original is not None:
             copy = _Copy.read(node, numbers, original)

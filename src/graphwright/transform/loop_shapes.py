@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
-from graphwright.analyze.loop_pairs import popped_lists, readers_of
+from graphwright.analyze.loop_pairs import popped_lists, pushed_value, readers_of
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import Array, add_constant, constant_array
@@ -169,14 +169,12 @@ def _keeps_shapes(loop: Node, body: Graph) -> bool:
 
 def _pops_one_shape(argument: Value, given: Value) -> bool:
     """Whether a list was filled by a loop, one element of the same shape in each round, and that is the shape that is popped."""
-    forward = given.producer
-    function = function_at(forward, "body", forward.graph) if forward.op_type in LOOPS else None
-    if function is None or not is_empty_list(origin(forward.inputs[given.index]).producer):
+    forward, pushed = given.producer, pushed_value(given)
+    function = function_at(forward, "body", forward.graph) if pushed is not None else None
+    if pushed is None or pushed.nbytes is None or function is None:
         return False
-    push = origin(function.body.outputs[given.index]).producer
-    is_pushed = pushes(push) and origin(push.inputs[0]) is function.body.inputs[given.index] and push.inputs[1].nbytes is not None
     popped = [node.outputs[1].shape if pops(node) else None for node in readers_of(argument)]
-    return is_pushed and popped == [push.inputs[1].shape] and _keeps_shapes(forward, function.body)
+    return popped == [pushed.shape] and _keeps_shapes(forward, function.body)
 
 
 def _fold_questions_about_lists(loop: Node, body: Graph) -> int:
@@ -187,7 +185,7 @@ def _fold_questions_about_lists(loop: Node, body: Graph) -> int:
         if made is None or not (unstacks(made) or reserves(made)):
             continue
         if asks_for_length(node):
-            length = (made.inputs[0].shape or (None,))[0] if unstacks(made) else constant_array(origin(made.inputs[1]).producer)
+            length = _length(made.outputs[0])
             array = None if length is None else np.asarray(length)
         else:
             array = constant_array(origin(made.inputs[1 if unstacks(made) else 0]).producer)
@@ -198,35 +196,32 @@ def _fold_questions_about_lists(loop: Node, body: Graph) -> int:
 
 def _made_before(loop: Node, body: Graph, value: Value) -> Node | None:
     """What made a list of a body, as long and of the same elements; None for one that is made inside, or another in a later round."""
-
-    def before(value: Value) -> Value:
-        value = origin(value)
-        while keeps_length(value.producer):
-            value = origin(value.producer.inputs[0])
-        return value
-
-    argument = before(value)
+    argument = _as_long(value)
     k = body.inputs.index(argument) if argument in body.inputs else -1
-    return before(loop.inputs[k]).producer if k >= 0 and before(body.outputs[k]) is argument else None
+    return _as_long(loop.inputs[k]).producer if k >= 0 and _as_long(body.outputs[k]) is argument else None
+
+
+def _as_long(value: Value) -> Value:
+    """The list that a list was, before nodes changed its elements and not how many it has."""
+    value = origin(value)
+    while keeps_length(value.producer):
+        value = origin(value.producer.inputs[0])
+    return value
 
 
 def _length(value: Value) -> int | None:
     """How many elements a list has, whatever the rounds of the loops that it goes through; None where that is not known."""
-    value = origin(value)
+    value = _as_long(value)
     node = value.producer
     if unstacks(node):
         return (node.inputs[0].shape or (None,))[0]
     if reserves(node):
         array = constant_array(origin(node.inputs[1]).producer)
         return None if array is None else int(array)
-    if keeps_length(node):
-        return _length(node.inputs[0])
     function = function_at(node, "body", node.graph) if node.op_type in LOOPS else None
     if function is None:
         return None
-    result = origin(function.body.outputs[value.index])
-    while keeps_length(result.producer):
-        result = origin(result.producer.inputs[0])
+    result = _as_long(function.body.outputs[value.index])
     return _length(node.inputs[value.index]) if result is function.body.inputs[value.index] else None
 
 

@@ -6,12 +6,11 @@ round, for the gradient of a constant divisor, which nobody reads. Such a list k
 
 from __future__ import annotations
 
-from graphwright.analyze.loop_pairs import popped_lists, readers_of
+from graphwright.analyze.loop_pairs import popped_lists, pushed_value, readers_of
 from graphwright.ir.edit.prune import remove_unread
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import LOOPS, function_at
 from graphwright.ir.traits.effects import Purity
-from graphwright.ir.traits.rounds import is_empty_list, pushes
 from graphwright.ir.traits.values import origin
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.loop_shapes import calls
@@ -41,9 +40,8 @@ def drop_unread_lists(graph: Graph, purity: Purity) -> int:
                 continue
             body, k = filled.body, source.index
             push = origin(body.outputs[k]).producer
-            is_filled = pushes(push) and origin(push.inputs[0]) is body.inputs[k] and list(readers_of(push.outputs[0])) == []
-            alone = list(readers_of(source)) == [loop] and source not in graph.outputs and not list(readers_of(loop.outputs[p]))
-            if not (is_filled and alone and is_empty_list(origin(source.producer.inputs[k]).producer)):
+            alone = list(readers_of(source)) == [loop] and source not in graph.outputs
+            if pushed_value(source) is None or not alone or any(any(readers_of(v)) for v in (push.outputs[0], loop.outputs[p])):
                 continue
             for inside, place, unread in ((body, k, [push]), (back, p, [node for node in back.nodes if node not in live or node is pop])):
                 inside.outputs = [*inside.outputs[:place], inside.inputs[place], *inside.outputs[place + 1 :]]
