@@ -13,25 +13,26 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "graphwright"
 
 # layer -> what it may import from, itself aside. An entry with a dot is one module, without a dot a whole layer.
-_BELOW = frozenset({"errors", "files", "bound_process", "ir", "source", "analyze", "plan", "transform", "run", "report"})
+_BELOW = frozenset({"errors", "files", "bound_process", "plain", "ir", "source", "analyze", "plan", "transform", "run", "report"})
 TABLE: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),
     "bound_process": frozenset(),
+    "plain": frozenset(),
     "plan": frozenset({"errors", "files"}),
     "ir": frozenset({"errors"}),
-    "analyze": frozenset({"errors", "ir", "plan.model"}),
-    "transform": frozenset({"errors", "ir", "analyze", "plan.model"}),
+    "analyze": frozenset({"errors", "plain", "ir", "plan.model"}),
+    "transform": frozenset({"errors", "plain", "ir", "analyze", "plan.model"}),
     "source": frozenset({"errors", "files", "ir"}),
-    "run": frozenset({"errors", "bound_process", "ir", "source", "analyze"}),
-    "report": frozenset({"errors", "files", "bound_process", "ir", "analyze", "plan.model"}),
+    "run": frozenset({"errors", "bound_process", "plain", "ir", "source", "analyze"}),
+    "report": frozenset({"errors", "files", "bound_process", "plain", "ir", "analyze", "plan.model"}),
     "step": _BELOW,
     "memory": _BELOW | {"step"},
     "costs": _BELOW | {"step", "memory.planning"},
     "gradient": _BELOW | {"step", "memory"},
-    "least_squares": frozenset({"errors", "source", "step"}),
+    "least_squares": frozenset({"errors", "plain", "source", "step"}),
     "workers": frozenset({"errors", "files", "source", "step"}),
-    "reversible": frozenset({"errors", "source", "report"}),
+    "reversible": frozenset({"errors", "plain", "source", "report"}),
     "editor": frozenset({"errors", "files", "ir", "analyze", "transform", "source", "report"}),
     "train": frozenset({"source", "least_squares", "workers", "reversible"}),
     "commands": _BELOW | {"step", "memory", "costs", "__init__"},

@@ -17,7 +17,7 @@ from graphwright.commands.inputs import (
 )
 from graphwright.commands.output import print_error
 from graphwright.errors import ArgumentError, ErrorCode
-from graphwright.report.plain import plain
+from graphwright.plain import plain
 from graphwright.report.results import CurvePoint
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -110,6 +112,9 @@ def test_a_structure_of_float32_tensors(decay):
     assert fit.converged, fit
     assert fit.params["rate"].dtype == tf.float32
     assert float(fit.params["height"]) == pytest.approx(3.0, abs=0.1)
+    told = fit.to_json()
+    assert json.loads(json.dumps(told))["params"].keys() == told["standard_errors"].keys() == {f"params['{name}']" for name in fit.params}
+    assert repr(fit) == f"<LeastSquaresResult: Converged: {fit.message}.>"
 
 
 def test_more_parameters_than_residuals():

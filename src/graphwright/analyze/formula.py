@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from graphwright.errors import ArgumentError
+from graphwright.plain import Result
 
 Unit = Literal["", "bytes"]
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -80,7 +81,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Formula:
+class Formula(Result):
     """A piecewise polynomial of one whole number, 1 and more. Its pieces join without a gap, the last one has no end.
 
     Neighboring pieces of one polynomial become one piece.

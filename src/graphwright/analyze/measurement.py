@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from graphwright.plain import Result
+
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Result):
     """Peak memory and time of one step, measured.
 
     >>> print(Measurement(3 * 2**20, 2**20, 0.5, "by hand"))

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from graphwright.analyze.directions import Direction
 from graphwright.analyze.layers import layer_of
+from graphwright.plain import Result
 
 _NS = 1e-9
 READ = "ReadVariableOp"
@@ -101,7 +102,7 @@ class SourceLine:
 
 
 @dataclass(frozen=True, slots=True)
-class StepProfile:
+class StepProfile(Result):
     """One measured step.
 
     Attributes:
@@ -124,6 +125,9 @@ class StepProfile:
     parameters: Mapping[str, int] = field(default_factory=dict[str, int])
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     sources: Mapping[str, tuple[SourceLine, ...]] = field(default_factory=dict[str, tuple[SourceLine, ...]])
+
+    def __str__(self) -> str:
+        return f"{self.name}: {len(self.runs)} runs of operations in {1e3 * self.step_time_s:.4g} ms"
 
 
 @dataclass(slots=True)

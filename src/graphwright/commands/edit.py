@@ -19,9 +19,9 @@ from graphwright.commands.output import Commands, echo, echo_json
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Value
+from graphwright.plain import plain
 from graphwright.report.diff import diff as diff_of
 from graphwright.report.diff import print_diff
-from graphwright.report.plain import plain
 from graphwright.report.terminal_layout import Page
 from graphwright.report.units import counted, printable
 from graphwright.source.tensorflow_import import start_quietly

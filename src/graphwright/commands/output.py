@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE
 from graphwright.errors import ErrorCode, GraphwrightError, InfeasibleError, printable
-from graphwright.report.plain import plain
+from graphwright.plain import plain
 from graphwright.report.safe_console import SafeConsole
 
 _REMEDIES = {

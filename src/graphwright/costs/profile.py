@@ -20,8 +20,8 @@ from graphwright.ir.graph import Graph
 from graphwright.ir.traits.values import INPUTS
 from graphwright.ir.traits.variables import VARIABLES
 from graphwright.ir.walk import backward_reachable
+from graphwright.plain import Result, fields_json, number, plain
 from graphwright.report.chrome_trace import write_chrome_trace
-from graphwright.report.plain import fields_json, number, plain
 from graphwright.report.terminal_layout import rendered
 from graphwright.report.terminal_profile import ProfileTree, print_profile, profile_verdict
 from graphwright.run.record_step import RecordedStep, record_step
@@ -51,7 +51,7 @@ _HOW = {
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(Result):
     """One step, measured. Returned by `graphwright.profile`.
 
     Attributes:

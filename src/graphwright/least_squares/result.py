@@ -16,6 +16,7 @@ from graphwright.least_squares.covariance import inverse_gram
 from graphwright.least_squares.linear_systems import MethodName
 from graphwright.least_squares.parameters import ParameterLayout
 from graphwright.least_squares.stopping import Status
+from graphwright.plain import Result, fields_json, plain
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -24,7 +25,7 @@ _LISTED = 20
 
 
 @dataclass(frozen=True, eq=False)
-class LeastSquaresResult:
+class LeastSquaresResult(Result):
     """The parameters found, and what is known about them.
 
     Attributes:
@@ -133,6 +134,14 @@ class LeastSquaresResult:
         if self.factor is None or self.degrees_of_freedom <= 0:
             return None
         return inverse_gram(self.factor, is_gram=self.method == "cholesky", free=self.free)
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers and text, parameters and their standard errors by name; without the residuals."""
+        values = self.layout.join(tf.nest.flatten(self.params)).numpy().tolist()
+        names = [self.layout.element_name(i) for i in range(len(values))]
+        errors = None if self.standard_errors is None else dict(zip(names, self.standard_errors.tolist(), strict=True))
+        told = fields_json(self, "params", "residuals", "layout", "free", "factor")
+        return {**told, "params": plain(dict(zip(names, values, strict=True))), "standard_errors": plain(errors)}
 
     def __str__(self) -> str:
         """The result as text: what it came to, then the parameters."""

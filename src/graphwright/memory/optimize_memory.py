@@ -82,6 +82,9 @@ class OptimizedStep:
         self.__name__ = str(getattr(step, "__name__", None) or "step")
         self.original = step
 
+    def __repr__(self) -> str:
+        return f"<OptimizedStep {self.__name__!r}, {f'planned: {self.plan.verdict}' if self.plans else 'not planned yet'}>"
+
     @property
     def plan(self) -> MemoryPlan:
         """The plan; where there are several (one per input signature), the one with the largest unmodified peak.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from graphwright.analyze.formula import Formula
 from graphwright.ir.dtypes import Shape
+from graphwright.plain import fields_json, plain
 from graphwright.report.draw import Printed
-from graphwright.report.plain import fields_json, plain
 
 _FORMULAS = ("peak_bytes", "resident_bytes", "activation_bytes", "residual_bytes", "flops_forward", "flops_backward", "flops_optimizer")
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
+from graphwright.plain import fields_json, number
 from graphwright.report.draw import OnPage, Printed, drawn
-from graphwright.report.plain import fields_json, number
 from graphwright.report.results import Timeline
 from graphwright.report.units import format_bytes, format_bytes_apart, format_count, format_flops
 
@@ -170,7 +170,7 @@ def model_scope(layers: Iterable[LayerFigures]) -> str:
 
 
 @dataclass(frozen=True)
-class Comparison(OnPage):
+class Comparison(OnPage, Printed):
     """Two steps side by side. Returned by `graphwright.compare`.
 
     Attributes:

@@ -16,6 +16,7 @@ from rich.text import Text
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import order_of
+from graphwright.plain import Result
 from graphwright.report.attribute_text import attribute_text
 from graphwright.report.terminal_layout import Page, rendered
 from graphwright.report.units import format_count, printable, shorten_middle
@@ -68,7 +69,7 @@ class Change(_Difference):
 
 
 @dataclass(frozen=True, slots=True)
-class GraphDiff:
+class GraphDiff(Result):
     """The difference of two graphs. `str()` is a text of 80 columns; it is false where the graphs are the same."""
 
     before: str

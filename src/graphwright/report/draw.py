@@ -5,9 +5,12 @@ So values stand below what draws them, and a result can be made, sent and compar
 
 from __future__ import annotations
 
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
+
+from graphwright.plain import Result
 
 Form = Literal["text", "notebook", "page", "verdict", "json", "annotations"]
 
@@ -25,6 +28,7 @@ DRAWERS: dict[Form, dict[str, str]] = {
         "ShapeReport": "terminal_shapes.print_shapes",
         "StepCosts": "terminal_comparison.print_costs",
         "SweepResult": "terminal_batch.print_sweep",
+        "Timeline": "terminal.print_timeline",
     },
     "notebook": {
         "FlopCount": "notebook.flop_count_html",
@@ -58,25 +62,20 @@ def _loaded(name: str) -> Any:
     return getattr(import_module(f"graphwright.report.{module}"), function)
 
 
-class Printed:
-    """A value whose text is made for a terminal of 80 columns."""
+class Printed(Result):
+    """A value whose text is made for a terminal of 80 columns; notebooks show a card, or that text."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
         return drawn(self, "text")
 
-
-class InNotebook(Printed):
-    """A value that notebooks show."""
-
-    __slots__ = ()
-
     def _repr_html_(self) -> str:
-        return drawn(self, "notebook")
+        known = any(kind.__name__ in DRAWERS["notebook"] for kind in type(self).__mro__)
+        return drawn(self, "notebook") if known else f"<pre>{escape(str(self))}</pre>"
 
 
-class OnPage(Printed):
+class OnPage:
     """A value with a report of its own."""
 
     __slots__ = ()

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from graphwright.analyze.formula import Formula
-from graphwright.report.draw import InNotebook
-from graphwright.report.plain import fields_json, number
+from graphwright.plain import fields_json, number
+from graphwright.report.draw import Printed
 
 _BY_DIRECTION = {"forward": "forward_flops", "backward": "backward_flops", "optimizer": "optimizer_flops"}
 
@@ -81,7 +81,7 @@ class UnknownOps:
 
 
 @dataclass(frozen=True)
-class FlopCount(_Work, InNotebook):
+class FlopCount(_Work, Printed):
     """Floating-point operations of a step, a multiply-add counted as two. Returned by `graphwright.count_flops`.
 
     With an open batch size, forward, backward, optimizer, total and bytes_moved are nan, and `formulas` has them as polynomials.

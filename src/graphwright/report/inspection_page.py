@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphwright.analyze.measurement import Measurement
+from graphwright.plain import fields_json
 from graphwright.report.graph_data import inspected_view
 from graphwright.report.page import page_data, render_page
-from graphwright.report.plain import fields_json
 from graphwright.report.profile_chart import profile_data, profile_summary, run_table
 from graphwright.report.results import Inspection, LayerCost, MemoryPlan
 from graphwright.report.roofline import Roofline, RooflinePoint, make_roofline

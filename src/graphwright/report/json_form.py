@@ -9,7 +9,7 @@ import json
 from importlib import resources
 from typing import Any
 
-from graphwright.report.plain import fields_json, number, plain
+from graphwright.plain import fields_json, number, plain
 from graphwright.report.results import Inspection, LayerCost, MemoryPlan, OpTypeCost, Timeline
 
 INSPECTION_SCHEMA = "graphwright.inspection/1"

@@ -9,8 +9,8 @@ from graphwright.analyze.collections import CollectionSummary
 from graphwright.analyze.lookup_tables import LookupTable
 from graphwright.analyze.parameters import KINDS, Parameter, ParameterKind, ParameterSums, group_by_scope, sum_parameters
 from graphwright.analyze.update_checks import Finding
-from graphwright.report.draw import InNotebook
-from graphwright.report.plain import fields_json
+from graphwright.plain import fields_json
+from graphwright.report.draw import Printed
 from graphwright.report.results import ParameterCount
 
 
@@ -30,7 +30,7 @@ class SideEffect:
 
 
 @dataclass(frozen=True)
-class ParameterTable(InNotebook):
+class ParameterTable(Printed):
     """Parameters of a model or step. Returned by `graphwright.count_parameters`.
 
     Figures count elements; those that end in `_bytes` count bytes. A parameter whose shape is not known is in no figure, and in `unknown`.

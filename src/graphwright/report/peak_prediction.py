@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from graphwright.plain import fields_json
 from graphwright.report.draw import Printed
-from graphwright.report.plain import fields_json
 from graphwright.report.results import LiveBuffer, Role
 
 Order = Literal["traced", "executor", "xla"]

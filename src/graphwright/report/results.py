@@ -12,7 +12,7 @@ from graphwright.analyze.measurement import Measurement
 from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type
 from graphwright.analyze.time_model import Roofs
 from graphwright.ir.graph import Graph
-from graphwright.report.draw import InNotebook, OnPage, drawn
+from graphwright.report.draw import OnPage, Printed, drawn
 
 if TYPE_CHECKING:
     from graphwright.report.peak_prediction import PeakPrediction
@@ -49,7 +49,7 @@ class BufferLifetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class Timeline(Printed):
     """Memory over one execution of a step, in execution order.
 
     `bytes_by_role[role][k]` are the bytes of the role at step `k`; they add up to
@@ -146,7 +146,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class Inspection(OnPage, InNotebook):
+class Inspection(OnPage, Printed):
     """What a step costs. Returned by `graphwright.inspect`.
 
     Attributes:
@@ -234,7 +234,7 @@ class BufferDecision:
 
 
 @dataclass(frozen=True)
-class MemoryPlan(OnPage, InNotebook):
+class MemoryPlan(OnPage, Printed):
     """How a step is brought into a budget. The attribute `plan` of what `optimize_memory` returns.
 
     Attributes:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from graphwright.analyze.dimension_fit import Dimension
 from graphwright.errors import ArgumentError
+from graphwright.plain import fields_json, plain
 from graphwright.report.draw import Printed
-from graphwright.report.plain import fields_json, plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from graphwright.report.draw import InNotebook, OnPage
-from graphwright.report.plain import fields_json
+from graphwright.plain import fields_json
+from graphwright.report.draw import OnPage, Printed
 from graphwright.report.tables import Column, Table, tabulated
 from graphwright.report.units import format_bytes, format_bytes_apart
 
@@ -26,7 +26,7 @@ class SweepPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepResult(OnPage, InNotebook):
+class SweepResult(OnPage, Printed):
     """Peak against batch size.
 
     Attributes:

@@ -32,12 +32,13 @@ from graphwright.report.summary import (
     plan_facts,
     plan_tone,
     plan_verdict,
+    timeline_summary,
 )
 from graphwright.report.tables import DECISIONS, Column, chosen, layer_columns, live_group_columns
 from graphwright.report.terminal_layout import ROLE_STYLES, Page, listed
 from graphwright.report.units import format_bytes, format_count, format_flops
 
-__all__ = ["inspection_verdict", "plan_verdict", "print_inspection", "print_plan"]
+__all__ = ["inspection_verdict", "plan_verdict", "print_inspection", "print_plan", "print_timeline"]
 
 _CHART_ROWS = 6
 _TABLE_ROWS = 8
@@ -54,6 +55,11 @@ def print_inspection(inspection: Inspection, page: Page) -> None:
     _print_layers(inspection.layers, page)
     page.table("Predicted and measured", inspection_comparisons(inspection), _COMPARISONS)
     page.origins(origins(inspection))
+
+
+def print_timeline(timeline: Timeline, page: Page) -> None:
+    page.headline(timeline_summary(timeline))
+    page.section("Memory over the step", *_chart(timeline, page.body_width, timeline.peak_bytes, None))
 
 
 def print_plan(plan: MemoryPlan, page: Page) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from graphwright.analyze.profile_tree import TreeNode, TreeOptions
 from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type, whole
-from graphwright.report.plain import plain
+from graphwright.plain import Result, plain
 from graphwright.report.summary import Fact
 from graphwright.report.tables import Column, chosen, profile_column, profile_columns
 from graphwright.report.terminal_layout import Page, listed, rendered
@@ -59,7 +59,7 @@ def profile_facts(profile: StepProfile) -> list[Fact]:
 
 
 @dataclass(frozen=True)
-class ProfileTree:
+class ProfileTree(Result):
     """A tree that prints itself. What `Profile.tree` gives.
 
     Attributes:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import ArgumentError
+from graphwright.plain import Result
 from graphwright.report.tables import Column
 from graphwright.report.terminal_layout import Page, rendered
 from graphwright.reversible import engine
@@ -47,7 +48,7 @@ class InverseRow:
 
 
 @dataclass(frozen=True)
-class InverseCheck:
+class InverseCheck(Result):
     """What `check_inverse` found.
 
     Attributes:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.traits.values import OPTIMIZED, RECOMPUTED_FROM
 from graphwright.ir.traits.variables import READS_OF_TABLES
+from graphwright.plain import Result
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
 from graphwright.run.traced_step import TracedStep, resolve
 from graphwright.source.concrete_function import meets_other_processes
@@ -44,7 +45,7 @@ _MOVES = 16.0  # a sum in parts rounds at other places than the whole, and more 
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Result):
     """What came out when two steps were compared.
 
     Attributes:

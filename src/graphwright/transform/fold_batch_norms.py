@@ -14,6 +14,7 @@ from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.arithmetic import ADDITIONS, ADDS_BIAS
 from graphwright.ir.traits.control_flow import is_call
 from graphwright.ir.traits.values import is_identity
+from graphwright.plain import Result
 from graphwright.transform.constant_values import Constants
 from graphwright.transform.folding.before import fold_before
 from graphwright.transform.folding.behind import Notes, fold_behind
@@ -57,7 +58,7 @@ class LeftNorm:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchNormReport:
+class BatchNormReport(Result):
     """What `fold_batch_norms` did, and what it left and why; prints one line for each."""
 
     folded: tuple[FoldedChain, ...]

@@ -1,4 +1,4 @@
-"""Values as JSON holds them: dataclasses as objects, tuples as lists, and no number that JSON has not."""
+"""Values as JSON holds them: dataclasses as objects, tuples as lists, and no number that JSON has not. Results as a prompt shows them."""
 
 from __future__ import annotations
 
@@ -42,3 +42,31 @@ def fields_json(value: Any, *left_out: str, **called: str) -> dict[str, Any]:
         called: by field, under which other key it appears.
     """
     return {called.get(own.name, own.name): plain(getattr(value, own.name)) for own in fields(value) if own.name not in left_out}
+
+
+class Result:
+    """A value that users get: at a prompt it shows the first paragraph of its text, of at most five lines.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Count(Result):
+    ...     nodes: tuple[str, ...]
+    ...     def __str__(self):
+    ...         return f"{len(self.nodes)} nodes.\\n\\n" + "\\n".join(self.nodes)
+    >>> Count(("a", "b")), Count(("a",)).to_json()
+    (<Count: 2 nodes.>, {'nodes': ['a']})
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.__repr__ = Result.__repr__  # a dataclass would write all of its fields, but keeps what the class has
+
+    def __repr__(self) -> str:
+        lines = str(self).partition("\n\n")[0].splitlines()
+        return f"<{type(self).__name__}: " + "\n".join(lines[:5]) + (" ...>" if len(lines) > 5 else ">")
+
+    def to_json(self) -> dict[str, object]:
+        """Its fields as plain numbers and text."""
+        return fields_json(self)
