@@ -69,6 +69,13 @@ class TestStepCosts:
         assert sum(row.parameters for row in costs.layers) == costs.figures["trainable_parameters"]
         assert len({row.layer for row in costs.layers}) == len(costs.layers)
 
+    def test_two_files_are_told_apart_by_their_names(self, tmp_path):
+        double = tf.function(lambda x: x + x).get_concrete_function(tf.TensorSpec((8, 64), name="x"))
+        for name in ("before", "after"):
+            tf.io.write_graph(double.graph, str(tmp_path), f"{name}.pb", as_text=False)
+        text = str(gw.compare(tmp_path / "before.pb", tmp_path / "after.pb", outputs=["Identity"]))
+        assert all(name in "".join(text.split()) for name in ("before.pb:", "after.pb:"))
+
     def test_a_graph_and_the_function_that_it_was_made_of(self):
         weight = tf.ones((64, 32))
         function = tf.function(lambda x: tf.nn.relu(x @ weight)).get_concrete_function(tf.TensorSpec((8, 64), name="x"))

@@ -361,7 +361,7 @@ def test_a_weight_that_nothing_reads():
 
 def test_sums_by_scope_and_dtype_agree(trained):
     scopes = {scope.rstrip("_0123456789") for scope in trained.at_depth(1).by_layer}
-    assert scopes == {"small", "seed_generator", "loss", "mean_absolute_error", "adam"}
+    assert scopes == {"conv", "norm", "dense", "seed_generator", "loss", "mean_absolute_error", "adam"}
     for groups in (trained.by_layer, trained.at_depth(None).by_layer, trained.by_dtype):
         assert sum(s.total_bytes for s in groups.values()) == trained.total_bytes
         assert sum(s.weights for s in groups.values()) == trained.total == TRAINED + MOVING

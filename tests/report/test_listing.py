@@ -37,7 +37,7 @@ def test_signatures_functions_and_counts():
         "  in   image   image:0   float32[?,8]",
         "  out  scores  scores:0  float32[?,2]",
         "functions",
-        "        4  call(float32[?,8], resource[]) -> (float32[?,2])",
+        "        4  call(float32[?,8], 1 variable) -> (float32[?,2])",
         "op types",
         "        1  Placeholder",
         "        1  VarHandleOp",
@@ -45,6 +45,15 @@ def test_signatures_functions_and_counts():
         "collections",
         "        1  losses",
     ]
+
+
+def test_functions_have_short_names_that_still_differ():
+    names = ("__inference_train_step_12", "__inference_call_3", "__inference_call_4", "__inference_" + "long_" * 20 + "end_7")
+    graph = Graph("g")
+    for name in names:
+        graph.functions[name] = from_text(f'graph "g"\nfunction "{name}"\noutputs %x:0\n%x = Const() : float32[]').functions[name]
+    shown = [line.split()[1].partition("(")[0] for line in listing(graph).text().splitlines() if "->" in line]
+    assert shown == ["train_step", "call_3", "call_4", "long_long_long_…ng_long_long_end"]
 
 
 def test_long_lists_are_cut_and_names_cannot_draw_on_the_terminal():

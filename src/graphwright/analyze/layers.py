@@ -1,37 +1,137 @@
-"""Which layer a node belongs to, told by its name scope."""
+"""Which layer a node belongs to, in the user's words: Keras layers as `model.summary()` has them, other scopes as written.
+
+Keras 3 opens the scope of a layer twice per call, once to build it and once to run it, so what runs in `dense` lies in `dense_1`, and
+what runs in `dense_1` in `dense_1_2`. Whether a graph is so is told by its variables, whose names are the layers' own; where weights are
+constants, by whether every layer's scope has such a number. A layer that is called twice is one layer.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphwright.ir.graph import Graph
 
 _SCOPES_SKIPPED = frozenset({"gradient_tape", "recomputed", "gradients", "ConstantFolding", "ArithmeticOptimizer"})
 _OPERATOR_SCOPE = re.compile(
     r"(Add|AddV2|AddN|Sub|sub|Mul|mul|Div|RealDiv|FloorMod|FloorDiv|Cast|Pow|pow|Sqrt|Rsqrt|Square|Neg|Abs|Sign|Exp|Log|Maximum|Minimum"
-    r"|Less|Greater|Equal|SelectV2|truediv|floordiv|div_no_nan|Assign\w*VariableOp|ReadVariableOp|Identity)(_\d+)?"
+    r"|Less|Greater|Equal|SelectV2|truediv|floordiv|div_no_nan|Assign\w*VariableOp|ReadVariableOp|Identity)(_\d+)?|\w+_grad"
 )
-
-
 _CALL = re.compile(r"(Stateful)?PartitionedCall(_\d+)?")
+_NUMBER = re.compile(r"_\d+$")
 
 
-def layer_of(name: str) -> str:
-    """The layer that a node belongs to, by its name scope: the first two scopes.
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The layers of one graph. Made by `find_layers`; without a graph, scopes are taken as they are written.
 
-    Scopes of gradients, recomputations and of what Grappler makes are left out, and so are the call that a SavedModel wraps its
-    signature in and the scopes that TensorFlow opens around the operands of one operator.
-
-    >>> layer_of("gradient_tape/functional_1/conv2d_1/convolution/Conv2DBackpropInput")
-    'functional_1/conv2d_1'
-    >>> layer_of("ConstantFolding/gradient_tape/functional_1/norm_1/truediv_recip")
-    'functional_1/norm_1'
-    >>> layer_of("adam/Sub_79/ReadVariableOp")
-    'adam'
-    >>> layer_of("StatefulPartitionedCall/StatefulPartitionedCall/functional_1/conv2d_1/Relu")
-    'functional_1/conv2d_1'
+    Attributes:
+        of_scope: layer by scope of the graph.
     """
-    scopes = [part for part in name.split("/") if part not in _SCOPES_SKIPPED][:-1]
-    calls = next((k for k, scope in enumerate(scopes) if not _CALL.fullmatch(scope)), len(scopes))
-    scopes = scopes[calls : calls + 2]
-    while scopes and _OPERATOR_SCOPE.fullmatch(scopes[-1]):
-        scopes.pop()
-    return "/".join(scopes)
+
+    of_scope: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def of(self, name: str) -> str:
+        """The layer of a node, "" for none; nodes of gradients and recomputations belong to the layer they are made for.
+
+        >>> Layers().of("gradient_tape/encoder/conv/Conv2D/Conv2DBackpropInput")
+        'encoder/conv/Conv2D'
+        >>> Layers().of("adam/Sub_79/ReadVariableOp")
+        'adam'
+        """
+        scopes = _scopes(name)[:-1]
+        for end in range(len(scopes), 0, -1):
+            known = self.of_scope.get("/".join(scopes[:end]))
+            if known is not None:
+                return known
+        while scopes and _OPERATOR_SCOPE.fullmatch(scopes[-1]):
+            scopes.pop()
+        return "/".join(scopes)
+
+    def words(self, name: str) -> str:
+        """The name of a node with its layer as the user knows it: `lstm/while` of `net_1/lstm_1/while`."""
+        layer, label = self.of(name), name.rpartition("/")[2]
+        return f"{layer}/{label}" if layer else label
+
+
+def find_layers(graph: Graph) -> Layers:
+    """The layers of a graph, by the scopes of its nodes and the names of its variables.
+
+    >>> from graphwright.ir.text import from_text
+    >>> lines = [f'%"net_1/{scope}/Relu" = Const() : float32[4]' for scope in ("conv_1", "conv_1_2", "pool_1")]
+    >>> layers = find_layers(from_text("\\n".join(['graph "g"', *lines])))
+    >>> [layers.of(f"net_1/{scope}/Relu") for scope in ("conv_1", "conv_1_2", "pool_1")]
+    ['conv', 'conv_1', 'pool']
+    """
+    variables = graph.variables.values()
+    trained = [variable.name for variable in variables if variable.trainable]
+    return layers_by_names((node.name for node in graph.nodes), [variable.name for variable in variables], trained)
+
+
+def layers_by_names(names: Iterable[str], variables: Sequence[str], weights: Sequence[str] = ()) -> Layers:
+    """As `find_layers`, of the names of nodes, of all variables, and of those among them that are trained."""
+    paths = [_scopes(name) for name in names]
+    nodes = {"/".join(path) for path in paths}
+    scopes = {tuple(path[:end]) for path in paths for end in range(1, len(path))}
+    known, trained = ({part for name in given for part in name.split("/")[:-1]} for given in (variables, weights or variables))
+    operators = {scope for scope in scopes if _is_operator(scope, scopes, nodes)}
+    if _numbered(scopes - operators, trained):
+        return Layers(_keras_names(scopes, operators, known, trained))
+    return Layers({"/".join(scope): "/".join(_outermost(scope, operators)) for scope in scopes})
+
+
+def _scopes(name: str) -> list[str]:
+    """The parts of a name, without scopes that only say how the node came to be, and the calls that a signature is wrapped in."""
+    parts = [part for part in name.split("/") if part not in _SCOPES_SKIPPED] or [name]
+    calls = next((k for k, scope in enumerate(parts[:-1]) if not _CALL.fullmatch(scope)), len(parts) - 1)
+    return parts[calls:]
+
+
+def _is_operator(scope: tuple[str, ...], scopes: set[tuple[str, ...]], nodes: set[str]) -> bool:
+    """Whether TensorFlow opened it around the operands of one operation, or as another of a series ("moments", "moments_1")."""
+    if _OPERATOR_SCOPE.fullmatch(scope[-1]) or "/".join(scope) in nodes:
+        return True
+    first = _NUMBER.sub("", scope[-1])
+    return first != scope[-1] and not _NUMBER.search(first) and (*scope[:-1], first) in scopes
+
+
+def _numbered(scopes: Iterable[tuple[str, ...]], known: set[str]) -> bool:
+    """Whether Keras numbered the scopes of its layers."""
+    parts = {part for scope in scopes for part in scope}
+    as_numbered = sum(1 for part in parts if part not in known and _NUMBER.sub("", part) in known)
+    as_written = sum(1 for part in parts if part in known and _NUMBER.sub("", part) not in known - {part})
+    if as_numbered or as_written:
+        return as_numbered > as_written
+    below = [scope for scope in scopes if len(scope) == 2]
+    names = {_NUMBER.sub("", scope[-1]) for scope in below}
+    return len(names) > 1 and all(_NUMBER.search(part) for scope in below for part in scope)
+
+
+def _outermost(scope: tuple[str, ...], operators: set[tuple[str, ...]]) -> tuple[str, ...]:
+    """The scope without those of operators at its end."""
+    while scope and scope in operators:
+        scope = scope[:-1]
+    return scope
+
+
+def _keras_names(scopes: set[tuple[str, ...]], operators: set[tuple[str, ...]], known: set[str], trained: set[str]) -> dict[str, str]:
+    """Layers by scope: what has no number is part of the layer around it, and the one model around all is not said."""
+    path: dict[tuple[str, ...], tuple[str, ...]] = {(): ()}  # of every scope, and of those that lie in a layer the layer's
+    layer: dict[tuple[str, ...], tuple[str, ...]] = {(): ()}
+    inside: set[tuple[str, ...]] = set()
+    for scope in sorted(scopes, key=len):
+        above, name = scope[:-1], _NUMBER.sub("", scope[-1])
+        if scope in operators or above in inside:
+            inside.add(scope)
+        is_layer = scope not in inside and name != scope[-1] and not (scope[-1] in known and name not in known)
+        path[scope] = (*path[above], name if is_layer else scope[-1])
+        layer[scope] = path[scope] if is_layer else layer[above]
+    models = {found[0] for scope, found in layer.items() if len(found) > 1 and layer[scope[:1]]}
+    beside = {found[0] for found in layer.values() if found and found[0] in trained}  # layers with weights, where others are mere scopes
+    model = next(iter(models)) if len(models) == 1 and beside <= models else None
+    named: dict[str, str] = {}
+    for scope in scopes:
+        found = layer[scope] or _outermost(scope, operators)
+        named["/".join(scope)] = "/".join(found[1:] if layer[scope] and found[0] == model and len(found) > 1 else found)
+    return named

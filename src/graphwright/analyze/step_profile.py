@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from graphwright.analyze.directions import Direction
-from graphwright.analyze.layers import layer_of
+from graphwright.analyze.layers import Layers
 from graphwright.plain import Result
 
 _NS = 1e-9
@@ -114,6 +114,7 @@ class StepProfile(Result):
         parameters: elements of variables, by the node that reads them first.
         inputs: by node, the nodes whose values it reads.
         sources: by node, the lines that made it, the outermost first.
+        layers: of the step's graph.
     """
 
     name: str
@@ -125,6 +126,7 @@ class StepProfile(Result):
     parameters: Mapping[str, int] = field(default_factory=dict[str, int])
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     sources: Mapping[str, tuple[SourceLine, ...]] = field(default_factory=dict[str, tuple[SourceLine, ...]])
+    layers: Layers = field(default_factory=Layers)
 
     def __str__(self) -> str:
         return f"{self.name}: {len(self.runs)} runs of operations in {1e3 * self.step_time_s:.4g} ms"
@@ -280,7 +282,7 @@ def by_layer(profile: StepProfile) -> dict[str, ProfileRow]:
     >>> [(row.name, row.share) for row in by_layer(StepProfile("step", runs, (), 40e-9)).values()]
     [('net/conv', 0.75), ('', 0.25)]
     """
-    return _rows(figures_by(profile, lambda name, _: layer_of(name)))
+    return _rows(figures_by(profile, lambda name, _: profile.layers.of(name)))
 
 
 def whole(profile: StepProfile) -> ProfileRow:

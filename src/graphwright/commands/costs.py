@@ -271,11 +271,11 @@ def compare(
     """Two steps side by side: peak, parameters, FLOPs, nodes, and the layers that differ."""
     feeds, fetched = parse_feeds(feed), names_in(outputs)
     first_target, second_target = load_target(a), load_target(b)
-    from graphwright.costs.compare import compare_costs, step_costs
+    from graphwright.costs.compare import compare_costs, of_file, step_costs
 
     first = step_costs(first_target, feeds=feeds, outputs=fetched, mode=mode, batch=batch)
     second = step_costs(second_target, feeds=feeds, outputs=fetched, mode=mode_b or mode, batch=batch if batch_b is None else batch_b)
-    compared = compare_costs(first, second)
+    compared = compare_costs(of_file(first_target, first), of_file(second_target, second))
     print_result(compared, as_json=as_json)
     write_html(compared, html, quiet=as_json)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
+from os import PathLike
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
@@ -32,7 +33,7 @@ from graphwright.source.stored_variables import of_node
 from graphwright.step.executor_peak import inter_op_threads
 from graphwright.step.feeds import open_input
 from graphwright.step.flatten import flat_step, stateful_op_types
-from graphwright.step.summary import count_executed, count_parameters, find_roles, layer_of, make_layers, make_timeline
+from graphwright.step.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _NUMBER = re.compile(r"(?:_\d+)+(?=/|$)")
@@ -110,7 +111,7 @@ def _name_variables(graph: Graph, table: ParameterTable) -> None:
 def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, tasks: TaskMap) -> StepCosts:
     roles = find_roles(tasks)
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
-    _, counted = count_executed(graph)
+    _, counted = count_executed(graph, layers=roles.layers)
     parameters = count_parameters(graph, roles)
     figures: dict[str, float] = {
         "peak_bytes": timeline.peak_bytes,
@@ -125,8 +126,8 @@ def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, task
     }
     assert figures.keys() == FIGURES.keys()
     rows = {"" if row.layer == "(no scope)" else row.layer: row for row in make_layers(tasks, roles, timeline, None)}
-    run = (layer_of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
-    order = dict.fromkeys([*run, *(layer_of(node.name) for node in graph.nodes), *rows])
+    run = (roles.layers.of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
+    order = dict.fromkeys([*run, *(roles.layers.of(node.name) for node in graph.nodes), *rows])
     layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])
     return StepCosts(name, feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), _HOW, timeline)
 
@@ -201,7 +202,12 @@ def compare(
     """
     first = step_costs(a, feeds, inputs, outputs, mode=mode, batch=batch)
     second = step_costs(b, feeds, inputs, outputs, mode=mode, batch=batch)
-    return compare_costs(first, second)
+    return compare_costs(*(of_file(target, costs) for target, costs in ((a, first), (b, second))))
+
+
+def of_file(target: Any, costs: StepCosts) -> StepCosts:
+    """The costs under the name of the file that they are of: two files may well hold models of one name."""
+    return replace(costs, name=f"{target}: {costs.name}") if isinstance(target, str | PathLike) else costs
 
 
 def compare_costs(a: StepCosts, b: StepCosts) -> Comparison:

@@ -9,17 +9,17 @@ from dataclasses import replace
 from graphwright.analyze.flop_execution import Execution
 from graphwright.analyze.flop_tally import Sums, Tally
 from graphwright.analyze.flops import node_flops
+from graphwright.analyze.layers import Layers
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.ir.traits.values import STANDS_FOR_SOMETHING
 from graphwright.ir.traits.variables import VARIABLES, WHOLE_READS
 from graphwright.report.results import LayerCost, NodeCost, OpTypeCost
-from graphwright.step.summary import layer_of
 
 _FREE = STANDS_FOR_SOMETHING | VARIABLES | WHOLE_READS
 
 
-def node_costs(execution: Execution) -> tuple[dict[str, NodeCost], dict[str, float]]:
+def node_costs(execution: Execution, layers: Layers) -> tuple[dict[str, NodeCost], dict[str, float]]:
     """Costs by node, and estimated seconds by op type; what a loop runs belongs to the loop, and to its own op type."""
     nodes: dict[str, NodeCost] = {}
     time_by_op_type: dict[str, float] = defaultdict(float)
@@ -32,7 +32,7 @@ def node_costs(execution: Execution) -> tuple[dict[str, NodeCost], dict[str, flo
                 seconds = times * estimated_time_s((node,))
                 time_s += seconds
                 time_by_op_type[node.op_type] += seconds
-        nodes[outer.name] = NodeCost(layer_of(outer.name), flops, moved, time_s)
+        nodes[outer.name] = NodeCost(layers.of(outer.name), flops, moved, time_s)
     return nodes, dict(time_by_op_type)
 
 

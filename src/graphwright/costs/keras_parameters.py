@@ -62,16 +62,16 @@ def keras_parameters(model: Any) -> KerasParameters:
         else:
             kind = "trainable" if id(variable) in trainable else "non-trainable"
             use = uses.get(id(variable), "")
-        _add(found, variable, kind, use)
+        _add(found, model, variable, kind, use)
     for variable in model.metrics_variables:
-        _add(found, variable, "other state", "metric")
+        _add(found, model, variable, "other state", "metric")
     if getattr(model, "compiled", False) and not metrics_are_built(model):
         how["other state"] = "metrics that Keras makes when training begins are not counted yet"
     optimizer: Any = getattr(model, "optimizer", None)
     if optimizer is None:
         return replace(found, how={**how, "optimizer state": "the model is not compiled: it has no optimizer"})
     for variable in optimizer.variables:
-        _add(found, variable, "optimizer state", "")
+        _add(found, model, variable, "optimizer state", "")
     state_how = "the optimizer's variables" if optimizer.built else _predict(found, optimizer, model.trainable_variables)
     return replace(found, how={**how, "optimizer state": state_how})
 
@@ -95,13 +95,14 @@ def _uses(model: Any) -> Mapping[int, str]:
     return uses
 
 
-def _add(found: KerasParameters, variable: Any, kind: ParameterKind, use: str) -> None:
+def _add(found: KerasParameters, model: Any, variable: Any, kind: ParameterKind, use: str) -> None:
     handle = id(variable.value.handle)
     if handle in found.handles:
         return
     found.handles[handle] = len(found.parameters)
-    shape = tuple(variable.shape)
-    found.parameters.append(make_parameter(variable.path, kind, DTYPES[str(variable.dtype)], shape, scope=scope_of(variable.path), use=use))
+    scope = scope_of(variable.path).removeprefix(f"{model.name}/")  # as `model.summary()` names layers
+    dtype, shape = DTYPES[str(variable.dtype)], tuple(variable.shape)
+    found.parameters.append(make_parameter(variable.path, kind, dtype, shape, scope=scope, use=use))
 
 
 def _predict(found: KerasParameters, optimizer: Any, variables: Iterable[Any]) -> str:

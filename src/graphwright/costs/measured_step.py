@@ -10,6 +10,7 @@ from typing import Any
 from graphwright.analyze.backward import updated_variables
 from graphwright.analyze.directions import Direction, find_directions
 from graphwright.analyze.flops import node_flops
+from graphwright.analyze.layers import Layers, find_layers
 from graphwright.analyze.step_profile import OpRun, SourceLine, StepProfile
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.errors import GraphwrightError
@@ -41,7 +42,7 @@ def join_records(traced: TracedStep, recorded: RecordedStep) -> StepProfile:
     start_ns = min(run.start_ns for run in runs)
     executed = _executed(recorded, runs)
     names = {node.name: written_name(node.name) for node in executed.nodes}
-    directions, parameters = _parts(traced, executed, names)
+    directions, parameters, layers = _parts(traced, executed, names)
     costs = {node.name: (node.op_type, node_flops(node), bytes_moved(node)) for node in executed.nodes}
     return StepProfile(
         name=traced.name,
@@ -53,6 +54,7 @@ def join_records(traced: TracedStep, recorded: RecordedStep) -> StepProfile:
         parameters=parameters,
         inputs={names[n.name]: tuple(dict.fromkeys(names[v.producer.name] for v in n.inputs)) for n in executed.nodes},
         sources=_sources(traced.function, names),
+        layers=layers,
     )
 
 
@@ -100,12 +102,12 @@ def _executed(recorded: RecordedStep, runs: list[NodeRun]) -> Graph:
     return graph
 
 
-def _parts(traced: TracedStep, executed: Graph, names: Mapping[str, str]) -> tuple[dict[str, Direction], dict[str, int]]:
-    """Direction by name of each node that ran, and elements of trainable variables by the node that reads them first."""
+def _parts(traced: TracedStep, executed: Graph, names: Mapping[str, str]) -> tuple[dict[str, Direction], dict[str, int], Layers]:
+    """Direction by name of each node that ran, elements of trainable variables by the node that reads them first, and layers."""
     try:
         flat, _ = counted_graph(traced)
     except GraphwrightError:  # what cannot be flattened can be measured: its parts are told from the graph that ran
-        return {names[node.name]: direction for node, direction in find_directions(executed).items()}, {}
+        return {names[node.name]: direction for node, direction in find_directions(executed).items()}, {}, find_layers(executed)
     of_node = find_directions(flat)
     known: dict[str, Direction] = {node.name: direction for node, direction in of_node.items()}
     for node, direction in of_node.items():
@@ -120,7 +122,7 @@ def _parts(traced: TracedStep, executed: Graph, names: Mapping[str, str]) -> tup
         readers = [node for node in value.consumers if of_node[node] == "forward"] or list(value.consumers)
         if variable.trainable and readers:
             parameters[readers[0].name] = parameters.get(readers[0].name, 0) + (element_count(variable.shape) or 0)
-    return _spread(executed, names, known), parameters
+    return _spread(executed, names, known), parameters, find_layers(flat)
 
 
 def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direction]) -> dict[str, Direction]:

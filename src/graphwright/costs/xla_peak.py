@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphwright.analyze.layers import layers_by_names
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
 from graphwright.run.traced_step import TracedStep
 from graphwright.run.xla_memory import XlaMemory, xla_memory
 from graphwright.source.rebuild import is_jit_compiled
-from graphwright.step.summary import layer_of
 
 _HOW = (
     "XLA's own buffer assignment: arguments, results, temporaries and constants of the program that XLA compiled for this process's first "
@@ -52,16 +52,17 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
 def _live(traced: TracedStep, memory: XlaMemory) -> tuple[LiveBuffer, ...]:
     """Arguments, variables, and what XLA holds besides them at the peak."""
     function = traced.function
-    live = [LiveBuffer(buffer.name, buffer.opcode, layer_of(buffer.name), "temporaries", buffer.nbytes) for buffer in memory.live]
+    variables = [str(getattr(v, "path", None) or v.name).removesuffix(":0") for v in function.graph.variables]
+    layers = layers_by_names((operation.name for operation in function.graph.get_operations()), variables)
+    live = [LiveBuffer(buffer.name, buffer.opcode, layers.of(buffer.name), "temporaries", buffer.nbytes) for buffer in memory.live]
     for name, shape, tensor in zip(traced.names, traced.shapes, function.inputs, strict=False):
         size = int(tensor.dtype.size or 0)
         for d in shape:
             size *= d
         live.append(LiveBuffer(name, "Placeholder", "", "inputs", size))
-    for variable in function.graph.variables:
-        name = str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
+    for variable, name in zip(function.graph.variables, variables, strict=True):
         size = int(variable.shape.num_elements() or 0) * int(variable.dtype.size or 0)
-        live.append(LiveBuffer(name, "VarHandleOp", layer_of(name), "weights", size))
+        live.append(LiveBuffer(name, "VarHandleOp", layers.of(name), "weights", size))
     return tuple(sorted(live, key=lambda buffer: (-buffer.nbytes, buffer.name)))
 
 

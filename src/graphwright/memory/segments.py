@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import ceil, sqrt
 
 from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.layers import find_layers
 from graphwright.analyze.loop_pairs import LoopPair, find_pairs
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.traits.control_flow import function_at
@@ -69,8 +70,10 @@ def _in_segments(
     graph = copy_graph(given.flat.graph).graph
     pairs = find_pairs(graph, given.flat.purity.of(graph))[0]
     segment_loops(graph, {pair: asked[pair.forward.name] for pair in pairs if pair.forward.name in asked})
+    layers = find_layers(given.flat.graph)
     how = ", ".join(
-        f"loop {name} in segments of {s.length} rounds" + ("" if s.first is None else f" up to round {s.first} of {measures[name][0]}")
+        f"loop {layers.words(name)} in segments of {s.length} rounds"
+        + ("" if s.first is None else f" up to round {s.first} of {measures[name][0]}")
         for name, s in asked.items()
     )
     return replace(candidate_of(given, graph, map_tasks, f"{how}, each run again for its gradient"), loops=tuple(asked))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits.variables import VARIABLES
-from graphwright.report.units import counted, format_count, printable
+from graphwright.report.units import counted, format_count, printable, shorten_middle
+
+_TRACE = re.compile(r"__inference_(.+)_\d+")  # the name that TensorFlow gives the trace of a function
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Listing:
         if not self.signatures:
             lines += ["no signature; inputs and outputs are", *_ports(self.inputs, self.outputs, rows)]
         if self.functions:
-            lines += ["functions", *_cut([_function_line(f) for f in sorted(self.functions, key=lambda f: -f.node_count)], rows)]
+            lines += ["functions", *_functions(self.functions, rows)]
         if self.op_types:
             lines += ["op types", *_cut([f"  {count:>7,}  {printable(op_type)}" for op_type, count in self.op_types.items()], rows)]
         if self.collections:
@@ -147,11 +150,19 @@ def _ports(inputs: tuple[ValueLine, ...], outputs: tuple[ValueLine, ...], rows: 
     return lines
 
 
-def _function_line(function: FunctionLine) -> str:
-    arguments, results = (
-        ", ".join(v.type for v in values[:3]) + (", ..." if len(values) > 3 else "") for values in (function.arguments, function.results)
-    )
-    return f"  {function.node_count:>7,}  {printable(function.name)}({arguments}) -> ({results})"
+def _functions(functions: Sequence[FunctionLine], rows: int) -> list[str]:
+    """The largest first, by names that are as short as they can be and still differ; one line each."""
+    short = {f.name: _TRACE.sub(r"\1", f.name) for f in functions}
+    taken = Counter(short.values())
+    lines: list[str] = []
+    for function in sorted(functions, key=lambda f: -f.node_count):
+        name = short[function.name] if taken[short[function.name]] == 1 else function.name.removeprefix("__inference_")
+        results = ", ".join(v.type for v in function.results[:2]) + (", ..." if len(function.results) > 2 else "")
+        given = [v.type for v in function.arguments if v.dtype != "resource"]
+        held = len(function.arguments) - len(given)
+        arguments = [*given[:2], *(["..."] if len(given) > 2 else []), *([counted(held, "variable")] if held else [])]
+        lines.append(f"  {function.node_count:>7,}  {shorten_middle(printable(name), 32)}({', '.join(arguments)}) -> ({results})")
+    return _cut(lines, rows)
 
 
 def _cut(lines: list[str], rows: int) -> list[str]:

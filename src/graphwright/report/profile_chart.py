@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from graphwright.analyze.layers import layer_of
 from graphwright.analyze.step_profile import OpRun, StepProfile
 from graphwright.report.tables import Column, Table, tabulated
 from graphwright.report.units import format_bytes, format_count, format_percent, format_time
@@ -29,7 +28,7 @@ def profile_data(profile: StepProfile) -> dict[str, Any]:
     for run in kept:
         number = names.setdefault(run.name, len(names))
         if number == len(layer_numbers):
-            layer_numbers.append(layers.setdefault(layer_of(run.name), len(layers)))
+            layer_numbers.append(layers.setdefault(profile.layers.of(run.name), len(layers)))
         rows.append(
             [
                 lanes[_lane(run)],
@@ -75,7 +74,7 @@ def run_table(profile: StepProfile) -> Table:
     columns: tuple[Column[OpRun], ...] = (
         Column("operation", lambda run: run.name, kind="name"),
         Column("op type", lambda run: run.op_type, kind="text"),
-        Column("layer", lambda run: layer_of(run.name), kind="layer"),
+        Column("layer", lambda run: profile.layers.of(run.name), kind="layer"),
         Column("direction", lambda run: run.direction, kind="text", optional=True),
         Column("thread", _lane, kind="text"),
         Column("start", lambda run: run.start_ns * 1e-9, format_time, optional=True),
@@ -83,7 +82,7 @@ def run_table(profile: StepProfile) -> Table:
         Column("allocated", lambda run: run.allocated_bytes, format_bytes, bar=True, note="bytes asked of the allocator"),
     )
     caption = f"{format_count(len(profile.runs))} runs, the longest first"
-    return tabulated("table-runs", "The longest operations", caption, longest, columns, lambda run: layer_of(run.name))
+    return tabulated("table-runs", "The longest operations", caption, longest, columns, lambda run: profile.layers.of(run.name))
 
 
 def _lane(run: OpRun) -> str:

@@ -29,7 +29,7 @@ from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.example_inputs import runnable
 from graphwright.step.flatten import stateful_op_types
-from graphwright.step.summary import Roles, find_roles, layer_of
+from graphwright.step.summary import Roles, find_roles
 
 Found = TypeVar("Found")
 _MOST_NODES = 20_000
@@ -202,13 +202,13 @@ def _live_at(state: PeakState, tasks: TaskMap, roles: Roles) -> tuple[tuple[Live
         role = roles.resident[value]
         by_role[role] += nbytes
         name = tasks.graph.variables[value].name if value in tasks.graph.variables else value.name
-        live.append(LiveBuffer(name, value.producer.op_type, layer_of(value.producer.name), role, nbytes))
+        live.append(LiveBuffer(name, value.producer.op_type, roles.layers.of(value.producer.name), role, nbytes))
     for value, nbytes in state.live:
         name = value.producer.name
         made: Role = "gradients" if name in backward else "temporaries"
         role = role_of.get(value.name, made)
         by_role[role] += nbytes
-        live.append(LiveBuffer(value.name, value.producer.op_type, layer_of(name), role, nbytes))
+        live.append(LiveBuffer(value.name, value.producer.op_type, roles.layers.of(name), role, nbytes))
     by_role["weights"] -= min(by_role["weights"], state.freed_resident_bytes)
     by_role["temporaries"] += max(0, state.peak_bytes - sum(by_role.values()))
     live.sort(key=lambda b: (-b.nbytes, b.name))

@@ -14,7 +14,7 @@ from graphwright.analyze.directions import Direction, find_directions
 from graphwright.analyze.flop_execution import Execution, execute
 from graphwright.analyze.flop_tally import Tally, tally
 from graphwright.analyze.flops import node_flops
-from graphwright.analyze.layers import layer_of as layer_of
+from graphwright.analyze.layers import Layers, find_layers
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.optimizer_state import find_optimizer_state
 from graphwright.analyze.parameters import Parameter, ParameterKind, ParameterSums, make_parameter, sum_parameters
@@ -40,6 +40,7 @@ class Roles:
     buffers: tuple[Role, ...]  # per buffer of the cost graph
     resident: Mapping[Value, Role]  # variables, inputs and constants
     optimizer_state: frozenset[Value]
+    layers: Layers
 
 
 def find_roles(tasks: TaskMap) -> Roles:
@@ -65,7 +66,7 @@ def find_roles(tasks: TaskMap) -> Roles:
         "gradients" if value.producer in backward else "residuals" if b in read_backward else "temporaries"
         for b, value in enumerate(tasks.values)
     ]
-    return Roles(backward, tuple(roles), resident, state)
+    return Roles(backward, tuple(roles), resident, state, find_layers(graph))
 
 
 def flops_rule(loops: LoopCosts) -> FlopsOf:
@@ -100,7 +101,7 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
         change[roles.buffers[version.buffer]][max(version.start, 0)] += nbytes
         change[roles.buffers[version.buffer]][version.end + 1] -= nbytes
         if nbytes:
-            live = _live_buffer(tasks.values[version.buffer], roles.buffers[version.buffer], nbytes)
+            live = _live_buffer(tasks.values[version.buffer], roles.buffers[version.buffer], nbytes, roles)
             lifetimes.append(BufferLifetime(live, max(version.start, 0), version.end))
     lifetimes += [BufferLifetime(live, 0, count - 1) for live in _resident_buffers(tasks, roles) if live.nbytes]
     series = {role: np.cumsum(change[role])[:count] for role in ROLES}
@@ -133,19 +134,21 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
 
 
 def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int) -> tuple[LiveBuffer, ...]:
-    found = [_live_buffer(tasks.values[b], roles.buffers[b], nbytes) for b, nbytes in live_at(tasks.costs, schedule, step) if nbytes > 0]
+    found = [
+        _live_buffer(tasks.values[b], roles.buffers[b], nbytes, roles) for b, nbytes in live_at(tasks.costs, schedule, step) if nbytes > 0
+    ]
     found += _resident_buffers(tasks, roles)
     workspace = tasks.costs.tasks[schedule.steps[step]].workspace_bytes
     if workspace:
         node = tasks.nodes[schedule.steps[step]][0]
-        found.append(LiveBuffer(f"{node.name} (workspace)", node.op_type, layer_of(node.name), "temporaries", workspace))
+        found.append(LiveBuffer(f"{node.name} (workspace)", node.op_type, roles.layers.of(node.name), "temporaries", workspace))
     return tuple(sorted(found, key=lambda live: (-live.nbytes, live.name)))
 
 
 def _resident_buffers(tasks: TaskMap, roles: Roles) -> list[LiveBuffer]:
     found: list[LiveBuffer] = []
     for value, nbytes in tasks.resident.items():
-        live, variable = _live_buffer(value, roles.resident[value], nbytes), tasks.graph.variables.get(value)
+        live, variable = _live_buffer(value, roles.resident[value], nbytes, roles), tasks.graph.variables.get(value)
         if variable is not None:
             live = replace(live, name=variable.name, op_type="Variable", layer=_layer_of_variable(value, tasks.graph, roles))
         found.append(live)
@@ -153,16 +156,16 @@ def _resident_buffers(tasks: TaskMap, roles: Roles) -> list[LiveBuffer]:
 
 
 def _layer_of_variable(value: Value, graph: Graph, roles: Roles) -> str:
-    """The layer whose forward pass reads it; for optimizer state the scope of its name."""
-    if roles.resident.get(value) != "optimizer state":
-        for reader in value.consumers:
-            if reader not in roles.backward:
-                return layer_of(reader.name)
+    """The layer whose forward pass reads it; for optimizer state what updates it, or else the scope of its name."""
+    is_state = roles.resident.get(value) == "optimizer state"
+    for reader in value.consumers:
+        if is_state or reader not in roles.backward:
+            return roles.layers.of(reader.name)
     return graph.variables[value].name.rsplit("/", 1)[0]
 
 
-def _live_buffer(value: Value, role: Role, nbytes: int) -> LiveBuffer:
-    return LiveBuffer(value.name, value.producer.op_type, layer_of(value.producer.name), role, nbytes)
+def _live_buffer(value: Value, role: Role, nbytes: int, roles: Roles) -> LiveBuffer:
+    return LiveBuffer(value.name, value.producer.op_type, roles.layers.of(value.producer.name), role, nbytes)
 
 
 def make_layers(
@@ -176,22 +179,22 @@ def make_layers(
     """
     repeated = _repeated(schedule) if schedule is not None else set[int]()
     served = {
-        "split": {layer_of(node.name) for node in tasks.graph.nodes if PART in node.attrs},
-        "segment": {layer_of(loop) for loop in loops},
-        "recompute": {layer_of(node.name) for t in repeated for node in tasks.nodes[t]},
+        "split": {roles.layers.of(node.name) for node in tasks.graph.nodes if PART in node.attrs},
+        "segment": {roles.layers.of(loop) for loop in loops},
+        "recompute": {roles.layers.of(node.name) for t in repeated for node in tasks.nodes[t]},
     }
     directions: Mapping[Node, Direction] = find_directions(tasks.graph) if flops is not None else {}
     rows: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for node in tasks.graph.nodes:
         if node.op_type in STANDS_FOR_SOMETHING:
             continue
-        row = rows[layer_of(node.name)]
+        row = rows[roles.layers.of(node.name)]
         row["ops"] += 1
         if flops is not None:
             row[directions[node]] += flops(node) or 0.0
     for b, value in enumerate(tasks.values):
         if roles.buffers[b] == "residuals":
-            rows[layer_of(value.producer.name)]["residual"] += tasks.costs.buffers[b].nbytes
+            rows[roles.layers.of(value.producer.name)]["residual"] += tasks.costs.buffers[b].nbytes
     for value, variable in tasks.graph.variables.items():
         if variable.trainable:
             rows[_layer_of_variable(value, tasks.graph, roles)]["parameters"] += (variable.nbytes or 0) / (variable.dtype.itemsize or 1)
@@ -218,19 +221,20 @@ def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles, flops: Flop
             continue
         value, again = tasks.values[b], buffer.producer in repeated
         cost = sum(flops(n) or 0.0 for n in tasks.nodes[buffer.producer]) if again else 0.0
-        layer, decision = layer_of(value.producer.name), "recompute" if again else "save"
+        layer, decision = roles.layers.of(value.producer.name), "recompute" if again else "save"
         decisions.append(BufferDecision(value.name, value.producer.op_type, layer, buffer.nbytes, decision, cost))
     return tuple(sorted(decisions, key=lambda d: (-d.nbytes, d.name)))
 
 
-def count_executed(graph: Graph, measured: Mapping[str, int] | None = None) -> tuple[Execution, Tally]:
+def count_executed(graph: Graph, measured: Mapping[str, int] | None = None, layers: Layers | None = None) -> tuple[Execution, Tally]:
     """What one execution of a flat graph runs, and its FLOPs and bytes by direction, op type and layer.
 
     Args:
         measured: iterations of loops, by name, where they were measured.
+        layers: of the graph, where they are known.
     """
     execution = execute(graph, constant_array, infer_body=infer_body_shapes, measured=measured)
-    return execution, tally(graph, execution, layer_of)
+    return execution, tally(graph, execution, (layers or find_layers(graph)).of)
 
 
 def recomputed_flops_share(tasks: TaskMap, schedule: Schedule, flops: FlopsOf) -> float:

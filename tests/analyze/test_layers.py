@@ -1,0 +1,103 @@
+"""Layers have the names that `model.summary()` shows, and TF1 scopes those that were written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+import keras  # noqa: E402
+
+import graphwright as gw  # noqa: E402
+from graphwright.analyze.layers import Layers, find_layers, layers_by_names  # noqa: E402
+from graphwright.source.load import load  # noqa: E402
+
+
+def functional() -> Any:
+    """Layers whose names end in numbers, one that is called twice, a model in the model."""
+    keras.utils.clear_session()
+    x = keras.Input((8,), name="x")
+    shared = keras.layers.Dense(8)
+    h = shared(shared(x))
+    h = keras.layers.Dropout(0.5)(keras.layers.Dropout(0.5)(keras.layers.Dense(8)(h)))
+    inner = keras.Sequential([keras.layers.Dense(4), keras.layers.BatchNormalization(), keras.layers.Reshape((4,))])
+    return keras.Model(x, inner(h))
+
+
+@keras.saving.register_keras_serializable("test_layers")
+class Residual(keras.layers.Layer):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.inner = keras.layers.Dense(8)
+
+    def call(self, x: Any) -> Any:
+        return x + self.inner(x)
+
+
+class Subclassed(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = [Residual(), Residual()]
+        self.head = keras.layers.Dense(1)
+
+    def call(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def names_of(layer: Any, prefix: str = "") -> set[str]:
+    """Of a layer, all that lie in it, with the names of those around them but not of the model."""
+    inner = [
+        found for found in layer._flatten_layers(include_self=False, recursive=False) if not isinstance(found, keras.layers.InputLayer)
+    ]
+    return {name for found in inner for name in (prefix + found.name, *names_of(found, f"{prefix}{found.name}/"))}
+
+
+@pytest.mark.parametrize("make", [functional, Subclassed])
+def test_layers_of_a_training_step_are_those_of_the_model(make: Any) -> None:
+    model = make()
+    model.compile("adam", "mse")
+    x = tf.zeros((4, 8))
+    y = tf.zeros(model(x).shape)
+    found = {row.layer for row in gw.inspect(model, inputs=(x, y)).layers}
+    known = names_of(model)
+    others = {"", model.optimizer.name, *(name for name in found if name.startswith("compile_loss"))}
+    assert found <= known | others
+    assert {name for name in known if name != "sequential"} <= found | {
+        name for name in known if any(other.startswith(f"{name}/") for other in known)
+    }
+
+
+def test_layers_of_a_saved_model_too(tmp_path: Any) -> None:
+    model = functional()
+    model.export(tmp_path / "saved", verbose=False)
+    graph = load(tmp_path / "saved")
+    body = max((function.body for function in graph.functions.values()), key=lambda body: sum("MatMul" in node.op_type for node in body))
+    products = [find_layers(body).of(node.name) for node in body.nodes if node.op_type == "MatMul"]
+    assert products == ["dense", "dense", "dense_1", "sequential/dense_2"]
+
+
+def test_weights_that_are_constants_leave_names_known() -> None:
+    names = [f"resnet_1/{layer}/Conv2D" for layer in ("conv2d_1", "conv2d_1_2", "pool_1")]
+    layers = layers_by_names(names, ())
+    assert [layers.of(name) for name in names] == ["conv2d", "conv2d_1", "pool"]
+
+
+@pytest.mark.parametrize("variables", [("unit_1/conv_1/weights", "unit_1/conv_2/weights"), ()])
+def test_scopes_of_tf1_stay_as_written(variables: tuple[str, ...]) -> None:
+    names = [
+        "unit_1/conv_1/Conv2D",
+        "unit_1/conv_2/Conv2D",
+        "unit_1/conv_2/Conv2D/ReadVariableOp",
+        "gradients/unit_1/conv_1/Conv2D_grad/Conv2D",
+    ]
+    layers = layers_by_names(names, variables)
+    assert [layers.of(name) for name in names] == ["unit_1/conv_1", "unit_1/conv_2", "unit_1/conv_2", "unit_1/conv_1"]
+
+
+def test_a_loop_is_named_by_its_layer() -> None:
+    layers = layers_by_names(["net_1/lstm_1/while", "net_1/lstm_1_2/while"], ["lstm/kernel", "lstm_1/kernel"])
+    assert [layers.words(f"net_1/{scope}/while") for scope in ("lstm_1", "lstm_1_2")] == ["lstm/while", "lstm_1/while"]
+    assert Layers().words("while_1") == "while_1"
