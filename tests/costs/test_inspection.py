@@ -37,6 +37,15 @@ def test_rows_add_up(inspection: gw.Inspection) -> None:
     assert sum(row.estimated_time_s for row in inspection.layers) == pytest.approx(sum(r.estimated_time_s for r in inspection.op_types))
 
 
+def test_each_layer_hands_on_what_keras_says(inspection: gw.Inspection) -> None:
+    shapes = {name.rstrip("_0123456789"): shape for name, shape in inspection.output_shapes.items()}
+    expected = {"conv2d": (4, 14, 14, 8), "batch_normalization": (4, 14, 14, 8), "flatten": (4, 1568), "dense": (4, 4)}
+    assert {name: shapes[name] for name in expected} == expected
+    made = {row.layer.rstrip("_0123456789"): row.activation_bytes for row in inspection.layers}
+    assert made["conv2d"] >= 4 * 14 * 14 * 8 * 4
+    assert "layer" in str(inspection).split("\n\n")[1], "the table comes first"
+
+
 def test_the_optimizer_is_one_layer(inspection: gw.Inspection) -> None:
     """TensorFlow opens a scope around the operands of each operator; those are no layers."""
     (optimizer,) = [row for row in inspection.layers if row.layer.startswith("adam")]

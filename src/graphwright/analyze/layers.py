@@ -8,6 +8,7 @@ constants, by whether every layer's scope has such a number. A layer that is cal
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -135,3 +136,14 @@ def _keras_names(scopes: set[tuple[str, ...]], operators: set[tuple[str, ...]], 
         found = layer[scope] or _outermost(scope, operators)
         named["/".join(scope)] = "/".join(found[1:] if layer[scope] and found[0] == model and len(found) > 1 else found)
     return named
+
+
+def blocks(layers: Sequence[str]) -> dict[str, str]:
+    """By layer, the block that its name says it is part of, where at least three are: what they share up to the first number.
+
+    >>> blocks(["stem", "block_1_conv", "block_1_norm", "block_1_relu", "block_2_conv", "fc1"])
+    {'block_1_conv': 'block_1', 'block_1_norm': 'block_1', 'block_1_relu': 'block_1'}
+    """
+    found = {layer: match[0] for layer in layers if (match := re.match(r"\D*\d+[a-z]?(?=_)|\D*\d+[a-z]?$", layer))}
+    sizes = Counter(found.values())
+    return {layer: block for layer, block in found.items() if sizes[block] > 2}

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast, get_args
 
 import typer
 from rich.console import Console
@@ -35,9 +35,11 @@ from graphwright.commands.inputs import (
     parse_amount,
     parse_feeds,
     takes_trust,
+    unset,
 )
 from graphwright.commands.output import Commands, echo_json, print_result, write_html
 from graphwright.errors import printable
+from graphwright.report.results import LayerColumn, LayerTable
 from graphwright.report.safe_console import SafeConsole
 from graphwright.source.tensorflow_import import start_quietly
 
@@ -99,10 +101,17 @@ def inspect(
         bool, typer.Option("--measure", help="Also run the step in a fresh process, on made-up inputs, and measure it.")
     ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Also run it there and measure the time of each operation.")] = False,
+    depth: Annotated[int | None, unset("Levels of the table of layers; as many as make some 40 rows.", min=1)] = None,
+    columns: Annotated[
+        str | None,
+        unset(f"Of the table of layers, with commas: {', '.join(get_args(LayerColumn))}."),
+    ] = None,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
     """What a step costs: peak memory and whose it is, parameters, FLOPs."""
+    shown = None if columns is None else tuple(name.strip() for name in columns.split(","))
+    table = LayerTable(depth, cast("tuple[LayerColumn, ...] | None", shown))
     feeds = parse_feeds(feed)
     loaded = load_target(target, runs=measure or profile)
     if measure:
@@ -111,7 +120,7 @@ def inspect(
 
         loaded, feeds, batch = runnable(trace(loaded, feeds=feeds, mode=mode, batch=batch, runs=True)), None, None
     report = gw.inspect(loaded, feeds=feeds, mode=mode, batch=batch, measure=measure, profile=profile)
-    print_result(report, as_json=as_json)
+    print_result(dataclasses.replace(report, table=table), as_json=as_json)
     write_html(report, html, quiet=as_json)
 
 

@@ -26,7 +26,7 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.executor_peak import inter_op_threads, plain_peak
 from graphwright.step.flatten import flat_step
-from graphwright.step.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
+from graphwright.step.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline, output_shapes
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _EXECUTOR_SIMULATIONS = 3
@@ -78,6 +78,10 @@ def inspect(
     >>> report = inspect(step, feeds={"x": (256, 1024)})
     >>> report.peak_bytes >= 2 * 256 * 1024 * 4
     True
+    >>> print(str(report.with_table(depth=1, columns=("shape", "flops"))).split("\\n\\n")[1])
+    Layers
+      layer       output shape      FLOPs
+      (no layer)                524 kFLOP
     """
     traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, runs=measure or profile)
     if measure and not traced.is_runnable:
@@ -122,6 +126,7 @@ def _inspect(traced: TracedStep, measured: Any) -> Inspection:
         nodes=nodes,
         roofs=ASSUMED_ROOFS,
         graph=flat.graph,
+        output_shapes=output_shapes(tasks, roles),
     )
 
 

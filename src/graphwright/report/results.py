@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from graphwright.analyze.measurement import Measurement
 from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type
 from graphwright.analyze.time_model import Roofs
+from graphwright.errors import ArgumentError
 from graphwright.ir.graph import Graph
 from graphwright.report.draw import OnPage, Printed, drawn
 
@@ -24,6 +25,10 @@ _MEASURED = (
 Role = Literal["weights", "optimizer state", "inputs", "residuals", "gradients", "temporaries"]
 ROLES: tuple[Role, ...] = ("weights", "optimizer state", "inputs", "residuals", "gradients", "temporaries")
 """In the order in which charts stack them, from the bottom."""
+
+LayerColumn = Literal[
+    "shape", "parameters", "flops", "forward", "backward", "activations", "residuals", "peak", "moved", "estimated", "time", "ops"
+]
 
 Decision = Literal["save", "recompute", "offload"]
 
@@ -96,7 +101,24 @@ class LayerCost(_ByDirection):
     bytes_moved: float = math.nan
     estimated_time_s: float = math.nan
     measured_time_s: float = math.nan
+    activation_bytes: float = math.nan  # what its forward pass makes, kept or not
     verbs: tuple[str, ...] = ()  # of a plan: what it does to the layer, "split", "segment", "recompute"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTable:
+    """How deep the table goes, and its columns; None for what fits."""
+
+    depth: int | None = None
+    columns: tuple[LayerColumn, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.columns or ():
+            if name not in get_args(LayerColumn):
+                remedy = f"give some of {', '.join(get_args(LayerColumn))}"
+                raise ArgumentError(f"there is no column {name!r}", argument="columns", remedy=remedy)
+        if self.depth is not None and self.depth < 1:
+            raise ArgumentError(f"depth={self.depth} was given", argument="depth", remedy="give 1 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +178,8 @@ class Inspection(OnPage, Printed):
         op_types: costs by op type, the longest estimated time first.
         nodes: costs by node of `graph`.
         roofs: the limits of the machine that the roofline is drawn with.
+        output_shapes: by layer, and by what layers lie in, what it hands on, in the order in which they run.
+        table: how deep the table of layers goes that the text begins with, and its columns; see `with_table`.
         graph: what was inspected: one flat graph, calls inlined. It stays behind where the inspection is pickled or copied deeply.
         profile: a measured step, see `with_profile`.
     """
@@ -183,6 +207,8 @@ class Inspection(OnPage, Printed):
     roofs: Roofs | None = None
     graph: Graph | None = field(default=None, repr=False, compare=False)
     profile: StepProfile | None = field(default=None, repr=False)
+    output_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]], repr=False)
+    table: LayerTable | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, object]:
         # Nodes lead to nodes without end: pickling a graph would go as deep as it is long.
@@ -215,6 +241,19 @@ class Inspection(OnPage, Printed):
             nodes={name: replace(cost, measured_time_s=node_time_s.get(name, math.nan)) for name, cost in self.nodes.items()},
             how={**self.how, "measured time": _MEASURED},
         )
+
+    def with_table(self, depth: int | None = None, columns: Sequence[LayerColumn] | None = None) -> Inspection:
+        """The inspection with another table of layers at the beginning of its text.
+
+        Args:
+            depth: levels of layers in layers; as many as make a table of about 40 rows where it is None.
+            columns: some of "shape", "parameters", "flops", "forward", "backward", "activations", "residuals", "peak", "moved",
+                "estimated", "time" (measured), "ops".
+
+        Raises:
+            ArgumentError: there is no such column, or the depth is less than 1.
+        """
+        return replace(self, table=LayerTable(depth, None if columns is None else tuple(columns)))
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md and the file report/schemas/inspection.schema.json describe them."""

@@ -23,6 +23,7 @@ from graphwright.analyze.variable_updates import effects_outside, is_other_state
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import PART, STANDS_FOR_SOMETHING
 from graphwright.ir.traits.variables import variable_key
+from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import live_at, simulate, versions
 from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, Role, Timeline
@@ -195,6 +196,8 @@ def make_layers(
     for b, value in enumerate(tasks.values):
         if roles.buffers[b] == "residuals":
             rows[roles.layers.of(value.producer.name)]["residual"] += tasks.costs.buffers[b].nbytes
+        if value.producer not in roles.backward:
+            rows[roles.layers.of(value.producer.name)]["activation"] += tasks.costs.buffers[b].nbytes
     for value, variable in tasks.graph.variables.items():
         if variable.trainable:
             rows[_layer_of_variable(value, tasks.graph, roles)]["parameters"] += (variable.nbytes or 0) / (variable.dtype.itemsize or 1)
@@ -204,8 +207,25 @@ def make_layers(
     for layer, row in rows.items():
         ops, parameters, residual, peak = (int(row[name]) for name in ("ops", "parameters", "residual", "peak"))
         verbs = tuple(verb for verb, layers in served.items() if layer in layers)
-        result.append(LayerCost(layer, ops, parameters, row["forward"], row["backward"], residual, peak, row["optimizer"], verbs=verbs))
+        flops_by_direction = row["forward"], row["backward"], residual, peak, row["optimizer"]
+        result.append(LayerCost(layer, ops, parameters, *flops_by_direction, activation_bytes=row["activation"], verbs=verbs))
     return tuple(sorted(result, key=lambda r: (-r.residual_bytes, -r.flops, r.layer)))
+
+
+def output_shapes(tasks: TaskMap, roles: Roles) -> dict[str, tuple[int, ...]]:
+    """By layer, and by what layers lie in, the shape of what it hands on last in the forward pass, in the order in which they run."""
+    found: dict[str, tuple[int, ...]] = {}
+    layer = {node: roles.layers.of(node.name) for node in tasks.graph.nodes if node not in roles.backward}
+    for node in topological_order(tasks.graph):
+        parts = layer.get(node, "").split("/")
+        if node.op_type in STANDS_FOR_SOMETHING or not parts[0]:
+            continue
+        for scope in ("/".join(parts[:end]) for end in range(1, len(parts) + 1)):
+            for value in node.outputs:
+                outside = [n for n in value.consumers if n in layer and f"{layer[n]}/".startswith(f"{scope}/") is False]
+                if value.shape is not None and None not in value.shape and (outside or not value.consumers or scope not in found):
+                    found[scope] = tuple(d for d in value.shape if d is not None)
+    return found
 
 
 def _repeated(schedule: Schedule) -> set[int]:

@@ -1,0 +1,52 @@
+"""The table of layers that an inspection begins with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from graphwright.errors import ArgumentError
+from graphwright.report.layer_tree import layer_rows
+from graphwright.report.results import Inspection, LayerCost
+from tests.report.samples import full_inspection
+
+
+def made(*layers: str) -> Inspection:
+    """Each layer has 1 parameter and 2 FLOPs, and hands on as many values as there were layers before it."""
+    costs = tuple(LayerCost(layer, 1, 1, 2.0, 0.0, 0, 0, activation_bytes=4.0) for layer in sorted(layers))
+    return replace(full_inspection(), layers=costs, output_shapes={layer: (k,) for k, layer in enumerate(layers) if layer != "adam"})
+
+
+def test_layers_add_up_to_what_they_lie_in_in_the_order_in_which_they_run() -> None:
+    rows = layer_rows(made("stem", "encoder/b", "encoder/a", "head", "adam"))
+    assert [row.path for row in rows] == [("stem",), ("encoder",), ("encoder", "b"), ("encoder", "a"), ("head",), ("adam",)]
+    assert [row.cost.parameter_count for row in rows] == [1, 2, 1, 1, 1, 1]
+    assert [row.shape for row in rows][2:] == [(1,), (2,), (3,), None]
+    top = layer_rows(made("stem", "encoder/b", "encoder/a", "head", "adam"), depth=1)
+    assert [row.path for row in top] == [("stem",), ("encoder",), ("head",), ("adam",)]
+    assert sum(row.cost.flops for row in top) == 10
+
+
+def test_a_flat_model_of_many_layers_is_folded_by_its_blocks() -> None:
+    inspection = made("stem", *(f"block_{k}_{part}" for k in range(20) for part in ("conv", "norm", "relu")), "head")
+    folded = layer_rows(inspection)
+    assert [row.path[0] for row in folded] == ["stem", *(f"block_{k}" for k in range(20)), "head"]
+    assert {row.cost.parameter_count for row in folded[1:-1]} == {3}
+    assert folded[1].shape == inspection.output_shapes["block_0_relu"]
+    assert len(layer_rows(inspection, depth=2)) == 82
+
+
+def test_depth_and_columns_are_chosen() -> None:
+    inspection = made("stem", "encoder/a", "encoder/b")
+    text = str(inspection.with_table(depth=1, columns=("shape", "flops"))).split("\n\n")[1].splitlines()
+    assert text[0] == "Layers"
+    assert [line.split() for line in text[1:]] == [
+        ["layer", "output", "shape", "FLOPs"],
+        ["stem", "0", "2", "FLOP"],
+        ["encoder", "4", "FLOP"],
+    ]
+    for wrong in ({"depth": 0}, {"columns": ("shape", "bogus")}):
+        with pytest.raises(ArgumentError):
+            inspection.with_table(**wrong)
+    assert "table" not in inspection.to_json()
