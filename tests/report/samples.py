@@ -50,6 +50,11 @@ class Op:
     block: str
 
 
+def _made(op: Op) -> LiveBuffer:
+    source = "" if op.backward else "net.py:7 call"
+    return LiveBuffer(f"{op.name}:0", op.op_type, op.layer, op.role, op.nbytes, f"float32[{op.nbytes // 4}]", source)
+
+
 def unet_ops(batch: int, filters: int = 64, side: int = 572) -> tuple[list[Op], dict[str, int]]:
     """The nodes of a training step in execution order, and the elements of each weight."""
     forward: list[Op] = []
@@ -192,7 +197,7 @@ def timeline(ops: Sequence[Op], schedule: Sequence[int], resident: dict[str, tup
     ]
     for step, index in enumerate(schedule):
         op = ops[index]
-        lifetimes.append(BufferLifetime(LiveBuffer(f"{op.name}:0", op.op_type, op.layer, op.role, op.nbytes), step, last_use[step]))
+        lifetimes.append(BufferLifetime(_made(op), step, last_use[step]))
     by_role = {role: [0] * count for role in ROLES}
     for life in lifetimes:
         for step in range(life.first_step, life.last_step + 1):

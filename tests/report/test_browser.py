@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
 from graphwright.report.comparison_page import comparison_page
 from graphwright.report.inspection_page import inspection_page, plan_page
-from graphwright.report.page import plotly_script
 from graphwright.report.sweep import SweepPoint, SweepResult
 from graphwright.report.sweep_page import sweep_page
 from tests.programs import CHROMIUM, needs_chromium
@@ -22,7 +22,6 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright, whic
 pytestmark = needs_chromium
 LAYER = "encoder2/conv1"
 HREF = "#layers/encoder2%2Fconv1"
-NO_CHARTS = "window.Plotly = { react: (plot) => { plot.on = () => {}; }, relayout: () => {} };"
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +39,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("pages")
     full = inspection_page(full_inspection(profiled=True))
     (made / "full.html").write_text(full, encoding="utf-8")
-    # Where no chart is looked at, its library need not be read.
-    (made / "lean.html").write_text(full.replace(plotly_script(), NO_CHARTS), encoding="utf-8")
-    (made / "plain.html").write_text(inspection_page(sample_inspection()).replace(plotly_script(), NO_CHARTS), encoding="utf-8")
-    (made / "plan.html").write_text(plan_page(sample_plan()).replace(plotly_script(), NO_CHARTS), encoding="utf-8")
-    (made / "compare.html").write_text(comparison_page(compared()).replace(plotly_script(), NO_CHARTS), encoding="utf-8")
+    (made / "plain.html").write_text(inspection_page(sample_inspection()), encoding="utf-8")
+    (made / "plan.html").write_text(plan_page(sample_plan()), encoding="utf-8")
+    (made / "compare.html").write_text(comparison_page(compared()), encoding="utf-8")
     points = tuple(SweepPoint(b, 100 * b * 2**20, 50 * 2**20, 60 * 2**20, fits=b < 4) for b in (1, 2, 4))
     leaner = SweepResult(tuple(SweepPoint(p.batch, p.peak_bytes // 2, p.resident_bytes, 0, fits=True) for p in points), 0, None, "halved")
     sweep = SweepResult(points, 350 * 2**20, 2, "made up", "<b>step</b>").beside(planned=leaner)
@@ -81,7 +78,7 @@ def page(browser: Any, folder: Path) -> Iterator[Any]:
     opened.on("pageerror", lambda error: problems.append(str(error)))
     opened.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
     opened.on("request", lambda request: problems.append(request.url) if not request.url.startswith(("file:", "data:", "blob:")) else None)
-    show(opened, folder, "lean")
+    show(opened, folder, "full")
     yield opened
     assert problems == []
     opened.close()
@@ -110,9 +107,9 @@ def column(page: Any, table: str, label: str) -> list[float]:
 
 
 def test_only_tabs_with_data_are_shown(page: Any, folder: Path) -> None:
-    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Layers", "Memory", "Timeline", "Roofline", "Graph"]
+    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Layers", "At the peak", "Timeline", "Roofline", "Graph"]
     show(page, folder, "plain")
-    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Layers", "Memory"]
+    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Layers", "At the peak"]
 
 
 def test_tabs_by_keyboard_and_the_back_button(page: Any) -> None:
@@ -128,7 +125,7 @@ def test_tabs_by_keyboard_and_the_back_button(page: Any) -> None:
     assert page.evaluate("scrollY") == 0, "the heading stays in sight"
     page.locator("#tab-roofline").click()
     page.go_back()
-    assert chosen_tab(page) == "Memory"
+    assert chosen_tab(page) == "At the peak"
     assert page.locator("#roofline").is_hidden()
 
 
@@ -141,7 +138,7 @@ def test_a_layer_leads_to_its_row_its_tensors_and_its_box(page: Any) -> None:
     row = page.locator("#table-layers tr[aria-current]")
     assert row.get_attribute("data-key") == LAYER
     page.get_by_text("What it holds at the peak").click()
-    assert chosen_tab(page) == "Memory"
+    assert chosen_tab(page) == "At the peak"
     layers = page.locator("#table-live tbody tr:not([hidden])").evaluate_all("rows => rows.map((row) => row.dataset.key)")
     assert layers
     assert set(layers) == {LAYER}
@@ -160,7 +157,7 @@ def test_a_layer_leads_to_its_row_its_tensors_and_its_box(page: Any) -> None:
 
 def test_a_layer_of_a_comparison_shows_what_it_holds_in_both_steps(page: Any, folder: Path) -> None:
     show(page, folder, "compare")
-    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Memory", "Layers"]
+    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "At the peak", "Layers"]
     parts = page.locator("#overview .stacked span").evaluate_all("parts => parts.map((part) => part.title)")
     assert sum(title.startswith("residuals ") for title in parts) == 2
     page.locator("#tab-layers").click()
@@ -170,14 +167,14 @@ def test_a_layer_of_a_comparison_shows_what_it_holds_in_both_steps(page: Any, fo
     assert lists.locator("h4").all_inner_texts() == ["Its largest tensors, A: one", "Its largest tensors, B: two"]
     assert all(f"unet/{LAYER}/Conv2D:0" in text for text in lists.all_inner_texts()), "A calls the layer otherwise"
     page.get_by_text("What it holds at the peak").click()
-    assert chosen_tab(page) == "Memory"
+    assert chosen_tab(page) == "At the peak"
     rows = page.locator("#table-live-groups tbody tr:not([hidden])")
     assert set(rows.evaluate_all("rows => rows.map((row) => row.dataset.key)")) == {LAYER}
 
 
 def test_a_layer_of_a_plan_leads_to_what_becomes_of_it(page: Any, folder: Path) -> None:
     show(page, folder, "plan")
-    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Memory", "Memory and time", "Layers", "Residuals"]
+    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "At the peak", "Memory and time", "Layers", "Residuals"]
     page.locator("#tab-layers").click()
     page.locator(f'#table-layers a[href="{HREF}"]').click()
     page.wait_for_selector("#layer-detail:not([hidden])")
@@ -190,11 +187,11 @@ def test_a_layer_of_a_plan_leads_to_what_becomes_of_it(page: Any, folder: Path) 
 
 
 def test_an_address_with_a_layer_opens_it(page: Any, folder: Path) -> None:
-    show(page, folder, "lean", HREF)
+    show(page, folder, "full", HREF)
     assert page.locator("#layer-detail h3").inner_text() == LAYER
-    show(page, folder, "lean", "#layers/%E0%A4%A")
+    show(page, folder, "full", "#layers/%E0%A4%A")
     assert chosen_tab(page) == "Layers", "an address that is no name still opens its tab"
-    show(page, folder, "lean", "#nowhere")
+    show(page, folder, "full", "#nowhere")
     assert chosen_tab(page) == "Overview"
 
 
@@ -269,27 +266,29 @@ def test_focus_is_seen(page: Any) -> None:
         assert style[1] >= 1
 
 
-def test_the_roofline_shows_layers_and_leads_to_them(page: Any, folder: Path) -> None:
-    show(page, folder, "full")
+def test_the_roofline_shows_layers_and_leads_to_them(page: Any) -> None:
     page.locator("#tab-roofline").click()
-    marks = page.locator("#roofline-chart .scatterlayer .point")
+    marks = page.locator("#roofline-chart .mark")
     assert marks.count() > 20
-    plot = page.locator("#roofline-chart .plot")
-    plot.evaluate("plot => Plotly.Fx.hover(plot, [{ curveNumber: 1, pointNumber: 0 }])")
-    assert plot.evaluate("plot => plot.data[1].customdata[0]") in page.locator("#roofline-chart .hoverlayer").text_content()
+    mark = page.locator("#roofline-chart .mark[data-layer]").first
+    layer = mark.get_attribute("data-layer")
+    mark.dispatch_event("pointermove", {"clientX": 600})
+    assert page.locator("#roofline-chart .said").inner_text().startswith(f"{layer}: ")
     assert "assumed" in page.locator("#roofline-caption").inner_text()
-    plot.evaluate("""(plot, layer) => plot.emit("plotly_click", { points: [{ customdata: layer }] })""", LAYER)
+    before = marks.count()
+    page.get_by_label("op types", exact=True).uncheck()
+    assert 0 < marks.count() < before
+    mark.dispatch_event("click", {"clientX": 600})
     page.wait_for_selector("#layer-detail:not([hidden])")
-    assert page.locator("#layer-detail h3").inner_text() == LAYER
+    assert page.locator("#layer-detail h3").inner_text() == layer
 
 
-def test_the_memory_chart_follows_pointer_and_slider(page: Any, folder: Path) -> None:
-    show(page, folder, "full")
-    page.locator("#tab-memory").click()
+def test_the_memory_chart_comes_first_and_follows_pointer_and_slider(page: Any) -> None:
+    assert page.locator("#overview h2").first.inner_text() == "Memory over the step"
     panel = page.locator("#timeline .at-step")
     at_peak = panel.inner_text()
     assert "(the peak)" in at_peak
-    area = page.locator("#timeline .nsewdrag").bounding_box()
+    area = page.locator("#timeline .chart").bounding_box()
     page.mouse.move(area["x"] + area["width"] * 0.2, area["y"] + area["height"] / 2)
     page.wait_for_function("before => document.querySelector('#timeline .at-step').innerText !== before", arg=at_peak)
     slider = page.get_by_label("Step", exact=True)
@@ -297,6 +296,69 @@ def test_the_memory_chart_follows_pointer_and_slider(page: Any, folder: Path) ->
     page.keyboard.press("Home")
     assert "step 1 of" in panel.inner_text()
     assert "step 1 of" in (slider.get_attribute("aria-valuetext") or "")
+
+
+def test_no_text_of_the_memory_chart_is_cut_off(page: Any) -> None:
+    outside = """() => {
+      const chart = document.querySelector("#timeline .chart").getBoundingClientRect();
+      const out = (box) => box.left < chart.left - 1 || box.right > chart.right + 1 || box.top < chart.top - 1 || box.bottom > chart.bottom;
+      const texts = [...document.querySelectorAll("#timeline .chart text")];
+      return texts.filter((text) => out(text.getBoundingClientRect())).map((text) => text.textContent);
+    }"""
+    for width in (1280, 400):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function("document.querySelector('#timeline .chart').viewBox.baseVal.width < innerWidth")
+        labels = page.locator("#timeline .chart .grid text").all_text_contents()
+        assert "0 B" in labels
+        assert all(re.fullmatch(r"[\d.,]+( [KMG]?i?B)?|step", label) for label in labels), labels
+        assert page.evaluate(outside) == []
+
+
+def test_a_band_says_what_it_is_and_what_keeps_it_alive(page: Any) -> None:
+    bands = page.locator("#timeline .area")
+    assert bands.count() > 50, "one band per tensor"
+    name = page.evaluate(
+        """() => {
+          const areas = [...document.querySelectorAll("#timeline .area.edged")];
+          const area = areas.find((area) => area.querySelector("title").textContent.includes("/Relu:0"));
+          const box = area.getBoundingClientRect();
+          area.dispatchEvent(new MouseEvent("click", { bubbles: true, clientX: box.left + box.width / 2, clientY: box.top }));
+          return area.querySelector("title").textContent.split(":0: ")[0] + ":0";
+        }"""
+    )
+    band = page.locator("#timeline .band")
+    assert band.locator("h4").inner_text() == name
+    said = dict(zip(band.locator("dt").all_inner_texts(), band.locator("dd").all_inner_texts(), strict=True))
+    assert said["made by"].startswith("Relu")
+    assert "forward" in said["made at"]
+    assert re.search(r"backward\s+by .*, which reads it last", said["kept alive until"])
+    assert said["source line"] == "net.py:7 call"
+    assert page.locator("#timeline .area.chosen").count() == 1
+    band.get_by_role("button").click()
+    band.wait_for(state="hidden")
+    page.locator("#timeline .at-step button").first.click()
+    assert band.locator("h4").inner_text() == page.locator("#timeline .at-step button").first.inner_text(), "by keyboard too"
+
+
+def test_bands_are_layers_or_roles_along_steps_or_measured_time(page: Any) -> None:
+    bands = page.locator("#timeline .area")
+    page.select_option("#bands", "roles")
+    assert bands.count() == 6
+    page.select_option("#bands", "layers")
+    assert bands.count() == 13, "twelve layers and the others"
+    assert page.locator("#legend li").count() == 13
+    assert "step" in page.locator("#timeline .grid").text_content()
+    page.select_option("#axis", "time")
+    assert "measured time" in page.locator("#timeline .grid").text_content()
+    area = page.locator("#timeline .chart").bounding_box()
+    ticks = page.locator("#timeline .grid").text_content()
+    page.mouse.move(area["x"] + 0.3 * area["width"], area["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(area["x"] + 0.5 * area["width"], area["y"] + 50, steps=3)
+    page.mouse.up()
+    assert page.locator("#timeline .grid").text_content() != ticks, "a drag looks closer"
+    page.locator("#timeline .chart").dblclick(position={"x": 300, "y": 100})
+    assert page.locator("#timeline .grid").text_content() == ticks
 
 
 def test_the_measured_step_is_gone_through_by_keyboard(page: Any) -> None:
@@ -338,10 +400,11 @@ def test_the_graph_opens_scopes_and_shows_costs(page: Any) -> None:
 
 def test_colors_follow_the_system_and_the_reader(browser: Any, folder: Path) -> None:
     page = browser.new_page(color_scheme="dark")
-    show(page, folder, "full", "#memory")
+    show(page, folder, "full")
+    page.select_option("#bands", "roles")
     ground = "getComputedStyle(document.body).backgroundColor"
     dark = page.evaluate(ground)
-    text = "getComputedStyle(document.querySelector('#timeline .xtick text')).fill"
+    text = "getComputedStyle(document.querySelectorAll('#timeline .area')[3]).fill"
     in_dark = page.evaluate(text)
     page.locator("#theme").select_option("light")
     assert page.evaluate(ground) == "rgb(255, 255, 255)" != dark
@@ -351,7 +414,7 @@ def test_colors_follow_the_system_and_the_reader(browser: Any, folder: Path) -> 
 
 def test_paper_shows_all_tabs_in_light(browser: Any, folder: Path) -> None:
     page = browser.new_page(color_scheme="dark")
-    show(page, folder, "lean")
+    show(page, folder, "full")
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert all(panel.is_visible() for panel in page.locator('[role="tabpanel"]').all())
@@ -386,7 +449,7 @@ def test_bars_of_layers_have_room_on_a_narrow_screen(page: Any, folder: Path) ->
 
 def test_a_sweep_shows_both_lines_and_the_budget(page: Any, folder: Path) -> None:
     show(page, folder, "sweep")
-    assert page.locator("#sweep .scatterlayer .trace").count() == 4
+    assert page.locator("#sweep .curve").count() == 4
     assert "budget 350 MiB" in page.locator("#sweep .plot").text_content()
     assert page.locator("h1").inner_text() == "<b>step</b>"
     assert "planned: 50.0 MiB at 1" in page.locator("#sweep-caption").inner_text().replace("\xa0", " ")
@@ -395,7 +458,7 @@ def test_a_sweep_shows_both_lines_and_the_budget(page: Any, folder: Path) -> Non
 @pytest.mark.slow
 def test_without_scripts_everything_is_there(browser: Any, folder: Path) -> None:
     page = browser.new_page(java_script_enabled=False)
-    page.goto((folder / "lean.html").as_uri())
+    page.goto((folder / "full.html").as_uri())
     assert page.locator("#table-layers").is_visible()
     assert page.locator("#table-runs").is_visible()
     page.close()

@@ -72,7 +72,7 @@ def test_a_large_graph_is_summed_up_and_loses_no_cost():
 def test_the_page_of_a_large_graph_stays_small_and_says_what_it_sums_up():
     inspection = _chain(30_000)
     text = inspection_page(inspection)
-    assert len(text) < 5_000_000 + 3_500_000
+    assert len(text) < 2**20
     assert "of them are summed up in scopes that stay closed" in Page(text).visible
 
 
@@ -93,9 +93,9 @@ def test_names_are_text_on_every_tab():
         ).with_profile(profile)
     )
     page = Page(text)
-    assert len(page.all("script")) == 3
+    assert len(page.all("script")) == 2
     assert not any("window.pwned" in script for script in page.all("script") if not script.startswith("{"))
-    assert "<img" not in text.partition('<script type="text/plain"')[0]
+    assert "<img" not in text
 
 
 def test_a_roofline_stands_where_the_figures_put_it():

@@ -24,6 +24,7 @@ from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.rebuild import is_jit_compiled
+from graphwright.source.tracebacks import innermost_lines
 from graphwright.step.executor_peak import inter_op_threads, plain_peak
 from graphwright.step.flatten import flat_step
 from graphwright.step.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline, output_shapes
@@ -96,7 +97,7 @@ def inspect(
 def _inspect(traced: TracedStep, measured: Any) -> Inspection:
     flat = flat_step(traced)
     tasks = map_tasks(flat)
-    roles = find_roles(tasks)
+    roles = find_roles(tasks, innermost_lines(traced.function))
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
     bound = lower_bound(tasks.costs)
     execution, counted = count_executed(flat.graph, layers=roles.layers)

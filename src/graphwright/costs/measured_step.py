@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -24,7 +24,7 @@ from graphwright.run.step_session import executed_graph_def
 from graphwright.run.step_stats import NodeRun, read_memory, read_runs, written_name
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.graph_def import from_graph_def
-from graphwright.source.tracebacks import creation_lines
+from graphwright.source.tracebacks import creation_lines, scopes
 from graphwright.step.flatten import counted_graph
 
 _MADE_BY_GRAPPLER = ("ConstantFolding/", "ArithmeticOptimizer/", "LayoutOptimizer/")
@@ -132,7 +132,7 @@ def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direc
         name = names[node.name]
         of_grappler = next((prefix for prefix in _MADE_BY_GRAPPLER if name.startswith(prefix)), None)
         written = name if of_grappler is None else name.removeprefix(of_grappler).rpartition("_")[0]
-        tried = (name, written, *_scopes(node.name))
+        tried = (name, written, *scopes(node.name))
         direction: Direction | None = next((known[scope] for scope in tried if scope in known), None)
         if direction is not None:
             found[name] = direction
@@ -144,20 +144,12 @@ def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direc
     return found
 
 
-def _scopes(name: str) -> Iterator[str]:
-    """The name and the scopes in which it lies, the innermost first. Loops and calls leave theirs to what was in them."""
-    name = name.removeprefix("Func/")
-    while name:
-        yield name
-        name = name.rpartition("/")[0]
-
-
 def _sources(function: Any, names: Mapping[str, str]) -> dict[str, tuple[SourceLine, ...]]:
     """Lines by node; a node in a function that is called, or in a loop, has those of the call."""
     lines = {name: tuple(SourceLine(*line) for line in found) for name, found in creation_lines(function).items()}
     result: dict[str, tuple[SourceLine, ...]] = {}
     for name, written in names.items():
-        found = lines.get(written) or next((lines[scope] for scope in _scopes(name) if scope in lines), None)
+        found = lines.get(written) or next((lines[scope] for scope in scopes(name) if scope in lines), None)
         if found is not None:
             result[written] = found
     return result

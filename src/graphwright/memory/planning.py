@@ -19,6 +19,7 @@ from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import to_concrete_function
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.tracebacks import innermost_lines
 from graphwright.step.flatten import FlatStep
 from graphwright.step.summary import (
     find_roles,
@@ -133,7 +134,8 @@ def make_memory_plan(
     costs = tasks.costs
     given = given or tasks
     before = Schedule(given.costs.order)
-    roles = find_roles(tasks)
+    lines = innermost_lines(target.function)
+    roles = find_roles(tasks, lines)
     flops = flops_rule(loops)
     timeline = make_timeline(tasks, solution.schedule, roles)
     recomputed = len(solution.schedule.steps) - len(costs.tasks)
@@ -152,7 +154,7 @@ def make_memory_plan(
         recomputed_flops=recomputed_flops_share(tasks, solution.schedule, flops),
         recomputed_count=recomputed,
         planning_time_s=solution.planning_time_s,
-        timeline_before=make_timeline(given, before, roles if given is tasks else find_roles(given)),
+        timeline_before=make_timeline(given, before, roles if given is tasks else find_roles(given, lines)),
         timeline_after=timeline,
         decisions=make_decisions(tasks, solution.schedule, roles, flops),
         layers=make_layers(tasks, roles, timeline, flops, solution.schedule, segmented),

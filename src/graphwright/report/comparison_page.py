@@ -13,7 +13,7 @@ from graphwright.report.results import ROLES, Role, Timeline
 from graphwright.report.summary import NO_LAYER, live_groups
 from graphwright.report.tables import Column, Table, layer_href, signed, tabulated
 from graphwright.report.terminal_comparison import comparison_verdict, difference_column, figure_columns
-from graphwright.report.timeline_chart import chart_words, timeline_data
+from graphwright.report.timeline_chart import chart_words
 from graphwright.report.units import format_bytes, format_count
 
 _CHARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
@@ -30,7 +30,7 @@ def comparison_page(compared: Comparison) -> str:
     charts = [(f"timeline-{letter.lower()}", f"{letter}: {step.name}", timelines[letter]) for letter, step in steps if letter in timelines]
     held = [Held("", role, {letter: _at_peak(timeline, role) for letter, timeline in timelines.items()}) for role in ROLES]
     held = [row for row in held if any(row.sizes.values())]
-    tabs = [("overview", "Overview"), *([("memory", "Memory")] if charts else []), ("layers", "Layers")]
+    tabs = [("overview", "Overview"), *([("memory", "At the peak")] if charts else []), ("layers", "Layers")]
     return render_page(
         "comparison.html",
         scripts=("layers.js",),
@@ -53,7 +53,7 @@ def comparison_page(compared: Comparison) -> str:
         unknown=[(letter, ", ".join(step.unknown_flop_ops)) for letter, step in steps if step.unknown_flop_ops],
         data=page_data(
             max((timeline.peak_bytes for timeline in timelines.values()), default=1),
-            timelines=[{**timeline_data(identity, timeline), "title": title} for identity, title, timeline in charts],
+            timelines=[(timeline, {"id": identity, "title": title}) for identity, title, timeline in charts],
             rows={"timeline-a": {pair.a.layer: pair.name for pair in compared.layers if pair.a is not None}},
         ),
     )

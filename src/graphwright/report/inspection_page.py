@@ -28,7 +28,7 @@ from graphwright.report.summary import (
     plan_verdict,
 )
 from graphwright.report.tables import decision_table, layer_href, layer_table, live_group_table, live_table, op_type_table
-from graphwright.report.timeline_chart import chart_words, timeline_data
+from graphwright.report.timeline_chart import chart_words
 from graphwright.report.units import format_bytes, format_count, format_flops, format_time
 
 
@@ -39,7 +39,7 @@ def inspection_page(inspection: Inspection) -> str:
     profile = inspection.profile if inspection.profile is not None and inspection.profile.runs else None
     graph = inspected_view(inspection)
     peaks = _peaks(("", inspection.peak_bytes, inspection.measured, "before"))
-    tabs = [("overview", "Overview"), ("layers", "Layers"), ("memory", "Memory")]
+    tabs = [("overview", "Overview"), ("layers", "Layers"), ("memory", "At the peak")]
     if profile:
         tabs.append(("step", "Timeline"))
     if roofline or inspection.op_types:
@@ -68,6 +68,7 @@ def inspection_page(inspection: Inspection) -> str:
         layers=layer_table(layers_by_share(inspection.layers)),
         op_types=op_type_table(inspection.op_types),
         roofline=roofline,
+        timed=profile is not None,
         profile_words=profile_summary(profile) if profile else "",
         runs=run_table(profile) if profile else None,
         graph=graph,
@@ -75,7 +76,8 @@ def inspection_page(inspection: Inspection) -> str:
         graph_words=_graph_words(graph) if graph else "",
         data=page_data(
             inspection.peak_bytes,
-            timelines=[timeline_data("timeline", timeline)],
+            timelines=[(timeline, {"id": "timeline"})],
+            time_of={name: cost.measured_time_s for name, cost in inspection.nodes.items()} if profile else None,
             roofline=_roofline_data(roofline) if roofline else None,
             timeWords="measured time" if profile else "estimated time",
             profile=profile_data(profile) if profile else None,
@@ -102,7 +104,7 @@ def plan_page(plan: MemoryPlan) -> str:
             "budgetBytes": plan.budget_bytes,
             "lowerBoundBytes": plan.lower_bound_bytes,
         }
-    tabs = [("overview", "Overview"), ("memory", "Memory"), *([("price", "Memory and time")] if curve else [])]
+    tabs = [("overview", "Overview"), ("memory", "At the peak"), *([("price", "Memory and time")] if curve else [])]
     return render_page(
         "plan.html",
         scripts=("layers.js",),
@@ -129,7 +131,7 @@ def plan_page(plan: MemoryPlan) -> str:
         data=page_data(
             chart_top_bytes(plan),
             plan.budget_bytes,
-            [{**timeline_data(identity, timeline), "title": title.lower()} for identity, title, timeline in charts],
+            [(timeline, {"id": identity, "title": title.lower()}) for identity, title, timeline in charts],
             curve=curve,
         ),
     )

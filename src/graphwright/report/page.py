@@ -1,16 +1,14 @@
 """What all pages share: templates, styles and scripts become one HTML file that needs no network.
 
-The charts are drawn by plotly.js, which the plotly wheel ships as one file of some 5 MB, nearly
-the whole of the page. A smaller library would do for the drawing; but it must come as a
-Python package with its JavaScript inside (nothing is fetched, at installation or later), have
-stacked areas with hover text, and bring few packages along. A content security policy in the
-page forbids every request, so that "offline" does not rest on the library's good behavior.
+The charts are drawn by the pages' own `charts.js`, so a page is little more than its figures. A content security policy in the
+page forbids every request.
 """
 
 from __future__ import annotations
 
-import importlib
+import gzip
 import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -21,12 +19,15 @@ import jinja2
 from markupsafe import Markup
 
 from graphwright.files import file_for_user
-from graphwright.report.results import ROLES
-from graphwright.report.summary import NO_LAYER
+from graphwright.report.results import ROLES, Timeline
+from graphwright.report.summary import NO_LAYER, NOT_MEASURED, NOT_PREDICTED
+from graphwright.report.timeline_chart import Words, timeline_data
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, glue_units
 
+_JSON: dict[str, Any] = {"allow_nan": False, "separators": (",", ":")}
+_PACKED_FROM = 200_000  # characters of data, beyond which a page holds them compressed; browsers since 2023 unpack them
 _STYLES = ("theme.css", "report.css", "tables.css")
-_SCRIPTS = ("report.js", "tables.js", "memory.js")
+_SCRIPTS = ("report.js", "charts.js", "tables.js", "memory.js")
 
 
 def render_page(template: str, scripts: Sequence[str] = (), styles: Sequence[str] = (), **values: Any) -> str:
@@ -38,37 +39,42 @@ def render_page(template: str, scripts: Sequence[str] = (), styles: Sequence[str
         styles: the same for style sheets.
         values: what the template shows.
     """
-    library = plotly_script()
-    assert "</script" not in library.lower(), "plotly.js would end the script element that holds it"
+    data = json.dumps(values["data"], **_JSON)
+    packed = b64encode(gzip.compress(data.encode(), mtime=0)).decode() if len(data) > _PACKED_FROM else ""
     # The scripts are our own and trusted; everything else on the page is escaped.
     return (
         environment()
         .get_template(template)
         .render(
             values,
-            plotly=Markup(library),
+            packed=packed,
+            not_measured=NOT_MEASURED,
+            not_predicted=NOT_PREDICTED,
             style=Markup("\n".join(source(name) for name in (*_STYLES, *styles))),
             script=Markup("\n".join(source(name) for name in (*_SCRIPTS, *scripts, "start.js"))),
         )
     )
 
 
-def page_data(top_bytes: int, budget_bytes: int | None = None, timelines: Sequence[Mapping[str, Any]] = (), **more: Any) -> dict[str, Any]:
+def page_data(
+    top_bytes: int,
+    budget_bytes: int | None = None,
+    timelines: Sequence[tuple[Timeline, Mapping[str, Any]]] = (),
+    time_of: Mapping[str, float] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
     """What the scripts of a page draw from.
 
     Args:
         top_bytes: how high its charts of memory reach.
-        timelines: memory over steps, see `timeline_data`.
+        timelines: memory over steps, each with its `id` on the page and, where there are several, its `title`.
+        time_of: see `timeline_data`.
         more: what single scripts ask for.
     """
-    shared = {"roles": ROLES, "noLayer": NO_LAYER, "topBytes": top_bytes, "budgetBytes": budget_bytes, "timelines": timelines}
-    return {**shared, "curve": None, **more}
-
-
-def plotly_script() -> str:
-    offline: Any = importlib.import_module("plotly.offline")
-    script: str = offline.get_plotlyjs()
-    return script
+    words = Words()
+    drawn = [{**timeline_data(timeline, words, time_of), **said} for timeline, said in timelines]
+    shared = {"roles": ROLES, "noLayer": NO_LAYER, "topBytes": top_bytes, "budgetBytes": budget_bytes, "timelines": drawn}
+    return {**shared, "words": list(words), "curve": None, **more}
 
 
 @cache
@@ -78,7 +84,7 @@ def environment() -> jinja2.Environment:
         loader=jinja2.FunctionLoader(source), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     # `tojson` escapes <, >, & and quotes; nan has no place in JSON, and a browser would refuse the whole page's data.
-    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    made.policies["json.dumps_kwargs"] = _JSON
     made.policies["json.dumps_function"] = json.dumps
     made.filters |= {
         "bytes": format_bytes,

@@ -42,6 +42,8 @@ class LiveBuffer:
     layer: str  # name scope of the layer it belongs to; "" when unknown
     role: Role
     nbytes: int
+    type: str = ""  # dtype and shape, for example "float32[32,64]"
+    source: str = ""  # the line of the user's that made it: file, line and function; "" where the trace does not know it
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Timeline(Printed):
     peak_bytes: int
     live_at_peak: tuple[LiveBuffer, ...]  # largest first
     lifetimes: tuple[BufferLifetime, ...] = ()
+    is_optimizer: tuple[bool, ...] = ()  # of the steps that are backward, those that update variables; empty where it was not asked
 
 
 class _ByDirection:

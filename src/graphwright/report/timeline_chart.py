@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from graphwright.report.downsample import envelope, runs
@@ -15,30 +17,60 @@ CHART_POINTS = 2000
 _LIFETIMES = 3000
 
 
-def timeline_data(identity: str, timeline: Timeline) -> dict[str, Any]:
-    """The chart's data, thinned; steps count from 0 here and from 1 on the page."""
+class Words(dict[str, int]):
+    """Texts by number, each once for a page."""
+
+    def number(self, text: str) -> int:
+        return self.setdefault(text, len(self))
+
+
+def timeline_data(timeline: Timeline, words: Words, time_of: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """The chart's data, thinned; steps count from 0 here and from 1 on the page.
+
+    Args:
+        words: gets the names, which stand here as numbers.
+        time_of: by label, seconds that the step took, where that was measured.
+    """
     keep = [timeline.peak_step] if timeline.total_bytes else []
     steps = envelope(timeline.total_bytes, CHART_POINTS, keep)
     # Marks closer together than a pixel are one mark.
     gap = len(timeline.labels) // CHART_POINTS
     lifetimes = sorted((life for life in timeline.lifetimes if life.buffer.nbytes), key=lambda life: -life.buffer.nbytes)
     return {
-        "id": identity,
         "stepCount": len(timeline.labels),
         "steps": steps,
-        "labels": [timeline.labels[step] for step in steps],
+        "labels": [words.number(timeline.labels[step]) for step in steps],
         "total": [timeline.total_bytes[step] for step in steps],
         # Of the very step, where the spans below close small gaps.
-        "phase": [2 if timeline.is_recomputation[step] else int(timeline.is_backward[step]) for step in steps],
+        "phase": [_phase(timeline, step) for step in steps],
         "byRole": {role: _picked(timeline.bytes_by_role, role, steps) for role in ROLES},
         "backward": runs(timeline.is_backward, gap),
+        "optimizer": runs(timeline.is_optimizer, gap),
         "recomputation": runs(timeline.is_recomputation, gap),
         "peakStep": timeline.peak_step,
         "peakBytes": timeline.peak_bytes,
-        "liveAtPeak": [_buffer_data(buffer) for buffer in timeline.live_at_peak[:50]],
-        "lifetimes": [[*_buffer_data(life.buffer), life.first_step, life.last_step] for life in lifetimes[:_LIFETIMES]],
+        "liveAtPeak": [_buffer_data(buffer, words, None, None, "") for buffer in timeline.live_at_peak[:50]],
+        "lifetimes": [
+            _buffer_data(life.buffer, words, life.first_step, life.last_step, timeline.labels[life.last_step])
+            for life in lifetimes[:_LIFETIMES]
+        ],
         "lifetimesLeftOut": max(len(lifetimes) - _LIFETIMES, 0),
+        "times": _times(timeline, steps, time_of or {}),
     }
+
+
+def _phase(timeline: Timeline, step: int) -> int:
+    if timeline.is_recomputation[step]:
+        return 2
+    if timeline.is_optimizer and timeline.is_optimizer[step]:
+        return 3
+    return int(timeline.is_backward[step])
+
+
+def _times(timeline: Timeline, steps: Sequence[int], time_of: Mapping[str, float]) -> list[float] | None:
+    """When each of the steps begins, and when the last one ends, if they ran one after another; None where no time is known."""
+    ends = list(accumulate(known if math.isfinite(known := time_of.get(label, 0.0)) else 0.0 for label in timeline.labels))
+    return [round(ends[step - 1], 9) if step else 0.0 for step in steps] + [round(ends[-1], 9)] if ends and ends[-1] > 0 else None
 
 
 def chart_words(identity: str, title: str, timeline: Timeline) -> dict[str, Any]:
@@ -51,5 +83,8 @@ def _picked(rows: Mapping[Any, Sequence[int]], role: str, steps: Sequence[int]) 
     return [row[step] for step in steps] if row is not None and any(row) else []
 
 
-def _buffer_data(buffer: LiveBuffer) -> list[str | int]:
-    return [buffer.name, buffer.op_type, buffer.layer, ROLES.index(buffer.role), buffer.nbytes]
+def _buffer_data(buffer: LiveBuffer, words: Words, first: int | None, last: int | None, keeper: str) -> list[int | None]:
+    name, op_type, layer, kind, source = (
+        words.number(text) for text in (buffer.name, buffer.op_type, buffer.layer, buffer.type, buffer.source)
+    )
+    return [name, op_type, layer, ROLES.index(buffer.role), buffer.nbytes, first, last, kind, source, words.number(keeper)]

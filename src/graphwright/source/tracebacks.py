@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,27 @@ def creation_lines(function: Any) -> dict[str, tuple[tuple[str, int, str], ...]]
         if lines:
             found[operation.name] = tuple(lines)
     return found
+
+
+def innermost_lines(function: Any) -> dict[str, str]:
+    """By operation the line of the user's that made it, as `net.py:12 call`; files below the current folder relative to it."""
+    here, found = f"{Path.cwd()}/", dict[str, str]()
+    for name, lines in creation_lines(function).items():
+        file, line, caller = lines[-1]
+        found[name] = f"{file.removeprefix(here) if file.startswith(here) else '/'.join(Path(file).parts[-2:])}:{line} {caller}"
+    return found
+
+
+def scopes(name: str) -> Iterator[str]:
+    """The name and the scopes in which it lies, the innermost first. Loops and calls leave theirs to what was in them.
+
+    >>> list(scopes("net/dense/MatMul"))
+    ['net/dense/MatMul', 'net/dense', 'net']
+    """
+    name = name.removeprefix("Func/")
+    while name:
+        yield name
+        name = name.rpartition("/")[0]
 
 
 def _folders() -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from graphwright.analyze.optimizer_state import find_optimizer_state
 from graphwright.analyze.parameters import Parameter, ParameterKind, ParameterSums, make_parameter, sum_parameters
 from graphwright.analyze.variable_access import find_accesses
 from graphwright.analyze.variable_updates import effects_outside, is_other_state
+from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import PART, STANDS_FOR_SOMETHING
 from graphwright.ir.traits.variables import variable_key
@@ -29,6 +31,7 @@ from graphwright.plan.simulate import live_at, simulate, versions
 from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, Role, Timeline
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
+from graphwright.source.tracebacks import scopes
 
 FlopsOf = Callable[[Node], float | None]
 
@@ -42,9 +45,16 @@ class Roles:
     resident: Mapping[Value, Role]  # variables, inputs and constants
     optimizer_state: frozenset[Value]
     layers: Layers
+    graph: Graph
+    lines: Mapping[str, str]  # by name of an operation, or of the scope that it lies in, the line of Python that made it
+
+    @cached_property
+    def directions(self) -> Mapping[Node, Direction]:
+        """Of every node, whether it is forward, backward or the optimizer's; found when it is first asked for, which takes long."""
+        return find_directions(self.graph)
 
 
-def find_roles(tasks: TaskMap) -> Roles:
+def find_roles(tasks: TaskMap, lines: Mapping[str, str] | None = None) -> Roles:
     """Tell the roles apart by dataflow.
 
     A variable that the backward pass writes and the forward pass does not read is optimizer state. A
@@ -67,7 +77,7 @@ def find_roles(tasks: TaskMap) -> Roles:
         "gradients" if value.producer in backward else "residuals" if b in read_backward else "temporaries"
         for b, value in enumerate(tasks.values)
     ]
-    return Roles(backward, tuple(roles), resident, state, find_layers(graph))
+    return Roles(backward, tuple(roles), resident, state, find_layers(graph), graph, lines or {})
 
 
 def flops_rule(loops: LoopCosts) -> FlopsOf:
@@ -127,6 +137,7 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
         total_bytes=tuple(int(b) for b in total),
         is_recomputation=tuple(repeats),
         is_backward=tuple(any(n in roles.backward for n in tasks.nodes[t]) for t in schedule.steps),
+        is_optimizer=tuple(any(roles.directions[n] == "optimizer" for n in tasks.nodes[t]) for t in schedule.steps),
         peak_step=peak,
         peak_bytes=int(total[peak]) if count else costs.resident_bytes,
         live_at_peak=_live(tasks, schedule, roles, peak) if count else (),
@@ -151,7 +162,8 @@ def _resident_buffers(tasks: TaskMap, roles: Roles) -> list[LiveBuffer]:
     for value, nbytes in tasks.resident.items():
         live, variable = _live_buffer(value, roles.resident[value], nbytes, roles), tasks.graph.variables.get(value)
         if variable is not None:
-            live = replace(live, name=variable.name, op_type="Variable", layer=_layer_of_variable(value, tasks.graph, roles))
+            kind = f"{variable.dtype}{format_shape(variable.shape)}"
+            live = replace(live, name=variable.name, type=kind, op_type="Variable", layer=_layer_of_variable(value, tasks.graph, roles))
         found.append(live)
     return found
 
@@ -166,7 +178,9 @@ def _layer_of_variable(value: Value, graph: Graph, roles: Roles) -> str:
 
 
 def _live_buffer(value: Value, role: Role, nbytes: int, roles: Roles) -> LiveBuffer:
-    return LiveBuffer(value.name, value.producer.op_type, roles.layers.of(value.producer.name), role, nbytes)
+    name, kind = value.producer.name, f"{value.dtype}{format_shape(value.shape)}"
+    line = next((roles.lines[scope] for scope in scopes(name) if scope in roles.lines), "") if roles.lines else ""
+    return LiveBuffer(value.name, value.producer.op_type, roles.layers.of(name), role, nbytes, kind, line)
 
 
 def make_layers(
@@ -184,7 +198,6 @@ def make_layers(
         "segment": {roles.layers.of(loop) for loop in loops},
         "recompute": {roles.layers.of(node.name) for t in repeated for node in tasks.nodes[t]},
     }
-    directions: Mapping[Node, Direction] = find_directions(tasks.graph) if flops is not None else {}
     rows: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for node in tasks.graph.nodes:
         if node.op_type in STANDS_FOR_SOMETHING:
@@ -192,7 +205,7 @@ def make_layers(
         row = rows[roles.layers.of(node.name)]
         row["ops"] += 1
         if flops is not None:
-            row[directions[node]] += flops(node) or 0.0
+            row[roles.directions[node]] += flops(node) or 0.0
     for b, value in enumerate(tasks.values):
         if roles.buffers[b] == "residuals":
             rows[roles.layers.of(value.producer.name)]["residual"] += tasks.costs.buffers[b].nbytes

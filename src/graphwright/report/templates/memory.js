@@ -1,190 +1,228 @@
 "use strict";
-// Memory over the step, and what less memory costs.
+// Memory over the step in bands of tensors, layers or roles, and what less memory costs.
 (() => {
-  const { report, units, formatBytes, shorten, escaped, color, element, layerLink, hasLayers, config, layoutBase, label, axis } = graphwright;
-  const exponent = Math.min(Math.floor(Math.log2(Math.max(report.topBytes, 1)) / 10), units.length - 1);
-  const unitBytes = 2 ** (10 * exponent);
-  const unit = units[exponent];
-  const axisTop = () => 1.12 * report.topBytes / unitBytes;
+  const { report, formatBytes, formatTime, shorten, color, element, layerLink, chart, note, across, lineChart, legendOf } = graphwright;
+  const PHASES = ["forward", "backward", "recomputation", "optimizer"], BANDS = 600, LAYERS = 12;
+  const top = 1.1 * Math.max(report.topBytes, 1), steps = (step) => (step + 1).toLocaleString("en");
+  const presentRoles = report.roles.filter((role) => report.timelines.some((timeline) => timeline.byRole[role].length));
+  const bandsBy = document.getElementById("bands"), axisBy = document.getElementById("axis");
+  const shownAs = (timeline, layer) => report.rows?.[timeline.id]?.[layer] ?? layer;
+  const inRuns = (runs, step) => runs.some(([first, last]) => first <= step && step <= last);
+  const phaseAt = (timeline, step) => inRuns(timeline.recomputation, step) ? "recomputation" : inRuns(timeline.optimizer, step) ? "optimizer" : inRuns(timeline.backward, step) ? "backward" : "forward";
+  const timed = (timeline) => axisBy?.value === "time" && timeline.times;
 
   // The largest of what is live at a step; known at every step where lifetimes were given, else at the peak alone.
   function liveAt(timeline, step, count) {
+    if (timeline.lifetimes.length === 0) return step === timeline.peakStep ? timeline.liveAtPeak.slice(0, count) : [];
     const found = [];
-    if (timeline.lifetimes.length === 0) return step === timeline.peakStep ? timeline.liveAtPeak.slice(0, count) : found;
-    for (const life of timeline.lifetimes) {
-      if (life[5] <= step && step <= life[6]) {
-        found.push(life);
-        if (found.length === count) break;
-      }
-    }
+    for (const life of timeline.lifetimes) if (life[5] <= step && step <= life[6] && found.push(life) === count) break;
     return found;
   }
-  const phase = (timeline, index) => ["forward", "backward", "recomputation"][timeline.phase[index]];
-  const presentRoles = report.roles.filter((role) => report.timelines.some((timeline) => timeline.byRole[role].length));
+  const sampleOf = (timeline, step) => { let low = 0, high = timeline.steps.length - 1; while (low < high) { const middle = (low + high + 1) >> 1; if (timeline.steps[middle] <= step) low = middle; else high = middle - 1; } return low; };
+  const firstSample = (timeline, step) => { const at = sampleOf(timeline, step); return timeline.steps[at] < step ? at + 1 : at; };
 
-  function hoverText(timeline, index) {
-    const step = timeline.steps[index];
-    const lines = [`<b>${escaped(shorten(timeline.labels[index], 56))}</b>`,
-      `step ${(step + 1).toLocaleString("en")}, ${phase(timeline, index)}: <b>${formatBytes(timeline.total[index])}</b>`];
-    for (const role of [...presentRoles].reverse()) {
-      const nbytes = timeline.byRole[role][index];
-      if (nbytes) lines.push(`${role} ${formatBytes(nbytes)}`);
+  // What is stacked, from the bottom: each band has its bytes at the samples from `low` on.
+  function bandsOf(timeline) {
+    const by = timeline.lifetimes.length ? bandsBy?.value ?? "tensors" : "roles", count = timeline.steps.length;
+    if (by === "roles") return presentRoles.filter((role) => timeline.byRole[role].length).map((role) => ({ fill: color(role), text: role, low: 0, bytes: timeline.byRole[role] }));
+    const last = timeline.stepCount - 1, left = Float64Array.from(timeline.total);
+    const take = (bytes, low) => { for (let k = 0; k < bytes.length; k += 1) { bytes[k] = Math.min(bytes[k], Math.max(0, left[low + k])); left[low + k] -= bytes[k]; } return bytes; };
+    const rest = (text) => ({ fill: color("line"), text, low: 0, bytes: left });
+    if (by === "tensors") {
+      const lasting = (life) => life[5] === 0 && life[6] === last, lives = [...timeline.lifetimes].sort((a, b) => b[4] * (b[6] - b[5] + 1) - a[4] * (a[6] - a[5] + 1)).slice(0, BANDS);
+      lives.sort((a, b) => lasting(b) - lasting(a) || (lasting(a) ? a[3] - b[3] : a[5] - b[5]));
+      const found = [];
+      for (const life of lives) {
+        const low = firstSample(timeline, life[5]), high = sampleOf(timeline, life[6]);
+        if (high >= low) found.push({ life, fill: color(report.roles[life[3]]), text: `${life[0]}: ${formatBytes(life[4])}`, low, bytes: take(new Array(high - low + 1).fill(life[4]), low), edged: true });
+      }
+      return [...found, rest("smaller tensors and workspace")];
     }
-    const live = liveAt(timeline, step, 4);
-    if (live.length) lines.push("largest:", ...live.map((buffer) => `  ${escaped(shorten(buffer[0], 44))} ${formatBytes(buffer[4])}`));
-    return lines.join("<br>");
+    const sizes = new Map();
+    for (const life of timeline.lifetimes) {
+      const layer = shownAs(timeline, life[2]);
+      if (!sizes.has(layer)) sizes.set(layer, new Float64Array(count));
+      const bytes = sizes.get(layer);
+      for (let k = firstSample(timeline, life[5]), end = sampleOf(timeline, life[6]); k <= end; k += 1) bytes[k] += life[4];
+    }
+    const largest = layerNames();
+    return [...largest.filter((layer) => sizes.has(layer)).map((layer) => ({ layer, fill: tintOf(largest.indexOf(layer)), text: layer || report.noLayer, low: 0, bytes: take(sizes.get(layer), 0) })), rest("other layers and workspace")];
   }
-
-  function drawTimeline(timeline) {
-    graphwright.needCharts();
-    const plot = document.querySelector(`#${timeline.id} .plot`);
-    if (!plot) return;
-    const x = timeline.steps.map((step) => step + 1);
-    const inUnit = (values) => values.map((value) => value / unitBytes);
-    const traces = presentRoles.filter((role) => timeline.byRole[role].length).map((role) => ({
-      type: "scatter", mode: "lines", stackgroup: "memory", name: role, x, y: inUnit(timeline.byRole[role]),
-      line: { width: 0, shape: "hv", color: color(role) }, fillcolor: color(role), hoverinfo: "skip",
-    }));
-    traces.push({
-      type: "scatter", mode: "lines", name: "total", x, y: inUnit(timeline.total), line: { width: 1, shape: "hv", color: color("outline") },
-      text: x.map((_, index) => hoverText(timeline, index)), hovertemplate: "%{text}<extra></extra>",
-    });
-    traces.push({
-      type: "scatter", mode: "markers", name: "peak", x: [timeline.peakStep + 1], y: [timeline.peakBytes / unitBytes],
-      marker: { size: 9, color: color("text"), line: { width: 2, color: color("page") } }, cliponaxis: false, hoverinfo: "skip",
-    });
-    const band = (first, last, name) => ({
-      type: "rect", xref: "x", yref: "paper", x0: first + 0.5, x1: last + 1.5, y0: 0, y1: 0.035, line: { width: 0 }, fillcolor: color(name),
-    });
-    const shapes = [band(0, timeline.stepCount - 1, "forward"),
-      ...timeline.backward.map(([first, last]) => band(first, last, "backward")),
-      ...timeline.recomputation.map(([first, last]) => band(first, last, "recomputation"))];
-    const annotations = [label(timeline.peakStep + 1, timeline.peakBytes / unitBytes, `peak ${formatBytes(timeline.peakBytes)}`, timeline.peakStep > timeline.stepCount / 2)];
-    if (report.budgetBytes) {
-      const y = report.budgetBytes / unitBytes;
-      const top = axisTop();
-      const line = { type: "line", xref: "paper", x0: 0, x1: 1, yref: "y", y0: y, y1: y };
-      // A pale line below the dashes sets them off from the areas.
-      shapes.push({ ...line, line: { color: color("veil"), width: 4 } }, { ...line, line: { color: color("budget"), width: 2, dash: "dash" } });
-      annotations.push({ xref: "paper", x: 1, xanchor: "right", yref: "paper", y: 1, yanchor: "bottom", showarrow: false,
-        text: y <= top ? `╌╌ budget ${formatBytes(report.budgetBytes)}` : `budget ${formatBytes(report.budgetBytes)}, above the chart`, font: { color: color("budget") } });
-    }
-    const cursor = timeline.cursor ?? timeline.peakStep + 1;
-    shapes.push({ type: "line", xref: "x", x0: cursor, x1: cursor, yref: "paper", y0: 0, y1: 1, line: { color: color("soft"), width: 1 } });
-    timeline.cursorShape = shapes.length - 1;
-    const layout = {
-      ...layoutBase(), shapes, annotations, hovermode: "x", hoverdistance: -1,
-      xaxis: { ...axis("step"), range: [0.5, timeline.stepCount + 0.5], anchor: "y", showgrid: false, position: 0, ticklabelstandoff: 5 },
-      yaxis: { ...axis(""), ticksuffix: ` ${unit}`, range: [0, axisTop()], domain: [0.045, 1], fixedrange: true },
-    };
-    Plotly.react(plot, traces, layout, config);
+  const tintOf = (k) => `oklch(${k % 2 ? 0.62 : 0.74} 0.12 ${(k * 137) % 360})`;
+  // The same layers in the same colors on all charts: those that hold most while they hold it.
+  let named = null;
+  function layerNames() {
+    if (named) return named;
+    const held = new Map();
+    for (const timeline of report.timelines) for (const life of timeline.lifetimes) { const layer = shownAs(timeline, life[2]); held.set(layer, (held.get(layer) ?? 0) + life[4] * (life[6] - life[5] + 1) / timeline.stepCount); }
+    named = [...held].sort((a, b) => b[1] - a[1]).slice(0, LAYERS).map(([layer]) => layer);
+    return named;
   }
 
   function bindTimeline(timeline) {
-    const figure = document.getElementById(timeline.id);
-    const plot = figure.querySelector(".plot");
-    if (!plot) return;
-    const slider = figure.querySelector("input");
-    const panel = figure.querySelector(".at-step");
-    const peakIndex = timeline.steps.indexOf(timeline.peakStep);
-    slider.max = String(timeline.steps.length - 1);
+    const figure = document.getElementById(timeline.id), host = figure.querySelector(".plot"), slider = figure.querySelector("input");
+    const panel = figure.querySelector(".at-step"), detail = figure.querySelector(".band"), count = timeline.steps.length, peakIndex = timeline.steps.indexOf(timeline.peakStep);
+    let range = null, chosen = null, cursor = peakIndex, bands = [], line = null;
+    const start = (k) => timed(timeline) ? timeline.times[k] : k < count ? timeline.steps[k] + 0.5 : timeline.stepCount + 0.5;
+    const middle = (k) => timed(timeline) ? (start(k) + start(k + 1)) / 2 : timeline.steps[k] + 1;
+    const indexAt = (value) => { let low = 0, high = count - 1; while (low < high) { const at = (low + high + 1) >> 1; if (start(at) <= value) low = at; else high = at - 1; } return low; };
+    const isChosen = (band) => chosen !== null && (band.life ? band.life === chosen.life : chosen.life === undefined && band.text === chosen.text);
+    slider.max = String(count - 1);
 
-    let moving = false;
-    function moveCursor() {
-      // One redraw per frame, however fast the pointer moves.
-      if (moving) return;
-      moving = true;
-      requestAnimationFrame(() => {
-        moving = false;
-        const shape = `shapes[${timeline.cursorShape}]`;
-        Plotly.relayout(plot, { [`${shape}.x0`]: timeline.cursor, [`${shape}.x1`]: timeline.cursor });
-      });
+    const drawn = chart(host, () => ({
+      x: { from: range?.[0] ?? start(0), to: range?.[1] ?? start(count), title: timed(timeline) ? "measured time of the operations, one after another" : "step", whole: !timed(timeline), format: timed(timeline) ? formatTime : undefined },
+      y: { from: 0, to: top, bytes: true },
+      top: 22, below: 18,
+      draw(now, make) {
+        const base = new Float64Array(count);
+        bands = bandsOf(timeline);
+        bands.forEach((band, number) => {
+          const { low, bytes } = band, over = [], under = [];
+          let before = [NaN, NaN];
+          for (let k = 0; k < bytes.length; k += 1) {
+            const from = base[low + k], to = from + bytes[k];
+            base[low + k] = to;
+            if (from === before[0] && to === before[1]) continue;
+            before = [from, to];
+            const x = now.px(start(low + k)).toFixed(1);
+            over.push(`${over.length ? "H" : "M"}${x}${over.length ? "V" : " "}${now.py(to).toFixed(1)}`);
+            under.push([x, now.py(from).toFixed(1)]);
+          }
+          if (!over.length) return;
+          let path = `${over.join("")}H${now.px(start(low + bytes.length)).toFixed(1)}`;
+          for (let k = under.length - 1; k >= 0; k -= 1) path += `V${under[k][1]}H${under[k][0]}`;
+          const shape = make(now.plot, "path", { d: `${path}Z`, fill: band.fill, class: `area ${band.edged && band.life[4] * (now.box.bottom - now.box.top) > 3 * top ? "edged" : ""} ${isChosen(band) ? "chosen" : ""}`, "data-band": number });
+          make(shape, "title", {}, band.text);
+        });
+        const y = now.box.bottom + 3, strip = (first, last, name) => {
+          const a = Math.max(now.box.left, now.px(start(firstSample(timeline, first)))), b = Math.min(now.box.right, now.px(start(sampleOf(timeline, last) + 1)));
+          if (b <= a) return;
+          make(now.over, "rect", { x: a, y, width: Math.max(b - a, 0.7), height: 13, fill: color(name), class: "phase" });
+          if (b - a > 7 * name.length + 6) make(now.over, "text", { x: (a + b) / 2, y: y + 10.5, class: "phase", "text-anchor": "middle" }, name);
+        };
+        // What needs no gradient and runs late, for the backward pass, lies in it.
+        const phases = [];
+        for (const phase of timeline.phase) phases.push(phase === 0 && phases.length ? phases.at(-1) : phase === 2 ? phases.at(-1) ?? 0 : phase);
+        let from = 0;
+        for (let k = 1; k <= count; k += 1) if (k === count || phases[k] !== phases[from]) { strip(timeline.steps[from], timeline.steps[k - 1], PHASES[phases[from]]); from = k; }
+        for (const [first, last] of timeline.recomputation) strip(first, last, "recomputation");
+        if (report.budgetBytes && report.budgetBytes <= top) across(now, now.py(report.budgetBytes), "budget");
+        if (report.budgetBytes) note(now, now.box.right, report.budgetBytes <= top ? now.py(report.budgetBytes) - 5 : 12, `budget ${formatBytes(report.budgetBytes)}${report.budgetBytes > top ? ", above the chart" : ""}`, { class: "budget" });
+        const x = now.px(middle(peakIndex)), peakY = now.py(timeline.peakBytes);
+        if (x >= now.box.left && x <= now.box.right) {
+          make(now.over, "circle", { cx: x, cy: peakY, r: 4.5, class: "peak" });
+          note(now, x, peakY - 9, `peak ${formatBytes(timeline.peakBytes)}`);
+        }
+        line = make(now.over, "line", { y1: now.box.top, y2: now.box.bottom, class: "cursor-line" });
+        moveLine();
+      },
+      hover(value, target) { show(indexAt(value), bands[target.dataset.band]); },
+      choose(value, target) { const band = bands[target.dataset.band]; if (band) choose(band, indexAt(value)); },
+      zoom(first, last) { range = first === null ? null : [Math.max(first, start(0)), Math.min(last, start(count))]; drawn.paint(); },
+    }));
+    function moveLine() {
+      const now = drawn?.now ?? null;
+      if (!line || !now?.px) return;
+      const x = now.px(middle(cursor));
+      line.setAttribute("x1", x); line.setAttribute("x2", x);
+      line.style.display = x < now.box.left || x > now.box.right ? "none" : "";
     }
-    function show(index) {
-      const step = timeline.steps[index];
-      if (timeline.cursor !== step + 1) {
-        const first = timeline.cursor === undefined;
-        timeline.cursor = step + 1;
-        if (!first) moveCursor();
-      }
+    function show(index, band) {
+      const step = timeline.steps[cursor = index];
+      moveLine();
       slider.value = String(index);
-      const where = `step ${(step + 1).toLocaleString("en")} of ${timeline.stepCount.toLocaleString("en")}, ${phase(timeline, index)}`;
+      const where = `step ${steps(step)} of ${timeline.stepCount.toLocaleString("en")}, ${PHASES[timeline.phase[index]]}`;
       slider.setAttribute("aria-valuetext", `${where}, ${formatBytes(timeline.total[index])}`);
-      panel.replaceChildren();
       const title = element("p");
-      title.append(element("strong", "", formatBytes(timeline.total[index])), ` at ${where}${index === peakIndex ? " (the peak)" : ""}: `,
-        element("span", "live-name", timeline.labels[index]));
+      title.append(element("strong", "", formatBytes(timeline.total[index])), ` at ${where}${index === peakIndex ? " (the peak)" : ""}: `, element("span", "live-name", timeline.labels[index]));
       const roles = presentRoles.filter((role) => timeline.byRole[role][index]).map((role) => `${role} ${formatBytes(timeline.byRole[role][index])}`);
-      panel.append(title, element("p", "soft", roles.join(", ")));
+      panel.replaceChildren(title, element("p", "soft", roles.join(", ")));
       const live = liveAt(timeline, step, 8);
+      if (band?.life && !live.includes(band.life)) live[Math.min(7, live.length)] = band.life;
       if (live.length) {
         const list = element("ul");
-        for (const [name, opType, layer, role, nbytes] of live) {
-          const row = element("li");
-          const what = element("span", "live-name");
-          what.append(name, element("span", "soft", ` ${opType}${layer ? ", " : ""}`));
-          if (layer) what.append(hasLayers ? layerLink(report.rows?.[timeline.id]?.[layer] ?? layer) : element("span", "soft", layer));
+        for (const life of live) {
+          const [name, opType, layer, role, nbytes] = life, row = element("li", life === band?.life ? "pointed" : ""), what = element("span", "live-name"), button = element("button", "plain", name);
+          button.type = "button";
+          button.addEventListener("click", () => choose({ life, text: name }, cursor));
+          what.append(button, element("span", "soft", ` ${opType}${layer ? ", " : ""}`));
+          if (layer) what.append(layerLink(shownAs(timeline, layer)));
           row.append(element("i", `swatch ${report.roles[role].replace(" ", "-")}`), what, element("span", "", formatBytes(nbytes)));
           list.append(row);
         }
         panel.append(list);
-      } else {
-        panel.append(element("p", "soft", timeline.lifetimes.length ? "Nothing large is live here." : "Buffers are itemized at the peak only."));
-      }
+      } else panel.append(element("p", "soft", timeline.lifetimes.length ? "Nothing large is live here." : "Buffers are itemized at the peak only."));
       if (timeline.lifetimesLeftOut) panel.append(element("p", "soft", `${timeline.lifetimesLeftOut.toLocaleString("en")} smaller buffers are not listed.`));
     }
-    plot.on("plotly_hover", (event) => {
-      const point = event.points.find((candidate) => candidate.data.name === "total");
-      if (point) show(point.pointIndex);
-    });
+    // What was clicked: what it is, where it comes from, and what keeps it.
+    function choose(band, index) {
+      chosen = isChosen(band) ? null : band;
+      drawn.paint();
+      detail.hidden = chosen === null;
+      if (chosen === null) return;
+      const facts = element("dl", "facts"), close = element("button", "", "Close");
+      const fact = (term, text, more) => { if (!text) return; const row = element("div"), said = element("dd"); said.append(text, more ? element("span", "", more) : ""); row.append(element("dt", "", term), said); facts.append(row); };
+      const { life, layer } = chosen, at = (step) => `step ${steps(step)} of ${timeline.stepCount.toLocaleString("en")}, ${phaseAt(timeline, step)}`;
+      close.type = "button";
+      close.addEventListener("click", () => choose(chosen, index));
+      if (life) {
+        const [name, opType, , role, nbytes, first, last, type, source, keeper] = life, whole = first === 0 && last === timeline.stepCount - 1;
+        const again = timeline.lifetimes.filter((other) => other !== life && other[0] === name);
+        fact("size", formatBytes(nbytes), `${(100 * nbytes / timeline.peakBytes).toPrecision(2)} % of the peak`);
+        fact("made by", opType, type);
+        fact("role", report.roles[role]);
+        fact("layer", layerLink(shownAs(timeline, life[2])));
+        fact("source line", source);
+        if (first === undefined) fact("live", "at the peak");
+        else if (whole) fact("live", "during the whole step");
+        else { fact("made at", at(first)); fact("kept alive until", at(last), last === timeline.stepCount - 1 ? "the end of the step" : `by ${keeper}, which reads it last`); }
+        if (again.length) fact("made again", again.map((other) => at(other[5])).join("; "));
+      } else if (layer !== undefined) {
+        const lives = liveAt(timeline, timeline.steps[index], Infinity).filter((other) => shownAs(timeline, other[2]) === layer);
+        fact("holds", formatBytes(lives.reduce((sum, other) => sum + other[4], 0)), `in ${lives.length} tensors at ${at(timeline.steps[index])}`);
+        fact("largest", lives.slice(0, 4).map((other) => `${other[0]} ${formatBytes(other[4])}`).join(", "));
+        fact("layer", layerLink(layer));
+      } else fact("holds", formatBytes(chosen.bytes[index - chosen.low] ?? 0), `at ${at(timeline.steps[index])}`);
+      detail.replaceChildren(element("h4", "live-name", life ? life[0] : chosen.text), facts, close);
+    }
     slider.addEventListener("input", () => show(Number(slider.value)));
-    figure.querySelector("button").addEventListener("click", () => show(peakIndex));
+    figure.querySelector(".cursor button").addEventListener("click", () => show(peakIndex));
     show(peakIndex);
+    return () => { range = null; drawn.paint(); };
   }
 
   function drawCurve() {
     const curve = report.curve;
     if (!curve) return;
-    graphwright.needCharts();
-    const points = [...curve.points].sort((first, second) => first.peakBytes - second.peakBytes);
-    const describe = (point) => `${formatBytes(point.peakBytes)}, ${(100 * point.overhead).toFixed(1)} % more time`;
-    const line = (nbytes, name, dash) => ({ type: "line", yref: "paper", y0: 0, y1: 1, xref: "x", x0: nbytes / unitBytes, x1: nbytes / unitBytes,
-      line: { color: color(name), width: 2, dash } });
-    const note = (nbytes, name, text) => ({ xref: "x", x: nbytes / unitBytes, yref: "paper", y: 1, yanchor: "bottom", showarrow: false, text, font: { color: color(name) } });
-    const traces = [
-      { type: "scatter", mode: "lines+markers", x: points.map((point) => point.peakBytes / unitBytes), y: points.map((point) => point.overhead),
-        line: { color: color("residuals"), width: 2 }, marker: { size: 7 }, text: points.map(describe), hovertemplate: "%{text}<extra></extra>" },
-      { type: "scatter", mode: "markers", x: [curve.chosen.peakBytes / unitBytes], y: [curve.chosen.overhead],
-        marker: { size: 14, symbol: "diamond", color: color("recomputation"), line: { width: 2, color: color("page") } },
-        hovertemplate: `chosen: ${describe(curve.chosen)}<extra></extra>`, cliponaxis: false },
-    ];
-    const top = Math.max(...points.map((point) => point.overhead), curve.chosen.overhead, 0.01);
-    Plotly.react(document.querySelector("#curve .plot"), traces, {
-      ...layoutBase(), hovermode: "closest",
-      shapes: [line(curve.budgetBytes, "budget", "dash"), line(curve.lowerBoundBytes, "bound", "dot")],
-      annotations: [note(curve.budgetBytes, "budget", "budget"), note(curve.lowerBoundBytes, "bound", "lower bound"),
-        label(curve.chosen.peakBytes / unitBytes, curve.chosen.overhead, "chosen", true)],
-      xaxis: { ...axis("peak memory"), ticksuffix: ` ${unit}`, rangemode: "tozero" },
-      yaxis: { ...axis("extra time"), tickformat: ".0%", range: [-0.04 * top, 1.15 * top] },
-    }, config);
-  }
-
-  function drawLegend() {
-    const entries = [...presentRoles, "forward", "backward"];
-    if (report.timelines.some((timeline) => timeline.recomputation.length)) entries.push("recomputation");
-    document.getElementById("legend").replaceChildren(...entries.map((name) => {
-      const entry = element("li", "key");
-      entry.append(element("i", `swatch ${name.replace(" ", "-")}`), name);
-      return entry;
+    const points = [...curve.points].sort((first, second) => first.peakBytes - second.peakBytes), all = [...points, curve.chosen];
+    const describe = (point) => `${formatBytes(point.peakBytes)} for ${(100 * point.overhead).toFixed(1)} % more time`;
+    const most = Math.max(...all.map((point) => point.overhead), 0.01), upright = (now, nbytes, name, text, y) => {
+      if (nbytes > now.x.to) return;
+      const x = now.px(nbytes);
+      graphwright.upright(now, x, name);
+      note(now, x, y, text, { class: name });
+    };
+    lineChart(document.querySelector("#curve .plot"), document.querySelector("#curve .said"), () => ({
+      x: { from: 0, to: 1.06 * Math.max(...all.map((point) => point.peakBytes)), bytes: true, title: "peak memory" },
+      y: { from: 0, to: 1.15 * most, format: (value) => `${Number((100 * value).toPrecision(3))} %`, title: "extra time" },
+      top: 34,
+      rows: [{ color: color("residuals"), points: points.map((point) => [point.peakBytes, point.overhead, describe(point)]) },
+        { color: color("recomputation"), bare: true, size: () => 8, points: [[curve.chosen.peakBytes, curve.chosen.overhead, `chosen: ${describe(curve.chosen)}`]] }],
+      draw(now) {
+        upright(now, curve.budgetBytes, "budget", "budget", 29);
+        upright(now, curve.lowerBoundBytes, "bound", "lower bound", Math.abs(now.px(curve.budgetBytes) - now.px(curve.lowerBoundBytes)) < 110 ? 13 : 29);
+        note(now, now.px(curve.chosen.peakBytes), now.py(curve.chosen.overhead) - 13, "chosen");
+      },
     }));
   }
 
-  if (document.getElementById("legend")) drawLegend();
-  for (const timeline of report.timelines) {
-    const plot = document.querySelector(`#${timeline.id} .plot`);
-    if (!plot) continue;
-    let bound = false;
-    graphwright.addDrawing(() => { drawTimeline(timeline); if (!bound) { bound = true; bindTimeline(timeline); } }, plot);
+  const legend = document.getElementById("legend"), repaint = [];
+  function drawLegend() {
+    const phases = ["forward", "backward", "optimizer", "recomputation"].filter((name) => name === "forward" || report.timelines.some((timeline) => timeline[name].length)).map((name) => [name, name]);
+    legendOf(legend, bandsBy?.value === "layers" ? [...layerNames().map((layer, k) => [shorten(layer || report.noLayer, 40), tintOf(k)]), ["others", "line"]] : [...presentRoles.map((role) => [role, role]), ...phases]);
   }
-  if (report.curve) graphwright.addDrawing(drawCurve, document.getElementById("curve"));
+  for (const timeline of report.timelines) if (document.querySelector(`#${timeline.id} .plot`)) repaint.push(bindTimeline(timeline));
+  for (const select of [bandsBy, axisBy]) select?.addEventListener("change", () => { drawLegend(); for (const paint of repaint) paint(); });
+  if (legend) drawLegend();
+  drawCurve();
 })();

@@ -40,7 +40,7 @@
     const [lane, start, duration] = profile.runs[chosen];
     context.strokeStyle = mark; context.lineWidth = 2; context.strokeRect(xOf(start) - 1, lane * height + 16, Math.max(3, duration / (to - from) * width() + 2), height - 20); context.lineWidth = 1;
     context.fillStyle = text;
-    const step = 10 ** Math.floor(Math.log10((to - from) / 4)), by = [1, 2, 5, 10].map((m) => m * step).find((s) => (to - from) / s <= 7);
+    const step = 10 ** Math.floor(Math.log10((to - from) / 4)), by = [1, 2, 5, 10, 20].map((m) => m * step).find((s) => (to - from) / s <= Math.max(2, width() / 75));
     for (let time = Math.ceil(from / by) * by; time <= to; time += by) {
       const said = formatTime(Math.max(0, time) * 1e-6);
       context.fillText(said, Math.min(xOf(time), canvas.clientWidth - context.measureText(said).width - 2), canvas.clientHeight - 6);

@@ -1,14 +1,19 @@
 "use strict";
 // What all parts of a page use. Other scripts add `draw` functions and routes; `start.js` runs them.
 window.graphwright = (() => {
-  const report = JSON.parse(document.getElementById("report-data").textContent);
+  const report = window.reportData;
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+  // Names come once for the whole page.
+  const word = (k) => report.words[k], buffer = ([name, opType, layer, role, nbytes, first, last, type, source, keeper]) =>
+    [word(name), word(opType), word(layer), role, nbytes, first, last, word(type), word(source), word(keeper)];
+  for (const timeline of report.timelines) Object.assign(timeline, { labels: timeline.labels.map(word), lifetimes: timeline.lifetimes.map(buffer), liveAtPeak: timeline.liveAtPeak.map(buffer) });
 
+  // What is written decides, not what is meant: 1023.9999 MiB is written 1.00 GiB.
   function scaled(amount, base, names) {
     let index = 0;
-    while (index + 1 < names.length && Math.abs(amount) >= (index ? base - 0.5 : base)) { amount /= base; index += 1; }
-    if (index === 0) return `${amount} ${names[0]}`;
-    return `${amount.toFixed(Math.abs(amount) < 9.995 ? 2 : Math.abs(amount) < 99.95 ? 1 : 0)} ${names[index]}`;
+    const text = () => { const size = Math.abs(amount); return index || !Number.isInteger(amount) ? amount.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0) : String(amount); };
+    while (index + 1 < names.length && Math.abs(Number(text())) >= base) { amount /= base; index += 1; }
+    return `${text()} ${names[index]}`;
   }
   const formatBytes = (nbytes) => scaled(nbytes, 1024, units);
   const formatFlops = (flops) => scaled(flops, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"]);
@@ -18,8 +23,6 @@ window.graphwright = (() => {
   function shorten(name, width) {
     return name.length <= width ? name : name.slice(0, Math.ceil(width / 2) - 1) + "…" + name.slice(-Math.floor(width / 2));
   }
-  // plotly reads a small part of HTML in its texts; names are to be shown as they are.
-  const escaped = (name) => name.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   // The computed color of an element is plain rgb, whatever the style sheet chose it from.
   const probe = document.createElement("i");
   probe.hidden = true;
@@ -40,27 +43,19 @@ window.graphwright = (() => {
     return link;
   }
 
-  const config = { responsive: true, displaylogo: false, displayModeBar: false };
-  function layoutBase() {
-    return {
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: "system-ui, sans-serif", size: 13, color: color("text") },
-      margin: { l: 64, r: 16, t: 28, b: 44 }, showlegend: false,
-      hoverlabel: { bgcolor: color("panel"), bordercolor: color("line"), font: { family: "system-ui, sans-serif", color: color("text") }, align: "left" },
-    };
-  }
-  // A text beside a point, on a ground of its own, so that no line runs through it.
-  const label = (x, y, text, toTheLeft) => ({
-    x, y, text, xref: "x", yref: "y", showarrow: true, arrowhead: 0, arrowwidth: 1, arrowcolor: color("soft"), standoff: 5, ax: toTheLeft ? -14 : 14, ay: -20,
-    xanchor: toTheLeft ? "right" : "left", bgcolor: color("page"), borderpad: 2,
-  });
-  const axis = (title) => ({ title: { text: title, standoff: 8 }, gridcolor: color("grid"), linecolor: color("line"), zeroline: false, tickcolor: color("line") });
-
-  function needCharts() {
-    if (window.Plotly) return;
-    const script = document.createElement("script");
-    script.textContent = document.getElementById("chart-library").textContent;
-    document.head.append(script);
+  // Entries are a name and a color of the theme, or any other; with `toggle` each can be switched off and on.
+  function legendOf(host, entries, toggle) {
+    host.replaceChildren(...entries.map(([name, tint]) => {
+      const entry = element("li", "key"), swatch = element("i", "swatch");
+      swatch.style.background = tint.includes("(") ? tint : tint ? `var(--${tint.replace(" ", "-")})` : "none";
+      if (!toggle) { entry.append(swatch, name); return entry; }
+      const label = element("label"), box = element("input");
+      box.type = "checkbox"; box.checked = true;
+      box.addEventListener("change", () => toggle(name, box.checked));
+      label.append(box, swatch, name);
+      entry.append(label);
+      return entry;
+    }));
   }
   // Each drawing is done when it is first seen, and again when the colors change.
   const drawings = [];
@@ -79,6 +74,8 @@ window.graphwright = (() => {
       tab.tabIndex = k === index ? 0 : -1;
       panels[k].hidden = k !== index;
     });
+    const bar = tabs[index].parentElement, tab = tabs[index];
+    if (bar.scrollWidth > bar.clientWidth) bar.scrollLeft = tab.offsetLeft - bar.offsetLeft - 24;
     drawVisible();
     dispatchEvent(new Event("resize"));  // charts that were drawn for another width
   }
@@ -125,5 +122,5 @@ window.graphwright = (() => {
     addEventListener("beforeprint", () => { hiddenBefore.push(...panels.filter((panel) => panel.hidden)); for (const panel of panels) panel.hidden = false; apply("light"); redraw(); });
     addEventListener("afterprint", () => { for (const panel of hiddenBefore.splice(0)) panel.hidden = true; apply(theme.value); redraw(); });
   }
-  return { needCharts, report, units, formatBytes, formatFlops, formatTime, shorten, escaped, color, element, layerHref, layerLink, hasLayers, config, layoutBase, label, axis, addDrawing, drawVisible, redraw, routes, bindTabs, bindTheme };
+  return { report, formatBytes, formatFlops, formatTime, shorten, color, element, layerHref, layerLink, hasLayers, legendOf, addDrawing, drawVisible, redraw, routes, bindTabs, bindTheme };
 })();
