@@ -137,3 +137,26 @@ def test_measured_with_data_of_a_keras_model(jit_compile):
     assert found.measured is not None
     assert found.measured.time_s > 0
     assert 32 * 8 * 4 + 90 * 3 * 4 <= found.measured.resident_bytes <= found.measured.peak_bytes
+
+
+def test_buffers_say_what_they_are_where_they_come_from_and_steps_which_phase_they_are_in() -> None:
+    w = tf.Variable(tf.ones((64, 64)))
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.tanh(x @ w))  # the line below the tape
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+        return loss
+
+    timeline = gw.inspect(step, inputs=tf.ones((512, 64))).timeline
+    tanh = next(life.buffer for life in timeline.lifetimes if life.buffer.op_type == "Tanh")
+    assert tanh.type == "float32[512,64]"
+    line = step.python_function.__code__.co_firstlineno + 3
+    assert tanh.source == f"tests/costs/test_inspection.py:{line} step"
+    weights = next(life.buffer for life in timeline.lifetimes if life.buffer.role == "weights")
+    assert (weights.type, weights.source) == ("float32[64,64]", "")
+    optimizer = [label for label, is_optimizer in zip(timeline.labels, timeline.is_optimizer, strict=True) if is_optimizer]
+    assert optimizer
+    assert timeline.is_backward[timeline.labels.index(optimizer[0])]
+    assert not timeline.is_optimizer[timeline.labels.index(tanh.name.removesuffix(":0"))]

@@ -160,7 +160,8 @@ def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int) -> tuple[
 def _resident_buffers(tasks: TaskMap, roles: Roles) -> list[LiveBuffer]:
     found: list[LiveBuffer] = []
     for value, nbytes in tasks.resident.items():
-        live, variable = _live_buffer(value, roles.resident[value], nbytes, roles), tasks.graph.variables.get(value)
+        live = replace(_live_buffer(value, roles.resident[value], nbytes, roles), source="")  # what reads it first did not make it
+        variable = tasks.graph.variables.get(value)
         if variable is not None:
             kind = f"{variable.dtype}{format_shape(variable.shape)}"
             live = replace(live, name=variable.name, type=kind, op_type="Variable", layer=_layer_of_variable(value, tasks.graph, roles))
