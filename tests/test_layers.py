@@ -29,15 +29,16 @@ TABLE: dict[str, frozenset[str]] = {
     "step": _BELOW,
     "memory": _BELOW | {"step"},
     "costs": _BELOW | {"step", "memory.planning"},
+    "advice": _BELOW | {"step", "memory", "costs"},
     "gradient": _BELOW | {"step", "memory"},
     "least_squares": frozenset({"errors", "plain", "source", "step"}),
     "workers": frozenset({"errors", "files", "source", "step"}),
     "reversible": frozenset({"errors", "plain", "source", "report"}),
     "editor": frozenset({"errors", "files", "ir", "analyze", "transform", "source", "report"}),
     "train": frozenset({"source", "least_squares", "workers", "reversible"}),
-    "commands": _BELOW | {"step", "memory", "costs", "__init__"},
+    "commands": _BELOW | {"step", "memory", "costs", "advice", "__init__"},
     "__main__": frozenset({"commands.cli"}),
-    "__init__": _BELOW | {"step", "memory", "costs", "gradient", "reversible", "train"},
+    "__init__": _BELOW | {"step", "memory", "costs", "advice", "gradient", "reversible", "train"},
 }
 TENSORFLOW_LAYERS = frozenset({"source", "run", "gradient", "least_squares", "reversible", "memory"})
 TENSORFLOW_NAMES = frozenset({"tensorflow", "keras", "tf_keras"})

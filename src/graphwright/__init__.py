@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from graphwright import train as train
+    from graphwright.advice.advise import advise as advise
     from graphwright.analyze.formula import Formula as Formula
     from graphwright.analyze.measurement import Measurement as Measurement
     from graphwright.costs.baseline import read_costs as read_costs
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from graphwright.ir.graph import Graph as Graph
     from graphwright.memory.optimize_memory import OptimizedStep as OptimizedStep
     from graphwright.memory.optimize_memory import optimize_memory as optimize_memory
+    from graphwright.report.advice import Advice as Advice
+    from graphwright.report.advice import Suggestion as Suggestion
     from graphwright.report.batch_results import BatchFormulas as BatchFormulas
     from graphwright.report.batch_results import MaxBatch as MaxBatch
     from graphwright.report.comparison import CheckResult as CheckResult

@@ -16,7 +16,15 @@ from graphwright.ir.graph import Graph, Node
 from graphwright.ir.signature import node_of, references_of
 
 FindingKind = Literal[
-    "update ops not run", "moving statistics not assigned", "not trained", "written without order", "never read", "unused"
+    "update ops not run",
+    "moving statistics not assigned",
+    "frozen, statistics move",
+    "not trained",
+    "written without order",
+    "never read",
+    "unused",
+    "unused input",
+    "open dimension",
 ]
 
 
@@ -122,6 +130,26 @@ def _not_trained(names: tuple[str, ...], trained: int) -> Finding:
         "mark what is frozen with trainable=False, or hand it to the optimizer; a variable that the loss does not depend on has no "
         "gradient",
         names,
+    )
+
+
+def frozen_but_moving(layers: Mapping[str, Iterable[str]], moving: AbstractSet[str], written: AbstractSet[str]) -> Finding:
+    """Layers of which no weight is trained, whose moving statistics the step updates all the same.
+
+    Args:
+        layers: by layer, the names of its weights, moving statistics among them.
+        moving: names of the variables that the step keeps as moving averages.
+        written: names of all variables that it writes.
+    """
+    held = {layer: set(names) for layer, names in layers.items()}
+    frozen = tuple(
+        layer for layer, names in held.items() if names & moving and names - moving and not (names - moving) & written and written - moving
+    )
+    return Finding(
+        "frozen, statistics move",
+        f"the step trains nothing of {_some(frozen)}, and updates {'its' if len(frozen) == 1 else 'their'} moving statistics",
+        "set layer.trainable = False, or call what is frozen with training=False",
+        frozen,
     )
 
 

@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 two models differ (`diff`); 2 an error that the message ex
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 import traceback
 import warnings
@@ -175,6 +176,24 @@ def optimize(
         result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))
     print_result(result, as_json=as_json)
     write_html(result, html, quiet=as_json)
+
+
+@app.command(rich_help_panel=_MEMORY)
+def advise(
+    target: Target,
+    memory: Annotated[str, typer.Option("--memory", help='What there is: bytes, text such as "2.5GiB", or a share of the step\'s peak.')],
+    batch: Batch = None,
+    feed: Feeds = None,
+    as_json: AsJson = False,
+) -> None:
+    """What can be done so that a training step fits into memory, ranked, with what to call for each; and likely mistakes.
+
+    Nothing is run. Plans are kept: following the advice plans nothing again.
+    """
+    feeds, amount = parse_feeds(feed), parse_amount(memory)
+    loaded = load_target(target)
+    found = gw.advise(loaded, amount, feeds, batch=batch)
+    print_result(found.for_command(shlex.quote(target)), as_json=as_json)
 
 
 @app.command(rich_help_panel=_MEMORY)

@@ -144,6 +144,35 @@ def largest(fits: Callable[[int], bool], start: int) -> int:
     return low
 
 
+def batch_by_growth(peak_at: Callable[[int], int], known: dict[int, int], budget_bytes: int, tries: int = 3) -> tuple[int, int]:
+    """The largest batch that was found to fit, and its peak, by following the line through the peaks that are known; 0 where none was.
+
+    Args:
+        peak_at: the peak at a size, for which the step is traced.
+        known: peaks by size; at least one. What is asked is added.
+        tries: how often to ask after the second size is known.
+
+    >>> batch_by_growth(lambda size: 100 + 10 * size, {8: 180}, 405)
+    (30, 400)
+    """
+    if len(known) == 1:
+        size = next(iter(known))
+        other = max(size // 2, 1) if size > 1 and known[size] > budget_bytes else 2 * size
+        known[other] = peak_at(other)
+    for _ in range(tries):
+        near = sorted(sorted(known, key=lambda size: abs(known[size] - budget_bytes))[:2])
+        growth = (known[near[1]] - known[near[0]]) / (near[1] - near[0])
+        if growth <= 0:
+            break
+        size = max(int(near[0] + (budget_bytes - known[near[0]]) / growth), 1)
+        if size in known:
+            break
+        known[size] = peak_at(size)
+        if 0.98 * budget_bytes <= known[size] <= budget_bytes:
+            break
+    return max(((size, peak) for size, peak in known.items() if peak <= budget_bytes), default=(0, 0))
+
+
 def _extrapolated(peak_at: Callable[[int], int], size: int, budget_bytes: int) -> int:
     """The largest size that would fit if the peak grew by the same bytes with each."""
     half = size // 2

@@ -11,7 +11,7 @@ from typing import Any
 from graphwright.analyze.collections import summarize_collections
 from graphwright.analyze.lookup_tables import find_tables
 from graphwright.analyze.parameters import Parameter
-from graphwright.analyze.update_checks import Finding, check_step, update_ops_of
+from graphwright.analyze.update_checks import Finding, check_step, frozen_but_moving, update_ops_of
 from graphwright.analyze.variable_access import Access
 from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE
 from graphwright.costs.graph_parameters import graph_parameters
@@ -21,6 +21,7 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Value
 from graphwright.report.parameter_table import ParameterTable, SideEffect
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
 from graphwright.source.load import load
@@ -114,6 +115,13 @@ def count_parameters(
     return _of_graph(name, graph, outputs, depth, package.captures if isinstance(package, Package) else ())
 
 
+def parameters_of(traced: TracedStep) -> ParameterTable:
+    """The table of a traced step."""
+    if is_keras_model(traced.owner):
+        return _of_model(traced.owner, traced, None)
+    return _of_function(traced.name, traced.function, None, None)
+
+
 def _of_function(name: str, function: Any, outputs: Any, depth: int | None) -> ParameterTable:
     graph, binding = from_concrete_function(function, planned=False)
     return _of_graph(name, graph, outputs, depth, graph.inputs[binding.argument_count :])
@@ -200,6 +208,12 @@ def _with_step(
         run=step.original,
         read_elsewhere=read,
     )
+    if step.backward:
+        layers: dict[str, list[str]] = {}
+        for key in weights:
+            layers.setdefault(parameters[key].scope, []).append(names[key])
+        moving = frozen_but_moving(layers, {name for name, effect, _ in effects if effect == "moving average"}, set(writes))
+        warnings += [moving] if moving.names else []
     how = dict(_HOW_STEP)
     if told:
         del how["optimizer state"]

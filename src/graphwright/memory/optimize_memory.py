@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time as clock
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from graphwright.memory.verbs import BIT_FOR_BIT, Allow, read_allow
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.memory.xla.verification import verify_compiled
 from graphwright.plan.budget import Budget
+from graphwright.report.progress import Progress, shown
 from graphwright.report.results import MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.call_options import grappler_disabled
@@ -32,10 +32,8 @@ from graphwright.step.keras_step import is_keras_model, keras_data, keras_step, 
 from graphwright.step.signatures import as_inputs, signature_of, signature_of_shapes
 from graphwright.step.targets import Feed, trace
 
-Progress = Callable[[float, str], None]
 Verify = Literal["structure", "run"] | bool
 Example = tuple[tuple[Any, ...], Mapping[str, Any]]
-_PROGRESS_AFTER_S = 1.0
 _MAX_OVERHEAD = 0.1  # of a plan for the smallest peak, as a share of the step's time
 
 
@@ -185,7 +183,7 @@ class OptimizedStep:
             "earlier": self._latest,
             "prove": self._by_structure,
         }
-        with (shown := _Shown(self._progress)) as progress:
+        with shown(self._progress, title="planning") as progress:
             try:
                 if is_jit_compiled(target.function):
                     planned = plan_xla_step(target, _not_smallest(self._budget, target), progress=progress, **options)
@@ -194,7 +192,7 @@ class OptimizedStep:
                     planned = plan_step(target, self._budget, progress=progress, **options)
             except Exception as error:  # TensorFlow refused the rewritten graph: the user's training must go on
                 is_refused = isinstance(error, GraphError)
-                if error is shown.raised or (isinstance(error, GraphwrightError) and not is_refused):
+                if error is progress.raised or (isinstance(error, GraphwrightError) and not is_refused):
                     raise
                 self._warn(f"the rewritten step cannot be built: {error.what if is_refused else in_words(error)}")
                 return None
@@ -328,8 +326,13 @@ def optimize_memory(
         "allow": allow,
         "max_overhead": max_overhead,
     }
-    if is_keras_model(step):
-        return _optimize_model(step, budget, inputs=inputs, feeds=feeds, **options)
+    with shown(progress, title="planning"):
+        if is_keras_model(step):
+            return _optimize_model(step, budget, inputs=inputs, feeds=feeds, **options)
+        return _optimize_function(step, budget, inputs=inputs, feeds=feeds, **options)
+
+
+def _optimize_function(step: Any, budget: int | float | str, *, inputs: Any, feeds: Mapping[str, Feed] | None, **options: Any) -> Any:
     tf = import_tensorflow()
     if not isinstance(step, tf.types.experimental.ConcreteFunction) and not hasattr(step, "get_concrete_function"):
         raise ArgumentError(
@@ -418,49 +421,3 @@ def _check_room_for_original(plan: MemoryPlan) -> None:
 def _runs_now() -> bool:
     """Whether a call runs the step; inside another `tf.function` that is being traced, it does not."""
     return bool(import_tensorflow().executing_eagerly())
-
-
-class _Shown:
-    """A progress bar for planning that lasts; nothing when the caller has a callback of its own.
-
-    Attributes:
-        raised: what that callback raised.
-    """
-
-    def __init__(self, progress: Progress | None) -> None:
-        self.raised: Exception | None = None
-        self._given = progress
-        self._started = clock.perf_counter()
-        self._bar: Any = None
-        self._escape: Callable[[str], str] = str
-        self._task: Any = None
-
-    def __enter__(self) -> Progress:
-        return self._update if self._given is None else self._tell
-
-    def _tell(self, share: float, text: str) -> None:
-        assert self._given is not None
-        try:
-            self._given(share, text)
-        except Exception as error:
-            self.raised = error
-            raise
-
-    def _update(self, share: float, text: str) -> None:
-        if self._bar is None:
-            if clock.perf_counter() - self._started < _PROGRESS_AFTER_S:
-                return
-            from rich.markup import escape
-            from rich.progress import Progress as Bar
-
-            from graphwright.report.safe_console import SafeConsole
-
-            self._escape = escape
-            self._bar = Bar(console=SafeConsole(stderr=True), transient=True)
-            self._task = self._bar.add_task("planning", total=1.0)
-            self._bar.start()
-        self._bar.update(self._task, completed=share, description=f"planning: {self._escape(text)}")
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()

@@ -23,6 +23,7 @@ from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import curve, known_solution
 from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.report.progress import tell
 from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
@@ -57,6 +58,41 @@ class Planned:
     equal_bits: bool = True
 
 
+@dataclass(frozen=True)
+class Unplanned:
+    """What a step is without any plan, for those who ask for several.
+
+    Attributes:
+        flat: as it was traced, with shapes.
+        tasks: of that, for planning.
+        records: how TensorFlow prepares it; None where that is not known, and why.
+        executor: its peak in the order of TensorFlow's executor; None where that is not known, and why.
+    """
+
+    flat: FlatStep
+    tasks: TaskMap
+    records: Obtained[list[bytes] | None]
+    executor: Obtained[PeakPrediction | None]
+
+    @property
+    def peak_bytes(self) -> int:
+        """The peak that shares of budgets are of: by the executor, and where that is not known, in the order that was traced."""
+        found, costs = self.executor.found, self.tasks.costs
+        return simulate(costs, Schedule(costs.order)).peak_bytes if found is None else found.peak_bytes
+
+
+def unplanned(target: TracedStep) -> Unplanned:
+    """What a step is without a plan; it does not run.
+
+    Raises:
+        UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
+    """
+    flat = flat_step(target)
+    tasks, records = map_tasks(flat), prepared(target, flat.graph)
+    found = _plain_peak(target, flat, tasks, split(tasks, None), None, records)
+    return Unplanned(flat, tasks, records, found)
+
+
 def plan_step(
     target: TracedStep,
     budget: Budget | None,
@@ -69,6 +105,7 @@ def plan_step(
     prove: bool = True,
     allow: Collection[Verb] = BIT_FOR_BIT,
     max_overhead: float = 0.0,
+    before: Unplanned | None = None,
 ) -> Planned:
     """Plan a traced step and build the function.
 
@@ -81,15 +118,14 @@ def plan_step(
         allow: what the plan may do besides reordering. With "split", which changes roundings, convolutions that the step has XLA compile
             run by TensorFlow's kernels.
         max_overhead: without a budget, how much more time than the unmodified step the plan may take, as a share.
+        before: the step without a plan, where that is known; then the plan is only looked for, and no function is built.
 
     Raises:
         InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
         UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
     """
-    flat = traced = flat_step(target, uncompiled="split" in allow)
-    if progress is not None:
-        progress(0.0, "asking TensorFlow what it would run")
-    records = prepared(target, flat.graph)
+    flat = traced = flat_step(target, uncompiled="split" in allow) if before is None else before.flat
+    records = prepared(target, flat.graph) if before is None else before.records
     flat, graph_how = _as_grappler_leaves_it(target, flat, records, allow)
     map_allowed = map_tasks if "recompute" in allow else _map_without_recomputation
     given = Candidate(flat, map_allowed(flat))
@@ -98,7 +134,7 @@ def plan_step(
         pin(placement, (node for nodes in given.tasks.nodes for node in nodes))
     parts = split(given.tasks, placement)
     originals = [simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes for part in parts]
-    executor, plain_how = _plain_peak(target, traced, given.tasks, parts, earlier, records)
+    executor, plain_how = _plain_peak(target, traced, given.tasks, parts, earlier, records) if before is None else before.executor
     how = {"peak": HOW_PEAK, "overhead": HOW_TIME, "original peak": plain_how, "graph": graph_how, **flat.loops.how}
     if executor is not None:
         originals = [executor.peak_bytes]
@@ -147,6 +183,8 @@ def plan_step(
         curve=_curve(parts[worst].tasks.costs, solutions[worst], originals[worst], points, time_limit_s),
         device_peaks=dict(zip(names, peaks, strict=True)),
     )
+    if before is not None:
+        return Planned(None, plan, (), None)
     return _follow(given, chosen, parts, solutions, plan, prove=prove)
 
 
@@ -206,6 +244,7 @@ def _follow(
     given: Candidate, chosen: Candidate, parts: Sequence[Part], solutions: Sequence[Solution], plan: MemoryPlan, *, prove: bool
 ) -> Planned:
     """The function that follows the schedules, and the proof that it computes what the given step does."""
+    tell("writing the planned step", 1.0)
     costs, flat = chosen.tasks.costs, given.flat
     schedule = join(parts, [solution.schedule for solution in solutions])
     leaders = tuple(costs.tasks[t].name for t in schedule.steps)
@@ -214,6 +253,7 @@ def _follow(
     difference = segments_difference(flat.graph, flat.purity, start.graph, chosen.loops) if prove and chosen.loops else ""
     starts = relax(costs, schedule, solutions[0].peak_bytes) if len(parts) == 1 else None
     function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), starts)
+    tell("proving that it computes the same", 1.0)
     proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
     if proof is not None and proof.equal:
         optimized = any(OPTIMIZED in node.attrs for node in flat.graph.nodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
@@ -14,6 +14,7 @@ from graphwright.errors import InfeasibleError
 from graphwright.memory.verbs import Candidate
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import solve
+from graphwright.report.progress import Progress
 from graphwright.report.results import MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
@@ -33,7 +34,6 @@ from graphwright.transform.branch_order import order_branches
 from graphwright.transform.loop_ends import wait_for_loop_ends
 from graphwright.transform.rematerialize import apply_schedule
 
-Progress = Callable[[float, str], None]
 _HOW_COUNTED = (
     "all operations that touch 4 KiB and more; counted are variables, inputs, constants, every tensor while it is live, and known kernel "
     "workspace; for the CPU "

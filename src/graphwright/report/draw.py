@@ -16,6 +16,7 @@ Form = Literal["text", "notebook", "page", "verdict", "json", "annotations"]
 
 DRAWERS: dict[Form, dict[str, str]] = {
     "text": {
+        "Advice": "terminal_advice.print_advice",
         "BatchFormulas": "terminal_batch.print_formulas",
         "CheckResult": "terminal_comparison.print_check",
         "Comparison": "terminal_comparison.print_comparison",

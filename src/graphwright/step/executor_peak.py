@@ -21,6 +21,7 @@ from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.effects import Purity
 from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.report.progress import tell
 from graphwright.report.results import ROLES, LiveBuffer, Role
 from graphwright.run.executed_graph import executed_graph, read_executed_graph, recorded_graphs
 from graphwright.run.traced_step import TracedStep
@@ -59,12 +60,14 @@ def plain_peak(
         graphs = None if records is None else [read_executed_graph(records, like=like)]
         return executor_peak(traced, like, tasks, threads=inter_op_threads(), simulations=simulations, draws=draws, graphs=graphs)
 
+    tell("simulating TensorFlow's executor")
     found, why = ask_tensorflow(traced, like, predict)
     return Obtained(found, "; ".join(found.how.values()) if found is not None else f"not simulated{why}")
 
 
 def prepared(traced: TracedStep, like: Graph) -> Obtained[list[bytes] | None]:
     """TensorFlow's record of how it prepares a step; or None, and why there is none. The step does not run."""
+    tell("asking TensorFlow what it would run")
     return ask_tensorflow(traced, like, lambda: recorded_graphs(runnable(traced), like=like))
 
 

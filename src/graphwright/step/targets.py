@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import agree, format_shape
+from graphwright.report.progress import tell
 from graphwright.run.traced_step import TracedStep, resolve, split_inputs
 from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, traced_arguments
 from graphwright.source.files import load_callable
@@ -115,6 +116,7 @@ def trace(
         return target
     if feeds is not None and inputs is not None:
         raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
+    tell("tracing the step")
     if open_batch is not None and feeds is not None:
         feeds = map_feeds(lambda _, feed: closed(feed, open_batch), feeds)
     target = owner = read_target(target, runs=runs)

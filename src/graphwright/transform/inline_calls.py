@@ -49,8 +49,8 @@ def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = T
     purity = purity or Purity(graph, {})
     held = {node_of(item) for c in graph.collections.values() for item in c.references()}
     waiting = [node for node in graph.nodes if is_call(node, graph) and node not in held]
-    order = {node: [node] for node in graph.nodes}  # and what stands in the place of calls
     with garbage_collection_paused():
+        order = {node: [node] for node in graph.nodes}  # and what stands in the place of calls
         for call in waiting:  # grows while it is walked
             inline(call, purity=purity, strict=strict)
             order[call] = list(takewhile(lambda node: node not in order, reversed(graph)))[::-1]

@@ -1,0 +1,325 @@
+"""`advise`: what can be done about the memory of a training step, ranked, each thing one call away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from graphwright.advice.keras_variants import BFLOAT16, leaner_optimizers, mixed_precision, other_optimizer
+from graphwright.advice.lint import lint
+from graphwright.analyze.cost import TaskMap
+from graphwright.costs.max_batch import batch_by_growth
+from graphwright.costs.sized_step import SizedStep
+from graphwright.costs.xla_peak import xla_peak
+from graphwright.errors import ArgumentError, GraphwrightError, UnsupportedError, first_line
+from graphwright.memory.optimize_memory import optimize_memory
+from graphwright.memory.plan_cache import PlanCache, default_directory
+from graphwright.memory.plan_step import Planned, Unplanned, plan_step, unplanned
+from graphwright.memory.planning import HOW_TIME
+from graphwright.memory.verbs import BIT_FOR_BIT, Verb
+from graphwright.memory.xla.planning import plan_xla_step
+from graphwright.plan.budget import Budget
+from graphwright.report.advice import Advice, Suggestion, SuggestionKind, ranked
+from graphwright.report.progress import Progress, shown, tell
+from graphwright.report.units import format_bytes
+from graphwright.run.traced_step import TracedStep
+from graphwright.source.rebuild import is_jit_compiled
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.step.example_inputs import example_inputs
+from graphwright.step.executor_peak import inter_op_threads
+from graphwright.step.keras_step import is_keras_model
+from graphwright.step.summary import find_roles
+from graphwright.step.targets import Feed, about_a_step, trace
+
+_VERBS: Mapping[SuggestionKind, tuple[tuple[Verb, ...], str]] = {
+    "plan": (BIT_FOR_BIT, "bit for bit the same results"),
+    "plan, all verbs": ((*BIT_FOR_BIT, "split"), "the same results but for the order of sums over the batch"),
+}
+_WORTH = 0.02  # of the peak: an optimizer that keeps less than this is left as it is
+_CHEAP = 0.01  # extra time as a share, below which no other verb is asked
+
+
+@about_a_step
+def advise(
+    target: Any,
+    memory: int | float | str,
+    feeds: Mapping[str, Feed] | None = None,
+    inputs: Any = None,
+    *,
+    batch: int | None = None,
+    time_limit_s: float = 6.0,
+    cache_dir: str | Path | None = "default",
+    progress: Progress | None = None,
+) -> Advice:
+    """What can be done so that a training step fits into memory, ranked, and what in it is likely a mistake. Nothing is run.
+
+    Looked at are a plan that gives the same bits, a plan with all verbs (which may run the batch in parts, or only what the largest values
+    are for, such as the loss), another batch size, and of a Keras model bfloat16 and optimizers that keep less. Each is one call or one
+    command away.
+
+    Args:
+        memory: what there is, as `optimize_memory` takes a budget: bytes, text such as "2GiB", or a share of the step's own peak.
+        time_limit_s: seconds of processor time that the search for each plan may take.
+        cache_dir: where plans are kept, see `optimize_memory`: what was planned here is not planned again when the suggestion is followed.
+        progress: called with the share done and a few words; by default a bar shows when it lasts.
+
+    Returns:
+        An `Advice`, which prints itself.
+
+    Raises:
+        UnknownShapeError, UnsupportedError, ArgumentError: the step cannot be traced, or what it takes is not known.
+
+    >>> import tensorflow as tf
+    >>> w = tf.Variable(tf.ones((64, 64)))
+    >>> @tf.function
+    ... def step(x):
+    ...     with tf.GradientTape() as tape:
+    ...         y = x
+    ...         for _ in range(8):
+    ...             y = tf.tanh(y @ w)
+    ...         loss = tf.reduce_mean(y)
+    ...     w.assign_sub(tape.gradient(loss, w))
+    ...     return loss
+    >>> advice = advise(step, 0.6, {"x": (512, 64)}, cache_dir=None)
+    >>> advice.suggestions[0].fits, advice.suggestions[0].call
+    (True, 'gw.optimize_memory(step, 0.6)')
+    """
+    budget = Budget.read(memory)
+    cache = None if cache_dir is None else PlanCache(default_directory() if cache_dir == "default" else Path(cache_dir))
+    with shown(progress, title="advice"):
+        traced = trace(target, feeds=feeds, inputs=inputs, batch=batch)
+        before = unplanned(traced)
+        own = _Own(traced, before, _peak_of(traced, before), budget, _arguments_text(traced, feeds, batch))
+        found: list[Suggestion] = []
+        left_out: dict[str, str] = {}
+        asked: list[tuple[str, Callable[[], list[Suggestion]]]] = [
+            *(
+                (kind, partial(_plans, own, kind, time_limit_s, cache, cache_dir, found))
+                for kind in _VERBS
+                if kind == "plan" or not own.compiled
+            ),
+            ("batch size", lambda: _other_batch(own, target, feeds)),
+        ]
+        if is_keras_model(traced.owner):
+            asked += [("bfloat16", lambda: _bfloat16(own)), ("optimizer", lambda: _optimizers(own))]
+        else:
+            left_out["bfloat16, optimizer"] = "known for Keras models alone: the code of another step is its user's"
+        for name, ask in asked:
+            try:
+                suggestions = ask()
+            except GraphwrightError as error:
+                left_out[name] = first_line(error)
+                continue
+            for suggestion in suggestions:
+                if suggestion.fits or suggestion.peak_bytes < own.peak_bytes:
+                    found.append(suggestion)
+                else:
+                    left_out[suggestion.kind] = f"{suggestion.what}: {format_bytes(suggestion.peak_bytes)}, no less than as it is"
+        tell("looking for likely mistakes", 1.0)
+        mistakes = lint(traced, before.flat)
+    return Advice(
+        name=traced.name,
+        feeds=traced.feeds,
+        memory_bytes=own.memory_bytes,
+        peak_bytes=own.peak_bytes,
+        suggestions=ranked(found),
+        lint=mistakes,
+        left_out=left_out,
+        how={
+            "peak": before.executor.how if not own.compiled else "XLA's own buffer assignment",
+            "peak of a plan": "simulated in the order of the plan, which is kept when it runs",
+            "time": f"{HOW_TIME}; of one example of the batch, the step as it is being 1",
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Own:
+    """The step as it is, and what there is for it."""
+
+    traced: TracedStep
+    before: Unplanned
+    peak_bytes: int
+    budget: Budget
+    arguments: str
+
+    @property
+    def compiled(self) -> bool:
+        return is_jit_compiled(self.traced.function)
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.budget.of(self.peak_bytes)
+
+    @property
+    def batch(self) -> int:
+        """The first dimension of the inputs.
+
+        Raises:
+            ArgumentError: they have not the same.
+        """
+        first = {shape[0] for shape in self.traced.shapes if shape}
+        if len(first) != 1:
+            raise ArgumentError("the inputs have no first dimension in common, so which one is the batch is not known")
+        return first.pop()
+
+    def time_of(self, tasks: TaskMap, batch: int | None = None) -> float:
+        """Of one example, in another step, as a share of what it takes in this one."""
+        ratio = _seconds(tasks) / max(_seconds(self.before.tasks), 1e-30)
+        return ratio if batch is None else ratio * self.batch / batch
+
+    def suggest(
+        self, kind: SuggestionKind, what: str, peak_bytes: int, time: float, results: str, call: str, command: str = ""
+    ) -> Suggestion:
+        return Suggestion(kind, what, peak_bytes, time, peak_bytes <= self.memory_bytes, results, call, command)
+
+
+def _seconds(tasks: TaskMap) -> float:
+    return sum(task.time for task in tasks.costs.tasks)
+
+
+def _peak_of(traced: TracedStep, before: Unplanned) -> int:
+    return xla_peak(traced, threads=inter_op_threads()).peak_bytes if is_jit_compiled(traced.function) else before.peak_bytes
+
+
+def _arguments_text(traced: TracedStep, feeds: Mapping[str, Feed] | None, batch: int | None) -> str:
+    """The options of a command that give the inputs these shapes."""
+    if batch is not None:
+        return f" --batch {batch}"
+    if is_keras_model(traced.owner) and feeds is None:
+        return f" --batch {traced.shapes[0][0]}"
+    dtypes = [tensor.dtype.name for tensor in traced.function.inputs]
+    shapes = zip(traced.names, traced.shapes, dtypes, strict=False)
+    return "".join(f" --feed {n}={','.join(map(str, s))}{'' if d == 'float32' else f':{d}'}" for n, s, d in shapes)
+
+
+def _plans(
+    own: _Own, kind: SuggestionKind, time_limit_s: float, cache: PlanCache | None, cache_dir: Any, found: Sequence[Suggestion]
+) -> list[Suggestion]:
+    """The plan of a kind that keeps the memory; none where it takes no less time than what was found, which allows less."""
+    verbs, results = _VERBS[kind]
+    least = min((s.time for s in found), default=math.inf)
+    if least - 1 < _CHEAP:
+        return []
+    tell(f"planning: {kind}")
+    plan = _planned(own, own.budget, verbs, time_limit_s, cache).plan
+    if 1 + plan.overhead > least - _CHEAP:
+        return []
+    subject = "model" if is_keras_model(own.traced.owner) else "step"
+    allow, option = (', allow="all"', " --allow all") if "split" in verbs else ("", "")
+    what = f"run it by a plan: {plan.rewritten}" if plan.rewritten else "run it by a plan that fixes the order"
+    what += f", and recomputes {100 * plan.recomputed_flops:.2g} % of the FLOPs" * bool(plan.recomputed_count)
+    call = f"gw.optimize_memory({subject}, {own.budget.given!r}{allow})"
+    command = f"graphwright optimize TARGET{own.arguments} --budget {own.budget.given}{option}"
+    suggestion = own.suggest(kind, what, plan.peak_bytes, 1 + plan.overhead, results, call, command)
+    return [replace(suggestion, make=_optimized(own, verbs, time_limit_s, cache_dir))]
+
+
+def _planned(own: _Own, budget: Budget, verbs: Collection[Verb], time_limit_s: float, cache: PlanCache | None) -> Planned:
+    if own.compiled:
+        return plan_xla_step(own.traced, budget, time_limit_s=time_limit_s, cache=cache, prove=False)
+    return plan_step(own.traced, budget, time_limit_s=time_limit_s, cache=cache, allow=frozenset(verbs), prove=False, before=own.before)
+
+
+def _optimized(own: _Own, verbs: Collection[Verb], time_limit_s: float, cache_dir: Any) -> Callable[[], tuple[Any, Any]]:
+    def make() -> tuple[Any, Any]:
+        inputs = example_inputs(own.traced)
+        options: dict[str, Any] = {"allow": tuple(verbs), "time_limit_s": time_limit_s, "cache_dir": cache_dir}
+        return optimize_memory(own.traced.function, own.budget.given, inputs=inputs, **options), inputs
+
+    return make
+
+
+def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> list[Suggestion]:
+    """The largest batch that was found to fit."""
+    tell("looking for the largest batch")
+    keras = is_keras_model(own.traced.owner)
+    sized = SizedStep(own.traced.owner if keras else target, feeds if keras or feeds else _feeds_of(own.traced), "train")
+    tasks: dict[int, TaskMap] = {}
+
+    def peak_at(size: int) -> int:
+        tell(f"a batch of {size}")
+        traced = sized.traced(size)
+        found = unplanned(traced)
+        tasks[size] = found.tasks
+        return _peak_of(traced, found)
+
+    size, peak_bytes = batch_by_growth(peak_at, {own.batch: own.peak_bytes}, own.memory_bytes)
+    if size in (0, own.batch):
+        raise UnsupportedError(f"{'no other batch' if size else 'no batch'} was found to fit better")
+    time = own.time_of(tasks[size], size)
+    words = "a smaller batch trains otherwise: choose the learning rate anew" if size < own.batch else "a larger batch trains otherwise"
+    call = f"model.fit(..., batch_size={size})" if keras else f"a batch of {size} in the data"
+    command = f"graphwright max-batch TARGET --budget {own.budget.given if not own.budget.is_share else own.memory_bytes} --order executor"
+    made = own.suggest("batch", f"a batch of {size} instead of {own.batch}", peak_bytes, time, words, call, command)
+    return [replace(made, make=_as_traced(sized.traced(size)))]
+
+
+def _feeds_of(traced: TracedStep) -> Mapping[str, Feed]:
+    tf = import_tensorflow()
+    tensors = zip(traced.names, traced.shapes, traced.function.inputs, strict=False)
+    return {name: tf.TensorSpec(shape, tensor.dtype) for name, shape, tensor in tensors}
+
+
+def _as_traced(traced: TracedStep) -> Callable[[], tuple[Any, Any]]:
+    return lambda: (traced.function, example_inputs(traced))
+
+
+def _bfloat16(own: _Own) -> list[Suggestion]:
+    """Layers compute in bfloat16, variables stay as they are."""
+    found = _variant(own, mixed_precision(own.traced.owner), "bfloat16")
+    return [
+        replace(
+            own.suggest(
+                "bfloat16",
+                "compute in bfloat16, with variables in float32",
+                found.peak_bytes,
+                math.nan,  # how fast bfloat16 is, hangs on the processor and on which kernels there are
+                "activations are rounded to 8 bits of mantissa",
+                f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made',
+            ),
+            make=found.make,
+        )
+    ]
+
+
+def _optimizers(own: _Own) -> list[Suggestion]:
+    """Optimizers that keep less of each weight."""
+    roles, tasks = find_roles(own.before.tasks), own.before.tasks
+    kept = sum(nbytes for value, nbytes in tasks.resident.items() if roles.resident[value] == "optimizer state")
+    if kept < _WORTH * own.peak_bytes:
+        raise UnsupportedError(f"the optimizer keeps {format_bytes(kept)}, which is little of the peak")
+    found: list[Suggestion] = []
+    for text, optimizer in leaner_optimizers(own.traced.owner):
+        variant = _variant(own, other_optimizer(own.traced.owner, optimizer), f"the optimizer {text}")
+        made = own.suggest(
+            "optimizer",
+            f"train with {text} instead of {type(own.traced.owner.optimizer).__name__}",
+            variant.peak_bytes,
+            own.time_of(variant.tasks),
+            "it trains otherwise: choose the learning rate anew",
+            f"model.compile(keras.optimizers.{text}, loss=...)",
+        )
+        found.append(replace(made, make=variant.make))
+    return found
+
+
+@dataclass(frozen=True)
+class _Variant:
+    peak_bytes: int
+    tasks: TaskMap
+    make: Callable[[], tuple[Any, Any]]
+
+
+def _variant(own: _Own, changed: Any, words: str) -> _Variant:
+    """The step while a model is changed; the model is as before when this returns."""
+    tell(words)
+    batch = own.batch
+    with changed:
+        traced = trace(own.traced.owner, batch=batch)
+    before = unplanned(traced)
+    return _Variant(_peak_of(traced, before), before.tasks, _as_traced(traced))

@@ -1,0 +1,48 @@
+"""The training step of a Keras model as it would be with other numbers or another optimizer. The model stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from graphwright.source.private_keras import all_layers
+from graphwright.source.tensorflow_import import import_keras
+
+BFLOAT16 = "mixed_bfloat16"
+
+
+@contextmanager
+def mixed_precision(model: Any) -> Generator[None]:
+    """The layers of a model compute in bfloat16 while this lasts; variables stay float32."""
+    policy = import_keras().DTypePolicy(BFLOAT16)
+    layers = [layer for layer in all_layers(model) if layer.dtype_policy.name == "float32"]
+    before = [layer.dtype_policy for layer in layers]
+    try:
+        for layer in layers:
+            layer.dtype_policy = policy
+        yield
+    finally:
+        for layer, own in zip(layers, before, strict=True):
+            layer.dtype_policy = own
+
+
+@contextmanager
+def other_optimizer(model: Any, optimizer: Any) -> Generator[None]:
+    """The model trains with another optimizer while this lasts."""
+    before = model.optimizer
+    try:
+        model.optimizer = optimizer
+        yield
+    finally:
+        model.optimizer = before
+
+
+def leaner_optimizers(model: Any) -> Sequence[tuple[str, Any]]:
+    """Optimizers that keep less than the model's, as text and as made with its learning rate; none for one that keeps little itself."""
+    keras = import_keras()
+    own = model.optimizer
+    if own is None or not hasattr(own, "learning_rate"):
+        return ()
+    kept = {"SGD(momentum=0.9)": keras.optimizers.SGD(momentum=0.9), "Adafactor()": keras.optimizers.Adafactor()}
+    return [(text, made) for text, made in kept.items() if type(made) is not type(own)]

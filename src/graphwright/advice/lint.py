@@ -1,0 +1,71 @@
+"""What is likely a mistake in a step: in what it does with variables, in its inputs, and in sizes that stay open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphwright.analyze.unknown_shapes import reason_of
+from graphwright.analyze.update_checks import Finding
+from graphwright.costs.parameters import parameters_of
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.walk import topological_order
+from graphwright.run.traced_step import TracedStep
+from graphwright.source.concrete_function import argument_shapes
+from graphwright.step.flatten import FlatStep
+
+
+def lint(traced: TracedStep, flat: FlatStep) -> tuple[Finding, ...]:
+    """All findings about a step.
+
+    Args:
+        flat: its flat graph, as it was traced.
+    """
+    return (*parameters_of(traced).warnings, *_unused_inputs(traced, flat), *_open_dimensions(traced, flat.graph))
+
+
+def _unused_inputs(traced: TracedStep, flat: FlatStep) -> Iterable[Finding]:
+    given = zip(traced.names, flat.graph.inputs[: flat.binding.argument_count], strict=False)
+    unused = tuple(name for name, value in given if not value.uses and value not in flat.graph.outputs)
+    if unused:
+        names, verb = ", ".join(unused), "is" if len(unused) == 1 else "are"
+        yield Finding(
+            "unused input",
+            f"{names} {verb} given to the step, which reads nothing of {'it' if len(unused) == 1 else 'them'} but the shape",
+            "leave it out of the data, or check whether a layer was forgotten",
+            unused,
+        )
+
+
+def _open_dimensions(traced: TracedStep, graph: Graph) -> Iterable[Finding]:
+    """Sizes for which XLA has no one program: those that the signature leaves open, and those that depend on data."""
+    open_axes = tuple(
+        f"dimension {axis} of {name}"
+        for name, shape in zip(traced.names, argument_shapes(traced.function), strict=False)
+        for axis, size in enumerate(shape or ())
+        if size is None
+    )
+    if open_axes:
+        yield Finding(
+            "open dimension",
+            f"the signature leaves {', '.join(open_axes)} open: with jit_compile=True XLA compiles a program for each size that comes",
+            "pad the data to few sizes, or state the size in the signature",
+            open_axes,
+        )
+    for node in _first_of_unknown_size(graph):
+        yield Finding(
+            "open dimension",
+            f"the size of what {node.name} ({node.op_type}) makes is not known before the step runs ({reason_of(node)}): XLA compiles for "
+            "sizes that it knows, so jit_compile=True fails here or works on the largest size",
+            "use a mask of the full size in its place, or state the size behind it with tf.ensure_shape",
+            (node.name,),
+        )
+
+
+def _first_of_unknown_size(graph: Graph) -> list[Node]:
+    """Nodes that make values of which a size depends on data, and read none."""
+    unknown = {value for value, exact in graph.at_most.items() if exact is None or None in exact}
+    return [
+        node
+        for node in (topological_order(graph) if unknown else ())
+        if not unknown.isdisjoint(node.outputs) and unknown.isdisjoint(node.inputs)
+    ]

@@ -1,0 +1,126 @@
+"""What `advise` gives: what can be done about the memory of a step, and what in it is likely a mistake."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from graphwright.analyze.update_checks import Finding
+from graphwright.report.draw import Printed
+from graphwright.plain import fields_json
+from graphwright.report.units import format_bytes, format_percent
+
+SuggestionKind = Literal["plan", "plan, all verbs", "batch", "bfloat16", "optimizer"]
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """One thing that can be done.
+
+    Attributes:
+        kind: what is changed.
+        what: the same in words.
+        peak_bytes: predicted, resident bytes included.
+        time: predicted time of one example of the batch, as a share of what it takes in the step as it is; nan where that is not known.
+        fits: whether the peak is within the memory.
+        results: what becomes of the results of the step.
+        call: what to write in Python.
+        command: what to run in a shell; "" where nothing does it there.
+        make: gives the step that was suggested and example arguments, as `graphwright.measure` takes them.
+    """
+
+    kind: SuggestionKind
+    what: str
+    peak_bytes: int
+    time: float
+    fits: bool
+    results: str
+    call: str
+    command: str = ""
+    make: Callable[[], tuple[Any, Any]] | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "make": None}  # it holds the step
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers and text; null for a time that is not known."""
+        return fields_json(self, "make")
+
+
+_BY_RESULTS: tuple[SuggestionKind, ...] = get_args(SuggestionKind)
+
+
+@dataclass(frozen=True)
+class Advice(Printed):
+    """What can be done about the memory of a step. Returned by `graphwright.advise`.
+
+    Attributes:
+        name: of the step.
+        feeds: shape by argument.
+        memory_bytes: what there is.
+        peak_bytes: predicted for the step as it is.
+        suggestions: the best first: what fits before what does not; among these, what takes less time, and where that differs little, what
+            changes the results less.
+        lint: what is likely a mistake.
+        left_out: what was not looked at, or cannot be done, and why.
+        how: by figure, how it was obtained.
+    """
+
+    name: str
+    feeds: Mapping[str, tuple[int, ...]]
+    memory_bytes: int
+    peak_bytes: int
+    suggestions: tuple[Suggestion, ...]
+    lint: tuple[Finding, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+    how: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step fits as it is."""
+        return self.peak_bytes <= self.memory_bytes
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: whether it fits, and what to do first."""
+        need, have = format_bytes(self.peak_bytes), format_bytes(self.memory_bytes)
+        if self.fits:
+            return f"It fits as it is: {need} of {have}."
+        fitting = [s for s in self.suggestions if s.fits]
+        if not fitting:
+            return f"It needs {need} of {have}, and nothing of what was looked at makes it fit by itself."
+        first = fitting[0]
+        price = "" if math.isnan(first.time) else f", {price_text(first.time)}"
+        return f"It needs {need} of {have}. Do this first: {first.what} ({format_bytes(first.peak_bytes)}{price})."
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers and text, as docs/json.md lists them."""
+        return {**fields_json(self), "verdict": self.verdict, "fits": self.fits}
+
+    def for_command(self, target: str) -> Advice:
+        """The same, with the target of the command line in place of the word TARGET."""
+        return replace(self, suggestions=tuple(replace(s, command=s.command.replace("TARGET", target)) for s in self.suggestions))
+
+
+def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:
+    """The best first, see `Advice.suggestions`; times that differ by less than a tenth count as the same."""
+
+    def rank(s: Suggestion) -> tuple[Any, ...]:
+        time = 10.0 if math.isnan(s.time) else s.time
+        return not s.fits, 0 if s.fits else s.peak_bytes, round(10 * max(time, 1.0)), _BY_RESULTS.index(s.kind), s.peak_bytes
+
+    return tuple(sorted(suggestions, key=rank))
+
+
+def price_text(time: float) -> str:
+    """What a share of the time means for one example.
+
+    >>> price_text(1.131), price_text(0.9), price_text(1.001)
+    ('13 % more time', '10 % less time', 'the same time')
+    """
+    change = time - 1
+    if abs(change) < 0.005:
+        return "the same time"
+    return f"{format_percent(round(abs(change), 2))} {'more' if change > 0 else 'less'} time"
