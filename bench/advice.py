@@ -106,7 +106,9 @@ def row(name: str, memory: str, what: str, peak: int, measured: int, time: float
     mib = [f"{nbytes / 2**20:.1f} MiB" for nbytes in (peak, measured)]
     times = ["" if math.isnan(t) else f"{t:.2f}" for t in (time, ratio)]
     off = "" if math.isnan(time) or math.isnan(ratio) else f"{ratio / time - 1:+.0%}"
-    print(f"| {name} | {memory} | {what} | {mib[0]} | {mib[1]} | {measured / peak - 1:+.1%} | {times[0]} | {times[1]} | {off} |", flush=True)
+    print(
+        f"| {name} | {memory} | {what} | {mib[0]} | {mib[1]} | {measured / peak - 1:+.1%} | {times[0]} | {times[1]} | {off} |", flush=True
+    )
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ TABLE: dict[str, frozenset[str]] = {
     "__main__": frozenset({"commands.cli"}),
     "__init__": _BELOW | {"step", "memory", "costs", "advice", "gradient", "reversible", "train"},
 }
-TENSORFLOW_LAYERS = frozenset({"source", "run", "gradient", "least_squares", "reversible", "memory"})
+TENSORFLOW_LAYERS = frozenset({"source", "run", "gradient", "least_squares", "reversible", "memory", "advice"})
 TENSORFLOW_NAMES = frozenset({"tensorflow", "keras", "tf_keras"})
 
 

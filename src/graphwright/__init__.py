@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from graphwright import train as train
     from graphwright.advice.advise import advise as advise
+    from graphwright.advice.explain_oom import explain_oom as explain_oom
     from graphwright.analyze.formula import Formula as Formula
     from graphwright.analyze.measurement import Measurement as Measurement
     from graphwright.costs.baseline import read_costs as read_costs
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from graphwright.errors import InfeasibleError as InfeasibleError
     from graphwright.errors import MeasurementError as MeasurementError
     from graphwright.errors import MissingDependencyError as MissingDependencyError
+    from graphwright.errors import OutOfMemoryError as OutOfMemoryError
     from graphwright.errors import UnknownShapeError as UnknownShapeError
     from graphwright.errors import UnsupportedError as UnsupportedError
     from graphwright.errors import VerificationWarning as VerificationWarning
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from graphwright.report.diff import diff as diff
     from graphwright.report.drawing import draw as draw
     from graphwright.report.flop_count import FlopCount as FlopCount
+    from graphwright.report.out_of_memory import OutOfMemory as OutOfMemory
     from graphwright.report.parameter_table import ParameterTable as ParameterTable
     from graphwright.report.peak_prediction import PeakPrediction as PeakPrediction
     from graphwright.report.results import Inspection as Inspection

@@ -182,6 +182,14 @@ class MeasurementError(GraphwrightError, RuntimeError):
     """A measurement failed, or its result cannot be trusted."""
 
 
+class OutOfMemoryError(GraphwrightError, MemoryError):
+    """A step needed more memory than there is; `report` says what it held and what would fit."""
+
+    def __init__(self, what: str, *, remedy: str = "", report: object = None) -> None:
+        super().__init__(what, remedy=remedy, code=ErrorCode.OUT_OF_MEMORY)
+        self.report = report
+
+
 class VerificationWarning(UserWarning):
     """A rewritten step was not proved equal, so the original runs instead."""
 

@@ -65,15 +65,27 @@ def file_for_user(path: Path) -> Generator[TextIO]:
     Raises:
         ArgumentError: it is a folder, lies in no folder, or cannot be written.
     """
-    if path.is_dir():
-        raise ArgumentError(f"{path} is a folder", argument="path", remedy="name the file to write")
-    if not path.absolute().parent.is_dir():
-        raise ArgumentError(f"there is no folder {path.parent}", argument="path", remedy="create it, or name another")
+    check_file_for_user(path)
     try:
         with replaced_file(path) as stream:
             yield stream
     except OSError as error:
         raise ArgumentError(f"{path} cannot be written: {error.strerror}", argument="path") from error
+
+
+def check_file_for_user(path: Path) -> None:
+    """Raise where a file that a user named cannot be written: before the work for it is done.
+
+    Raises:
+        ArgumentError: it is a folder, lies in no folder, or in one that takes no file.
+    """
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise ArgumentError(f"{path} is a folder", argument="path", remedy="name the file to write")
+    if not folder.is_dir():
+        raise ArgumentError(f"there is no folder {path.parent}", argument="path", remedy="create it, or name another")
+    if not os.access(folder, os.W_OK):
+        raise ArgumentError(f"{path} cannot be written: the folder {folder} takes no files", argument="path", remedy="name another folder")
 
 
 @contextmanager

@@ -295,7 +295,7 @@ def _optimizers(own: _Own) -> list[Suggestion]:
         raise UnsupportedError(f"the optimizer keeps {format_bytes(kept)}, which is little of the peak")
     found: list[Suggestion] = []
     for text, optimizer in leaner_optimizers(own.traced.owner):
-        variant = _variant(own, other_optimizer(own.traced.owner, optimizer), f"the optimizer {text}")
+        variant = _variant(own, other_optimizer(own.traced.owner, optimizer), f"the optimizer {text}", optimizer)
         made = own.suggest(
             "optimizer",
             f"train with {text} instead of {type(own.traced.owner.optimizer).__name__}",
@@ -315,11 +315,16 @@ class _Variant:
     make: Callable[[], tuple[Any, Any]]
 
 
-def _variant(own: _Own, changed: Any, words: str) -> _Variant:
-    """The step while a model is changed; the model is as before when this returns."""
+def _variant(own: _Own, changed: Any, words: str, *held: Any) -> _Variant:
+    """The step while a model is changed; the model is as before when this returns.
+
+    Args:
+        held: what the changed step needs, and the model does not keep alive.
+    """
     tell(words)
     batch = own.batch
     with changed:
         traced = trace(own.traced.owner, batch=batch)
+        traced = replace(traced, owner=(traced.owner, *held))
     before = unplanned(traced)
     return _Variant(_peak_of(traced, before), before.tasks, _as_traced(traced))

@@ -1,6 +1,7 @@
 """The command line: parse, call the library, print. Nothing is computed here.
 
-Exit codes: 0 done; 1 two models differ (`diff`); 2 an error that the message explains; 3 nothing fits the budget; 4 a check failed.
+Exit codes: 0 done; 1 two models differ (`diff`); 2 an error that the message explains; 3 nothing fits the budget; 4 a check failed;
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -32,14 +33,17 @@ from graphwright.commands.inputs import (
     Html,
     ModeOption,
     Target,
+    checked,
     load_target,
     parse_amount,
     parse_feeds,
     takes_trust,
     unset,
 )
+from graphwright.commands.interrupts import ends_when_interrupted
 from graphwright.commands.output import Commands, echo_json, print_result, write_html
 from graphwright.errors import printable
+from graphwright.report.progress import hide
 from graphwright.report.results import LayerColumn, LayerTable
 from graphwright.report.safe_console import SafeConsole
 from graphwright.source.tensorflow_import import start_quietly
@@ -47,7 +51,6 @@ from graphwright.source.tensorflow_import import start_quietly
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="See what a TensorFlow graph costs, edit it, and train it in the memory you have.",
 )
@@ -67,11 +70,13 @@ def main(arguments: list[str] | None = None) -> None:
     formatted = warnings.formatwarning
 
     def safe(*args: Any, **words: Any) -> str:
+        hide()
         return printable(formatted(*args, **words), lines=True)
 
     warnings.formatwarning = safe
     try:
-        app(args=arguments, prog_name="graphwright")
+        with ends_when_interrupted():
+            app(args=arguments, prog_name="graphwright")
     except Exception:  # noqa: BLE001 - an error that nobody foresaw is shown whole, and may quote a file
         sys.stderr.write(printable(traceback.format_exc(), lines=True))
         sys.exit(1)
@@ -198,7 +203,7 @@ def advise(
 
 @app.command(rich_help_panel=_MEMORY)
 def demo(
-    html: Annotated[Path, typer.Option("--html", help="Write the report to this file.")] = Path("report.html"),
+    html: Annotated[Path, typer.Option("--html", help="Write the report to this file.", callback=checked)] = Path("report.html"),
     budget: Budget = "0.5",
     size: Annotated[int, typer.Option(help="Width and height of the images.")] = 572,
     filters: Annotated[int, typer.Option(min=1, help="Filters of the first level; the paper's 64 take four times as long.")] = 32,

@@ -30,6 +30,7 @@ from graphwright.commands.inputs import (
     parse_feeds,
     parse_open_feeds,
     unset,
+    written_file,
 )
 from graphwright.commands.output import echo, print_result, write_html
 from graphwright.errors import ArgumentError, printable
@@ -189,7 +190,7 @@ def profile(
     mode: ModeOption = "train",
     steps: Annotated[int, typer.Option(min=1, help="Steps that are recorded; the one of median time is kept.")] = 3,
     threads: Annotated[int | None, unset("Operations that may run at once; those of this machine by default.", min=1)] = None,
-    trace: Annotated[Path | None, unset("Write a Chrome trace, which ui.perfetto.dev opens.", metavar="FILE")] = None,
+    trace: Annotated[Path | None, written_file("Write a Chrome trace, which ui.perfetto.dev opens.", "--trace", metavar="FILE")] = None,
     tensorboard: Annotated[Path | None, unset("Write an event file: graph, times, memory.", metavar="FOLDER")] = None,
     by: Annotated[View | None, unset("Show a tree: by name scope, dataflow, op type or line of code.")] = None,
     columns: Annotated[str | None, unset(f"Of the tree, with commas: {_COLUMNS}.")] = None,
@@ -265,7 +266,7 @@ def compare(
     mode: ModeOption = "train",
     batch_b: Annotated[int | None, unset("Batch size of B, where it is another one.", min=1)] = None,
     mode_b: Annotated[Mode | None, unset("Mode of B, where it is another one.")] = None,
-    html: Annotated[Path | None, unset("Write the comparison to this file.", "--html")] = None,
+    html: Annotated[Path | None, written_file("Write the comparison to this file.", "--html")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Two steps side by side: peak, parameters, FLOPs, nodes, and the layers that differ."""
@@ -292,7 +293,7 @@ def check(
     max_nodes: Annotated[str | None, unset("The most nodes of the graph, calls inlined.")] = None,
     baseline: Annotated[Path | None, unset("A file that --write-baseline wrote; what has grown since fails.")] = None,
     tolerance: Annotated[list[str] | None, unset("How much it may have grown: 2%, or for one figure peak=5%. Once per figure.")] = None,
-    write_baseline: Annotated[Path | None, unset("Write the figures to this .json file.")] = None,
+    write_baseline: Annotated[Path | None, written_file("Write the figures to this .json file.", "--write-baseline")] = None,
     form: Annotated[
         Literal["text", "json", "github"], typer.Option("--format", help="github adds annotations as GitHub Actions shows them.")
     ] = "text",

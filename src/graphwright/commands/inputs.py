@@ -15,12 +15,15 @@ from typing import Annotated, Any, Literal
 import typer
 
 from graphwright.errors import ArgumentError
+from graphwright.files import check_file_for_user
+from graphwright.report.progress import lines_of_progress, shown, silent, tell
 from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
 from graphwright.source.trust import check_trusted, trust
 
 EXIT_ERROR = 2
 EXIT_INFEASIBLE = 3
 EXIT_CHECK_FAILED = 4
+_SHOWN_AFTER_S = 0.2
 
 _TARGET_HELP = "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name, which is imported: a tf.function or a Keras model."
 _FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int32. Once per input."
@@ -29,6 +32,18 @@ _FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int3
 def unset(help: str, *names: str, **words: Any) -> Any:  # noqa: A002 - as typer calls it
     """An option that is not set unless it is given: its help tells no default."""
     return typer.Option(*names, help=help, show_default=False, **words)
+
+
+def checked(path: Path | None) -> Path | None:
+    """A path to write to, once it is known that it can be written."""
+    if path is not None:
+        check_file_for_user(path)
+    return path
+
+
+def written_file(help: str, name: str, **words: Any) -> Any:  # noqa: A002 - as typer calls it
+    """An option that names a file to write, which is looked at before any work is done."""
+    return unset(help, name, callback=checked, **words)
 
 
 Mode = Literal["train", "infer"]
@@ -47,29 +62,35 @@ Outputs = Annotated[
     unset("Of a graph: what is fetched, by name; once per name, or with commas.", "--outputs"),
 ]
 OrderOption = Annotated[Order, typer.Option("--order", help="The order in which the step was traced, or that of TensorFlow's executor.")]
-Html = Annotated[Path | None, unset("Write the report to this file.", "--html")]
+Html = Annotated[Path | None, written_file("Write the report to this file.", "--html")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
 _trusted: ContextVar[bool] = ContextVar("--trust", default=False)
-_TRUST = Annotated[bool, typer.Option("--trust", help="What the files hold may run: Lambda layers, and the model where it is run.")]
+_ON_ALL = {
+    "trust": Annotated[bool, typer.Option("--trust", help="What the files hold may run: Lambda layers, and the model where it is run.")],
+    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what is being done.")],
+    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Keep a line for each thing that is done, with the seconds.")],
+}
 
 
 def takes_trust(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option `--trust`, which holds for all files that it is given."""
+    """The command with the options that all have that read a model: `--trust`, which holds for all files, and how progress is shown."""
 
     @wraps(command)
-    def run(*args: Any, trust: bool, **kwargs: Any) -> None:
+    def run(*args: Any, trust: bool, quiet: bool, verbose: bool, **kwargs: Any) -> None:
         before = _trusted.set(trust)
         try:
-            command(*args, **kwargs)
+            with silent() if quiet else shown(lines_of_progress() if verbose else None, after_s=_SHOWN_AFTER_S):
+                command(*args, **kwargs)
         finally:
             _trusted.reset(before)
 
     signature = inspect.signature(command, eval_str=True)
-    option = inspect.Parameter("trust", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_TRUST)
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # pyright: ignore[reportAttributeAccessIssue]
-    run.__annotations__ = {**command.__annotations__, "trust": _TRUST}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    options = [inspect.Parameter(name, kind, default=False, annotation=option) for name, option in _ON_ALL.items()]
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *options])  # pyright: ignore[reportAttributeAccessIssue]
+    run.__annotations__ = {**command.__annotations__, **_ON_ALL}
     return run
 
 
@@ -92,7 +113,9 @@ def load_target(text: str, *, runs: bool = False) -> Any:
     if path.exists():
         if runs:
             check_trusted(path, "running the model")  # before TensorFlow is loaded
+        tell("starting TensorFlow")
         start_quietly()
+        tell(f"reading {path.name}")
         return path
     module_name, colon, attributes = text.rpartition(":")
     if not colon or not re.fullmatch(r"\w+(\.\w+)*", module_name) or not re.fullmatch(r"\w+(\.\w+)*", attributes):
@@ -103,7 +126,9 @@ def load_target(text: str, *, runs: bool = False) -> Any:
         )
     if "" not in sys.path:  # the installed command does not look into the current folder by itself; `python -m` does
         sys.path.insert(0, "")
+    tell("starting TensorFlow")
     start_quietly()
+    tell(f"importing {module_name}")
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

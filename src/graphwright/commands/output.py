@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE
 from graphwright.errors import ErrorCode, GraphwrightError, InfeasibleError, printable
 from graphwright.plain import plain
+from graphwright.report.progress import hide, tell
 from graphwright.report.safe_console import SafeConsole
 
 _REMEDIES = {
@@ -40,11 +41,14 @@ def print_result(result: Any, *, as_json: bool) -> None:
 
 
 def echo(text: str) -> None:
+    """Print a text, without what a terminal would obey."""
+    hide()
     typer.echo(printable(text, lines=True))
 
 
 def echo_json(value: Any) -> None:
     """Print a value as one line of JSON, in ASCII."""
+    hide()
     typer.echo(json.dumps(value, allow_nan=False).replace("\x7f", "\\u007f"))  # the one control character that JSON leaves
 
 
@@ -52,6 +56,7 @@ def write_html(result: Any, path: Path | None, *, quiet: bool) -> None:
     """Write the page of a result, where a path was given."""
     if path is None:
         return
+    tell("writing the report", 1.0)
     written = result.write_html(path)
     if not quiet:
         echo(f"report written to {written}")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from graphwright.analyze.update_checks import Finding
-from graphwright.report.draw import Printed
 from graphwright.plain import fields_json
+from graphwright.report.draw import Printed
 from graphwright.report.units import format_bytes, format_percent
 
 SuggestionKind = Literal["plan", "plan, all verbs", "batch", "bfloat16", "optimizer"]

@@ -24,6 +24,7 @@ DRAWERS: dict[Form, dict[str, str]] = {
         "Inspection": "terminal.print_inspection",
         "MaxBatch": "terminal_batch.print_max_batch",
         "MemoryPlan": "terminal.print_plan",
+        "OutOfMemory": "terminal_advice.print_out_of_memory",
         "ParameterTable": "terminal_parameters.print_parameters",
         "PeakPrediction": "terminal_peak.print_peak",
         "ShapeReport": "terminal_shapes.print_shapes",

@@ -24,13 +24,13 @@ class _Told:
     raised: Exception | None = None
 
     def __init__(self, progress: Progress | None = None) -> None:
-        self._progress = progress
+        self.progress = progress
 
     def __call__(self, share: float, words: str) -> None:
-        if self._progress is None:
+        if self.progress is None:
             return
         try:
-            self._progress(share, words)
+            self.progress(share, words)
         except Exception as error:
             self.raised = error
             raise
@@ -98,6 +98,13 @@ def lines_of_progress() -> Progress:
     return write
 
 
+def hide() -> None:
+    """Take the bar away, for what is printed now; it comes back with the next thing that is told."""
+    told = _told.get()
+    if told is not None and isinstance(told.progress, _Bar):
+        told.progress.stop()
+
+
 class _Bar:
     """A bar on standard error; none where that is no terminal."""
 
@@ -131,13 +138,16 @@ class _Bar:
             self._file = os.fdopen(os.dup(sys.stderr.fileno()), "w")
             console = SafeConsole(file=self._file)
         columns = SpinnerColumn(), BarColumn(bar_width=20), TimeElapsedColumn(), TextColumn("{task.description}")
-        bar = Bar(*columns, console=console, transient=True)
+        # What is printed meanwhile goes where it is meant to go.
+        bar = Bar(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
         self._task = bar.add_task("", total=1.0)
         bar.start()
         return bar
 
     def stop(self) -> None:
+        """Take it away."""
         if self._shown is not None:
             self._shown.stop()
         if self._file is not None:
             self._file.close()
+        self._shown = self._file = None

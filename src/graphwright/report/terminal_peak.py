@@ -17,6 +17,12 @@ _ROWS = 12
 def print_peak(prediction: PeakPrediction, page: Page) -> None:
     page.headline(_verdict(prediction))
     page.facts(_facts(prediction))
+    print_live(prediction, page)
+    page.origins(prediction.how.items())
+
+
+def print_live(prediction: PeakPrediction, page: Page) -> None:
+    """Tables of what is held at the peak."""
     groups: tuple[tuple[Literal["role", "layer"], Mapping[Any, int]], ...] = (("role", prediction.by_role), ("layer", prediction.by_layer))
     for heading, sizes in groups:
         columns: tuple[Column[tuple[str, int]], ...] = (
@@ -26,7 +32,6 @@ def print_peak(prediction: PeakPrediction, page: Page) -> None:
         )
         if rows := [(name, nbytes) for name, nbytes in sizes.items() if nbytes or heading == "layer"]:
             page.table(f"Live at the peak, by {heading}", rows[:_ROWS], columns)
-    page.origins(prediction.how.items())
 
 
 def _verdict(prediction: PeakPrediction) -> str:

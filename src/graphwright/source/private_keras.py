@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 
@@ -92,3 +94,21 @@ def track_parts(layer: Any) -> None:
             for path, item in held.items():
                 if isinstance(item, kind):
                     part._track_trackable(item, "-".join(map(str, path)), overwrite=True)
+
+
+def training_in(frames: Iterable[FrameType]) -> tuple[Any, Any] | None:
+    """The model whose `fit` or `train_on_batch` is among these calls, and a batch of its data as its step takes it; None where none is."""
+    base = importlib.import_module("keras").Model
+    for frame in frames:
+        name, held = frame.f_code.co_name, frame.f_locals
+        if name == "train_on_batch" and isinstance(held.get("self"), base):
+            return held["self"], tuple(held[part] for part in ("x", "y", "sample_weight") if held[part] is not None)
+        if name == "error_handler" and getattr(held.get("fn"), "__qualname__", "").endswith("Trainer.fit"):  # which hides the frame of fit
+            given = inspect.signature(held["fn"]).bind(*held["args"], **held["kwargs"]).arguments
+            data = {key: given[key] for key in ("x", "y", "sample_weight", "batch_size", "steps_per_epoch") if key in given}
+            batches = importlib.import_module("keras.src.backend.tensorflow.trainer").TFEpochIterator(
+                given["self"].distribute_strategy, **data
+            )
+            batch = next(iter(batches.data_adapter.get_tf_dataset()), None)
+            return None if batch is None else (given["self"], tuple(part for part in batch if part is not None))
+    return None

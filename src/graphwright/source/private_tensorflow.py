@@ -7,9 +7,10 @@ TensorFlow has no public way to make a `ConcreteFunction` of a `GraphDef`, nor t
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from types import FrameType
 from typing import Any
 
 from graphwright.ir.dtypes import DType, Shape, dtype_from_number
@@ -345,3 +346,13 @@ def runtime_function(concrete_function: Any) -> Any:
         return functions[0].call_flat(*tensors, *captures)
 
     return run
+
+
+def call_in(frames: Iterable[FrameType]) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
+    """The first `tf.function` that is called among these calls, and the arguments of that call; None where there is none."""
+    for frame in frames:
+        held = frame.f_locals
+        if frame.f_code.co_name == "error_handler" and getattr(held.get("fn"), "__qualname__", "") == "Function.__call__":
+            function, *args = held["args"]
+            return function, tuple(args), dict(held["kwargs"])
+    return None

@@ -1,0 +1,154 @@
+"""What can be done about memory: what is suggested, in which order, that it leaves the model alone, and what is likely a mistake."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import keras
+import pytest
+import tensorflow as tf
+
+import graphwright as gw
+from graphwright.advice.lint import lint
+from graphwright.costs.max_batch import batch_by_growth
+from graphwright.errors import ArgumentError
+from graphwright.report.advice import Suggestion, ranked
+from graphwright.step.flatten import flat_step
+from graphwright.step.targets import trace
+
+
+@pytest.fixture(scope="module")
+def model() -> keras.Model:
+    layers = [keras.layers.Input((256,)), keras.layers.Dense(512, activation="relu"), keras.layers.Dense(512, activation="relu")]
+    built = keras.Sequential([*layers, keras.layers.Dense(8)], name="wide")
+    built.compile("adam", "mse")
+    return built
+
+
+@pytest.fixture(scope="module")
+def advice(model: keras.Model) -> gw.Advice:
+    return gw.advise(model, 0.8, batch=64, time_limit_s=0.2, cache_dir=None)
+
+
+def test_each_thing_is_a_call_away_and_says_its_price(advice: gw.Advice) -> None:
+    kinds = {s.kind for s in advice.suggestions} | set(advice.left_out)
+    assert {"batch", "bfloat16", "optimizer"} <= kinds
+    by_call = {s.call: s for s in advice.suggestions}
+    leaner = by_call["model.compile(keras.optimizers.SGD(momentum=0.9), loss=...)"]
+    assert leaner.peak_bytes < advice.peak_bytes  # Adam keeps two numbers of each weight, momentum one
+    assert all(s.fits == (s.peak_bytes <= advice.memory_bytes) for s in advice.suggestions)
+    assert [s.fits for s in advice.suggestions] == sorted((s.fits for s in advice.suggestions), reverse=True)
+    assert json.loads(json.dumps(advice.to_json()))["verdict"] == advice.verdict
+    assert "wide, training step" in str(advice)
+    assert leaner.call in str(advice)
+
+
+def test_the_model_stays_as_it_was(model: keras.Model, advice: gw.Advice) -> None:
+    assert advice.suggestions
+    assert type(model.optimizer) is keras.optimizers.Adam
+    assert {layer.dtype_policy.name for layer in model.layers} == {"float32"}
+
+
+def test_what_is_suggested_can_be_run(advice: gw.Advice) -> None:
+    leaner = next(s for s in advice.suggestions if s.kind == "optimizer")
+    assert leaner.make is not None
+    function, inputs = leaner.make()
+    assert gw.predict_peak(function, inputs=inputs, order="executor").peak_bytes == pytest.approx(leaner.peak_bytes, rel=0.1)
+
+
+def test_commands_name_the_target(advice: gw.Advice) -> None:
+    made = dataclasses.replace(advice.suggestions[0], command="graphwright optimize TARGET --batch 8 --budget 0.5")
+    named = dataclasses.replace(advice, suggestions=(made,)).for_command("app:model")
+    assert named.suggestions[0].command == "graphwright optimize app:model --batch 8 --budget 0.5"
+
+
+def test_a_plan_is_suggested_and_keeps_the_memory_when_it_is_followed() -> None:
+    weight = tf.Variable(tf.ones((64, 64)))
+
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            y = x
+            for _ in range(8):
+                y = tf.tanh(y @ weight)
+            loss = tf.reduce_mean(y)
+        weight.assign_sub(tape.gradient(loss, weight))
+        return loss
+
+    advice = gw.advise(step, 0.7, {"x": (128, 64)}, time_limit_s=0.5, cache_dir=None)
+    plan = next(s for s in advice.suggestions if s.kind == "plan")
+    assert plan.command == "graphwright optimize TARGET --feed x=128,64 --budget 0.7"
+    assert plan.make is not None
+    fast, _ = plan.make()
+    assert fast.plan.peak_bytes <= advice.memory_bytes
+    assert fast.plan.peak_bytes == pytest.approx(plan.peak_bytes, rel=0.03)
+    batch = next(s for s in advice.suggestions if s.kind == "batch")
+    assert batch.what.startswith("a batch of ")
+    assert batch.fits
+
+
+def test_what_fits_comes_first_then_what_takes_less_time_then_what_changes_less() -> None:
+    def one(kind: str, time: float, fits: bool = True) -> Suggestion:
+        return Suggestion(kind, kind, 100, time, fits, "", "")  # pyright: ignore[reportArgumentType]
+
+    given = [one("optimizer", 1.0), one("plan", 1.3), one("batch", 1.02), one("plan, all verbs", 1.0), one("plan", 1.0, fits=False)]
+    assert [(s.kind, s.fits) for s in ranked(given)] == [
+        ("plan, all verbs", True),
+        ("batch", True),
+        ("optimizer", True),
+        ("plan", True),
+        ("plan", False),
+    ]
+
+
+def test_the_largest_batch_is_found_by_few_questions() -> None:
+    asked: list[int] = []
+
+    def peak(size: int) -> int:
+        asked.append(size)
+        return 1000 + 37 * size + size // 10
+
+    size, nbytes = batch_by_growth(peak, {16: peak(16)}, 5000)
+    assert nbytes <= 5000 < peak(size + 2)
+    assert len(asked) <= 6
+
+
+class TestLikelyMistakes:
+    def test_an_input_that_nothing_reads(self) -> None:
+        step = tf.function(lambda x, mask: tf.reduce_sum(x))
+        traced = trace(step, feeds={"x": (8, 4), "mask": (8, 4)})
+        found = lint(traced, flat_step(traced))
+        assert [(f.kind, f.names) for f in found] == [("unused input", ("mask",))]
+
+    def test_frozen_layers_whose_statistics_move(self) -> None:
+        norm, head = keras.layers.BatchNormalization(name="norm"), keras.layers.Dense(2, name="head")
+        norm.build((8, 4))
+        head.build((8, 4))
+
+        @tf.function
+        def step(x: tf.Tensor, training: bool) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(head(norm(x, training=training)) ** 2)
+            for variable, gradient in zip(head.trainable_variables, tape.gradient(loss, head.trainable_variables), strict=True):
+                variable.value.assign_sub(gradient)
+            return loss
+
+        kinds = {}
+        for training in (True, False):
+            traced = trace(step, inputs=(tf.ones((8, 4)), training))
+            kinds[training] = {f.kind for f in lint(traced, flat_step(traced))}
+        assert "frozen, statistics move" in kinds[True]
+        assert "frozen, statistics move" not in kinds[False]
+
+    def test_sizes_that_keep_xla_from_compiling(self) -> None:
+        step = tf.function(lambda x: tf.reduce_sum(tf.gather(x, tf.where(x[:, 0] > 0)[:, 0])), input_signature=[tf.TensorSpec((None, 4))])
+        traced = trace(step, feeds={"x": (8, 4)})
+        found = [f for f in lint(traced, flat_step(traced)) if f.kind == "open dimension"]
+        assert "dimension 0 of x" in found[0].message
+        assert "as many rows as elements are true" in found[1].message
+
+
+def test_a_budget_that_cannot_be_read_is_an_error_before_anything_is_traced() -> None:
+    with pytest.raises(ArgumentError, match="plenty"):
+        gw.advise(tf.function(lambda x: x), "plenty", {"x": (1,)})
