@@ -1,6 +1,7 @@
 """Keras's private machinery still does what we use it for."""
 
 import tempfile
+from traceback import walk_stack
 
 import keras
 import tensorflow as tf
@@ -107,3 +108,19 @@ def test_what_layers_note_on_their_outputs():
     logits = tf.constant([[1.0, 2.0]])
     assert private.logits_of(keras.activations.softmax(logits)) is logits
     assert private.logits_of(logits) is None
+
+
+def test_who_trains_is_found_among_the_calls() -> None:
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    found = []
+
+    class Look(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            found.append(private.training_in(frame for frame, _ in walk_stack(None)))
+
+    model.fit(tf.ones([6, 3]), tf.ones([6, 1]), batch_size=4, verbose=0, callbacks=[Look()])
+    owner, (x, y) = found[0]
+    assert owner is model
+    assert (x.shape, y.shape) == ((4, 3), (4, 1))
+    assert private.training_in([]) is None

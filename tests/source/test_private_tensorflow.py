@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+from traceback import walk_tb
 
 import numpy as np
 import pytest
@@ -228,3 +229,17 @@ def test_a_variable_without_value():
     variable = private.variable_without_value("a name: any", DTYPES["float32"], (1 << 20, 1 << 20), trainable=False)
     assert (variable.path, variable.shape.as_list(), variable.trainable) == ("a name: any", [1 << 20, 1 << 20], False)
     assert private.type_behind(variable.handle) == (DTYPES["float32"], (1 << 20, 1 << 20))
+
+
+def test_a_call_of_a_function_is_found_among_the_calls() -> None:
+    @tf.function
+    def fails(x):
+        tf.debugging.assert_equal(x, 1)
+        return x
+
+    try:
+        fails(tf.constant(2))
+    except tf.errors.InvalidArgumentError as error:
+        function, args, kwargs = private.call_in(frame for frame, _ in walk_tb(error.__traceback__))
+    assert (function is fails, args[0].numpy(), kwargs) == (True, 2, {})
+    assert private.call_in([]) is None

@@ -1,0 +1,126 @@
+"""What commands show while they work, that they look at output paths first, and that Ctrl-C ends them."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from graphwright.commands.cli import app
+from graphwright.commands.interrupts import EXIT_INTERRUPTED
+from graphwright.report.progress import hide, shown, silent, tell
+
+STEP = """
+import tensorflow as tf
+step = tf.function(lambda x: tf.reduce_sum(tf.exp(x)), input_signature=[tf.TensorSpec((4, 4))])
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "my_pace.py").write_text(STEP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_verbose_keeps_a_line_for_each_thing_and_quiet_none(project: Path) -> None:
+    verbose = CliRunner().invoke(app, ["peak", "my_pace:step", "-v"])
+    told = [line.split(" s  ")[1] for line in verbose.stderr.splitlines()]
+    assert told == ["starting TensorFlow", "importing my_pace", "tracing the step"]
+    quiet = CliRunner().invoke(app, ["peak", "my_pace:step", "-q"])
+    assert (quiet.stderr, quiet.stdout) == ("", verbose.stdout)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "no_such:target", "--html", "nowhere/report.html"],
+        ["optimize", "no_such:target", "--budget", "0.5", "--html", "."],
+        ["sweep", "no_such:target", "--html", "nowhere/report.html"],
+        ["compare", "no_such:a", "no_such:b", "--html", "nowhere/report.html"],
+        ["check", "no_such:target", "--write-baseline", "nowhere/baseline.json"],
+        ["profile", "no_such:target", "--trace", "nowhere/trace.json"],
+        ["demo", "--html", "nowhere/report.html"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_output_paths_are_looked_at_before_the_work(project: Path, arguments: list[str]) -> None:
+    found = CliRunner().invoke(app, arguments)
+    assert found.exit_code == 2
+    assert "nowhere" in found.stderr or "is a folder" in found.stderr  # and not that there is no such target
+
+
+def test_what_is_told_goes_to_the_innermost_who_asked() -> None:
+    inner: list[str] = []
+    outer: list[str] = []
+    tell("nobody listens")
+    with shown(lambda share, words: outer.append(words)):
+        tell("one")
+        with shown(lambda share, words: inner.append(words)):
+            tell("two")
+        with shown():  # has nobody of its own
+            tell("three")
+        with silent():
+            tell("four")
+    assert (outer, inner) == (["one", "three"], ["two"])
+
+
+def test_a_bar_shows_what_is_done_and_gives_way_to_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller, terminal = os.openpty()
+    with os.fdopen(terminal, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setenv("TERM", "xterm")
+        with shown(after_s=0.0):
+            tell("tracing")
+            time.sleep(0.2)
+            printed = io.StringIO()
+            monkeypatch.setattr(sys, "stdout", printed)
+            hide()
+            print("the result")  # noqa: T201
+        stream.flush()
+        drawn = os.read(controller, 100_000).decode()
+    os.close(controller)
+    assert "tracing" in drawn
+    assert printed.getvalue() == "the result\n"
+
+
+def test_completion_is_offered() -> None:
+    assert "--install-completion" in CliRunner().invoke(app, ["--help"]).stdout
+
+
+BUSY = """
+import ctypes, sys, threading, time
+sys.argv[0] = "graphwright"
+from graphwright.commands.interrupts import ends_when_interrupted
+with ends_when_interrupted():
+    print("busy", flush=True)
+    {work}
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of Windows are others")
+@pytest.mark.parametrize(
+    "work",
+    [
+        "time.sleep(60)",
+        "ctypes.CDLL(None).usleep(60_000_000)",  # a call that hears of nothing, as TensorFlow's
+        "t = threading.Thread(target=time.sleep, args=(60,)); t.start(); t.join()",  # which the end of the process would wait for
+    ],
+    ids=["python", "a call that lasts", "a thread that lasts"],
+)
+def test_ctrl_c_ends_at_once(work: str) -> None:
+    code = BUSY.format(work=work)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "busy\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors.strip()) == (EXIT_INTERRUPTED, "interrupted")
