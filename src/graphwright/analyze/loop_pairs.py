@@ -126,7 +126,7 @@ def _pair(graph: Graph, purity: Purity, forward: Node, gradient: Node, lists: tu
     before, behind = backward_reachable([forward]), forward_reachable([gradient])
     read = {resource_of(forward.inputs[k]) for k in needed if body.inputs[k].dtype.name == "resource"}
     for handle in read:
-        for node in _readers(handle):
+        for node in _takers(handle):
             if not is_read(node) and not purity.is_pure(node) and node not in before and node not in behind:
                 return f"{node.name!r} may write {handle.name} between it and {gradient.name!r}"
     return LoopPair(forward, gradient, lists, needed, borders, rounds)
@@ -220,10 +220,25 @@ def readers_of(value: Value) -> Iterator[Node]:
             yield use.node
 
 
-def _readers(handle: Value) -> Iterator[Node]:
+def same_in_each_round(body: Graph, value: Value) -> int | None:
+    """The position of the value of a loop that this value of its body is, where the loop only hands that on."""
+    value = origin(value)
+    place = body.inputs.index(value) if value in body.inputs else None
+    return place if place is not None and origin(body.outputs[place]) is value else None
+
+
+def is_first_value(handle: Value, loop: Node, purity: Purity) -> bool:
+    """Whether nothing writes a variable before a loop, or beside it: what is read of it before the loop is what it held at first."""
+    behind = forward_reachable([loop])
+    return all(
+        node is not loop and node in behind for node in _takers(resource_of(handle)) if not is_read(node) and not purity.is_pure(node)
+    )
+
+
+def _takers(handle: Value) -> Iterator[Node]:
     """The nodes that take a variable's handle, through loops that hand it on."""
     for use in handle.uses:
         yield use.node
         for value in use.node.outputs:
             if value.dtype.name == "resource":
-                yield from _readers(value)
+                yield from _takers(value)

@@ -35,6 +35,7 @@ from graphwright.step.grappler_step import grappler_step
 from graphwright.step.summary import flops_rule
 from graphwright.transform.proof import Original, Proof
 from graphwright.transform.segments_proof import segments_difference
+from graphwright.transform.transposes_proof import transposes_difference
 
 _DEAR = 0.25  # extra time as a share, beyond which it is said what verbs that are not allowed would reach
 _DRAWS = 3  # of what TensorFlow's executor leaves to chance; the median counts
@@ -248,17 +249,38 @@ def _follow(
     costs, flat = chosen.tasks.costs, given.flat
     schedule = join(parts, [solution.schedule for solution in solutions])
     leaders = tuple(costs.tasks[t].name for t in schedule.steps)
-    in_parts, start = chosen.parts > 1, chosen.flat if chosen.loops else flat
-    original = Original(start.graph, start.purity, default_attributes, parts=in_parts) if prove else None
-    difference = segments_difference(flat.graph, flat.purity, start.graph, chosen.loops) if prove and chosen.loops else ""
+    made = _rewrites(chosen)
+    # Parts that come last are proved of the whole function, which takes one look at it instead of two.
+    start = chosen.before.flat if chosen.parts > 1 and chosen.before is not None else chosen.flat
+    original = Original(start.graph, start.purity, default_attributes, parts=chosen.parts > 1) if prove else None
+    before = [_proved(one) for one in made if prove and not (one is chosen and one.parts > 1)]
+    difference = next((one.difference for one in before if one.difference), "")
     starts = relax(costs, schedule, solutions[0].peak_bytes) if len(parts) == 1 else None
     function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), starts)
     tell("proving that it computes the same", 1.0)
     proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
     if proof is not None and proof.equal:
         optimized = any(OPTIMIZED in node.attrs for node in flat.graph.nodes)
-        proof = replace(proof, loops=len(chosen.loops), uncompiled=flat.uncompiled, optimized=optimized)
-    return Planned(function, plan, leaders, proof, equal_bits=not (in_parts or flat.uncompiled))
+        transposed, sums = sum(len(one.transposed) for one in made), proof.parts + sum(one.parts for one in before)
+        proof = replace(proof, loops=len(chosen.loops), parts=sums, transposed=transposed, uncompiled=flat.uncompiled, optimized=optimized)
+    equal_bits = not (flat.uncompiled or any(one.parts > 1 or one.transposed for one in made))
+    return Planned(function, plan, leaders, proof, equal_bits=equal_bits)
+
+
+def _rewrites(chosen: Candidate | None) -> list[Candidate]:
+    """The steps that were made one of the other, the given one left out."""
+    return [] if chosen is None or chosen.before is None else [*_rewrites(chosen.before), chosen]
+
+
+def _proved(made: Candidate) -> Proof:
+    """That a step can stand for the one that it was made of."""
+    assert made.before is not None
+    before, after = made.before.flat, made.flat
+    if made.parts > 1:
+        return Original(before.graph, before.purity, default_attributes, parts=True).compare(after.graph, after.purity)
+    if made.transposed:
+        return Proof(transposes_difference(before.graph, before.purity, after.graph, made.transposed))
+    return Proof(segments_difference(before.graph, before.purity, after.graph, made.loops))
 
 
 def _is_better_as_it_is(solution: Solution, executor: PeakPrediction, budget_bytes: int | None) -> bool:

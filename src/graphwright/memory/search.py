@@ -13,7 +13,7 @@ from graphwright.memory.parts import Part, same_work, split
 from graphwright.memory.plan_cache import PlanCache, fingerprint
 from graphwright.memory.planning import Progress, map_tasks, room_bytes, solve_with_room
 from graphwright.memory.segments import segment_candidates
-from graphwright.memory.verbs import Candidate, Verb, split_candidates
+from graphwright.memory.verbs import Candidate, Verb, split_candidates, transposed_candidate
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import known_solution, minimum_within
 from graphwright.plan.solvers.problem import now
@@ -21,6 +21,8 @@ from graphwright.report.obtained import Obtained
 from graphwright.step.flatten import FlatStep
 
 _DEAR = 0.15  # extra time as a share, beyond which other verbs than recompute are planned too, where they change no bit
+_DEAREST = 0.5  # extra time as a share, beyond which loops run in segments within parts of the batch
+_MOST_PARTS_IN_SEGMENTS = 4
 _CLEARLY = 0.75  # of what the budget leaves free: a bound above it is seldom reached
 _MOST_SOLVES = 2  # how many rewritten steps of a verb are planned
 _GIVEN, _LEAST_SHARE = 0.4, 0.1  # of the time allowed: for the step as it is, where verbs may win, and at least for each step they make
@@ -112,17 +114,34 @@ class Search:
         self, given: Candidate, argument_count: int, map_allowed: Callable[[FlatStep], TaskMap], allow: Collection[Verb]
     ) -> tuple[Candidate, Obtained[Solution]]:
         """The step, as it is given or as a verb makes it, that a plan costs least for; the time allowed is for all of them together."""
+        faster = transposed_candidate(given, map_allowed) if "transpose" in allow else None
+        if faster is None:
+            return self._from(given, argument_count, map_allowed, allow, self.time_limit_s)
+        best = self._from(faster, argument_count, map_allowed, allow, self.time_limit_s)
+        # What is transposed takes memory too.
+        return best if self._keeps(best) else self._from(given, argument_count, map_allowed, allow, self.time_limit_s)
+
+    def _from(
+        self, start: Candidate, argument_count: int, map_allowed: Callable[[FlatStep], TaskMap], allow: Collection[Verb], limit_s: float
+    ) -> tuple[Candidate, Obtained[Solution]]:
+        """The step that costs least of one, as it is, and of those that the verbs make of it."""
         verbs: list[tuple[float, Iterable[Candidate]]] = []  # with the price from which on a verb is tried
-        if "segment" in allow and find_pairs(given.flat.graph, given.flat.purity)[0]:
-            verbs.append((_DEAR, segment_candidates(given, map_allowed, self.budget_bytes or 0)))
+        if "segment" in allow and find_pairs(start.flat.graph, start.flat.purity)[0]:
+            verbs.append((_DEAR, segment_candidates(start, map_allowed, self.budget_bytes or 0)))
         if "split" in allow:
-            verbs += [(0.0, split_candidates(given, argument_count, map_allowed, largest=largest)) for largest in (False, True)]
-        first_s = self.time_limit_s * (_GIVEN if verbs else 1.0)
-        time = _Shares(self.time_limit_s, first_s)
-        best = given, self.solve(split(given.tasks, None)[0], given.flat.graph, within_s=first_s)
+            verbs += [(0.0, split_candidates(start, argument_count, map_allowed, largest=largest)) for largest in (False, True)]
+        first_s = limit_s * (_GIVEN if verbs else 1.0)
+        time = _Shares(limit_s, first_s)
+        found = self.solve(split(start.tasks, None)[0], start.flat.graph, how=start.how, slower=start.slower, within_s=first_s)
+        best = start, _of_step(start, found)
         for place, (least, candidates) in enumerate(verbs):
             if self._price(best[1].found) > least:
                 best = self._better(candidates, best, time, _MOST_SOLVES * (len(verbs) - place))
+        if len(verbs) > 2 and self._price(best[1].found) > _DEAREST:
+            parts = split_candidates(start, argument_count, map_allowed)
+            few = takewhile(lambda candidate: candidate.parts <= _MOST_PARTS_IN_SEGMENTS, parts)
+            both = (made for candidate in few for made in segment_candidates(candidate, map_allowed, self.budget_bytes or 0))
+            best = self._better(both, best, time, _MOST_SOLVES)
         return best
 
     def _price(self, solution: Solution) -> float:
@@ -187,11 +206,10 @@ class Search:
         self, candidate: Candidate, found: Obtained[Solution], best: tuple[Candidate, Obtained[Solution]]
     ) -> tuple[Candidate, Obtained[Solution]]:
         """The better one of the best so far and a plan of a rewritten step."""
-        solution = replace(found.found, overhead=(1 + candidate.slower) * (1 + found.found.overhead) - 1)
-        price, least = self._price(solution), self._price(best[1].found)
-        if price < least or (price == least == _FOREVER and solution.peak_bytes < best[1].found.peak_bytes):
-            return candidate, Obtained(solution, f"{'segment' if candidate.loops else 'split'}: {candidate.how}; {found.how}")
-        return best
+        made = _of_step(candidate, found)
+        price, least = self._price(made.found), self._price(best[1].found)
+        fewer_bytes = made.found.peak_bytes < best[1].found.peak_bytes
+        return (candidate, made) if price < least or (price == least == _FOREVER and fewer_bytes) else best
 
 
 class _Shares:
@@ -210,6 +228,14 @@ class _Shares:
         taken = max(share * min(self.left_s, self.end - now()), min(_LEAST_SHARE * self.limit_s, share * self.left_s))
         self.left_s -= taken
         return taken
+
+
+def _of_step(candidate: Candidate, found: Obtained[Solution]) -> Obtained[Solution]:
+    """A plan of a step that may be a rewritten one: what it costs is said against the given one."""
+    if not candidate.how:
+        return found
+    solution = replace(found.found, overhead=(1 + candidate.slower) * (1 + found.found.overhead) - 1)
+    return Obtained(solution, f"{candidate.verb}: {candidate.how}; {found.how}")
 
 
 def _in_its_own_order(costs: CostGraph, budget_bytes: int | None) -> Obtained[Solution]:

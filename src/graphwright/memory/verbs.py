@@ -4,6 +4,9 @@ recompute
     Run an operation again instead of keeping what it made. Bit for bit the same.
 segment
     Run a loop and its gradient in segments (`transform.segment_loops`): between the two only the borders are kept. Bit for bit the same.
+transpose
+    Transpose before a loop what its products take transposed in every round (`transform.transpose_factors`). Equal but for the order of
+    sums within a product.
 split
     Run the step in parts of its batch, one after another, with one update (`transform.split_batch`). Equal but for the order of sums
     over the batch.
@@ -27,12 +30,13 @@ from graphwright.plan.simulate import simulate
 from graphwright.step.flatten import FlatStep, find_loop_costs, stateful_op_types
 from graphwright.transform.cancel_reshapes import cancel_reshapes
 from graphwright.transform.split_batch import split_batch
+from graphwright.transform.transpose_factors import transpose_factors
 
-Verb = Literal["recompute", "segment", "split"]
+Verb = Literal["recompute", "segment", "transpose", "split"]
 Allow = Literal["all"] | Collection[Verb]
 BIT_FOR_BIT: tuple[Verb, ...] = ("recompute", "segment")
 """The verbs that a plan may use unless others are asked for."""
-_ALL: tuple[Verb, ...] = (*BIT_FOR_BIT, "split")
+_ALL: tuple[Verb, ...] = (*BIT_FOR_BIT, "transpose", "split")
 _IN_ORDER_S = 1e-5  # what it costs, besides its kernels, that a task waits for others; parts have many small ones
 _LEAST_GAIN = 0.97  # twice the parts must bring the peak below this share of what it was
 _MOST_NODES = 400_000  # of a step in parts: beyond that TensorFlow takes minutes to start
@@ -45,7 +49,7 @@ def read_allow(allow: object) -> frozenset[Verb]:
         ArgumentError: it is neither "all" nor a collection of verbs.
 
     >>> sorted(read_allow("all"))
-    ['recompute', 'segment', 'split']
+    ['recompute', 'segment', 'split', 'transpose']
     """
     if allow == "all":
         return frozenset(_ALL)
@@ -63,8 +67,10 @@ class Candidate:
     Attributes:
         parts: in how many parts of the batch it runs.
         loops: the names of the loops that run in segments.
+        transposed: the names of the loops before which matrices are transposed.
         how: what was done to the given step; "" for the given step itself.
         slower: how much longer its tasks take than the given step's, each once, as a share.
+        before: the step that it was made of; None for the given step.
         peak_bytes: what it takes in its own order.
         bound_bytes: what any plan of it takes at least.
     """
@@ -73,10 +79,17 @@ class Candidate:
     tasks: TaskMap
     parts: int = 1
     loops: tuple[str, ...] = ()
+    transposed: tuple[str, ...] = ()
     how: str = ""
     slower: float = 0.0
     peak_bytes: int = 0
     bound_bytes: int = 0
+    before: Candidate | None = None
+
+    @property
+    def verb(self) -> Verb:
+        """What made it."""
+        return "split" if self.parts > 1 else "segment" if self.loops else "transpose" if self.transposed else "recompute"
 
 
 def split_candidates(
@@ -116,13 +129,24 @@ def split_candidates(
         before, parts = needs, 2 * parts
 
 
+def transposed_candidate(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap]) -> Candidate | None:
+    """The given step with matrices transposed before the loops that take them so; None where that saves no time."""
+    copy = copy_graph(given.flat.graph).graph
+    loops = transpose_factors(copy, given.flat.purity.of(copy))
+    if not loops:
+        return None
+    made = candidate_of(given, copy, map_tasks, "weights transposed before " + ", ".join(f"loop {name}" for name in loops))
+    return replace(made, transposed=loops) if made.slower < 0 else None
+
+
 def candidate_of(given: Candidate, graph: Graph, map_tasks: Callable[[FlatStep], TaskMap], how: str) -> Candidate:
-    """What a rewritten graph of the given step costs."""
+    """What a rewritten graph of the given step costs, or of one that was made of it."""
     step = FlatStep(graph, given.flat.binding, Purity(graph, stateful_op_types(graph)), find_loop_costs(graph))
     tasks = map_tasks(step)
-    slower = _time(tasks.costs) / max(_time(given.tasks.costs), 1e-30) - 1
+    slower = (1 + given.slower) * _time(tasks.costs) / max(_time(given.tasks.costs), 1e-30) - 1
     peak_bytes, bound_bytes = _needs(tasks.costs)
-    return Candidate(step, tasks, how=how, slower=slower, peak_bytes=peak_bytes, bound_bytes=bound_bytes)
+    how = f"{given.how}; {how}" if given.how else how
+    return Candidate(step, tasks, how=how, slower=slower, peak_bytes=peak_bytes, bound_bytes=bound_bytes, before=given)
 
 
 def _needs(costs: CostGraph) -> tuple[int, int]:

@@ -21,7 +21,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 from graphwright.analyze.loop_pairs import LoopPair, counts_from_zero, find_pairs, is_number, loop_functions
 from graphwright.errors import GraphwrightError
-from graphwright.ir.attributes import Attribute, FunctionReference
 from graphwright.ir.constants import constant_array
 from graphwright.ir.edit.clone import clone, copy_graph
 from graphwright.ir.edit.prune import prune
@@ -30,11 +29,9 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.rounds import is_both, is_empty_list, is_less, pops, pushes, subtracts
-from graphwright.ir.traits.values import IDENTITIES, origin, returned_arguments
-from graphwright.ir.walk import backward_reachable, order_of
+from graphwright.ir.traits.values import origin, returned_arguments
+from graphwright.transform.body_numbers import BodyNumbers, Class
 from graphwright.transform.proof import Original
-
-Class = tuple[str, object]
 
 
 def segments_difference(graph: Graph, purity: Purity, segmented: Graph, loops: Collection[str]) -> str:
@@ -95,7 +92,7 @@ class _Scheme:
 
     def __init__(self, graph: Graph, pair: LoopPair, segmented: Graph) -> None:
         self.graph, self.pair, self.segmented = graph, pair, segmented
-        self.numbers = _Numbers()
+        self.numbers = BodyNumbers()
         for name in (pair.forward.name, pair.gradient.name):
             _require(name in segmented and segmented[name].op_type in LOOPS, f"{name!r} is no loop any more")
         self.last, self.back = segmented[pair.forward.name], segmented[pair.gradient.name]
@@ -276,42 +273,6 @@ class _Scheme:
     ) -> None:
         """Both compute the same of arguments of the same classes."""
         _require(self.numbers.of(*expected) == self.numbers.of(*found), f"{what} is something else")
-
-
-class _Numbers:
-    """Numbers for the values of functions without effects: the same for what is computed alike."""
-
-    def __init__(self) -> None:
-        self._known: dict[object, int] = {}
-
-    def of(self, body: Graph, arguments: Sequence[Class], wanted: Sequence[Value]) -> list[tuple[int, int]]:
-        """Numbers of values of a function whose arguments are of these classes."""
-        numbers: dict[Value, tuple[int, int]] = {}
-        for value, item in zip(body.inputs, arguments, strict=True):
-            numbers[value] = self._number(("argument", item)), 0
-        needed = backward_reachable(v.producer for v in wanted) - {v.producer for v in body.inputs}
-        for node in order_of([node for node in body.nodes if node in needed]):
-            if node.op_type in IDENTITIES and len(node.outputs) == 1:
-                numbers[node.outputs[0]] = numbers[node.inputs[0]]
-                continue
-            attrs = tuple(
-                (name, self._plain(body, node.attrs[name])) for name in sorted(node.attrs) if name[0] != "_" and name != "output_shapes"
-            )
-            number = self._number((node.op_type, tuple(numbers[v] for v in node.inputs), attrs))
-            numbers.update((value, (number, value.index)) for value in node.outputs)
-        return [numbers[v] for v in wanted]
-
-    def _number(self, key: object) -> int:
-        return self._known.setdefault(key, len(self._known))
-
-    def _plain(self, body: Graph, attribute: Attribute) -> object:
-        if isinstance(attribute, tuple):
-            return tuple(self._plain(body, item) for item in attribute)
-        if isinstance(attribute, FunctionReference):
-            function = body.functions[attribute.name].body
-            places: list[Class] = [("value", k) for k in range(len(function.inputs))]
-            return "function", tuple(self.of(function, places, function.outputs)), attribute.serialized
-        return type(attribute).__name__, attribute.hex() if isinstance(attribute, float) else attribute
 
 
 def _require(holds: bool, otherwise: str) -> None:

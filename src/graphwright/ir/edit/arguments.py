@@ -284,8 +284,8 @@ def _exchange(
     body, first = function.body, old.producer
     node = body.append_node("_Arg", body.unique_name(f"{first.name}_changed"), output_types=[(dtype, shape)])
     new = node.outputs[0]
-    read = new if convert is None else convert(new)
-    if not body.owns(read.producer) or read.dtype != old.dtype:
+    read = new if convert is None or not old.uses else convert(new)
+    if old.uses and (not body.owns(read.producer) or read.dtype != old.dtype):
         raise GraphError(
             f"{read.name} of dtype {read.dtype} cannot take the place of argument {first.name!r} of dtype {old.dtype}",
             where=f"function {function.name!r}",
@@ -294,7 +294,8 @@ def _exchange(
     body.inputs = [new if v is old else v for v in body.inputs]
     if carried is not None and body.outputs[carried] is old:
         body.outputs = [new if k == carried else v for k, v in enumerate(body.outputs)]
-    body.replace_many_uses({old: read})
+    if old.uses:
+        body.replace_many_uses({old: read})
     return new
 
 

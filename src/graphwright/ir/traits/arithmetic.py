@@ -30,6 +30,8 @@ CONVOLUTIONS = frozenset({"Conv2D", "Conv3D"})
 """Convolutions of images and volumes, of all channels or of groups of them."""
 MATRIX_PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
 """Products of two matrices, or of batches of them."""
+TRANSPOSES = ("transpose_a", "transpose_b")
+"""The attributes of the product of two matrices that say which of them it takes transposed."""
 LINEAR_IN_ALL = SUMS_AND_DIFFERENCES | {"ConcatV2", "Pack"}
 """Op types that make terms of their result of terms of sums in all inputs."""
 _LINEAR_IN_FIRST = "Identity Neg RealDiv Cast Sum Mean Reshape Squeeze ExpandDims Transpose Slice StridedSlice SplitV Unpack Pad"
@@ -101,3 +103,18 @@ def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
 def is_batch_norm(node: Node) -> bool:
     """Whether one kernel does the whole of a batch normalization, perhaps with what Grappler fused into it."""
     return node.op_type.removeprefix("_") in BATCH_NORMS | {"FusedBatchNormEx"}
+
+
+def transposes(node: Node) -> bool:
+    """Whether it puts the axes of its first input into the order that its second one says."""
+    return node.op_type == "Transpose"
+
+
+def multiplies_matrices(node: Node) -> bool:
+    """Whether it is the product of two matrices, each of which it may take transposed (`TRANSPOSES`)."""
+    return node.op_type == "MatMul"
+
+
+def takes_transposed(node: Node, index: int) -> bool:
+    """Whether it is the product of two matrices, and takes that one transposed."""
+    return multiplies_matrices(node) and node.attrs.get(TRANSPOSES[index]) is True

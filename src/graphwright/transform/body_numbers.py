@@ -1,0 +1,86 @@
+"""Numbers for the values of functions without effects: the same for what is computed alike, of arguments of the same classes.
+
+A *class* says what an argument is. Arguments of one class are the same value. That of a matrix that is handed over transposed is
+("transposed", class of the matrix): a product that takes the one transposed is a product that takes the other as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from graphwright.ir.attributes import Attribute, FunctionReference
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits.arithmetic import TRANSPOSES, multiplies_matrices, takes_transposed
+from graphwright.ir.traits.values import IDENTITIES
+from graphwright.ir.walk import backward_reachable, order_of
+
+Class = tuple[str, object]
+TRANSPOSED = "transposed"
+
+
+class BodyNumbers:
+    """Gives the numbers.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''graph "g"
+    ... inputs %x:0, %y:0
+    ... outputs %a:0, %b:0
+    ... %x = _Arg() : float32[2,2]
+    ... %y = _Arg() : float32[2,2]
+    ... %a = MatMul(%x:0, %y:0) {transpose_a = false, transpose_b = true} : float32[2,2]
+    ... %b = MatMul(%x:0, %y:0) {transpose_a = false, transpose_b = false} : float32[2,2]''')
+    >>> numbers = BodyNumbers()
+    >>> a, b = numbers.of(g, [("value", 0), ("value", 1)], g.outputs)
+    >>> a == b, [b] == numbers.of(g, [("value", 0), ("transposed", ("value", 1))], [g.value("a")])
+    (False, True)
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[object, int] = {}
+        self._straight: dict[int, int] = {}  # the number of what is transposed -> of the matrix
+
+    def of(
+        self, body: Graph, arguments: Sequence[Class], wanted: Sequence[Value], given: Mapping[Value, Class] | None = None
+    ) -> list[tuple[int, int]]:
+        """Numbers of values of a function whose arguments, and other given values, are of these classes."""
+        known = {value: (self._of_class(item), 0) for value, item in (given or {}).items()}
+        numbers: dict[Value, tuple[int, int]] = {
+            value: (self._of_class(item), 0) for value, item in zip(body.inputs, arguments, strict=True)
+        }
+        needed = backward_reachable(v.producer for v in wanted) - {v.producer for v in body.inputs}
+        for node in order_of([node for node in body.nodes if node in needed]):
+            if node.op_type in IDENTITIES and len(node.outputs) == 1:
+                numbers[node.outputs[0]] = numbers[node.inputs[0]]
+                continue
+            number = self._number(self._key(body, node, [numbers[v] for v in node.inputs]))
+            numbers.update((value, known.get(value, (number, value.index))) for value in node.outputs)
+        return [numbers[v] for v in wanted]
+
+    def _key(self, body: Graph, node: Node, inputs: Sequence[tuple[int, int]]) -> object:
+        """What a node computes."""
+        names = [name for name in sorted(node.attrs) if name[0] != "_" and name != "output_shapes"]
+        factors: list[object] = list(inputs)
+        if multiplies_matrices(node):
+            names = [name for name in names if name not in TRANSPOSES]
+            for k, (number, index) in enumerate(inputs):
+                straight = self._straight.get(number, number)
+                factors[k] = straight, index, takes_transposed(node, k) != (straight != number)
+        return node.op_type, tuple(factors), tuple((name, self._plain(body, node.attrs[name])) for name in names)
+
+    def _of_class(self, item: Class) -> int:
+        number = self._number(("argument", item))
+        if item[0] == TRANSPOSED:
+            self._straight[number] = self._number(("argument", item[1]))
+        return number
+
+    def _number(self, key: object) -> int:
+        return self._known.setdefault(key, len(self._known))
+
+    def _plain(self, body: Graph, attribute: Attribute) -> object:
+        if isinstance(attribute, tuple):
+            return tuple(self._plain(body, item) for item in attribute)
+        if isinstance(attribute, FunctionReference):
+            function = body.functions[attribute.name].body
+            places: list[Class] = [("value", k) for k in range(len(function.inputs))]
+            return "function", tuple(self.of(function, places, function.outputs)), attribute.serialized
+        return type(attribute).__name__, attribute.hex() if isinstance(attribute, float) else attribute
