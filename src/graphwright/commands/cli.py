@@ -153,7 +153,8 @@ def optimize(
     allow: Annotated[
         str,
         typer.Option(
-            help="What the plan may do: recompute, segment, which are bit for bit the same, split, which adds in another order; or all."
+            help="What the plan may do: recompute, segment, which are bit for bit the same; transpose, split, which may add in another order; "
+            "or all."
         ),
     ] = "recompute,segment",
     measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,

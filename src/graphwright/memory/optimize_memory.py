@@ -278,7 +278,8 @@ def optimize_memory(
             between them again for their gradient. Segments are planned where recomputing alone does not keep the budget or costs more than
             15 %. `"split"`: to run the step in 2, 4, 8, ... parts of its batch, one after another, with one update at the end. Dropout
             masks and statistics of batch normalization are those of the whole batch; results are equal but for the order of sums over the
-            batch, some roundings. `"all"` is all three; what takes less time is chosen, and `plan.how["plan"]` says which. Not under XLA,
+            batch, some roundings. `"transpose"`: to transpose weights once that loops take transposed in every round, which is faster and
+            may round otherwise. `"all"` is all four; what takes less time is chosen, and `plan.how["plan"]` says which. Not under XLA,
             nor on several devices.
         max_overhead: with the budget "smallest", how much more time the plan may take by the planner's estimate, as a share of the
             unmodified step's; 0.1 unless it is given.

@@ -108,7 +108,7 @@ def _hand_on_transposed(graph: Graph, loop: Node, p: int, matrix: Value, product
     body.outputs = [*body.outputs[:p], body.inputs[p], *body.outputs[p + 1 :]]
 
     def convert(argument: Value) -> Value:
-        for use in products:
+        for use in products if body.owns(argument.producer) else ():  # the condition has the argument, too
             body.replace_input(use.node, use.index, argument)
             body.set_attr(use.node, TRANSPOSES[use.index], False)
         remove_unread(body, [result], lambda node: pops(node) or is_identity(node))

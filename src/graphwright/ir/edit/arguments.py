@@ -145,6 +145,7 @@ def change_argument(
         dtype, shape: in any usual form.
         convert: given the argument as it is from now on (in each body), adds nodes to that body and returns what the former readers
             read in its place, such as the output of a Cast. Without it they read the argument itself, which asks for the same dtype.
+            It may also leave no former readers.
         values: what each call passes from now on. Without it they pass what they passed, which asks for the same dtype.
         convert_result: for a While: given what the body returned for the next round, adds nodes there and returns what it returns from
             now on. Without it, it returns the same, which asks for the same dtype.
@@ -284,7 +285,7 @@ def _exchange(
     body, first = function.body, old.producer
     node = body.append_node("_Arg", body.unique_name(f"{first.name}_changed"), output_types=[(dtype, shape)])
     new = node.outputs[0]
-    read = new if convert is None or not old.uses else convert(new)
+    read = new if convert is None else convert(new)
     if old.uses and (not body.owns(read.producer) or read.dtype != old.dtype):
         raise GraphError(
             f"{read.name} of dtype {read.dtype} cannot take the place of argument {first.name!r} of dtype {old.dtype}",
