@@ -153,7 +153,7 @@ def optimize(
     allow: Annotated[
         str,
         typer.Option(
-            help="What the plan may do: recompute, segment, which are bit for bit the same; transpose, split, which may add in another order; "
+            help="What the plan may do: recompute, segment, which are bit for bit the same; transpose, split, which may round otherwise; "
             "or all."
         ),
     ] = "recompute,segment",
