@@ -203,6 +203,29 @@ def test_step_that_does_not_repeat_itself_gets_the_tolerance():
     assert "not give the same bits twice" in result.how
 
 
+def test_sums_of_three_terms_that_an_optimizer_makes_steps_of():
+    """Such a sum may be added in any order, and where it is nearly zero, Adam makes a whole step of its rounding."""
+    draw = np.random.default_rng(0)
+    first, second = (tf.constant(draw.normal(size=64).astype(np.float32)) for _ in range(2))
+    weight, moment = tf.Variable(draw.normal(size=64).astype(np.float32)), tf.Variable(tf.zeros(64))
+
+    def step_of(order, change=0.0):
+        @tf.function
+        def step():
+            terms = [weight * first, weight * second, -weight * (first + second)]
+            slope = tf.add_n([terms[k] for k in order])
+            moment.assign(0.9 * moment + 0.1 * slope**2)
+            weight.assign_sub(0.01 * slope / (tf.sqrt(moment) + 1e-12) + change)
+
+        return step
+
+    result = verify(step_of((0, 1, 2)), step_of((2, 0, 1)), (), steps=2)
+    assert result.equal, str(result)
+    assert not result.bitwise
+    assert "order that free buffers allow" in result.how
+    assert not verify(step_of((0, 1, 2)), step_of((2, 0, 1), change=2.0), (), steps=2).equal
+
+
 def test_half_precision_strings_and_empty_outputs():
     half = tf.Variable(tf.ones([3], tf.bfloat16), name="half")
     text = tf.Variable(["a", "b"], name="text")
