@@ -11,6 +11,8 @@ import pytest
 
 from graphwright.errors import ArgumentError, MissingDependencyError, UnsupportedError
 from graphwright.ir.graph import DTYPES, Function, Graph
+from graphwright.ir.signature import Signature
+from graphwright.ir.text import from_text
 from graphwright.report import drawing, graph_data
 from graphwright.report.drawing import dot_source, draw, page, svg
 from graphwright.report.drawing_tree import LARGEST_LEVEL, opened, scope_tree, visible
@@ -46,7 +48,9 @@ def data_of(text: str):
 
 
 def leaves_of(tree) -> list[int]:
-    return [tree] if isinstance(tree, int) else [leaf for child in tree[2] for leaf in leaves_of(child)]
+    if isinstance(tree, int) or len(tree) == 2:
+        return [tree if isinstance(tree, int) else tree[1]]
+    return [leaf for child in tree[2] for leaf in leaves_of(child)]
 
 
 @pytest.mark.parametrize("graph", [network(30), flat(10_000)], ids=["scopes", "flat"])
@@ -82,9 +86,75 @@ def test_the_page_loads_nothing_and_holds_every_node():
     assert sorted(leaves_of(views[0]["tree"])) == list(range(len(graph)))
     names = [node[0] for node in views[0]["nodes"]]
     assert sorted(names) == sorted(node.name for node in graph)
-    for name, _, _, inputs, _, types, _ in views[0]["nodes"]:
+    for name, _, _, inputs, _, types, *_ in views[0]["nodes"]:
         assert [names[k] for k in inputs] == [v.producer.name for v in graph[name].inputs]
         assert types == "float32[?,3]"
+
+
+def saved_model() -> Graph:
+    """As Keras 3 exports: a signature that calls a function, variables beside it, and what saves them."""
+    handle = '{shape = shape[3, 3], shared_name = "dense/kernel"} : resource[]'
+    return from_text(f"""
+    graph "model"
+    %serve_x = Placeholder() : float32[?, 3]
+    %w = VarHandleOp() {handle}
+    %b = VarHandleOp() {handle.replace("kernel", "bias").replace("3, 3", "3")}
+    %filename = Placeholder() : string[]
+    %read = ReadVariableOp(%w:0) : float32[3, 3]
+    %save = SaveV2(%filename:0, %read:0)
+    %call = StatefulPartitionedCall(%serve_x:0, %w:0, %b:0) {{f = @wrapper}} : float32[?, 3]
+    function "wrapper"
+    inputs %x:0, %v:0, %u:0
+    outputs %out:0
+    %x = _Arg() : float32[?, 3]
+    %v = _Arg() : resource[]
+    %u = _Arg() : resource[]
+    %inner = StatefulPartitionedCall(%x:0, %v:0, %u:0) {{f = @model}} : float32[?, 3]
+    %out = Identity(%inner:0) : float32[?, 3]
+    function "model"
+    inputs %x:0, %v:0, %u:0
+    outputs %result:0
+    %x = _Arg() : float32[?, 3]
+    %v = _Arg() : resource[]
+    %u = _Arg() : resource[]
+    %"net_1/dense_1/Cast/ReadVariableOp" = ReadVariableOp(%v:0) : float32[3, 3]
+    %"net_1/dense_1/MatMul" = MatMul(%x:0, %"net_1/dense_1/Cast/ReadVariableOp":0) : float32[?, 3]
+    %"net_1/dense_1/bias" = ReadVariableOp(%u:0) : float32[3]
+    %"net_1/dense_1/BiasAdd" = BiasAdd(%"net_1/dense_1/MatMul":0, %"net_1/dense_1/bias":0) : float32[?, 3]
+    %"net_1/dense_1/pass" = Identity(%"net_1/dense_1/BiasAdd":0) : float32[?, 3]
+    %"net_1/relu_1/Relu" = Relu(%"net_1/dense_1/pass":0) : float32[?, 3]
+    %result = Identity(%"net_1/relu_1/Relu":0) : float32[?, 3]
+    """)
+
+
+def test_a_picture_opens_on_what_is_served():
+    """Inputs, layers and outputs by the user's names; variables, reads and saving are no boxes, and weights stand with their readers."""
+    graph = saved_model()
+    graph.signatures["serving_default"] = Signature({"image": graph.value("serve_x")}, {"scores": graph.value("call")})
+    views = data_of(page(graph))["views"]
+    assert [view["title"] for view in views] == ["model", "model, all nodes", "function wrapper", "function model"]
+    nodes = {node[0]: node for node in views[0]["nodes"]}
+    assert [views[0]["ops"][node[1]] for node in nodes.values()] == ["Placeholder", "MatMul", "BiasAdd", "Relu", "Identity"]
+    assert list(nodes) == ["image", "dense/MatMul", "dense/BiasAdd", "relu/Relu", "scores"]
+    assert [node[3] for node in nodes.values()] == [[], [0], [1], [2], [3]]
+    assert nodes["dense/MatMul"][7] == ["dense/kernel float32[3,3]"]
+    assert nodes["dense/BiasAdd"][7] == ["dense/bias float32[3]"]
+    assert [nodes[name][2] for name in ("image", "relu/Relu", "scores")] == [1, 0, 3]
+    assert [part if isinstance(part, int) else part[0] for part in views[0]["tree"][2]] == [0, "dense", "relu", 4]
+    assert len(graph["call"].inputs) == 3, "the graph that was given stays as it is"
+    source = dot_source(graph)
+    assert all(word in source for word in ("image", "scores", "relu"))
+    assert "SaveV2" not in source
+
+
+def test_blocks_of_a_flat_model_are_folded():
+    graph = Graph("net")
+    value = graph.add_node("Placeholder", "x", output_types=F32).outputs[0]
+    for k in range(60):
+        value = graph.add_node("Relu", f"block_{k // 3}_{'abc'[k % 3]}/Relu", inputs=[value], output_types=F32).outputs[0]
+    tree = data_of(page(graph))["views"][0]["tree"]
+    assert [part if isinstance(part, int) else part[0] for part in tree[2]] == [0, *(f"block_{k}" for k in range(20))]
+    assert tree[2][1][2] == [["block_0_a", 1], ["block_0_b", 2], ["block_0_c", 3]]
 
 
 def test_names_are_shown_and_not_obeyed(tmp_path):
@@ -137,7 +207,7 @@ def test_what_cannot_be_drawn(tmp_path, monkeypatch):
         draw(network(1), tmp_path / "none" / "g.html")
     monkeypatch.setattr(graph_data, "_MOST_NODES", 3)
     with pytest.raises(UnsupportedError, match="too many for one picture"):
-        page(network(1))
+        page(network(1), scope="stage_0")
 
 
 @pytest.mark.slow

@@ -19,9 +19,10 @@ from graphwright.errors import ArgumentError, MissingDependencyError
 from graphwright.files import file_for_user
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph
-from graphwright.report.drawing_tree import Part, edges_between, opened
-from graphwright.report.graph_data import checked_tree, graph_view, kind_of, types_text
+from graphwright.report.drawing_tree import Part, edges_between, opened, served_tree
+from graphwright.report.graph_data import checked_tree, graph_view, kind_of, served_view, types_text
 from graphwright.report.page import environment, source
+from graphwright.report.served_picture import served_picture
 from graphwright.report.units import format_count, printable, shorten_middle
 
 Kind = Literal["svg", "html"]
@@ -197,12 +198,14 @@ def dot_source(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = 
       n1 -> n2 [tooltip="x:0 float32[2]"]
     }
     """
-    root, leaves = checked_tree(graph, scope)
+    picture = None if scope else served_picture(graph)
+    root, leaves = served_tree(graph, picture) if picture else checked_tree(graph, scope)
+    inputs = picture.inputs if picture else None
     open_parts = opened(root, limit=boxes, wanted=open_scopes)
     numbers: dict[Part, str] = {}
     picture: Any = Digraph(graph_attr=_PAGE, node_attr=_BOX, edge_attr=_ARROW)
     _boxes(root, open_parts, numbers, picture)
-    for (before, after), (count, only_control) in edges_between(list(leaves), leaves, open_parts).items():
+    for (before, after), (count, only_control) in edges_between(list(leaves), leaves, open_parts, inputs).items():
         if before in numbers and after in numbers:
             picture.edge(numbers[before], numbers[after], **_edge(before, after, count, only_control=only_control))
     return picture.source
@@ -243,16 +246,20 @@ def literal(text: str) -> str:
 
 def page(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = ()) -> str:
     """The picture as the text of an HTML page that loads nothing from anywhere."""
-    views = [graph_view(graph, graph.name or "graph", scope, open_scopes)]
+    picture = None if scope else served_picture(graph)
+    title = graph.name or "graph"
+    views = [served_view(graph, picture, title)] if picture else []
+    if picture is None or len(picture.inputs) < len(graph):
+        views.append(graph_view(graph, f"{title}, all nodes" if picture else title, scope, open_scopes))
     if not scope:
         views += [graph_view(function.body, f"function {name}") for name, function in graph.functions.items() if len(function.body)]
-    node_count = sum(len(view["nodes"]) for view in views)
+    node_count = sum(len(view["nodes"]) for view in views if "served" not in view) or len(graph)
     return (
         environment()
         .get_template("drawing.html")
         .render(
             title=printable(graph.name or "graph"),
-            summary=f"{format_count(node_count)} nodes" + (f", {len(views) - 1} functions" if len(views) > 1 else ""),
+            summary=f"{format_count(node_count)} nodes" + (f", {count} functions" if (count := len(graph.functions)) else ""),
             views=[view["title"] for view in views],
             data={"views": views},
             style=Markup("\n".join(source(name) for name in ("theme.css", "drawing_page.css", "drawing.css"))),

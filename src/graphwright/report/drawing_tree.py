@@ -7,12 +7,13 @@ of the tree has more parts than a picture can show.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from graphwright.ir.graph import Graph, Node
+from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import topological_order
+from graphwright.report.served_picture import ServedPicture
 
 LARGEST_LEVEL = 150
 """A scope with more parts is cut into groups."""
@@ -39,6 +40,22 @@ class Part:
         return found
 
 
+def served_tree(graph: Graph, picture: ServedPicture) -> tuple[Part, dict[Node, Part]]:
+    """As `scope_tree`, of what a picture shows, layer by layer; a layer of one operation is one box."""
+    root = Part(graph.name or "graph", "")
+    scopes: dict[str, Part] = {"": root}
+    leaves: dict[Node, Part] = {}
+    for node, place in picture.place.items():
+        parent = _scope(scopes, root, "", place)
+        leaves[node] = Part(picture.names[node].rpartition("/")[2], picture.names[node], node, parent)
+        parent.parts.append(leaves[node])
+    for part in reversed(root.all_parts()):
+        if part.parent is not None and len(part.parts) == 1 and (only := part.parts[0]).node is not None:
+            only.label, only.parent = part.label, part.parent
+            part.parent.parts[part.parent.parts.index(part)] = only
+    return _finished(root), leaves
+
+
 def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]]:
     """The root of the tree and the leaf of each node; only nodes below `scope`, where it is given.
 
@@ -61,13 +78,19 @@ def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]
         leaf = Part(label, node.name, node, parent)
         parent.parts.append(leaf)
         leaves[node] = leaf
-    for part in scopes.values():
-        _gather_series(part)
-        if len(part.parts) > LARGEST_LEVEL:
-            _group(part)
+    return _finished(root), leaves
+
+
+def _finished(root: Part) -> Part:
+    """With no level that is too wide, and the nodes in each part counted."""
+    for part in root.all_parts():
+        if part.node is None:
+            _gather_series(part)
+            if len(part.parts) > LARGEST_LEVEL:
+                _group(part)
     for part in reversed(root.all_parts()):
         part.node_count = 1 if part.node is not None else sum(child.node_count for child in part.parts)
-    return root, leaves
+    return root
 
 
 def _scope(scopes: dict[str, Part], root: Part, prefix: str, place: str) -> Part:
@@ -156,12 +179,19 @@ def visible(part: Part, open_parts: set[Part]) -> Part:
     return shown
 
 
-def edges_between(nodes: Sequence[Node], leaves: dict[Node, Part], open_parts: set[Part]) -> dict[tuple[Part, Part], tuple[int, bool]]:
-    """Per pair of boxes, how many values go from one to the other, and whether it is only control edges."""
+def edges_between(
+    nodes: Sequence[Node], leaves: dict[Node, Part], open_parts: set[Part], inputs: Mapping[Node, Sequence[Value]] | None = None
+) -> dict[tuple[Part, Part], tuple[int, bool]]:
+    """Per pair of boxes, how many values go from one to the other, and whether it is only control edges.
+
+    Args:
+        inputs: of a picture, by node what it reads; control edges are left out then.
+    """
     boxes = {node: visible(leaves[node], open_parts) for node in nodes}
     edges: dict[tuple[Part, Part], tuple[int, bool]] = {}
     for node in nodes:
-        for before, is_control in [*((v.producer, False) for v in node.inputs), *((c, True) for c in node.control_inputs)]:
+        read, waits = (node.inputs, node.control_inputs) if inputs is None else (inputs[node], ())
+        for before, is_control in [*((v.producer, False) for v in read), *((c, True) for c in waits)]:
             if before not in boxes or boxes[before] is boxes[node]:
                 continue
             key = boxes[before], boxes[node]

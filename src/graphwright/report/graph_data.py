@@ -18,8 +18,9 @@ from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.values import MAY_BE_FED, is_constant
 from graphwright.ir.traits.variables import VARIABLES
 from graphwright.report.attribute_text import attribute_text
-from graphwright.report.drawing_tree import Part, edges_between, opened, scope_tree, visible
+from graphwright.report.drawing_tree import Part, edges_between, opened, scope_tree, served_tree, visible
 from graphwright.report.results import Inspection, NodeCost
+from graphwright.report.served_picture import ServedPicture
 from graphwright.report.units import format_count, printable, shorten_middle
 
 REPORT_NODES = 15_000
@@ -34,6 +35,20 @@ def graph_view(graph: Graph, title: str, scope: str = "", open_scopes: tuple[str
     """One graph with all of its nodes and their attributes."""
     root, leaves = checked_tree(graph, scope)
     return _view(title, root, leaves, opened(root, limit=0, wanted=open_scopes), _attributes)
+
+
+def served_view(graph: Graph, picture: ServedPicture, title: str) -> dict[str, Any]:
+    """What a picture shows of a graph: layers, shapes, and the weights of each operation."""
+    root, leaves = served_tree(graph, picture)
+    numbers = {node: k for k, node in enumerate(leaves)}
+    nodes: list[list[Any]] = []
+    for node in leaves:
+        kind = 3 if node in picture.outputs else 1 if not picture.inputs[node] and node in picture.labels else kind_of(node)
+        read = [numbers[value.producer] for value in picture.inputs[node]]
+        name = picture.names[node]
+        attributes = _attributes(node) | ({"node": node.name} if name != node.name else {})
+        nodes.append([name, node.op_type, kind, read, [], types_text(node), attributes, picture.weights[node]])
+    return _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, {root})) | {"served": True}
 
 
 def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) -> dict[str, Any] | None:
@@ -150,7 +165,8 @@ def _tree_data(root: Part, numbers: Mapping[Part, int], wanted: set[Part]) -> li
     made: dict[Part, Any] = {}
     for part in reversed(order):
         if part in numbers:
-            made[part] = numbers[part]
+            named = part.node is not None and part.path.rpartition("/")[2] != part.label
+            made[part] = [part.label, numbers[part]] if named else numbers[part]
         else:
             made[part] = [part.label, int(part in wanted), [made[child] for child in part.parts], part.path]
     return made[root]

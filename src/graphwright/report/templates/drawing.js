@@ -19,15 +19,30 @@ graphwright.drawing = (data) => {
   };
   const shorten = (name, width) => name.length <= width ? name : name.slice(0, Math.ceil(width / 2) - 1) + "…" + name.slice(-Math.floor(width / 2));
 
+  // The shape of one value, as "4×28×28×32"; its dtype where it is none of the usual.
+  const shapeText = (types) => {
+    const found = /^(\w+)\[([^\]]*)\]$/.exec(types ?? "");
+    return found ? (found[1] === "float32" ? "" : `${found[1]} `) + (found[2].replaceAll(",", "×") || (found[1] === "float32" ? "scalar" : "")) : "";
+  };
+  // What a closed layer does, in the order in which it does it.
+  const PLUMBING = /^(Reshape|Shape|StridedSlice|Pack|Cast|Identity|ExpandDims|Squeeze|ConcatV2|Fill|Range|Prod|GatherV2|Slice)$/;
+  function does(part) {
+    const ops = new Set(), stack = [part];
+    while (stack.length) { const p = stack.pop(); if (p.node >= 0) ops.add(view.ops[view.nodes[p.node][1]]); else stack.push(...[...p.parts].reverse()); }
+    const telling = [...ops].filter((op) => !PLUMBING.test(op)), shown = telling.length ? telling : [...ops];
+    return shown.slice(0, 3).join(", ") + (shown.length > 3 ? " …" : "");
+  }
+
   const counted = (count) => `${count.toLocaleString("en")} ${count === 1 ? "node" : "nodes"}`;
 
   let view, root, leaves, readers, chosen = null, place = { x: 0, y: 0, k: 1 };
 
   // A part is a leaf (node >= 0) or a scope. Edges between the parts of a scope are found once, when it is first opened.
   function build(tree, parent, label) {
+    if (tree.length === 2) return build(tree[1], parent, tree[0]);
     if (typeof tree === "number") {
       const name = view.nodes[tree][0];
-      const leaf = { label: label ?? name.slice(name.lastIndexOf("/") + 1), path: name, node: tree, parent, size: 1 };
+      const leaf = { label: label ?? name.slice(name.lastIndexOf("/") + 1), path: name, node: tree, parent, size: 1, givesOutput: view.nodes[tree][2] === 3 };
       if (view.costs) for (const [key] of figures) leaf[key] = view.costs[key][tree];
       leaves[tree] = leaf;
       return leaf;
@@ -38,6 +53,7 @@ graphwright.drawing = (data) => {
       const made = build(child, part);
       part.parts.push(made);
       part.size += made.size;
+      part.givesOutput ||= made.givesOutput;
       if (view.costs) for (const [key] of figures) part[key] += made[key];
     }
     return part;
@@ -49,6 +65,7 @@ graphwright.drawing = (data) => {
     const level = new Map();
     const depthOf = (p) => { let d = level.get(p); if (d === undefined) { d = depth(p); level.set(p, d); } return d; };
     const note = (from, to, control) => {
+      const type = view.nodes[from][5];
       let a = leaves[from], b = leaves[to];
       while (depthOf(a) > depthOf(b)) a = a.parent;
       while (depthOf(b) > depthOf(a)) b = b.parent;
@@ -59,7 +76,7 @@ graphwright.drawing = (data) => {
       let row = scope.edges.get(a);
       if (!row) scope.edges.set(a, row = new Map());
       const edge = row.get(b);
-      if (edge) { edge.count += 1; edge.control &&= control; } else row.set(b, { count: 1, control });
+      if (edge) { edge.count += 1; edge.control &&= control; if (edge.type !== type) edge.type = ""; } else row.set(b, { count: 1, control, type });
     };
     view.nodes.forEach((node, k) => {
       for (const from of node[3]) if (typeof from === "number") { note(from, k, false); readers[from].push(k); }
@@ -71,7 +88,7 @@ graphwright.drawing = (data) => {
   function layOut(scope) {
     for (const part of scope.parts) {
       if (part.node < 0 && part.open) layOut(part);
-      else { part.w = Math.min(190, Math.max(60, 7 * Math.min(shorten(part.label, 26).length, 26) + 16, 5.4 * (costText(part)?.length ?? 0) + 10)); part.h = HEIGHT; }
+      else { part.w = Math.min(190, Math.max(60, 7 * Math.min(shorten(part.label, 26).length, 26) + 16, 5.4 * (costText(part) ?? kindText(part)).length + 10)); part.h = HEIGHT; }
     }
     const edges = scope.edges ?? new Map(), after = new Map(), before = new Map(), state = new Map(), order = [];
     for (const part of scope.parts) { after.set(part, []); before.set(part, []); }
@@ -153,10 +170,12 @@ graphwright.drawing = (data) => {
       path.style.strokeWidth = Math.min(1 + Math.log2(edge.count) / 1.5, 5);
       edge.path = path;
       lines.append(path);
+      const shape = view.served && !edge.control ? shapeText(edge.type) : "";
+      if (shape) lines.append(make("text", { class: "shape", x: (x1 + x2) / 2 + 6, y: (y1 + y2) / 2 + 3 }, shape));
     }
     for (const part of scope.parts) {
       const isScope = part.node < 0, classes = ["box"];
-      if (isScope) classes.push(part.open ? "open" : "scope"); else if (view.nodes[part.node][2]) classes.push(kinds[view.nodes[part.node][2]]);
+      if (isScope) classes.push(part.open ? "open" : view.served && part.givesOutput ? "scope output" : "scope"); else if (view.nodes[part.node][2]) classes.push(kinds[view.nodes[part.node][2]]);
       const box = make("g", { class: classes.join(" "), transform: `translate(${part.x} ${part.y})`, tabindex: 0, role: "button" });
       if (isScope) box.setAttribute("aria-expanded", String(part.open));
       box.setAttribute("aria-label", isScope ? `scope ${part.label}, ${counted(part.size)}` : `${view.nodes[part.node][0]}, ${view.ops[view.nodes[part.node][1]]}`);
@@ -165,7 +184,7 @@ graphwright.drawing = (data) => {
       else {
         box.append(make("text", { x: part.w / 2, y: 14 }, (isScope ? "▸ " : "") + shorten(part.label, 26)));
         const cost = costText(part);
-        box.append(make("text", { x: part.w / 2, y: 26, class: "kind" }, cost ?? (isScope ? counted(part.size) : shorten(view.ops[view.nodes[part.node][1]], 30))));
+        box.append(make("text", { x: part.w / 2, y: 26, class: "kind" }, cost ?? kindText(part)));
         if (cost !== null) box.firstChild.style.fill = `color-mix(in oklab, var(--heat-1) ${(100 * Math.sqrt(part[metric.value] / (root[metric.value] || 1))).toFixed(1)}%, var(--heat-0))`;
       }
       box.addEventListener("click", (event) => { event.stopPropagation(); choose(part); });
@@ -176,6 +195,8 @@ graphwright.drawing = (data) => {
     }
     into.append(lines, boxes);
   }
+
+  const kindText = (part) => part.node >= 0 ? shorten(view.ops[view.nodes[part.node][1]], 30) : view.served ? shorten(does(part), 32) : counted(part.size);
 
   // What a box shows beside its name: the chosen figure, and its share of the whole graph.
   function costText(part) {
@@ -204,13 +225,14 @@ graphwright.drawing = (data) => {
     const now = absolute(part);
     place.x += (was.x - now.x) * place.k; place.y += (was.y - now.y) * place.k;
     move();
+    if (part === chosen) choose(part);
     part.box?.focus({ preventScroll: true });
   }
   function fit() {
     const frame = picture.getBoundingClientRect();
     place.k = Math.min(1.4, (frame.width - 20) / root.w, (frame.height - 20) / root.h);
     // A tall graph is read from its top, not from afar; and text that is too small to read says nothing.
-    place.k = Math.max(place.k, Math.min(0.8, (frame.width - 20) / root.w), 0.4);
+    place.k = Math.max(place.k, Math.min(1, (frame.width - 20) / root.w), 0.4);
     place.x = (frame.width - root.w * place.k) / 2; place.y = Math.max(10, (frame.height - root.h * place.k) / 2);
     move();
   }
@@ -266,6 +288,8 @@ graphwright.drawing = (data) => {
     const costs = () => { if (view.costs) for (const [key, words, format] of figures) row(words, part[key] ? format(part[key]) : ""); };
     const layerOf = (leaf) => view.layers?.[view.layerOf[leaf.node]];
     const layerLine = (layer) => { if (!layer || !graphwright.layerLink) return []; const line = element("p", "Layer: "); line.append(graphwright.layerLink(layer)); return [line]; };
+    const weights = (numbers) => { const texts = [...new Set(numbers.flatMap((k) => view.nodes[k][7] ?? []))]; return links("weights", texts); };
+    const within = (p) => p.node >= 0 ? [p.node] : p.parts.flatMap(within);
     if (part.node < 0) {
       const counts = new Map(), stack = [part];
       while (stack.length) { const p = stack.pop(); if (p.node >= 0) { const op = view.ops[view.nodes[p.node][1]]; counts.set(op, (counts.get(op) ?? 0) + 1); } else stack.push(...p.parts); }
@@ -273,18 +297,18 @@ graphwright.drawing = (data) => {
       costs();
       for (const [op, count] of [...counts].sort((a, b) => b[1] - a[1]).slice(0, 20)) row(op, String(count));
       const button = element("button", part.open ? "Close" : "Open");
-      button.type = "button"; button.addEventListener("click", () => { toggle(part); choose(part); });
+      button.type = "button"; button.addEventListener("click", () => { toggle(part); });
       let inside = part;
       while (inside.node < 0) inside = inside.parts[0];
       const layer = layerOf(inside);
-      details.replaceChildren(element("h2", part.path || part.label), ...layerLine(layer && (part.path === layer || part.path.startsWith(`${layer}/`)) ? layer : null), button, pairs);
+      details.replaceChildren(element("h2", part.path || part.label), ...layerLine(layer && (part.path === layer || part.path.startsWith(`${layer}/`)) ? layer : null), button, ...weights(within(part)), pairs);
       return;
     }
     const [name, op, , inputs, controls, types, attributes] = view.nodes[part.node];
     row("op", view.ops[op]); row("makes", types);
     costs();
     for (const key in attributes) row(key, attributes[key]);
-    details.replaceChildren(element("h2", name), ...layerLine(layerOf(part)), pairs, ...links("reads", inputs), ...links("waits for", controls), ...links("read by", [...new Set(readers[part.node])]));
+    details.replaceChildren(element("h2", name), ...layerLine(layerOf(part)), ...weights([part.node]), pairs, ...links("reads", inputs), ...links("waits for", controls), ...links("read by", [...new Set(readers[part.node])]));
   }
   function show(index) {
     view = data.views[index]; leaves = []; readers = view.nodes.map(() => []); chosen = null;

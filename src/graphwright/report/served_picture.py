@@ -1,0 +1,176 @@
+"""What a picture of a model shows first: from its inputs to its outputs, layer by layer, with calls replaced by what they call.
+
+Weights, and what is computed of weights alone, are no boxes but belong to the operation that reads them. What no output depends on is
+left out: variables, initializers, what saves and restores. Values that are only handed on (`Identity`) are seen through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from graphwright.analyze.layers import Layers, blocks, find_layers, layers_by_names
+from graphwright.errors import GraphwrightError
+from graphwright.ir.dtypes import format_shape
+from graphwright.ir.edit.clone import copy_graph
+from graphwright.ir.edit.inline import inline
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits.control_flow import is_call
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import INPUTS, SAME_VALUE
+from graphwright.ir.traits.variables import VARIABLES
+from graphwright.ir.walk import topological_order
+
+_MOST_NODES = 50_000  # of a larger graph the whole is drawn
+_MANY = 40  # layers beside each other: more are folded by the blocks that their names tell
+
+
+@dataclass(frozen=True)
+class ServedPicture:
+    """The boxes of a model from inputs to outputs.
+
+    Attributes:
+        inputs: by node that is drawn, in the order in which they run, the values it reads that drawn nodes make.
+        weights: by node, the variables and constants that it reads, each in words.
+        place: by node, the layer that it lies in, "" for none; blocks of layers stand in front, as `block_1/block_1_conv`.
+        labels: what inputs and outputs are called by the signature.
+        names: by node, its name as the user knows it: the layer, and the last part of its own.
+        outputs: the nodes that make the outputs.
+    """
+
+    inputs: Mapping[Node, list[Value]]
+    weights: Mapping[Node, list[str]]
+    place: Mapping[Node, str]
+    labels: Mapping[Node, str]
+    names: Mapping[Node, str]
+    outputs: frozenset[Node]
+
+
+def served_picture(graph: Graph) -> ServedPicture | None:
+    """The picture of the main signature, or of what a graph without one computes; None where nothing leads from an input to an output.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "g"
+    ... %x = Placeholder() : float32[2, 3]
+    ... %"dense/w" = Const() : float32[3, 4]
+    ... %"dense/y" = MatMul(%x:0, %"dense/w":0) : float32[2, 4]
+    ... ''')
+    >>> picture = served_picture(g)
+    >>> [node.name for node in picture.inputs], picture.weights[g["dense/y"]]
+    (['x', 'dense/y'], ['dense/w float32[3,4]'])
+    """
+    if len(graph) + sum(len(function.body) for function in graph.functions.values()) > _MOST_NODES:
+        return None
+    if any(is_call(node, graph) for node in graph.nodes):
+        graph = copy_graph(graph).graph
+    name = "serving_default" if "serving_default" in graph.signatures else next(iter(graph.signatures), None)
+    given: dict[str, Value] = {}
+    wanted: dict[str, Value] = {}
+    if name is not None:
+        given, wanted = dict(graph.signatures[name].inputs), dict(graph.signatures[name].outputs)
+    given = given or {value.producer.name: value for value in graph.inputs or _placeholders(graph)}
+    fed = [value.producer for value in given.values()]
+    wanted = wanted or {value.name: value for value in graph.outputs or _ends(fed)}
+    try:
+        wanted, own = _inlined(graph, wanted)
+    except GraphwrightError:  # a function that is missing, or calls itself: the whole graph is drawn as it is
+        return None
+    below, needed = _reached(fed, forward=True), _reached([value.producer for value in wanted.values()], forward=False)
+    body = [node for node in topological_order(graph) if node in below and node in needed]
+    ends = frozenset(value.producer for value in wanted.values()).intersection(body)
+    drawn = [node for node in body if node.op_type not in SAME_VALUE or node in ends]
+    if not ends or len(drawn) == len(set(fed).intersection(drawn)):
+        return None
+    shown = set(drawn)
+    inputs = {node: [source for value in node.inputs if (source := _seen_through(value, shown)).producer in shown] for node in drawn}
+    weights = {node: [text for value in node.inputs if value.producer not in below for text in _weights(value)] for node in drawn}
+    labels = {value.producer: key for key, value in given.items()}
+    labels |= {value.producer: key for key, value in wanted.items() if value.producer.op_type in SAME_VALUE}
+    own = {node: own.get(node, node.name) for node in drawn}
+    layers = _layers(graph, own)
+    names = {node: labels.get(node) or layers.words(name) for node, name in own.items()}
+    return ServedPicture(inputs, weights, _places(layers, own, labels), labels, names, ends)
+
+
+def _placeholders(graph: Graph) -> list[Value]:
+    return [node.outputs[0] for node in graph.nodes if node.op_type in INPUTS and not node.inputs and node.outputs]
+
+
+def _ends(fed: Iterable[Node]) -> list[Value]:
+    """What is computed of what is fed, and read by nobody."""
+    return [
+        value for node in _reached(fed, forward=True) if node.inputs for value in node.outputs[:1] if not any(v.uses for v in node.outputs)
+    ]
+
+
+def _reached(nodes: Iterable[Node], *, forward: bool) -> dict[Node, None]:
+    """These nodes and what lies behind or before them along values."""
+    found = dict.fromkeys(nodes)
+    waiting = list(found)
+    for node in waiting:  # grows while it is walked
+        near = [n for v in node.outputs for n in v.consumers] if forward else [v.producer for v in node.inputs]
+        for other in near:
+            if other not in found:
+                found[other] = None
+                waiting.append(other)
+    return found
+
+
+def _inlined(graph: Graph, wanted: Mapping[str, Value]) -> tuple[dict[str, Value], dict[Node, str]]:
+    """Put bodies in the place of the calls that the outputs need.
+
+    Returns:
+        The outputs behind them, and the names of the copied nodes without those of the calls.
+    """
+    own: dict[Node, str] = {}
+    if not any(is_call(node, graph) for node in graph.nodes):
+        return dict(wanted), own
+    graph.outputs = list(wanted.values())
+    purity = Purity(graph, {})
+    for _ in range(100):
+        calls = [n for n in _reached([v.producer for v in graph.outputs], forward=False) if is_call(n, graph)]
+        if not calls:
+            break
+        for call in calls:
+            scope = own.get(call, call.name).rpartition("/")[0]
+            copies = inline(call, purity=purity, strict=False).node_of
+            own.update((copy, f"{scope}/{node.name}" if scope else node.name) for node, copy in copies.items())
+    return dict(zip(wanted, graph.outputs, strict=True)), own
+
+
+def _seen_through(value: Value, shown: set[Node]) -> Value:
+    while value.producer not in shown and value.producer.op_type in SAME_VALUE:
+        value = value.producer.inputs[value.index]
+    return value
+
+
+def _weights(value: Value) -> list[str]:
+    """The variables, and where there are none the constants, that a value is computed of."""
+    sources = list(_reached([value.producer], forward=False))
+    variables = [node for node in sources if node.op_type in VARIABLES]
+    found: list[str] = []
+    for node in variables or [node for node in sources if not node.inputs]:
+        read = next((v for n in [node, *node.outputs[0].consumers] for v in n.outputs if v.dtype.name != "resource"), None)
+        shown = value if read is None or (variables and len(variables) == 1) else read
+        found.append(f"{_name(node)} {shown.dtype}{format_shape(shown.shape)}")
+    return found
+
+
+def _name(node: Node) -> str:
+    """What a variable is called by the user, and everything else by the graph."""
+    called = node.attrs.get("shared_name") if node.op_type in VARIABLES else None
+    return called.decode(errors="replace") if isinstance(called, bytes) and called else node.name
+
+
+def _layers(graph: Graph, names: Mapping[Node, str]) -> Layers:
+    variables = [_name(node) for node in graph.nodes if node.op_type in VARIABLES]
+    return layers_by_names(names.values(), variables) if variables else find_layers(graph)
+
+
+def _places(layers: Layers, names: Mapping[Node, str], labels: Mapping[Node, str]) -> dict[Node, str]:
+    """Where each node is drawn."""
+    place = {node: "" if node in labels else layers.of(name) for node, name in names.items()}
+    top = list(dict.fromkeys(layer.partition("/")[0] for layer in place.values() if layer))
+    block = blocks(top) if len(top) > _MANY else {}
+    return {node: f"{block[top]}/{layer}" if (top := layer.partition("/")[0]) in block else layer for node, layer in place.items()}
