@@ -50,6 +50,13 @@ class TestFormulas:
         assert "traced at batch sizes" in formulas.how["shapes"]
         assert formulas.order == "traced"
 
+    def test_what_a_size_takes_is_found_once_for_all_formulas(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[int] = []
+        tasks = SizedStep.tasks
+        monkeypatch.setattr(SizedStep, "tasks", lambda sized, size: asked.append(size) or tasks(sized, size))
+        gw.batch_formulas(perceptron(), FEEDS)
+        assert len(asked) == len(set(asked))
+
     def test_residuals_grow_with_the_batch(self) -> None:
         formulas = gw.batch_formulas(perceptron(), FEEDS)
         assert formulas.residual_bytes(256) >= 256 * 512 * 4

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright.step.keras_step import keras_specs
+from graphwright.step.targets import trace
 
 
 def _model(blocks: int = 2, **compile_options: Any) -> Any:
@@ -170,3 +171,17 @@ def test_the_targets_shape_follows_from_the_shapes_given_for_the_inputs() -> Non
     with pytest.raises(gw.ArgumentError, match="more than the batch size open") as raised:
         keras_specs(model, "train", {}, 2)
     assert "batch" not in raised.value.remedy
+
+
+def test_a_training_step_is_traced_once() -> None:
+    class Counted(keras.Sequential):
+        traced = 0
+
+        def train_step(self, *args):
+            self.traced += 1
+            return super().train_step(*args)
+
+    model = Counted([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("adam", "mse", metrics=["mae"])  # whose variables the first trace would make
+    trace(model, batch=2)
+    assert model.traced == 1

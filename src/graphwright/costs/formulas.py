@@ -11,6 +11,7 @@ from graphwright.analyze.formula_search import find_formula, formula_through
 from graphwright.costs.sized_step import TRACED_FIRST, Feeds, SizedStep
 from graphwright.costs.xla_peak import by_operation
 from graphwright.errors import GraphwrightError
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.memory.planning import HOW_PEAK_TRACED
 from graphwright.report.batch_results import BatchFormulas
 from graphwright.step.flatten import counted_graph
@@ -29,6 +30,7 @@ _HOW = {
 }
 
 
+@garbage_collection_paused()
 @about_a_step
 def batch_formulas(target: Any, feeds: Feeds = None, *, mode: Mode = "train") -> BatchFormulas:
     """What a step costs as functions of its batch size: peak, resident and activation bytes, FLOPs.

@@ -20,6 +20,7 @@ from graphwright.memory.planning import map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.report.progress import tell
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.executor_peak import inter_op_threads
@@ -66,7 +67,7 @@ class SizedStep:
         self._flat: dict[int, FlatStep] = {}
         self._ranges: list[_Range] = [_Range(1, 1, None, "")]
         self._tasks: tuple[int, TaskMap] | None = None
-        self._peaks: dict[int, tuple[int, int]] = {}
+        self._bytes: dict[int, tuple[int, int, int]] = {}  # peak, resident, residuals
         self.traced_sizes: set[int] = set()
 
     @property
@@ -145,29 +146,27 @@ class SizedStep:
 
     def peak_bytes(self, size: int) -> int:
         """The peak at a batch size, when the step runs in the order in which it was traced."""
-        return self._peak_and_resident(size)[0]
+        return self._bytes_at(size)[0]
 
     def resident_bytes(self, size: int) -> int:
         """Variables, inputs and constants at a batch size."""
-        return self._peak_and_resident(size)[1]
+        return self._bytes_at(size)[1]
 
     def activation_bytes(self, size: int) -> int:
         """What is live at the peak beside what is resident."""
-        peak, resident = self._peak_and_resident(size)
+        peak, resident, _ = self._bytes_at(size)
         return peak - resident
 
     def residual_bytes(self, size: int) -> int:
         """All forward values that the backward pass reads, whether or not they are live at once."""
-        tasks = self.tasks(size)
-        buffers = zip(find_roles(tasks).buffers, tasks.costs.buffers, strict=True)
-        return sum(buffer.nbytes for role, buffer in buffers if role == "residuals")
+        return self._bytes_at(size)[2]
 
     def is_confirmed(self, size: int) -> bool:
         """Trace the step for a size that is bound by formulas; where they give another peak, sizes from here on are traced."""
         found = self._range_of(size)
         if found.bound is None:
             return True
-        expected = self._peak_and_resident(size)
+        expected = self._bytes_at(size)[:2]
         costs = map_tasks(self.flattened(size)).costs
         peak = simulate(costs, Schedule(costs.order)).peak_bytes
         if (peak, costs.resident_bytes) == expected:
@@ -178,7 +177,7 @@ class SizedStep:
             _Range(found.first, checked, found.bound, found.how),
             _Range(checked + 1, None, None, f"larger sizes are traced, as the formulas are not right at {size}"),
         ]
-        self._peaks = {s: known for s, known in self._peaks.items() if s <= checked}
+        self._bytes = {s: known for s, known in self._bytes.items() if s <= checked}
         self._tasks = None
         return False
 
@@ -191,11 +190,16 @@ class SizedStep:
             found |= {size for size in (r.bound.hints(end) if r.bound is not None else ()) if r.first < size} | {r.first}
         return {size for size in found if 1 < size <= last}
 
-    def _peak_and_resident(self, size: int) -> tuple[int, int]:
-        if size not in self._peaks:
-            costs = self.tasks(size).costs
-            self._peaks[size] = (simulate(costs, Schedule(costs.order)).peak_bytes, costs.resident_bytes)
-        return self._peaks[size]
+    def _bytes_at(self, size: int) -> tuple[int, int, int]:
+        """Peak, resident bytes and residuals: what formulas are made of is evaluated at the same sizes, and the model of a size is dear."""
+        if size not in self._bytes:
+            tell(f"the step at batch size {size}")
+            tasks = self.tasks(size)
+            costs = tasks.costs
+            buffers = zip(find_roles(tasks).buffers, costs.buffers, strict=True)
+            residuals = sum(buffer.nbytes for role, buffer in buffers if role == "residuals")
+            self._bytes[size] = (simulate(costs, Schedule(costs.order)).peak_bytes, costs.resident_bytes, residuals)
+        return self._bytes[size]
 
     def flattened(self, size: int) -> FlatStep:
         """The flat graph of the step as it is traced for a batch size."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect as python_inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -30,7 +31,7 @@ from graphwright.step.feeds import (
     map_feeds,
     open_input,
 )
-from graphwright.step.keras_step import is_keras_model, keras_data, keras_specs, keras_step
+from graphwright.step.keras_step import build_for_training, is_keras_model, keras_data, keras_specs, keras_step
 
 Mode = Literal["train", "infer"]
 Question = TypeVar("Question", bound=Callable[..., Any])
@@ -127,6 +128,10 @@ def trace(
         if inputs is not None:
             return replace(_trace_with_data(owner, target, mode, inputs), name=name, owner=owner)
         inputs = keras_specs(owner, mode, feeds or {}, open_batch if batch is None else batch)
+        if mode == "train":
+            # TensorFlow traces a function that makes variables a second time.
+            with suppress(Exception):  # whatever is wrong, tracing says it
+                build_for_training(owner, inputs[0])
         feeds = None
     elif batch is not None:
         raise ArgumentError(
