@@ -147,6 +147,21 @@ def test_a_picture_opens_on_what_is_served():
     assert "SaveV2" not in source
 
 
+def test_a_graph_that_trains_shows_its_forward_pass_first():
+    graph = from_text("""
+    graph "train"
+    %x = Placeholder() : float32[?, 3]
+    %"fc/w" = VarHandleOp() {shape = shape[3, 3]} : resource[]
+    %"fc/read" = ReadVariableOp(%"fc/w":0) : float32[3, 3]
+    %"fc/MatMul" = MatMul(%x:0, %"fc/read":0) : float32[?, 3]
+    %loss = Square(%"fc/MatMul":0) : float32[?, 3]
+    %"gradients/loss_grad/Mul" = Mul(%loss:0, %"fc/MatMul":0) : float32[?, 3]
+    %"gradients/fc/MatMul_grad/MatMul" = MatMul(%x:0, %"gradients/loss_grad/Mul":0) : float32[3, 3]
+    %"update/Apply" = ResourceApplyGradientDescent(%"fc/w":0, %"fc/read":0, %"gradients/fc/MatMul_grad/MatMul":0)
+    """)
+    assert [node[0] for node in data_of(page(graph))["views"][0]["nodes"]] == ["x", "fc/MatMul", "loss"]
+
+
 def test_blocks_of_a_flat_model_are_folded():
     graph = Graph("net")
     value = graph.add_node("Placeholder", "x", output_types=F32).outputs[0]

@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 
 from graphwright.ir.graph import Graph
 
-_SCOPES_SKIPPED = frozenset({"gradient_tape", "recomputed", "gradients", "ConstantFolding", "ArithmeticOptimizer"})
+GRADIENT_SCOPES = frozenset({"gradient_tape", "gradients"})
+"""The scopes that TensorFlow opens around gradients, of a tape and of `tf.gradients`."""
+
+_SCOPES_SKIPPED = GRADIENT_SCOPES | {"recomputed", "ConstantFolding", "ArithmeticOptimizer"}
 _OPERATOR_SCOPE = re.compile(
     r"(Add|AddV2|AddN|Sub|sub|Mul|mul|Div|RealDiv|FloorMod|FloorDiv|Cast|Pow|pow|Sqrt|Rsqrt|Square|Neg|Abs|Sign|Exp|Log|Maximum|Minimum"
     r"|Less|Greater|Equal|SelectV2|truediv|floordiv|div_no_nan|Assign\w*VariableOp|ReadVariableOp|Identity)(_\d+)?|\w+_grad"

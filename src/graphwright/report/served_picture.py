@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from graphwright.analyze.layers import Layers, blocks, find_layers, layers_by_names
+from graphwright.analyze.layers import GRADIENT_SCOPES, Layers, blocks, find_layers, layers_by_names
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.edit.clone import copy_graph
@@ -98,10 +98,9 @@ def _placeholders(graph: Graph) -> list[Value]:
 
 
 def _ends(fed: Iterable[Node]) -> list[Value]:
-    """What is computed of what is fed, and read by nobody."""
-    return [
-        value for node in _reached(fed, forward=True) if node.inputs for value in node.outputs[:1] if not any(v.uses for v in node.outputs)
-    ]
+    """What is computed of what is fed, and read by nobody, or by gradients and updates alone."""
+    forward = {node: None for node in _reached(fed, forward=True) if node.inputs and not GRADIENT_SCOPES.intersection(node.name.split("/"))}
+    return [node.outputs[0] for node in forward if node.outputs and not any(n in forward for v in node.outputs for n in v.consumers)]
 
 
 def _reached(nodes: Iterable[Node], *, forward: bool) -> dict[Node, None]:

@@ -25,7 +25,7 @@ graphwright.drawing = (data) => {
     return found ? (found[1] === "float32" ? "" : `${found[1]} `) + (found[2].replaceAll(",", "×") || (found[1] === "float32" ? "scalar" : "")) : "";
   };
   // What a closed layer does, in the order in which it does it.
-  const PLUMBING = /^(Reshape|Shape|StridedSlice|Pack|Cast|Identity|ExpandDims|Squeeze|ConcatV2|Fill|Range|Prod|GatherV2|Slice)$/;
+  const PLUMBING = /^(TensorList\w*|Transpose|Reshape|Shape|StridedSlice|Pack|Cast|Identity|ExpandDims|Squeeze|ConcatV2|Fill|Range|Prod|GatherV2|Slice)$/;
   function does(part) {
     const ops = new Set(), stack = [part];
     while (stack.length) { const p = stack.pop(); if (p.node >= 0) ops.add(view.ops[view.nodes[p.node][1]]); else stack.push(...[...p.parts].reverse()); }
@@ -156,22 +156,40 @@ graphwright.drawing = (data) => {
       for (const p of row) { p.x = middle.get(p) - p.w / 2; p.y = y + (tallest - p.h) / 2; left = Math.min(left, p.x); right = Math.max(right, p.x + p.w); }
       y += tallest + GAP_Y;
     }
-    for (const p of scope.parts) p.x += PAD - left;
-    scope.w = Math.max(right - left + 2 * PAD, 7 * Math.min(scope.label.length, 30) + 40);
+    const margin = view.served && scope.parts.length > 2 ? PAD + 14 : PAD;  // beside the boxes go edges that skip some
+    for (const p of scope.parts) p.x += margin - left;
+    scope.w = Math.max(right - left + 2 * margin, 7 * Math.min(scope.label.length, 30) + 40);
     scope.h = y - GAP_Y + PAD;
   }
 
+  // Where an edge that would run behind boxes goes down instead: beside them, on the nearer side; null where nothing is in the way.
+  function wayAround(scope, x1, y1, x2, y2) {
+    if (!view.served || y2 - y1 < 2 * GAP_Y) return null;
+    const at = (y) => x1 + (x2 - x1) * (y - y1) / (y2 - y1);
+    let left = Infinity, right = -Infinity;
+    for (const p of scope.parts) {
+      const x = at(p.y + p.h / 2);
+      if (p.y >= y1 && p.y + p.h <= y2 && x > p.x - 8 && x < p.x + p.w + 8) { left = Math.min(left, p.x); right = Math.max(right, p.x + p.w); }
+    }
+    if (right < left) return null;
+    const x = (x1 + x2) / 2;
+    return right - x <= x - left ? right + 14 : left - 14;
+  }
+
   function drawParts(scope, into) {
-    const lines = make("g", {}), boxes = make("g", {});
+    const lines = make("g", {}), shapes = make("g", {}), boxes = make("g", {});
     for (const [from, row] of scope.edges ?? []) for (const [to, edge] of row) {
       const x1 = from.x + from.w / 2, y1 = from.y + from.h, x2 = to.x + to.w / 2, y2 = to.y, bend = Math.max(18, Math.abs(y2 - y1) / 2);
-      const path = make("path", { class: "edge" + (edge.control ? " control" : ""), d: `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2 - 1}`, "stroke-width": Math.min(1 + Math.log2(edge.count), 5) });
+      const around = wayAround(scope, x1, y1, x2, y2), middle = around ?? (x1 + x2) / 2;
+      const line = around === null ? `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2 - 1}`
+        : `M${x1} ${y1}C${x1} ${y1 + 26} ${around} ${y1 + 4} ${around} ${y1 + 40}L${around} ${y2 - 40}C${around} ${y2 - 4} ${x2} ${y2 - 26} ${x2} ${y2 - 1}`;
+      const path = make("path", { class: "edge" + (edge.control ? " control" : ""), d: line, "stroke-width": Math.min(1 + Math.log2(edge.count), 5) });
       path.setAttribute("marker-end", "url(#arrow)");
       path.style.strokeWidth = Math.min(1 + Math.log2(edge.count) / 1.5, 5);
       edge.path = path;
       lines.append(path);
       const shape = view.served && !edge.control ? shapeText(edge.type) : "";
-      if (shape) lines.append(make("text", { class: "shape", x: (x1 + x2) / 2 + 6, y: (y1 + y2) / 2 + 3 }, shape));
+      if (shape) shapes.append(make("text", { class: "shape", x: middle + 6, y: (y1 + y2) / 2 + 3 }, shape));
     }
     for (const part of scope.parts) {
       const isScope = part.node < 0, classes = ["box"];
@@ -193,7 +211,7 @@ graphwright.drawing = (data) => {
       part.box = box;
       boxes.append(box);
     }
-    into.append(lines, boxes);
+    into.append(lines, shapes, boxes);
   }
 
   const kindText = (part) => part.node >= 0 ? shorten(view.ops[view.nodes[part.node][1]], 30) : view.served ? shorten(does(part), 32) : counted(part.size);
