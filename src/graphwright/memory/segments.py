@@ -12,7 +12,7 @@ from graphwright.analyze.loop_pairs import LoopPair, find_pairs
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.traits.control_flow import function_at
 from graphwright.memory.planning import room_bytes
-from graphwright.memory.verbs import Candidate, candidate_of
+from graphwright.memory.verbs import Candidate, candidate_of, named
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.step.flatten import FlatStep
@@ -71,11 +71,11 @@ def _in_segments(
     pairs = find_pairs(graph, given.flat.purity.of(graph))[0]
     segment_loops(graph, {pair: asked[pair.forward.name] for pair in pairs if pair.forward.name in asked})
     layers = find_layers(given.flat.graph)
-    how = ", ".join(
-        f"loop {layers.words(name)} in segments of {s.length} rounds"
-        + ("" if s.first is None else f" up to round {s.first} of {measures[name][0]}")
-        for name, s in asked.items()
-    )
+    alike: dict[str, list[str]] = {}
+    for name, s in asked.items():
+        until = "" if s.first is None else f" up to round {s.first} of {measures[name][0]}"
+        alike.setdefault(f"in segments of {s.length} rounds{until}", []).append(layers.words(name))
+    how = ", ".join(f"{named('loop', names)} {words}" for words, names in alike.items())
     return replace(candidate_of(given, graph, map_tasks, f"{how}, each run again for its gradient"), loops=tuple(asked))
 
 

@@ -14,11 +14,12 @@ split
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.layers import find_layers
 from graphwright.analyze.splitting import find_splitting, find_splitting_of_largest
 from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import copy_graph
@@ -39,6 +40,7 @@ BIT_FOR_BIT: tuple[Verb, ...] = ("recompute", "segment")
 _ALL: tuple[Verb, ...] = (*BIT_FOR_BIT, "transpose", "split")
 _IN_ORDER_S = 1e-5  # what it costs, besides its kernels, that a task waits for others; parts have many small ones
 _LEAST_GAIN = 0.97  # twice the parts must bring the peak below this share of what it was
+_MOST_NAMED = 3  # loops, in words of what was done to them
 _MOST_NODES = 400_000  # of a step in parts: beyond that TensorFlow takes minutes to start
 
 
@@ -135,8 +137,20 @@ def transposed_candidate(given: Candidate, map_tasks: Callable[[FlatStep], TaskM
     loops = transpose_factors(copy, given.flat.purity.of(copy))
     if not loops:
         return None
-    made = candidate_of(given, copy, map_tasks, "weights transposed before " + ", ".join(f"loop {name}" for name in loops))
+    words = find_layers(given.flat.graph).words
+    made = candidate_of(given, copy, map_tasks, f"weights transposed once for {named('gradient loop', [words(name) for name in loops])}")
     return replace(made, transposed=loops) if made.slower < 0 else None
+
+
+def named(what: str, names: Sequence[str]) -> str:
+    """Things by their names, as long as these are few.
+
+    >>> named("loop", ["a"]), named("loop", ["a", "b"]), named("loop", "abcd")
+    ('loop a', 'loops a, b', '4 loops')
+    """
+    if len(names) > _MOST_NAMED:
+        return f"{len(names)} {what}s"
+    return f"{what}{'' if len(names) == 1 else 's'} {', '.join(names)}"
 
 
 def candidate_of(given: Candidate, graph: Graph, map_tasks: Callable[[FlatStep], TaskMap], how: str) -> Candidate:
