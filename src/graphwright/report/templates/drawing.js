@@ -189,7 +189,8 @@ graphwright.drawing = (data) => {
       edge.path = path;
       lines.append(path);
       const shape = view.served && !edge.control ? shapeText(edge.type) : "";
-      if (shape) shapes.append(make("text", { class: "shape", x: middle + 6, y: (y1 + y2) / 2 + 3 }, shape));
+      const before = around !== null && around < Math.min(x1, x2);  // the label of an edge that goes by on the left stands left of it
+      if (shape) shapes.append(make("text", { class: before ? "shape before" : "shape", x: middle + (before ? -6 : 6), y: (y1 + y2) / 2 + 3 }, shape));
     }
     for (const part of scope.parts) {
       const isScope = part.node < 0, classes = ["box"];
