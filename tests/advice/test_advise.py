@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import keras
 import pytest
@@ -33,7 +34,8 @@ def advice(model: keras.Model) -> gw.Advice:
 
 def test_each_thing_is_a_call_away_and_says_its_price(advice: gw.Advice) -> None:
     kinds = {s.kind for s in advice.suggestions} | set(advice.left_out)
-    assert {"batch", "bfloat16", "optimizer"} <= kinds
+    assert {"bfloat16", "optimizer"} <= kinds
+    assert kinds & {"batch", "batch size"}
     by_call = {s.call: s for s in advice.suggestions}
     leaner = by_call["model.compile(keras.optimizers.SGD(momentum=0.9), loss=...)"]
     assert leaner.peak_bytes < advice.peak_bytes  # Adam keeps two numbers of each weight, momentum one
@@ -63,7 +65,7 @@ def test_commands_name_the_target(advice: gw.Advice) -> None:
     assert named.suggestions[0].command == "graphwright optimize app:model --batch 8 --budget 0.5"
 
 
-def test_a_plan_is_suggested_and_keeps_the_memory_when_it_is_followed() -> None:
+def test_a_plan_is_suggested_and_keeps_the_memory_when_it_is_followed(tmp_path: Path) -> None:
     weight = tf.Variable(tf.ones((64, 64)))
 
     @tf.function
@@ -76,13 +78,13 @@ def test_a_plan_is_suggested_and_keeps_the_memory_when_it_is_followed() -> None:
         weight.assign_sub(tape.gradient(loss, weight))
         return loss
 
-    advice = gw.advise(step, 0.7, {"x": (128, 64)}, time_limit_s=0.5, cache_dir=None)
+    advice = gw.advise(step, 0.7, {"x": (128, 64)}, time_limit_s=0.5, cache_dir=tmp_path)
     plan = next(s for s in advice.suggestions if s.kind == "plan")
     assert plan.command == "graphwright optimize TARGET --feed x=128,64 --budget 0.7"
     assert plan.make is not None
     fast, _ = plan.make()
     assert fast.plan.peak_bytes <= advice.memory_bytes
-    assert fast.plan.peak_bytes == pytest.approx(plan.peak_bytes, rel=0.03)
+    assert fast.plan.peak_bytes == plan.peak_bytes  # it is not searched again
     batch = next(s for s in advice.suggestions if s.kind == "batch")
     assert batch.what.startswith("a batch of ")
     assert batch.fits

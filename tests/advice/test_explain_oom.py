@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import graphwright as gw
 
-HUGE = (2**24, 2**24)  # a PiB of float32, which no machine gives
+HUGE = (2**20, 2**20)  # 4 TiB of float32, which no machine gives
 
 
 @tf.function
@@ -27,8 +27,8 @@ def test_a_step_that_asks_for_too_much_is_explained() -> None:
         asks_for_too_much(tf.zeros((8, 4)))
     report = caught.value.report
     assert isinstance(report, gw.OutOfMemory)
-    assert (report.asked, report.asked_bytes, report.memory_bytes) == ("float32[16777216,16777216]", 2**50, 2**30)
-    assert "1.00 PiB" in report.verdict or "1,024 TiB" in report.verdict or "TiB" in report.verdict
+    assert (report.asked, report.asked_bytes, report.memory_bytes) == ("float32[1048576,1048576]", 2**42, 2**30)
+    assert "4.00 TiB" in report.verdict
     assert isinstance(caught.value.__cause__, tf.errors.ResourceExhaustedError)
     assert isinstance(caught.value, MemoryError)
 
@@ -44,10 +44,11 @@ class Asks(keras.layers.Layer):
     """Asks for too much where its input is not zero."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        side = tf.cast(tf.reduce_max(x) * 2.0**24, tf.int32)
+        side = tf.cast(tf.reduce_max(x) * 2.0**20, tf.int32)
         return x + tf.reduce_sum(tf.zeros((side, side)))
 
 
+@pytest.mark.slow
 def test_training_by_keras_is_explained_and_the_model_is_as_before() -> None:
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1), Asks()])
     model.compile("sgd", "mse")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -124,3 +125,12 @@ def test_ctrl_c_ends_at_once(work: str) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
     assert (process.returncode, errors.strip()) == (EXIT_INTERRUPTED, "interrupted")
+
+
+def test_advise_names_what_to_run(project: Path) -> None:
+    found = CliRunner().invoke(app, ["advise", "my_pace:step", "--memory", "1GiB", "-q", "--json"])
+    assert found.exit_code == 0, found.stderr
+    advice = json.loads(found.stdout)
+    assert (advice["fits"], advice["memory_bytes"]) == (True, 2**30)
+    assert all(" my_pace:step " in s["command"] for s in advice["suggestions"] if s["command"])
+    assert CliRunner().invoke(app, ["advise", "my_pace:step", "--memory", "plenty"]).exit_code == 2

@@ -23,7 +23,6 @@ from graphwright.source.trust import check_trusted, trust
 EXIT_ERROR = 2
 EXIT_INFEASIBLE = 3
 EXIT_CHECK_FAILED = 4
-_SHOWN_AFTER_S = 0.2
 
 _TARGET_HELP = "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name, which is imported: a tf.function or a Keras model."
 _FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int32. Once per input."
@@ -81,7 +80,7 @@ def takes_trust(command: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, trust: bool, quiet: bool, verbose: bool, **kwargs: Any) -> None:
         before = _trusted.set(trust)
         try:
-            with silent() if quiet else shown(lines_of_progress() if verbose else None, after_s=_SHOWN_AFTER_S):
+            with silent() if quiet else shown(lines_of_progress() if verbose else None, after_s=0.0):
                 command(*args, **kwargs)
         finally:
             _trusted.reset(before)

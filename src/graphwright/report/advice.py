@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from graphwright.analyze.update_checks import Finding
 from graphwright.plain import fields_json
 from graphwright.report.draw import Printed
-from graphwright.report.units import format_bytes, format_percent
+from graphwright.report.units import format_bytes
 
 SuggestionKind = Literal["plan", "plan, all verbs", "batch", "bfloat16", "optimizer"]
 
@@ -105,11 +105,11 @@ class Advice(Printed):
 
 
 def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:
-    """The best first, see `Advice.suggestions`; times that differ by less than a tenth count as the same."""
+    """The best first, see `Advice.suggestions`; times are told apart by tenths of the step's own."""
 
     def rank(s: Suggestion) -> tuple[Any, ...]:
         time = 10.0 if math.isnan(s.time) else s.time
-        return not s.fits, 0 if s.fits else s.peak_bytes, round(10 * max(time, 1.0)), _BY_RESULTS.index(s.kind), s.peak_bytes
+        return not s.fits, 0 if s.fits else s.peak_bytes, math.floor(10 * max(time - 1, 0.0)), _BY_RESULTS.index(s.kind), s.peak_bytes
 
     return tuple(sorted(suggestions, key=rank))
 
@@ -123,4 +123,4 @@ def price_text(time: float) -> str:
     change = time - 1
     if abs(change) < 0.005:
         return "the same time"
-    return f"{format_percent(round(abs(change), 2))} {'more' if change > 0 else 'less'} time"
+    return f"{100 * abs(change):.0f} % {'more' if change > 0 else 'less'} time"

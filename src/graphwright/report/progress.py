@@ -118,12 +118,13 @@ class _Bar:
     def __call__(self, share: float, words: str) -> None:
         from rich.markup import escape
 
+        text = escape(f"{self._title}: {words}" if self._title else words)
         if self._shown is None:
-            self._shown = self._started()
+            self._shown = self._started(text)
         if self._shown is not None:
-            self._shown.update(self._task, completed=share, description=escape(f"{self._title}: {words}" if self._title else words))
+            self._shown.update(self._task, completed=share, description=text)
 
-    def _started(self) -> Any:
+    def _started(self, text: str) -> Any:
         if clock.perf_counter() - self._begun < self._after_s:
             return None
         from graphwright.report.safe_console import SafeConsole
@@ -140,7 +141,7 @@ class _Bar:
         columns = SpinnerColumn(), BarColumn(bar_width=20), TimeElapsedColumn(), TextColumn("{task.description}")
         # What is printed meanwhile goes where it is meant to go.
         bar = Bar(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
-        self._task = bar.add_task("", total=1.0)
+        self._task = bar.add_task(text, total=1.0)
         bar.start()
         return bar
 
