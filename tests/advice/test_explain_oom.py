@@ -22,6 +22,24 @@ def asks_for_too_much(x: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.tanh(x)) + tf.reduce_sum(tf.zeros(tf.cast(tf.reduce_sum(x) * 0, tf.int32) + HUGE))
 
 
+MESSAGE = (
+    "OOM when allocating tensor with shape[30000,4096] and type float on /job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu\n"
+    "\t [[{{node dense_1/BiasAdd}}]]"
+)
+
+
+def test_what_tensorflow_says_is_read() -> None:
+    with pytest.raises(gw.OutOfMemoryError) as caught, gw.explain_oom("1GiB"):
+        raise tf.errors.ResourceExhaustedError(None, None, MESSAGE)
+    report = caught.value.report
+    assert isinstance(report, gw.OutOfMemory)
+    assert (report.op, report.asked, report.asked_bytes) == ("dense_1/BiasAdd", "float32[30000,4096]", 30000 * 4096 * 4)
+    assert report.device == "CPU:0 by allocator cpu"
+    assert "outside of any tf.function" in report.left_out
+    assert "469 MiB" in str(caught.value)
+
+
+@pytest.mark.slow  # TensorFlow waits for ten seconds whether memory comes free
 def test_a_step_that_asks_for_too_much_is_explained() -> None:
     with pytest.raises(gw.OutOfMemoryError) as caught, gw.explain_oom("1GiB", advice=False):
         asks_for_too_much(tf.zeros((8, 4)))
