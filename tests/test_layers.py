@@ -25,7 +25,7 @@ TABLE: dict[str, frozenset[str]] = {
     "transform": frozenset({"errors", "plain", "ir", "analyze", "plan.model"}),
     "source": frozenset({"errors", "files", "ir"}),
     "run": frozenset({"errors", "bound_process", "plain", "ir", "source", "analyze"}),
-    "report": frozenset({"errors", "files", "bound_process", "plain", "ir", "analyze", "plan.model"}),
+    "report": frozenset({"errors", "files", "bound_process", "plain", "ir", "analyze", "plan.model", "plan.json_file"}),
     "step": _BELOW,
     "memory": _BELOW | {"step"},
     "costs": _BELOW | {"step", "memory.planning"},

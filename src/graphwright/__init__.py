@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from graphwright.report.out_of_memory import OutOfMemory as OutOfMemory
     from graphwright.report.parameter_table import ParameterTable as ParameterTable
     from graphwright.report.peak_prediction import PeakPrediction as PeakPrediction
+    from graphwright.report.plan_file import load_plan as load_plan
     from graphwright.report.results import Inspection as Inspection
     from graphwright.report.results import MemoryPlan as MemoryPlan
     from graphwright.report.shape_report import ShapeReport as ShapeReport

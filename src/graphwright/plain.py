@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, cast
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 
 def number(figure: float) -> float | int | None:
@@ -15,8 +16,11 @@ def number(figure: float) -> float | int | None:
     return int(figure) if figure == int(figure) else figure
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, *, whole: bool = False) -> Any:
     """A value as JSON can hold it: what it says itself in `to_json`, else its fields, its items, or its text.
+
+    Args:
+        whole: all fields under their own names, whatever `to_json` says, for `from_plain`.
 
     >>> plain({"peak": 2.0, "time": math.nan, "shape": (8, None)})
     {'peak': 2, 'time': None, 'shape': [8, None]}
@@ -26,9 +30,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return number(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+        return {str(key): plain(item, whole=whole) for key, item in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in cast("list[Any]", value)]
+        return [plain(item, whole=whole) for item in cast("list[Any]", value)]
+    if whole and is_dataclass(value):
+        return {own.name: plain(getattr(value, own.name), whole=True) for own in fields(value)}
     if hasattr(value, "to_json"):
         return plain(value.to_json())
     return fields_json(value) if is_dataclass(value) else str(value)
@@ -42,6 +48,47 @@ def fields_json(value: Any, *left_out: str, **called: str) -> dict[str, Any]:
         called: by field, under which other key it appears.
     """
     return {called.get(own.name, own.name): plain(getattr(value, own.name)) for own in fields(value) if own.name not in left_out}
+
+
+def from_plain(kind: Any, data: Any, place: str = "", **known: Any) -> Any:
+    """A value of a type from what `plain(value, whole=True)` made of it.
+
+    Args:
+        kind: a dataclass, or what its fields are annotated with.
+        place: of the value, as errors name it.
+        known: by name, types that annotations name and modules do not.
+
+    Raises:
+        TypeError: the data are not of that type.
+
+    >>> from graphwright.analyze.measurement import Measurement
+    >>> from_plain(Measurement | None, {"peak_bytes": 5, "resident_bytes": 1, "time_s": None, "how": "by hand"}).time_s
+    nan
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        if data is None and NoneType in inner:
+            return None
+        fitting = [of for of in inner if is_dataclass(of) or get_origin(of) or (isinstance(data, of) and not isinstance(data, bool))]
+        if fitting:
+            return from_plain(fitting[0], data, place, **known)
+    elif origin is tuple and isinstance(data, list):
+        return tuple(from_plain(inner[0], item, f"{place}[{k}]", **known) for k, item in enumerate(cast("list[Any]", data)))
+    elif isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(data, dict):
+        return {key: from_plain(inner[1], item, f"{place}.{key}", **known) for key, item in cast("dict[str, Any]", data).items()}
+    elif origin is Literal and data in inner:
+        return data
+    elif is_dataclass(kind) and isinstance(data, dict):
+        hints = get_type_hints(kind, localns=known)
+        rows = cast("dict[str, Any]", data)
+        if unknown := rows.keys() - {own.name for own in fields(kind)}:
+            raise TypeError(f"field {place}.{min(unknown)} is not known")
+        return cast("Any", kind)(**{name: from_plain(hints[name], item, f"{place}.{name}", **known) for name, item in rows.items()})
+    elif kind is float and (data is None or isinstance(data, int | float)) and not isinstance(data, bool):
+        return math.nan if data is None else data
+    elif isinstance(kind, type) and isinstance(data, kind) and (kind is bool or not isinstance(data, bool)):
+        return data
+    raise TypeError(f"field {place} holds {data!r:.60}, not {getattr(kind, '__name__', kind)}")
 
 
 class Result:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnsupportedError, VerificationWarning, in_words
 from graphwright.memory.plan_cache import PlanCache, default_directory
@@ -18,6 +18,7 @@ from graphwright.memory.verbs import BIT_FOR_BIT, Allow, read_allow
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.memory.xla.verification import verify_compiled
 from graphwright.plan.budget import Budget
+from graphwright.report.plan_file import load_plan
 from graphwright.report.progress import Progress, shown
 from graphwright.report.results import MemoryPlan
 from graphwright.report.units import format_bytes
@@ -35,6 +36,21 @@ from graphwright.step.targets import Feed, trace
 Verify = Literal["structure", "run"] | bool
 Example = tuple[tuple[Any, ...], Mapping[str, Any]]
 _MAX_OVERHEAD = 0.1  # of a plan for the smallest peak, as a share of the step's time
+
+
+class Options(TypedDict, total=False):
+    """Options of `optimize_memory`, as type checkers know them."""
+
+    inputs: Any
+    feeds: Mapping[str, Feed] | None
+    verify: Verify
+    time_limit_s: float
+    cache_dir: str | Path | None
+    progress: Progress | None
+    curve_points: int
+    allow: Allow
+    max_overhead: float | None
+    plan: MemoryPlan | str | Path | None
 
 
 class OptimizedStep:
@@ -63,8 +79,10 @@ class OptimizedStep:
         curve_points: int = 0,
         allow: Allow = BIT_FOR_BIT,
         max_overhead: float | None = None,
+        saved: MemoryPlan | None = None,
     ) -> None:
         self._step = step
+        self._saved = saved
         self._allow = read_allow(allow)
         self._budget, self._max_overhead = _read_budget(budget, max_overhead)
         self._by_structure = verify is not False
@@ -98,6 +116,10 @@ class OptimizedStep:
                 remedy="call the step once, or give inputs=... or feeds=... to optimize_memory",
             )
         return max(self.plans, key=lambda plan: plan.original_peak_bytes)
+
+    def memory_plan(self) -> MemoryPlan:
+        """The plan, asked for as a model's is."""
+        return self.plan
 
     @property
     def plans(self) -> tuple[MemoryPlan, ...]:
@@ -182,6 +204,7 @@ class OptimizedStep:
             "cache": self._cache,
             "earlier": self._latest,
             "prove": self._by_structure,
+            "saved": None if self._planned else self._saved,  # calls with other shapes are not what was saved
         }
         with shown(self._progress, title="planning") as progress:
             try:
@@ -228,9 +251,26 @@ class OptimizedStep:
         warnings.warn(f"{self.__name__}: the original step runs, with its own peak. {why}", VerificationWarning, stacklevel=4)
 
 
+class KerasModel(Protocol):
+    """A Keras model, as type checkers know it."""
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """Train."""
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Train on one batch."""
+
+
+Model = TypeVar("Model", bound=KerasModel)
+
+
+@overload
+def optimize_memory(step: Model, budget: int | float | str | None = None, **options: Unpack[Options]) -> Model: ...
+@overload
+def optimize_memory(step: Callable[..., Any], budget: int | float | str | None = None, **options: Unpack[Options]) -> OptimizedStep: ...
 def optimize_memory(
     step: Any,
-    budget: int | float | str,
+    budget: int | float | str | None = None,
     *,
     inputs: Any = None,
     feeds: Mapping[str, Feed] | None = None,
@@ -241,6 +281,7 @@ def optimize_memory(
     curve_points: int = 0,
     allow: Allow = BIT_FOR_BIT,
     max_overhead: float | None = None,
+    plan: MemoryPlan | str | Path | None = None,
 ) -> Any:
     """Bring a training step, or a compiled Keras model, into a memory budget.
 
@@ -281,19 +322,22 @@ def optimize_memory(
             batch, some roundings. `"transpose"`: to transpose weights once that loops take transposed in every round, which is faster and
             may round otherwise. `"all"` is all four; what takes less time is chosen, and `plan.how["plan"]` says which. Not under XLA,
             nor on several devices.
+        plan: instead of a budget, a plan that was made for this step and these shapes, or the path of one that `plan.save(path)` wrote: it
+            is followed without a search, under the budget and with the verbs that it was made for, and proved again.
         max_overhead: with the budget "smallest", how much more time the plan may take by the planner's estimate, as a share of the
             unmodified step's; 0.1 unless it is given.
 
     Returns:
-        For a step: an `OptimizedStep` with the same signature and results, and `.plan`. For a model: the model itself, whose
-        `fit` and `train_on_batch` keep the budget, and `model.memory_plan()`.
+        For a step: an `OptimizedStep` with the same signature and results. For a model: the model itself, whose `fit` and
+        `train_on_batch` keep the budget. Both have `memory_plan()`; of a step `plan` is short for it.
 
     Raises:
         InfeasibleError: no plan fits; the error carries `smallest_budget_bytes`.
         UnsupportedError: the step calls back into Python, a part of it is compiled by XLA, or XLA cannot compile it as it is told to; or
             `verify="run"` was asked for, and the original does not fit into the memory that is free.
         UnknownShapeError: a dimension is not known; the message names the argument.
-        ArgumentError: the step cannot be traced, the model is not compiled, or the budget cannot be read.
+        ArgumentError: the step cannot be traced, the model is not compiled, the budget cannot be read, or the plan is for another step.
+        FileFormatError: the file of a plan cannot be read.
 
     >>> import tensorflow as tf
     >>> w = tf.Variable(tf.ones((64, 64)))
@@ -316,6 +360,20 @@ def optimize_memory(
         raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
     if verify not in ("structure", "run", True, False):
         raise ArgumentError(f"verify={verify!r} was given", argument="verify", remedy='give "structure", "run" or False')
+    saved = load_plan(plan) if isinstance(plan, str | Path) else plan
+    if (saved is None) == (budget is None):
+        raise ArgumentError(
+            "neither a budget nor a plan was given" if saved is None else "a budget was given beside a plan",
+            argument="budget" if saved is None else "plan",
+            remedy="give one of the two; a plan is followed under the budget that it was made for",
+        )
+    if saved is not None:
+        recipe = saved.recipe
+        if recipe is None:
+            raise ArgumentError("the plan does not say how it is followed", argument="plan", remedy="give one that optimize_memory made")
+        budget, allow, time_limit_s = recipe.budget, read_allow(recipe.allow), recipe.time_limit_s
+        max_overhead = recipe.max_overhead if budget == "smallest" else None
+    assert budget is not None
     _read_budget(budget, max_overhead)  # one that cannot be read is an error now, not at the first call
     cache = None if cache_dir is None else PlanCache(default_directory() if cache_dir == "default" else Path(cache_dir))
     options: dict[str, Any] = {
@@ -326,6 +384,7 @@ def optimize_memory(
         "curve_points": curve_points,
         "allow": allow,
         "max_overhead": max_overhead,
+        "saved": saved,
     }
     with shown(progress, title="planning"):
         if is_keras_model(step):

@@ -9,13 +9,16 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from graphwright.errors import FileFormatError
+from graphwright.errors import ArgumentError, FileFormatError
+from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph
 from graphwright.plan.json_file import read_json, write_json
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import known_solution
 
 _FORMAT = 5  # raise it when the meaning of a schedule changes, or the planner makes better ones
+_NAMES = frozenset({"shared_name", "container", "debug_name"})  # attributes that name something
+_FUNCTION = f"{FunctionReference.__name__}("  # in the text of an attribute
 _MOST = 15  # other plans of one graph that are looked at
 
 
@@ -45,6 +48,35 @@ def fingerprint(graph: Graph, budget: int | float | str, time_limit_s: float, de
     digest.update(repr([v.name for v in graph.outputs]).encode())
     asked = hashlib.sha256(f"{budget} {time_limit_s}".encode())
     return f"{digest.hexdigest()[:48]}-{asked.hexdigest()[:16]}"
+
+
+def plan_key(graph: Graph, how: str = "", device: str = "") -> str:
+    """Under which a saved plan holds the schedule of a graph: a digest of operations, attributes, edges and shapes.
+
+    Names do not count, since a model that is made a second time has others; the schedule is judged and the step proved again.
+    """
+    number = {node: k for k, node in enumerate(graph.nodes)}
+    digest = hashlib.sha256(f"{_FORMAT} {how} {device}".encode())
+    for node in graph.nodes:
+        shapes = [(v.dtype.name, v.shape) for v in node.outputs]
+        attrs = sorted(
+            (key, text) for key, a in node.attrs.items() if key not in _NAMES and key[0] != "_" and _FUNCTION not in (text := repr(a))
+        )
+        inputs = [(number[v.producer], v.index) for v in node.inputs], [number[c] for c in node.control_inputs]
+        digest.update(repr((node.op_type, inputs, shapes, attrs)).encode())
+    digest.update(repr([(number[v.producer], v.index) for v in graph.outputs]).encode())
+    return digest.hexdigest()[:48]
+
+
+def other_step(name: str) -> ArgumentError:
+    """The error where a saved plan does not fit a step."""
+    return ArgumentError(
+        "the plan is for another step",
+        argument="plan",
+        where=f"step {name!r}",
+        cause="its operations or shapes are others; or another version of TensorFlow, Keras or graphwright made it",
+        remedy="give the step and the shapes that the plan was made for, or a budget instead of the plan",
+    )
 
 
 class PlanCache:

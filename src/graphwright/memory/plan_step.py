@@ -107,6 +107,7 @@ def plan_step(
     allow: Collection[Verb] = BIT_FOR_BIT,
     max_overhead: float = 0.0,
     before: Unplanned | None = None,
+    saved: MemoryPlan | None = None,
 ) -> Planned:
     """Plan a traced step and build the function.
 
@@ -120,8 +121,10 @@ def plan_step(
             run by TensorFlow's kernels.
         max_overhead: without a budget, how much more time than the unmodified step the plan may take, as a share.
         before: the step without a plan, where that is known; then the plan is only looked for, and no function is built.
+        saved: a plan that is followed, as it is, instead of looking for one.
 
     Raises:
+        ArgumentError: the saved plan is for another step.
         InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
         UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
     """
@@ -141,7 +144,10 @@ def plan_step(
         originals = [executor.peak_bytes]
     original_bytes = max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted)
     budget_bytes, asked = (None, f"smallest {max_overhead}") if budget is None else _in_bytes(budget, original_bytes, earlier)
+    if saved is not None and budget is not None:
+        budget_bytes = saved.budget_bytes  # a share is one of a peak that is simulated, each time a little different
     search = Search(budget_bytes, max_overhead, asked, time_limit_s, progress, cache, earlier.steps if earlier is not None else ())
+    search = search if saved is None else replace(search, saved=saved.recipe)
     chosen, argument_count = given, flat.binding.argument_count
     alone = len(parts) == 1 and placement is None
 
@@ -156,8 +162,10 @@ def plan_step(
         solutions, how["plan"] = search.devices(parts, originals, flat.graph)
     if budget_bytes is None:
         how["plan"] = f"the smallest peak that was found within {100 * max_overhead:g} % more time; {how['plan']}"
+    recipe = search.recipe("smallest" if budget is None else budget.plain, allow)
     if executor is not None and _is_better_as_it_is(solutions[-1], executor, budget_bytes):
-        return _as_it_is(target, given.tasks, flat.loops, executor, solutions[-1], how, prove)
+        planned = _as_it_is(target, given.tasks, flat.loops, executor, solutions[-1], how, prove)
+        return replace(planned, plan=replace(planned.plan, recipe=recipe))
     if budget_bytes is not None and solutions[-1].status == "infeasible":
         k = len(solutions) - 1
         raise infeasible(parts[k].tasks, solutions[k], budget_bytes, originals[k], in_parts(budget_bytes))
@@ -180,6 +188,7 @@ def plan_step(
     points = curve_points if chosen is given else 0
     plan = replace(
         plan,
+        recipe=recipe,
         executor=executor,
         curve=_curve(parts[worst].tasks.costs, solutions[worst], originals[worst], points, time_limit_s),
         device_peaks=dict(zip(names, peaks, strict=True)),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import Any
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loop_pairs import find_pairs
 from graphwright.ir.graph import Graph
 from graphwright.memory.parts import Part, same_work, split
-from graphwright.memory.plan_cache import PlanCache, fingerprint
+from graphwright.memory.plan_cache import PlanCache, fingerprint, other_step, plan_key
 from graphwright.memory.planning import Progress, map_tasks, room_bytes, solve_with_room
 from graphwright.memory.segments import segment_candidates
 from graphwright.memory.verbs import Candidate, Verb, split_candidates, transposed_candidate
@@ -18,6 +19,7 @@ from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import known_solution, minimum_within
 from graphwright.plan.solvers.problem import now
 from graphwright.report.obtained import Obtained
+from graphwright.report.results import PlanRecipe
 from graphwright.step.flatten import FlatStep
 
 _DEAR = 0.15  # extra time as a share, beyond which other verbs than recompute are planned too, where they change no bit
@@ -42,6 +44,8 @@ class Search:
         asked: the same in words, for the plan cache: a share counts as that.
         time_limit_s: processor time for all that is planned.
         steps: of an earlier plan for the same step with other shapes, the names of the tasks in its order.
+        saved: a plan that is followed instead of looking for one.
+        found: gets what was found: the graph that was planned, what was done to it, the device, and its plan.
     """
 
     budget_bytes: int | None
@@ -51,14 +55,48 @@ class Search:
     progress: Progress | None
     cache: PlanCache | None
     steps: Sequence[str] = ()
+    saved: PlanRecipe | None = None
+    found: list[tuple[Graph, str, str, Solution]] = field(default_factory=list[tuple[Graph, str, str, Solution]])
 
-    def solve(
-        self, part: Part, graph: Graph, *, how: str = "", slower: float = 0.0, within_s: float | None = None, strict: bool = False
-    ) -> Obtained[Solution]:
-        """A plan for one device: an earlier one, one that is kept on disk, or a new one.
+    def solve(self, part: Part, graph: Graph, *, how: str = "", **options: Any) -> Obtained[Solution]:
+        """A plan for one device, which is noted: that of a saved plan, an earlier one, one that is kept on disk, or a new one.
 
         Args:
             how: what was done to the given step, if anything was.
+            options: see `_solve`.
+
+        Raises:
+            ArgumentError: the saved plan is for another step.
+        """
+        obtained = self._solve(part, graph, how=how, **options) if self.saved is None else self._followed(self.saved, graph, part, how)
+        self.found.append((graph, how, part.device, obtained.found))
+        return obtained
+
+    def recipe(self, budget: int | float | str, allow: Collection[Verb]) -> PlanRecipe:
+        """What was found, for a plan that is saved; call it before a schedule is applied."""
+        found = {plan_key(graph, how, device): solution for graph, how, device, solution in self.found}
+        schedules = {key: solution.schedule.steps for key, solution in found.items()}
+        exceeding = tuple(key for key, solution in found.items() if solution.status == "infeasible")
+        return PlanRecipe(budget, self.max_overhead, tuple(sorted(allow)), self.time_limit_s, schedules, exceeding)
+
+    def _followed(self, saved: PlanRecipe, graph: Graph, part: Part, how: str) -> Obtained[Solution]:
+        costs, key = part.tasks.costs, plan_key(graph, how, part.device)
+        if key not in saved.schedules and how:  # a step made by a verb that the search did not come to
+            return Obtained(replace(_in_its_own_order(costs, None).found, status="infeasible"), "not in the saved plan")
+        steps = saved.schedules.get(key, ())
+        fits = max(steps, default=-1) < len(costs.tasks)
+        solution = known_solution(costs, Schedule(steps), None if key in saved.exceeding else self.budget_bytes) if fits else None
+        if solution is None:
+            raise other_step(part.tasks.graph.name)
+        status = "infeasible" if key in saved.exceeding else solution.status
+        return Obtained(replace(solution, status=status, budget_bytes=self.budget_bytes or solution.budget_bytes), "that of the saved plan")
+
+    def _solve(
+        self, part: Part, graph: Graph, *, how: str = "", slower: float = 0.0, within_s: float | None = None, strict: bool = False
+    ) -> Obtained[Solution]:
+        """An earlier plan, one that is kept on disk, or a new one.
+
+        Args:
             slower: by how much each task once takes longer then.
             within_s: how much of the time allowed is for this one; all without it.
             strict: whether that holds without an answer, too.

@@ -34,6 +34,11 @@ class Budget:
     amount: Fraction
     is_share: bool
 
+    @property
+    def plain(self) -> int | float | str:
+        """What the user wrote, as numbers and text that files hold."""
+        return self.given if isinstance(self.given, str) else float(self.given) if self.is_share else int(self.given)
+
     @classmethod
     def read(cls, given: object) -> Budget:
         """Read a budget.

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from graphwright.plain import Result
 
-Form = Literal["text", "notebook", "page", "verdict", "json", "annotations"]
+Form = Literal["text", "notebook", "page", "verdict", "json", "annotations", "file"]
 
 DRAWERS: dict[Form, dict[str, str]] = {
     "text": {
@@ -46,6 +46,7 @@ DRAWERS: dict[Form, dict[str, str]] = {
         "SweepResult": "sweep_page.sweep_page",
     },
     "verdict": {"Inspection": "terminal.inspection_verdict", "MemoryPlan": "terminal.plan_verdict"},
+    "file": {"MemoryPlan": "plan_file.writer"},
     "annotations": {"CheckResult": "terminal_comparison.github_annotations"},
     "json": {"Inspection": "json_form.inspection_json", "MemoryPlan": "json_form.plan_json"},
 }

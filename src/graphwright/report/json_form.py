@@ -32,7 +32,7 @@ def plan_json(plan: MemoryPlan) -> dict[str, Any]:
     return {
         "schema": MEMORY_PLAN_SCHEMA,
         "verdict": plan.verdict,
-        **fields_json(plan),
+        **fields_json(plan, "recipe"),
         "layers": [_with_total(layer) for layer in plan.layers],
         "timeline_before": timeline_json(plan.timeline_before),
         "timeline_after": timeline_json(plan.timeline_after),

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from graphwright.analyze.measurement import Measurement
@@ -275,6 +276,25 @@ class BufferDecision:
     recompute_flops: float  # of the node itself, 0 when saved
 
 
+@dataclass(frozen=True, slots=True)
+class PlanRecipe:
+    """What it takes to follow a plan again without a search: what was asked, and the schedules that were found.
+
+    Attributes:
+        budget: as it was given: bytes, a share, text, "smallest".
+        allow: the verbs that the plan may use.
+        schedules: by fingerprint of the graph that is planned, as it is given or as a verb makes it: its tasks in their order.
+        exceeding: the fingerprints among them for which no schedule keeps the budget.
+    """
+
+    budget: int | float | str
+    max_overhead: float
+    allow: tuple[str, ...]
+    time_limit_s: float
+    schedules: Mapping[str, tuple[int, ...]]
+    exceeding: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class MemoryPlan(OnPage, Printed):
     """How a step is brought into a budget. The attribute `plan` of what `optimize_memory` returns.
@@ -292,6 +312,7 @@ class MemoryPlan(OnPage, Printed):
         rewritten: what was done to the step before it was planned, in words: loops in segments, the batch in parts; "" for nothing.
         device_peaks: predicted peak of each device of this process, such as "GPU:1"; "worker 1" is the one device of a process among
             several, "worker 1 GPU:0" one of its devices, "one device" all there is.
+        recipe: what `optimize_memory(step, plan=...)` follows.
     """
 
     name: str
@@ -319,6 +340,18 @@ class MemoryPlan(OnPage, Printed):
     device_peaks: Mapping[str, int] = field(default_factory=dict[str, int])
     executor: PeakPrediction | None = None
     rewritten: str = ""
+    recipe: PlanRecipe | None = field(default=None, repr=False, compare=False)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plan as a .json file, which `graphwright.load_plan` reads and `optimize_memory(step, plan=path)` follows.
+
+        Raises:
+            ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
+
+        Returns:
+            The path.
+        """
+        return drawn(self, "file")(Path(path))
 
     @property
     def verdict(self) -> str:

@@ -17,7 +17,7 @@ from graphwright.errors import InfeasibleError
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.effects import Purity
-from graphwright.memory.plan_cache import PlanCache, fingerprint
+from graphwright.memory.plan_cache import PlanCache, fingerprint, other_step, plan_key
 from graphwright.memory.plan_step import Planned, prove_function
 from graphwright.memory.planning import HOW_TIME, Progress, make_memory_plan, map_tasks
 from graphwright.memory.search import reused_schedule
@@ -28,7 +28,7 @@ from graphwright.plan.model import Schedule, Solution
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import known_solution, solve
 from graphwright.report.obtained import Obtained
-from graphwright.report.results import CurvePoint, MemoryPlan
+from graphwright.report.results import CurvePoint, MemoryPlan, PlanRecipe
 from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.run.xla_memory import XlaMemory, xla_memory
@@ -126,6 +126,7 @@ def plan_xla_step(
     cache: PlanCache | None = None,
     earlier: Planned | None = None,
     prove: bool = True,
+    saved: MemoryPlan | None = None,
 ) -> Planned:
     """Plan a traced step that XLA compiles, and build the function.
 
@@ -134,6 +135,7 @@ def plan_xla_step(
         time_limit_s: for the planner, all rounds together; compiling comes on top.
         earlier: a plan for the same step with other shapes; it is followed when it fits.
         prove: whether to compare what the function computes with the original.
+        saved: a plan that is followed, as it is, instead of looking for one.
 
     Returns:
         The plan; the ones that were compiled on the way are its curve.
@@ -146,7 +148,7 @@ def plan_xla_step(
     started = clock.perf_counter()
     flat = flat_step(target)
     original = xla_memory(target.function, target.shapes)
-    budget_bytes = budget.of(original.peak_bytes)
+    budget_bytes = budget.of(original.peak_bytes) if saved is None else saved.budget_bytes
     if earlier is not None and budget.is_share:
         budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)  # a share is one of the largest batch
     search = _Search(target, flat, time_limit_s / _ROUNDS, progress)
@@ -157,13 +159,16 @@ def plan_xla_step(
         assert same is not None
         how["plan"] = "the step keeps the budget as it is"
         plan = _memory_plan(search, _Candidate(same, original, target.function), original, budget_bytes, how, started)
+        plan = replace(plan, recipe=PlanRecipe(budget.plain, 0.0, (), time_limit_s, {}))
         return Planned(target.function, plan, tuple(costs.tasks[t].name for t in costs.order), Proof("") if prove else None)
     key = f"xla-{fingerprint(flat.graph, budget_bytes, time_limit_s)}" if cache is not None else ""
-    at_hand = _at_hand(search, budget_bytes, cache, key, earlier)
+    at_hand = _at_hand(search, budget_bytes, cache, key, earlier) if saved is None else _saved(search, saved)
     chosen, how["plan"] = at_hand or _search(search, original, budget_bytes)
     if cache is not None and at_hand is None:
         cache.write(key, chosen.solution)
     plan = _memory_plan(search, chosen, original, budget_bytes, how, started)
+    schedules = {plan_key(flat.graph, "xla"): chosen.solution.schedule.steps}
+    plan = replace(plan, recipe=PlanRecipe(budget.plain, 0.0, (), time_limit_s, schedules))
     proof = search.prove(chosen) if prove else None
     return Planned(chosen.function, plan, tuple(costs.tasks[t].name for t in chosen.solution.schedule.steps), proof)
 
@@ -181,6 +186,14 @@ def _at_hand(search: _Search, budget_bytes: int, cache: PlanCache | None, key: s
         if found.nbytes <= budget_bytes:
             return Obtained(found, f"read from the plan cache ({cache.path(key)})")
     return None
+
+
+def _saved(search: _Search, saved: MemoryPlan) -> Obtained[_Candidate]:
+    steps = saved.recipe.schedules.get(plan_key(search.flat.graph, "xla"), ()) if saved.recipe is not None else ()
+    found = search.known(Schedule(steps)) if max(steps, default=-1) < len(search.tasks.costs.tasks) else None
+    if found is None or found.nbytes > saved.budget_bytes:
+        raise other_step(search.target.name)
+    return Obtained(found, "that of the saved plan")
 
 
 def _search(search: _Search, original: XlaMemory, budget_bytes: int) -> Obtained[_Candidate]:
