@@ -155,16 +155,19 @@ class Search:
         faster = transposed_candidate(given, map_allowed) if "transpose" in allow else None
         if faster is None:
             return self._from(given, argument_count, map_allowed, allow, self.time_limit_s)
-        best = self._from(faster, argument_count, map_allowed, allow, self.time_limit_s)
-        # What is transposed takes memory too.
-        return best if self._keeps(best) else self._from(given, argument_count, map_allowed, allow, self.time_limit_s)
+        best = self._from(faster, argument_count, map_allowed, allow, self.time_limit_s / 2)
+        if self.budget_bytes is not None and self._keeps(best):
+            return best
+        other = self._from(given, argument_count, map_allowed, allow, self.time_limit_s / 2)  # what is transposed takes memory too
+        return min(best, other, key=lambda found: (self._price(found[1].found), found[1].found.peak_bytes))
 
     def _from(
         self, start: Candidate, argument_count: int, map_allowed: Callable[[FlatStep], TaskMap], allow: Collection[Verb], limit_s: float
     ) -> tuple[Candidate, Obtained[Solution]]:
         """The step that costs least of one, as it is, and of those that the verbs make of it."""
         verbs: list[tuple[float, Iterable[Candidate]]] = []  # with the price from which on a verb is tried
-        if "segment" in allow and find_pairs(start.flat.graph, start.flat.purity)[0]:
+        has_loops = "segment" in allow and bool(find_pairs(start.flat.graph, start.flat.purity)[0])
+        if has_loops:
             verbs.append((_DEAR, segment_candidates(start, map_allowed, self.budget_bytes or 0)))
         if "split" in allow:
             verbs += [(0.0, split_candidates(start, argument_count, map_allowed, largest=largest)) for largest in (False, True)]
@@ -175,7 +178,7 @@ class Search:
         for place, (least, candidates) in enumerate(verbs):
             if self._price(best[1].found) > least:
                 best = self._better(candidates, best, time, _MOST_SOLVES * (len(verbs) - place))
-        if len(verbs) > 2 and self._price(best[1].found) > _DEAREST:
+        if has_loops and "split" in allow and self._price(best[1].found) > _DEAREST:
             parts = split_candidates(start, argument_count, map_allowed)
             few = takewhile(lambda candidate: candidate.parts <= _MOST_PARTS_IN_SEGMENTS, parts)
             both = (made for candidate in few for made in segment_candidates(candidate, map_allowed, self.budget_bytes or 0))

@@ -24,6 +24,7 @@ from graphwright.analyze.splitting import find_splitting, find_splitting_of_larg
 from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.graph import Graph
+from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.ir.traits.effects import Purity
 from graphwright.plan.bound import lower_bound
 from graphwright.plan.model import CostGraph, Schedule
@@ -133,6 +134,8 @@ def split_candidates(
 
 def transposed_candidate(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap]) -> Candidate | None:
     """The given step with matrices transposed before the loops that take them so; None where that saves no time."""
+    if not any(node.op_type in LOOPS for node in given.flat.graph):
+        return None
     copy = copy_graph(given.flat.graph).graph
     loops = transpose_factors(copy, given.flat.purity.of(copy))
     if not loops:
