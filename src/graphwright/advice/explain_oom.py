@@ -40,7 +40,7 @@ class explain_oom(keras.callbacks.Callback):  # noqa: N801 - it is called like a
 
     Args:
         memory: what there is for the step with its variables: bytes, or text such as "8GiB". By default what this process may still take
-            of the host's memory, variables included; for a GPU, what TensorFlow held there at most.
+            of the host's memory, variables included; on a GPU give what it has.
         advice: whether to look for what would fit, which takes a minute or so.
 
     Raises:
