@@ -38,6 +38,8 @@ class ErrorCode(StrEnum):
 
     OPEN_INPUT = "open_input"
     """The size of an input is not known; `item` names the input where it is one."""
+    UNKNOWN_INPUT = "unknown_input"
+    """Something was fed that the step does not have; `item` names it."""
     OPEN_BATCH = "open_batch"
     """The batch size of a model is not known; `item` names an input that has it."""
     FIXED_BATCH = "fixed_batch"

@@ -377,7 +377,9 @@ def test_text_and_json(trained):
     assert written["side_effects"][0].keys() == {"variable", "effect", "node"}
 
 
-@pytest.mark.parametrize(("arguments", "words"), [({"depth": 0}, "depth=0"), ({"batch": 3}, "batch=3"), ({"outputs": "no"}, "no node")])
+@pytest.mark.parametrize(
+    ("arguments", "words"), [({"depth": 0}, "depth=0"), ({"batch": 3}, "what is fetched"), ({"outputs": "no"}, "no node")]
+)
 def test_arguments_are_checked(arguments, words):
     graph, *_ = graph_of_tf1(resource=True, run_updates=True)
     with pytest.raises(ArgumentError, match=words):

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import graphwright as gw
-from graphwright.step.keras_step import keras_specs
+from graphwright.step.keras_inputs import keras_specs
 from graphwright.step.targets import trace
 
 

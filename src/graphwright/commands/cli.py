@@ -100,7 +100,7 @@ def _root(  # pyright: ignore[reportUnusedFunction] - typer calls it
 @app.command(rich_help_panel=_COSTS)
 def inspect(
     target: Target,
-    mode: ModeOption = "train",
+    mode: ModeOption = "auto",
     batch: Batch = None,
     feed: Feeds = None,
     measure: Annotated[
@@ -170,7 +170,7 @@ def optimize(
     from graphwright.step.example_inputs import example_inputs
     from graphwright.step.targets import trace
 
-    traced = trace(loaded, feeds=feeds, batch=batch, runs=runs)
+    traced = trace(loaded, feeds=feeds, mode="train", batch=batch, runs=runs)
     step, inputs = traced.function, example_inputs(traced)
     verbs = read_allow("all" if allow == "all" else allow.split(","))
     points = 6 if html else 0

@@ -56,7 +56,7 @@ def flops(
     batch: Batch = None,
     feed: OpenFeeds = None,
     outputs: Outputs = None,
-    mode: ModeOption = "train",
+    mode: ModeOption = "auto",
     as_json: AsJson = False,
 ) -> None:
     """FLOPs of a step: forward, backward and optimizer, per op type and per layer.
@@ -75,7 +75,7 @@ def params(
     batch: Batch = None,
     feed: OpenFeeds = None,
     outputs: Outputs = None,
-    mode: ModeOption = "train",
+    mode: ModeOption = "auto",
     depth: Annotated[int, typer.Option(min=1, help="How many parts of a name layers are told apart by.")] = 2,
     as_json: AsJson = False,
 ) -> None:
@@ -90,7 +90,7 @@ def params(
     print_result(count_parameters(loaded, feeds, outputs=fetched, mode=mode, batch=batch, depth=depth), as_json=as_json)
 
 
-def shapes(target: Target, feed: OpenFeeds = None, outputs: Outputs = None, mode: ModeOption = "train", as_json: AsJson = False) -> None:
+def shapes(target: Target, feed: OpenFeeds = None, outputs: Outputs = None, mode: ModeOption = "auto", as_json: AsJson = False) -> None:
     """Shapes: which sizes are free, what depends on them and how, and what is not known, and why."""
     feeds, fetched = parse_feeds(feed, open_sizes=True), names_in(outputs)
     loaded = load_target(target)
@@ -103,7 +103,7 @@ def peak(
     target: Target,
     batch: Batch = None,
     feed: Feeds = None,
-    mode: ModeOption = "train",
+    mode: ModeOption = "auto",
     order: OrderOption = "traced",
     threads: Annotated[int | None, unset("Inter-op threads of the executor; those of this machine by default.", min=1)] = None,
     as_json: AsJson = False,
@@ -116,7 +116,7 @@ def peak(
     print_result(predict_peak(loaded, feeds, order=order, threads=threads, mode=mode, batch=batch), as_json=as_json)
 
 
-def formulas(target: Target, feed: BatchFeeds = None, mode: ModeOption = "train", as_json: AsJson = False) -> None:
+def formulas(target: Target, feed: BatchFeeds = None, mode: ModeOption = "auto", as_json: AsJson = False) -> None:
     """What a step costs as formulas of its batch size: peak, resident and activation bytes, FLOPs."""
     feeds = parse_open_feeds(feed)
     loaded = load_target(target)
@@ -130,7 +130,7 @@ def sweep(
     batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1..32",
     budget: Annotated[str | None, unset('Bytes, or text such as "8GiB".', "--budget")] = None,
     feed: BatchFeeds = None,
-    mode: ModeOption = "train",
+    mode: ModeOption = "auto",
     optimized: Annotated[
         str | None,
         unset('Show the peaks with memory-saving plans too: their budget, in bytes, or as a share of each peak: "50%".', "--optimized"),
@@ -158,7 +158,7 @@ def max_batch(
     target: Target,
     budget: Annotated[str, typer.Option("--budget", help='Bytes, or text such as "8GiB".')],
     feed: BatchFeeds = None,
-    mode: ModeOption = "train",
+    mode: ModeOption = "auto",
     measure: Annotated[
         bool, typer.Option("--measure", help="Confirm it: run the step with that batch and with one example more, each in a fresh process.")
     ] = False,
@@ -187,7 +187,7 @@ def profile(
     batch: Batch = None,
     feed: Feeds = None,
     outputs: Outputs = None,
-    mode: ModeOption = "train",
+    mode: ModeOption = "auto",
     steps: Annotated[int, typer.Option(min=1, help="Steps that are recorded; the one of median time is kept.")] = 3,
     threads: Annotated[int | None, unset("Operations that may run at once; those of this machine by default.", min=1)] = None,
     trace: Annotated[Path | None, written_file("Write a Chrome trace, which ui.perfetto.dev opens.", "--trace", metavar="FILE")] = None,
@@ -263,7 +263,7 @@ def compare(
     batch: Batch = None,
     feed: Feeds = None,
     outputs: Outputs = None,
-    mode: ModeOption = "train",
+    mode: ModeOption = "auto",
     batch_b: Annotated[int | None, unset("Batch size of B, where it is another one.", min=1)] = None,
     mode_b: Annotated[Mode | None, unset("Mode of B, where it is another one.")] = None,
     html: Annotated[Path | None, written_file("Write the comparison to this file.", "--html")] = None,
@@ -272,11 +272,11 @@ def compare(
     """Two steps side by side: peak, parameters, FLOPs, nodes, and the layers that differ."""
     feeds, fetched = parse_feeds(feed), names_in(outputs)
     first_target, second_target = load_target(a), load_target(b)
-    from graphwright.costs.compare import compare_costs, of_file, step_costs
+    from graphwright.costs.compare import both_costs, compare_costs
 
-    first = step_costs(first_target, feeds=feeds, outputs=fetched, mode=mode, batch=batch)
-    second = step_costs(second_target, feeds=feeds, outputs=fetched, mode=mode_b or mode, batch=batch if batch_b is None else batch_b)
-    compared = compare_costs(of_file(first_target, first), of_file(second_target, second))
+    of_b = second_target, mode_b or mode, batch if batch_b is None else batch_b
+    targets: list[tuple[Any, Mode, int | None]] = [(first_target, mode, batch), of_b]
+    compared = compare_costs(*both_costs(targets, feeds, outputs=fetched))
     print_result(compared, as_json=as_json)
     write_html(compared, html, quiet=as_json)
 
@@ -286,7 +286,7 @@ def check(
     batch: Batch = None,
     feed: Feeds = None,
     outputs: Outputs = None,
-    mode: ModeOption = "train",
+    mode: ModeOption = "auto",
     max_peak: Annotated[str | None, unset('The most bytes: "4GiB", or a number.')] = None,
     max_flops: Annotated[str | None, unset('The most FLOPs of a step: "20G", or a number.')] = None,
     max_parameters: Annotated[str | None, unset('The most parameters, the optimizer\'s left out: "30M", or a number.')] = None,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from graphwright.commands.inputs import AsJson, path_of, unset
+from graphwright.commands.inputs import AsJson, load_target, unset
 from graphwright.commands.output import Commands, echo, echo_json
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import format_shape
@@ -24,19 +24,19 @@ from graphwright.report.diff import diff as diff_of
 from graphwright.report.diff import print_diff
 from graphwright.report.terminal_layout import Page
 from graphwright.report.units import counted, printable
-from graphwright.source.tensorflow_import import start_quietly
 
 edit = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    help="Change a model and write it again: MODEL is a .pb, .pbtxt or .keras file or a SavedModel, OUT a .pb or .pbtxt file or a folder.",
+    help="Change a model and write it again: MODEL is a .pb, .pbtxt or .keras file, a SavedModel, or module:name, which is imported; OUT "
+    "is a .pb or .pbtxt file or a folder.",
 )
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The model to change.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model to change.")]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="Where the changed model goes.")]
-Graft = Annotated[Path, typer.Argument(metavar="GRAFT", help="The graph to graft, a file like MODEL.")]
-First = Annotated[Path, typer.Argument(metavar="FIRST", help="A model.")]
-Second = Annotated[Path, typer.Argument(metavar="SECOND", help="Another one.")]
+Graft = Annotated[str, typer.Argument(metavar="GRAFT", help="The graph to graft, a file like MODEL.")]
+First = Annotated[str, typer.Argument(metavar="FIRST", help="A model.")]
+Second = Annotated[str, typer.Argument(metavar="SECOND", help="Another one.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at OUT.")]
 SignatureName = Annotated[str | None, unset("The signature that is meant; all by default.", "--signature")]
 Rows = Annotated[int, typer.Option(min=1, help="Lines per section.")]
@@ -127,7 +127,6 @@ def fold_batch_norms(model: Model, out: Out, overwrite: Overwrite = False) -> No
     from graphwright.transform.fold_batch_norms import fold_batch_norms as job
 
     graph = _load(model, out, overwrite)
-    _freeze(graph)
     report = job(graph)
     _write(graph, out, f"folded {counted(len(report.folded), 'chain')}")
     for norm in report.left:
@@ -200,7 +199,6 @@ def convert_weights(
     from graphwright.transform.convert_dtype import convert_weights as job
 
     graph = _load(model, out, overwrite)
-    _freeze(graph)
     _write(graph, out, f"converted {counted(job(graph, dtype), 'constant')}")
 
 
@@ -215,7 +213,7 @@ def inline(model: Model, out: Out, overwrite: Overwrite = False) -> None:
 
 @edit.command("show")
 def show(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model to look at.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model to look at.")],
     nodes: Annotated[str | None, unset("List the nodes whose names it is found in; '' lists all.", metavar="REGEX")] = None,
     tags: Annotated[list[str] | None, unset("Of the graph of a SavedModel with several, once per tag.", "--tag")] = None,
     rows: Rows = 20,
@@ -255,7 +253,7 @@ def diff(before: First, after: Second, rows: Rows = 40, as_json: AsJson = False)
 
 @edit.command("draw")
 def draw(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model to draw.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model to draw.")],
     out: Annotated[Path | None, typer.Argument(metavar="PICTURE", help="An .svg or .html file.", show_default=False)] = None,
     kind: Annotated[
         Literal["svg", "html"] | None, unset("By default what the file's name says, else SVG where Graphviz is installed.")
@@ -284,15 +282,16 @@ def _freeze(graph: Graph) -> int:
     return freeze_variables(graph, variable_values(graph))
 
 
-def _load(path: Path, out: Path | None = None, overwrite: bool = False, tags: Sequence[str] | None = None) -> Graph:
+def _load(text: str, out: Path | None = None, overwrite: bool = False, tags: Sequence[str] | None = None) -> Graph:
     """Load a model, once it is known that what is made of it can be written to `out`."""
-    start_quietly()
-    from graphwright.source.load import load
-    from graphwright.source.write import check_target
-
     if out is not None:
+        from graphwright.source.write import check_target
+
         check_target(out, overwrite=overwrite)
-    return load(path_of(path), tags=tags)
+    found = load_target(text)
+    from graphwright.source.load import load
+
+    return load(found, tags=tags)
 
 
 def _write(graph: Graph, out: Path, done: str) -> None:

@@ -24,7 +24,10 @@ EXIT_ERROR = 2
 EXIT_INFEASIBLE = 3
 EXIT_CHECK_FAILED = 4
 
-_TARGET_HELP = "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name, which is imported: a tf.function or a Keras model."
+_TARGET_HELP = (
+    "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name, which is imported: a tf.function, a Keras model, or a "
+    "function without arguments that makes one."
+)
 _FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int32. Once per input."
 
 
@@ -45,11 +48,14 @@ def written_file(help: str, name: str, **words: Any) -> Any:  # noqa: A002 - as 
     return unset(help, name, callback=checked, **words)
 
 
-Mode = Literal["train", "infer"]
+Mode = Literal["auto", "train", "infer"]
 Order = Literal["traced", "executor"]
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=_TARGET_HELP, show_default=False)]
-ModeOption = Annotated[Mode, typer.Option("--mode", help="Of a Keras model: the training step, or the forward pass alone.")]
-Batch = Annotated[int | None, unset("Batch size of a Keras model, instead of feeds.", min=1)]
+ModeOption = Annotated[
+    Mode,
+    typer.Option("--mode", help="Of a Keras model: its training step or its inference; auto: the former where it is compiled."),
+]
+Batch = Annotated[int | None, unset("Batch size, where the inputs leave it open.", min=1)]
 Feeds = Annotated[list[str] | None, unset(_FEED_HELP, "--feed")]
 OpenFeeds = Annotated[list[str] | None, unset(f"{_FEED_HELP} The word batch leaves a size open.", "--feed")]
 BatchFeeds = Annotated[
@@ -140,7 +146,9 @@ def load_target(text: str, *, runs: bool = False) -> Any:
         if not hasattr(found, attribute):
             raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=f"argument TARGET, {text!r}")
         found = getattr(found, attribute)
-    return found
+    from graphwright.source.load import made_by
+
+    return made_by(found)
 
 
 def parse_feeds(texts: list[str] | None, *, open_sizes: bool = False) -> dict[str, Any] | None:

@@ -39,7 +39,7 @@ def check(
     baseline: str | Path | StepCosts | None = None,
     tolerance: Tolerance = 0.0,
     write_baseline: str | Path | None = None,
-    mode: Mode = "train",
+    mode: Mode = "auto",
     batch: int | None = None,
 ) -> CheckResult:
     """Hold what a step costs against limits, and against a baseline that was kept.
@@ -73,6 +73,13 @@ def check(
     """
     limits = _limits(max_peak, max_flops, max_parameters, max_nodes)
     shares = _tolerances(tolerance)
+    if not limits and baseline is None and write_baseline is None:
+        raise ArgumentError(
+            "nothing to check against was given",
+            argument="max_peak",
+            cause="a check without a limit and without a baseline always passes",
+            remedy="give max_peak, max_flops, max_parameters, max_nodes or baseline; or write_baseline, to keep today's figures for later",
+        )
     before = None if baseline is None else baseline if isinstance(baseline, StepCosts) else read_costs(baseline)
     costs = step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch)
     findings = [Finding(name, costs.figures[name], limit) for name, limit in limits.items()]

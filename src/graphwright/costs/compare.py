@@ -17,6 +17,7 @@ from graphwright.costs.baseline import is_costs_file, read_costs
 from graphwright.costs.counted_graph import Countable, countable, is_graph
 from graphwright.costs.parameters import count_parameters as count_parameters_of
 from graphwright.costs.xla_peak import by_operation, xla_peak
+from graphwright.errors import ArgumentError, ErrorCode
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Variable
 from graphwright.ir.traits.effects import Purity
@@ -28,6 +29,7 @@ from graphwright.report.parameter_table import ParameterTable
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
+from graphwright.source.load import made_by
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.stored_variables import of_node
 from graphwright.step.executor_peak import inter_op_threads
@@ -56,7 +58,7 @@ def step_costs(
     inputs: Any = None,
     outputs: Iterable[Any] | Any = None,
     *,
-    mode: Mode = "train",
+    mode: Mode = "auto",
     batch: int | None = None,
 ) -> StepCosts:
     """What a step costs in figures that `compare` and `check` hold against others: peak, parameters, FLOPs, nodes, per layer.
@@ -75,6 +77,7 @@ def step_costs(
     >>> costs.figures["total_flops"], costs.figures["peak_bytes"]
     (33554432.0, 786432)
     """
+    target = made_by(target)
     if isinstance(target, StepCosts):
         return target
     if is_costs_file(target):
@@ -88,7 +91,7 @@ def step_costs(
     if read.is_open:
         free = next(name for name, shape in (read.feeds or {}).items() if None in shape)
         where, cause = f"graph {counted.name!r}", "memory and FLOPs depend on it"
-        raise open_input(f"the batch size of input {free!r} is open", free, where=where, cause=cause)
+        raise open_input(f"the batch size of input {free!r} is open", free, (None,), where=where, cause=cause)
     graph = counted.graph
     if any(node.op_type in VARIABLES for node in graph.nodes):
         _name_variables(graph, count_parameters_of(target, outputs=outputs))
@@ -175,7 +178,7 @@ def compare(
     inputs: Any = None,
     outputs: Iterable[Any] | Any = None,
     *,
-    mode: Mode = "train",
+    mode: Mode = "auto",
     batch: int | None = None,
 ) -> Comparison:
     """Two steps side by side: peak, parameters, FLOPs and nodes, with differences and ratios, in all and per layer.
@@ -185,7 +188,7 @@ def compare(
 
     Args:
         a: a target as for `step_costs`, or what that gave, for example with other feeds or another mode.
-        b: the one to hold against it. The other arguments are for both.
+        b: the one to hold against it. The other arguments are for both; a feed may name an input that only one of them has.
 
     Returns:
         A `Comparison`, which prints itself.
@@ -200,9 +203,38 @@ def compare(
     >>> found.difference("total_flops"), found.difference("parameters")
     (524288.0, 0)
     """
-    first = step_costs(a, feeds, inputs, outputs, mode=mode, batch=batch)
-    second = step_costs(b, feeds, inputs, outputs, mode=mode, batch=batch)
-    return compare_costs(*(of_file(target, costs) for target, costs in ((a, first), (b, second))))
+    return compare_costs(*both_costs([(a, mode, batch), (b, mode, batch)], feeds, inputs, outputs))
+
+
+def both_costs(
+    targets: Sequence[tuple[Any, Mode, int | None]], feeds: Mapping[str, Feed] | None, inputs: Any = None, outputs: Any = None
+) -> list[StepCosts]:
+    """What targets cost, each with the feeds of its own inputs, which may have other names in another one.
+
+    Args:
+        targets: each with its mode and batch size.
+
+    Raises:
+        ArgumentError: a feed names an input of none of them.
+    """
+    found: list[StepCosts] = []
+    refused: list[ArgumentError] = []
+    for target, mode, batch in targets:
+        own = dict(feeds or {})
+        while True:
+            try:
+                found.append(step_costs(target, own or None, inputs, outputs, mode=mode, batch=batch))
+                break
+            except ArgumentError as error:
+                if error.code is not ErrorCode.UNKNOWN_INPUT or error.item not in own:
+                    raise
+                del own[error.item]
+                refused.append(error)
+    items = [error.item for error in refused]
+    for error in refused:
+        if items.count(error.item) == len(targets):
+            raise error
+    return [of_file(target, costs) for (target, _, _), costs in zip(targets, found, strict=True)]
 
 
 def of_file(target: Any, costs: StepCosts) -> StepCosts:

@@ -10,7 +10,7 @@ from typing import Any
 
 from graphwright.costs.fetches import check_takes_outputs, fetch, output_names
 from graphwright.costs.sized_step import TRACED_FIRST, open_shape
-from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
+from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Variable
@@ -19,11 +19,11 @@ from graphwright.ir.traits.variables import is_read
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.concrete_function import Binding
 from graphwright.source.graph_def import from_graph_def, to_graph_def
-from graphwright.source.load import load
+from graphwright.source.load import load, made_by
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.feeds import check_known, declared_shape, is_value, leaves_of, open_input
 from graphwright.step.flatten import counted_graph, flatten_graph
-from graphwright.step.targets import Feed, Mode, read_target, trace
+from graphwright.step.targets import Feed, Mode, check_batch_is_taken, read_target, trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,10 @@ class Countable:
         if batch is not None and batch in self.read:
             return self.read[batch]
         if self.outputs is not None or is_graph(self.target):
-            return _from_graph(self.target, self.given or {}, self.outputs, batch)
+            counted = _from_graph(self.target, self.given or {}, self.outputs, self.batch if batch is None else batch)
+            if self.batch is not None:
+                check_batch_is_taken(self.batch, counted.feeds, counted.name)
+            return counted
         traced = trace(self.target, feeds=self.given, inputs=self.inputs, mode=self.mode, batch=self.batch, open_batch=batch)
         flat, binding = counted_graph(traced)
         return CountedGraph(traced.name, flat, traced.feeds, binding, traced.arguments if traced.is_runnable else None)
@@ -88,16 +91,13 @@ def countable(asked: Countable) -> tuple[Countable, CountedGraph]:
         UnknownShapeError: a dimension other than the first is not known.
         ArgumentError: the target is nothing that can be read, or the outputs are missing.
     """
+    asked = replace(asked, target=made_by(asked.target))
     target = asked.target
     fetched = None if asked.outputs is None else output_names(asked.outputs)
     if fetched is not None and asked.inputs is not None:
         raise ArgumentError("both inputs and outputs were given", argument="outputs", remedy="for a graph, give feeds and outputs")
     if fetched is not None:
         check_takes_outputs(target, is_graph=is_graph(target))
-    if is_graph(target) and asked.batch is not None:
-        raise ArgumentError(
-            f"batch={asked.batch} was given for a graph", argument="batch", remedy="give feeds={name: shape}", code=ErrorCode.OPEN_INPUT
-        )
     closed = replace(asked, target=target if fetched is not None else read_target(target), outputs=fetched)
     try:
         return closed, closed.at()
@@ -146,7 +146,7 @@ def _from_graph(target: Any, feeds: Mapping[str, Feed], outputs: Sequence[str] |
             shape = tuple(batch if d is None and (k in shapes or axis == 0) else d for axis, d in enumerate(shape))
         if shape is None or None in shape:
             cause = "the graph leaves dimensions open, and FLOPs depend on them"
-            raise open_input(f"input {key!r} has the shape {format_shape(shape)}", key, where=f"node {key!r}", cause=cause)
+            raise open_input(f"input {key!r} has the shape {format_shape(shape)}", key, shape, where=f"node {key!r}", cause=cause)
         shapes[k] = shape
         bound[key] = tuple(d for d in shape if d is not None)
     flat, _ = flatten_graph(graph, {k: s for k, s in shapes.items() if s is not None}, infer=True, fold_floats=False)

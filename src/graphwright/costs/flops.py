@@ -37,7 +37,7 @@ def count_flops(
     inputs: Any = None,
     outputs: Iterable[Any] | Any = None,
     *,
-    mode: Mode = "train",
+    mode: Mode = "auto",
     batch: int | None = None,
 ) -> FlopCount:
     """Count the floating-point operations of a step: forward, backward and optimizer apart, per op type and per layer.

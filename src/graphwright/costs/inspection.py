@@ -51,7 +51,7 @@ def inspect(
     feeds: Mapping[str, Feed] | None = None,
     inputs: Any = None,
     *,
-    mode: Mode = "train",
+    mode: Mode = "auto",
     batch: int | None = None,
     measure: bool = False,
     profile: bool = False,

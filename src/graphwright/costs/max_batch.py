@@ -28,7 +28,7 @@ def max_batch(
     budget: int | str,
     feeds: Feeds = None,
     *,
-    mode: Mode = "train",
+    mode: Mode = "auto",
     measure: bool = False,
     order: Order = "traced",
 ) -> MaxBatch:

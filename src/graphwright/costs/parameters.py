@@ -14,6 +14,7 @@ from graphwright.analyze.parameters import Parameter
 from graphwright.analyze.update_checks import Finding, check_step, frozen_but_moving, update_ops_of
 from graphwright.analyze.variable_access import Access
 from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE
+from graphwright.costs.counted_graph import Countable, countable, is_graph
 from graphwright.costs.graph_parameters import graph_parameters
 from graphwright.costs.keras_parameters import keras_parameters
 from graphwright.costs.step_variables import StepVariables, choose_step, look_at_step
@@ -24,7 +25,7 @@ from graphwright.report.parameter_table import ParameterTable, SideEffect
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
-from graphwright.source.load import load
+from graphwright.source.load import load, made_by
 from graphwright.source.package import Package
 from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.stored_variables import stored_variables
@@ -47,7 +48,7 @@ def count_parameters(
     inputs: Any = None,
     outputs: Iterable[Any] | Any = None,
     *,
-    mode: Mode = "train",
+    mode: Mode = "auto",
     batch: int | None = None,
     depth: int | None = 2,
 ) -> ParameterTable:
@@ -90,6 +91,7 @@ def count_parameters(
     """
     if depth is not None and depth < 1:
         raise ArgumentError(f"depth={depth} was given", argument="depth", remedy="give 1 or more, or None for whole names")
+    target = made_by(target)
     if isinstance(target, str | Path) and Path(target).suffix in KERAS_SUFFIXES and Path(target).exists():
         target = read_keras_file(as_path(target), compiled=True)
     wants_step = feeds is not None or inputs is not None or batch is not None
@@ -100,11 +102,11 @@ def count_parameters(
             raise ArgumentError("a Keras model has outputs of its own", argument="outputs", remedy="leave it out: it is for graphs")
         traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, open_batch=1) if wants_step else None
         return _of_model(target, traced, depth)
-    if wants_step and hasattr(target, "get_concrete_function"):
+    if wants_step and not is_graph(target) and not isinstance(target, str | Path):
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, open_batch=1)
         return _of_function(traced.name, traced.function, outputs, depth)
-    if batch is not None:
-        raise ArgumentError(f"batch={batch} was given", argument="batch", remedy="it is for Keras models; leave it out")
+    if wants_step:  # the parameters of a graph do not depend on it; a feed that names nothing is an error all the same
+        countable(Countable(target, feeds, inputs, outputs, mode, batch))
     if hasattr(target, "get_concrete_function") and len(traces_of(target)) != 1 and getattr(target, "input_signature", None) is None:
         trace(target)  # which says what is missing
     graph = load(target)

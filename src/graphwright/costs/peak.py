@@ -35,7 +35,7 @@ def predict_peak(
     *,
     order: Order = "traced",
     threads: int | None = None,
-    mode: Mode = "train",
+    mode: Mode = "auto",
     batch: int | None = None,
     simulations: int = _NUMBERINGS,
 ) -> PeakPrediction:

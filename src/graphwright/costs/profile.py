@@ -154,7 +154,7 @@ def profile(
     inputs: Any = None,
     outputs: Iterable[Any] | Any = None,
     *,
-    mode: Mode = "train",
+    mode: Mode = "auto",
     batch: int | None = None,
     steps: int = 3,
     warmup: int = 1,
@@ -193,8 +193,8 @@ def profile(
     (1, 524288.0)
     """
     if is_graph(target) or outputs is not None:
-        if inputs is not None or batch is not None:
-            raise ArgumentError("a graph was given with inputs or a batch size", argument="target", remedy="give feeds and outputs")
+        if inputs is not None:
+            raise ArgumentError("a graph was given with inputs", argument="inputs", remedy="give feeds and outputs")
         target, feeds, inputs = _callable_of(target, feeds or {}, outputs)
     traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, runs=True)
     return profile_traced(

@@ -16,9 +16,11 @@ from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.ir.walk import backward_reachable
 from graphwright.report.shape_report import ShapeReport, UnknownCause, ValueShape
 from graphwright.source.graph_def import from_graph_def, to_graph_def
-from graphwright.source.load import load
+from graphwright.source.load import load, made_by
+from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.feeds import check_known, declared_shape, is_nested, is_value, leaves_of, map_feeds, resized
 from graphwright.step.flatten import counted_graph, flatten_graph
+from graphwright.step.keras_inputs import declared_inputs, inputs_fed
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.targets import Feed, Mode, about_a_step, declared_shapes, read_target, trace
 
@@ -31,7 +33,7 @@ _Shapes = Mapping[str, Shape]
 
 @about_a_step
 def infer_shapes(
-    target: Any, feeds: Mapping[str, Feed] | None = None, *, outputs: Iterable[Any] | Any = None, mode: Mode = "train"
+    target: Any, feeds: Mapping[str, Feed] | None = None, *, outputs: Iterable[Any] | Any = None, mode: Mode = "auto"
 ) -> ShapeReport:
     """The shape of every value of a step: static, an expression of the free dimensions of its inputs, or not known, and why.
 
@@ -80,6 +82,7 @@ class _Bound:
 
     def __init__(self, target: Any, feeds: Mapping[str, Feed], outputs: Any, mode: Mode) -> None:
         self.mode: Mode = mode
+        target = made_by(target)
         self.is_graph = is_graph(target) or outputs is not None
         self.name = ""
         if self.is_graph:
@@ -145,17 +148,11 @@ def _declared(target: Any, feeds: Mapping[str, Feed]) -> dict[str, Shape]:
         given = _given(feeds, {})
         declared = declared_shapes(target, feeds)
         return declared | _given(feeds, declared) if declared.keys() >= given.keys() else declared
-    if not getattr(target, "inputs", None):
-        raise ArgumentError(
-            "the model's inputs are not known",
-            where=f"model {target.name!r}",
-            cause="it was never called",
-            remedy="call it once, or build it",
-        )
-    known: dict[str, Shape] = {str(tensor.name): tuple(tensor.shape) for tensor in target.inputs}
-    if len(known) == 1 and "x" in feeds:
-        feeds = {next(iter(known)) if key == "x" else key: feed for key, feed in feeds.items()}
-    return known | _given(feeds, known | {"y": None})
+    structure = declared_inputs(target, feeds)
+    specs: list[Any] = import_tensorflow().nest.flatten(structure)
+    free = {None} if getattr(target, "inputs", None) else {None, *(spec.shape[0] for spec in specs if spec.shape.rank)}
+    known: dict[str, Shape] = {spec.name: tuple(None if not k and d in free else d for k, d in enumerate(spec.shape)) for spec in specs}
+    return known | _given(inputs_fed(target, structure, feeds), known | {"y": None})
 
 
 def _outputs_of(graph: Graph, outputs: Any) -> list[str]:

@@ -26,7 +26,6 @@ from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.executor_peak import inter_op_threads
 from graphwright.step.feeds import declared_shape, is_value, leaves_of, map_feeds, resized
 from graphwright.step.flatten import FlatStep, flat_step
-from graphwright.step.keras_step import is_keras_model
 from graphwright.step.summary import find_roles
 from graphwright.step.targets import Feed, Mode, read_target, trace
 
@@ -119,11 +118,8 @@ class SizedStep:
             GraphwrightError: it cannot be; the message names the size.
         """
         if size not in self._traced:
-            keras = is_keras_model(self.target)
-            batch = size if keras and self.given is None else None
-            open_batch = None if keras else size
             with at_size(size):
-                traced = trace(self.target, feeds=feeds_at(self.given, size), mode=self.mode, batch=batch, open_batch=open_batch)
+                traced = trace(self.target, feeds=feeds_at(self.given, size), mode=self.mode, open_batch=size)
             self._traced[size] = traced
             self.traced_sizes.add(size)
         return self._traced[size]

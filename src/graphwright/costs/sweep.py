@@ -27,7 +27,7 @@ def sweep(
     batches: Iterable[int] = (1, 2, 4, 8, 16, 32),
     budget: int | float | str | None = None,
     *,
-    mode: Mode = "train",
+    mode: Mode = "auto",
     optimized: int | float | str | None = None,
     time_limit_s: float = 10.0,
 ) -> SweepResult:
@@ -77,6 +77,8 @@ def sweep(
     if is_bound:
         sized.open_feeds()
         sized.is_confirmed(sizes[-1])
+    elif len(sizes) > 1 and sized.traced(sizes[0]).shapes == sized.traced(sizes[-1]).shapes:
+        sized.open_feeds()  # which says that none is open
     points: list[SweepPoint] = []
     planned: list[SweepPoint] = []
     unknown: dict[int, str] = {}

@@ -29,9 +29,10 @@ from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.step.example_inputs import first_batch
 from graphwright.step.keras_step import is_keras_model, keras_data, keras_step, train_with
 from graphwright.step.signatures import as_inputs, signature_of, signature_of_shapes
-from graphwright.step.targets import Feed, trace
+from graphwright.step.targets import Feed, read_target, trace
 
 Verify = Literal["structure", "run"] | bool
 Example = tuple[tuple[Any, ...], Mapping[str, Any]]
@@ -293,7 +294,8 @@ def optimize_memory(
     assignment takes keeps the budget; to know it, a few plans are compiled.
 
     Args:
-        step: a `tf.function`, a `ConcreteFunction`, or a compiled Keras model.
+        step: a `tf.function`, a `ConcreteFunction`, or a compiled Keras model; a path that is trusted, of a file that holds one; or a
+            function without arguments that makes one.
         budget: all that the step may hold on the device at once, resident variables included: bytes (int), a share of the
             unmodified peak (float below 1), or text such as "2.5GiB" or "60%". Where the step runs on several
             devices, it is what each of them may hold. The unmodified peak is the one in the order of TensorFlow's executor, which is
@@ -386,6 +388,7 @@ def optimize_memory(
         "max_overhead": max_overhead,
         "saved": saved,
     }
+    step, inputs = read_target(step, runs=True), first_batch(inputs)
     with shown(progress, title="planning"):
         if is_keras_model(step):
             return _optimize_model(step, budget, inputs=inputs, feeds=feeds, **options)
@@ -414,11 +417,11 @@ def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds
     """Let `fit` and `train_on_batch` of a compiled model run an optimized step."""
     optimized = OptimizedStep(keras_step(model, "train"), budget, **options)
     if inputs is not None:
-        target = trace(model, inputs=inputs)
+        target = trace(model, inputs=inputs, mode="train")
         data = keras_data(model, "train", inputs, are_specs=False)
         optimized.prepare(target, signature_of(data, {}), example=(data, {}))
     elif feeds is not None:
-        optimized.prepare(trace(model, feeds=feeds), example=None)
+        optimized.prepare(trace(model, feeds=feeds, mode="train"), example=None)
     made = [optimized]  # until here the model is as it was, should the budget be too small
 
     def make_step() -> OptimizedStep:

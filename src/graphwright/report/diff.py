@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any
 
 from rich.text import Text
 
 from graphwright.ir.dtypes import format_shape
+from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import order_of
 from graphwright.plain import Result
@@ -90,8 +92,8 @@ class GraphDiff(Result):
         return rendered(print_diff, self)
 
 
-def diff(before: Graph, after: Graph) -> GraphDiff:
-    """Compare two graphs, their functions, inputs, outputs and signatures; takes time near linear in their size.
+def diff(before: Any, after: Any) -> GraphDiff:
+    """Compare two graphs, or whatever `load` reads, their functions, inputs, outputs and signatures; takes time near linear in their size.
 
     The order of nodes, recorded shapes and colocation do not count. Functions are compared where
     both have one of the same name; functions that only one has are reported as one node of type `function`.
@@ -114,6 +116,7 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
     >>> bool(diff(model("h", "Neg"), model("h", "Neg")))
     False
     """
+    before, after = as_graph(before), as_graph(after)
     parts = [_Bodies(before, after, "")]
     parts += [_Bodies(f.body, after.functions[n].body, n) for n, f in before.functions.items() if n in after.functions]
     for part in parts:

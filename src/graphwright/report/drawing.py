@@ -18,6 +18,7 @@ from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, MissingDependencyError
 from graphwright.files import file_for_user
 from graphwright.ir.dtypes import format_shape
+from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph
 from graphwright.report.drawing_tree import Part, edges_between, opened, served_tree
 from graphwright.report.graph_data import checked_tree, graph_view, kind_of, served_view, types_text
@@ -37,7 +38,7 @@ _SCOPE = {"style": "rounded,filled", "color": "#c5ced8", "fillcolor": "#00000008
 
 
 def draw(
-    graph: Graph,
+    graph: Any,
     path: str | Path | None = None,
     *,
     kind: Kind | None = None,
@@ -48,7 +49,7 @@ def draw(
     """Draw a graph into a file.
 
     Args:
-        graph: its main graph is drawn, in HTML the bodies of its functions too.
+        graph: a `Graph`, or whatever `load` reads; its main graph is drawn, in HTML the bodies of its functions too.
         path: the file; its suffix decides between `.svg` and `.html`. By default `<name of the graph>` in the current
             folder with the suffix of the kind.
         kind: by default what the suffix says, else "svg" where Graphviz (the program `dot`) is installed and "html" where it is not.
@@ -72,6 +73,7 @@ def draw(
     ...     draw(g, f"{folder}/g.html").name
     'g.html'
     """
+    graph = as_graph(graph)
     chosen = kind or _kind_of(None if path is None else Path(path))
     target = default_path(graph, chosen) if path is None else Path(path)
     text = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from graphwright.errors import ArgumentError
-from graphwright.source.concrete_function import argument_names, arguments_of
+from graphwright.source.concrete_function import argument_names, arguments_of, plain_name
 from graphwright.source.private_tensorflow import bind_arguments, call_flat
 from graphwright.source.rebuild import variable_behind
 
@@ -148,7 +148,7 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
         return function
     call = bind(function, *split_inputs(inputs))
     positional, keyword = call.args, call.kwargs
-    name = str(getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__)
+    name = name_of(function)
     if isinstance(function, TracedStep):
         concrete = function.function
     elif isinstance(function, tf.types.experimental.ConcreteFunction):
@@ -172,6 +172,15 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
     owner = function.owner if isinstance(function, TracedStep) else function
     off = bool(getattr(function, "grappler_disabled", False))
     return TracedStep.called(name, concrete, arguments, owner=owner, grappler_disabled=off)
+
+
+def name_of(target: Any) -> str:
+    """What its user calls it: the name that TensorFlow gives a function has parts that only TensorFlow knows.
+
+    >>> name_of(tf.function(lambda x: x, name="scores").get_concrete_function(1.0)), name_of(3)
+    ('scores', 'int')
+    """
+    return plain_name(str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__))
 
 
 def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -22,7 +22,7 @@ from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_of
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.private_tensorflow import captures_of
-from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
+from graphwright.source.rebuild import given_name, is_jit_compiled, rebuild_concrete_function, variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
@@ -57,8 +57,7 @@ def from_concrete_function(
         UnsupportedError: it is to be planned, and calls back into Python, or must be compiled by XLA.
     """
     func_graph = function.graph
-    name = str(getattr(function, "name", "") or func_graph.name)
-    name = name.removeprefix("b'").rstrip("'")
+    name = plain_name(str(getattr(function, "name", "") or func_graph.name))
     if planned and not compiled and is_jit_compiled(function):
         raise _compiled_by_xla(
             "the step",
@@ -66,7 +65,7 @@ def from_concrete_function(
             "use jit_compile=False for this step (for Keras: model.compile(..., jit_compile=False)); "
             "optimize_memory and predict_peak take both",
         )
-    graph = from_graph_def(func_graph.as_graph_def(add_shapes=True), name=func_graph.name)
+    graph = from_graph_def(func_graph.as_graph_def(add_shapes=True), name=plain_name(str(func_graph.name)))
     drop_shape_attributes(graph)
     set_ends(graph, func_graph)
     captures = tuple(captures_of(function))
@@ -84,6 +83,16 @@ def from_concrete_function(
     if planned:
         _refuse_unsupported(graph, compiled=compiled, uncompiled=uncompiled)
     return graph, Binding(captures, argument_count, name, function)
+
+
+def plain_name(name: str) -> str:
+    """The name of a function without what TensorFlow and this package make it unique with.
+
+    >>> plain_name("b'__inference_train_step_1883'"), plain_name("model__graphwright_2"), plain_name("step_1")
+    ('train_step', 'model', 'step_1')
+    """
+    name = re.sub(r"__graphwright_\d+", "", re.sub(r"^b'(.*)'$", r"\1", name))
+    return re.sub(r"^__(?:inference|forward|backward)_(.+?)_\d+$", r"\1", name)
 
 
 def set_ends(graph: Graph, func_graph: Any) -> None:
@@ -239,12 +248,22 @@ def traced_arguments(function: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def argument_shapes(function: Any) -> list[Shape]:
     """Shapes of the flat arguments of a `ConcreteFunction`, captures left out."""
-    return [shape_of(t) for t in arguments_of(function)]
+    shapes = [shape_of(t) for t in arguments_of(function)]
+    if None not in shapes:
+        return shapes
+    _, by_name = traced_arguments(function)  # TensorFlow forgets the shapes of a signature that it loads, and keeps their specs
+    specs = [getattr(by_name.get(name), "shape", None) for name in argument_names(function)]
+    return [
+        types_of(spec, t.dtype)[1] if shape is None and spec is not None else shape
+        for shape, spec, t in zip(shapes, specs, arguments_of(function), strict=True)
+    ]
 
 
 def argument_names(function: Any) -> tuple[str, ...]:
     """Names of the flat arguments of a `ConcreteFunction`, captures left out."""
-    return tuple(t.name.split(":")[0] for t in arguments_of(function))
+    tensors = arguments_of(function)
+    names = [given_name(t.op) or t.name.split(":")[0] for t in tensors]
+    return tuple(name if names.count(name) == 1 else t.name.split(":")[0] for name, t in zip(names, tensors, strict=True))
 
 
 def arguments_of(function: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from graphwright.errors import FileFormatError, in_words
 from graphwright.files import check_given
 from graphwright.source.model_folder import leaves_folder
+from graphwright.source.private_keras import forget_empty_build
 from graphwright.source.tensorflow_import import import_keras
 from graphwright.source.trust import TrustedPath, check_trusted
 
@@ -37,7 +38,10 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
         with warnings.catch_warnings():
             # An optimizer that was saved before its first step has no values yet.
             warnings.filterwarnings("ignore", "Skipping variable loading for optimizer", UserWarning)
-            return import_keras().saving.load_model(path, compile=compiled, safe_mode=not trusted)
+            model = import_keras().saving.load_model(path, compile=compiled, safe_mode=not trusted)
+            if compiled and getattr(model, "optimizer", None) is not None:
+                forget_empty_build(model.optimizer)
+            return model
     except Exception as error:  # Keras raises anything for a damaged file
         if "safe_mode" in str(error) and not trusted:
             check_trusted(path, "loading the model, which holds Python code or reads other files,")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any
 
 from graphwright.errors import ArgumentError, GraphwrightError, first_line
@@ -23,6 +26,7 @@ from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
 from graphwright.source.meta_graph import read_meta_graph
 from graphwright.source.model_folder import refuse_remote
 from graphwright.source.package import Package, TemporaryFolder
+from graphwright.source.private_keras import call_with_specs, called_specs
 from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.protobuf_files import read_graph_def
 from graphwright.source.registry_rule import REGISTRY_RULE
@@ -60,6 +64,7 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
     >>> graph.signatures["serving_default"].inputs
     {'x': <Value x:0 float32[2]>}
     """
+    x = made_by(x)
     if isinstance(x, Graph):
         return x
     if isinstance(x, str | Path):
@@ -69,6 +74,31 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
         body.shape_rule, body.op_rule = infer_output_shapes, REGISTRY_RULE
         body.ask_later()
     return graph
+
+
+def made_by(target: Any) -> Any:
+    """What a factory, a function or class that takes no arguments, makes; anything else as it is.
+
+    Raises:
+        ArgumentError: it is a plain Python function that takes arguments.
+
+    >>> made_by(dict), made_by("model.keras")
+    ({}, 'model.keras')
+    """
+    factory: Any = target
+    if not isinstance(factory, FunctionType | MethodType | type | partial):
+        return target
+    optional = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    needed = [p.name for p in inspect.signature(target).parameters.values() if p.default is p.empty and p.kind not in optional]
+    if not needed:
+        return made_by(target())
+    name = getattr(target, "__name__", "partial")
+    raise ArgumentError(
+        f"{name!r} is a plain Python {'class' if inspect.isclass(target) else 'function'} of {', '.join(needed)}",
+        argument="target",
+        cause="it has no graph before it is called",
+        remedy="decorate the step with @tf.function, or give a function without arguments that makes the model or the step",
+    )
 
 
 def _load_path(path: Path, tags: str | Iterable[str] | None) -> Graph:
@@ -105,6 +135,8 @@ def _from_graph_def(graph_def: Any, name: str) -> Graph:
 
 def _load_keras_model(model: Any) -> Graph:
     def export(folder: Path) -> None:
+        if getattr(model, "inputs", None) is None and model.built and called_specs(model) is not None:
+            call_with_specs(model, called_specs(model))  # one from a file was not called in this process, and is not exported then
         with contextlib.redirect_stdout(io.StringIO()):
             model.export(folder, format="tf_saved_model", verbose=False)
 

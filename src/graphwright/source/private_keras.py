@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
-from typing import Any
+from typing import Any, cast
+
+from graphwright.source.private_tensorflow import traces_of
 
 
 def without_autocast() -> Any:
@@ -37,6 +39,65 @@ def input_structure(model: Any) -> Any:
     return getattr(model, "_inputs_struct", model.inputs)
 
 
+def input_name(tensor: Any) -> str:
+    """What `model.summary()` calls an input; Keras names the tensor of one that its user gave no name `keras_tensor_181`."""
+    history = getattr(tensor, "_keras_history", None)
+    return str(tensor.name if history is None else history.operation.name)
+
+
+def called_specs(model: Any) -> Any:
+    """What a subclassed model was first called with, in the structure of its argument: shapes, and the dtype that it computes in, since
+    Keras keeps no other; None before.
+    """
+    tf: Any = importlib.import_module("tensorflow")
+    dtype = tf.as_dtype(str(getattr(model, "input_dtype", None) or "float32"))
+    shapes: dict[str, Any] = getattr(model, "_build_shapes_dict", None) or {}
+
+    def specs(part: Any) -> Any:  # tuples, or lists from a file, in mappings and sequences
+        if isinstance(part, Mapping):
+            return {key: specs(shape) for key, shape in cast("Mapping[str, Any]", part).items()}
+        is_shape = all(size is None or isinstance(size, int) for size in part)
+        return tf.TensorSpec(part, dtype) if is_shape else [specs(shape) for shape in part]
+
+    return next(map(specs, shapes.values()), None)
+
+
+def call_with_specs(model: Any, specs: Any) -> Any:
+    """Call a model without values, which builds it; what it gives back then, with the shapes that follow."""
+    keras: Any = importlib.import_module("keras")
+
+    def symbolic(spec: Any) -> Any:
+        return keras.KerasTensor(tuple(spec.shape), spec.dtype.name)
+
+    return model(importlib.import_module("tensorflow").nest.map_structure(symbolic, specs))
+
+
+def trained_on(model: Any) -> tuple[Any, ...] | None:
+    """Specs of what `fit` or `train_on_batch` gave the training step last: `(x, y)` or `(x, y, sample_weight)`; None before, or where
+    the model runs a step that is not Keras's.
+    """
+    step = _step_of_data(getattr(model, "train_function", None))
+    data: Any = traces_of(step)[-1].structured_input_signature[0][0] if step is not None and traces_of(step) else None
+    if not isinstance(data, tuple):
+        return None
+    parts = list(cast("tuple[Any, ...]", data))
+    while parts and parts[-1] is None:
+        parts.pop()
+    return tuple(parts)
+
+
+def _step_of_data(function: Any) -> Any:
+    """The `tf.function` of one batch of data within the functions of an iterator that Keras's trainer makes of it."""
+    if getattr(function, "__name__", "") == "one_step_on_data" and hasattr(function, "get_concrete_function"):
+        return function
+    function = getattr(function, "python_function", function)
+    if not inspect.isfunction(function) or not function.__module__.startswith("keras.src.backend.tensorflow"):
+        return None
+    inner = inspect.getclosurevars(function).nonlocals.values()
+    steps = (_step_of_data(held) for held in inner if held is not function and callable(held))
+    return next((step for step in steps if step is not None), None)
+
+
 def compile_arguments(model: Any) -> dict[str, Any]:
     """What `compile` was told by its user; empty before it was called."""
     config = getattr(model, "_compile_config", None)
@@ -47,6 +108,15 @@ def losses_and_metrics(model: Any) -> list[Any]:
     """What keeps the loss and the metrics of a compiled model, and makes their variables; empty where it has none."""
     held = (getattr(model, name, None) for name in ("_compile_metrics", "_compile_loss"))
     return [item for item in held if item is not None]
+
+
+def forget_empty_build(optimizer: Any) -> None:
+    """Let an optimizer that was built for no variables at all be built again, for those of its model.
+
+    Keras builds one so when it reads an `.h5` file of a model that was never trained, and refuses to train then.
+    """
+    if optimizer.built and not optimizer._trainable_variables:
+        optimizer.built = False
 
 
 def loss_tracker_of(model: Any) -> Any:

@@ -128,8 +128,9 @@ def call_flat(function: Any, arguments: Sequence[Any]) -> Any:
 
 
 def traces_of(function: Any) -> list[Any]:
-    """The `ConcreteFunction`s that a `tf.function` has so far."""
-    return list(function._list_all_concrete_functions()) if hasattr(function, "_list_all_concrete_functions") else []
+    """The `ConcreteFunction`s that a `tf.function` has so far, of each signature the last: a first call is traced twice."""
+    traces: list[Any] = function._list_all_concrete_functions() if hasattr(function, "_list_all_concrete_functions") else []
+    return list({repr(trace.structured_input_signature): trace for trace in traces}.values())
 
 
 def bind_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -128,7 +128,7 @@ def rebuild_concrete_function(
         concrete_function = private.concrete_function_from(func_graph, function_type, jit_compile=jit_compile, noinline=noinline)
         keywords: list[str] = []  # it can be called with flat tensors too, by position and by name, as TensorFlow's own
         for tensor in func_graph.inputs[: len(inputs)]:
-            keywords.append(free_name(_user_specified_name(tensor.op), keywords))
+            keywords.append(free_name(given_name(tensor.op) or re.sub(r"\W", "_", tensor.op.name), keywords))
         private.set_keywords(concrete_function, keywords)
     return concrete_function
 
@@ -242,11 +242,12 @@ def _references(values: Iterable[Any]) -> Iterator[Any]:
             yield from _references(reference.attr.values())
 
 
-def _user_specified_name(operation: Any) -> str:
+def given_name(operation: Any) -> str:
+    """What the argument is called that a placeholder stands for; empty where nothing says so."""
     try:
-        return operation.get_attr("_user_specified_name").decode()
+        return str(operation.get_attr("_user_specified_name").decode())
     except ValueError:
-        return re.sub(r"\W", "_", operation.name)
+        return ""
 
 
 def variable_behind(handle: Any) -> tuple[Any, Any] | None:

@@ -53,12 +53,13 @@ def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
         return variables.function(graph, inputs, outputs, variables.captured(graph, outputs), signature)
     # Of a signature of TF2 the function that it calls is taken, as TensorFlow does: its names are those of the model.
     body = graph.functions[callee(call)].body
+    name = graph.name
     fed = set(signature.inputs.values())
     inputs = [inner for inner, outer in zip(body.inputs, call.inputs, strict=True) if outer in fed]
     captured = {inner: variables.behind(outer) for inner, outer in zip(body.inputs, call.inputs, strict=True) if outer not in fed}
     place = {value: k for k, value in enumerate(call.outputs)}
     results = [body.outputs[place[origin(value)]] for value in outputs]
-    return variables.function(body, inputs, results, captured, signature)
+    return variables.function(body, inputs, results, captured, signature, name)
 
 
 def _check_no_writes(graph: Graph, outputs: list[Value]) -> None:
@@ -139,13 +140,23 @@ class _Variables:
         return self._made[key]
 
     def function(
-        self, graph: Graph, inputs: list[Value], outputs: list[Value], captured: Mapping[Value, Any], signature: Signature | None
+        self,
+        graph: Graph,
+        inputs: list[Value],
+        outputs: list[Value],
+        captured: Mapping[Value, Any],
+        signature: Signature | None,
+        name: str = "",
     ) -> Any:
         tf = import_tensorflow()
         needed = backward_reachable(value.producer for value in outputs) | {v.producer for v in (*inputs, *captured)}
         graph_def = to_graph_def(graph, keep=lambda node: node in needed)
         by_name = {value.producer.name: value for value in (*inputs, *captured)}
         graph_def.node.extend(list(_as_placeholders(graph_def, by_name)))
+        called = dict(zip((v.producer.name for v in inputs), signature.inputs if signature is not None else (), strict=False))
+        for node in graph_def.node:
+            if node.name in called:
+                node.attr["_user_specified_name"].s = called[node.name].encode()
         keys = None if signature is None else {key: tf.TensorSpec(None) for key in signature.outputs}
         function = rebuild_concrete_function(
             graph_def if self._runs else forbid_to_run(graph_def),
@@ -153,7 +164,7 @@ class _Variables:
             captures=[(external, _handle_name(value)) for value, external in captured.items()],
             outputs=[v.name for v in outputs],
             structured_outputs=keys,
-            name=graph.name or "graph",
+            name=name or graph.name or "graph",
         )
         function.graph.variables = list(self._made.values())
         function.graphwright_keeps_alive = self._made  # the graph holds its variables weakly

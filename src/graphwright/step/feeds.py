@@ -104,10 +104,12 @@ def declared_shape(path: str, feed: Feed) -> Shape:
         ) from error
 
 
-def open_input(what: str, name: str, *, where: str, cause: str) -> UnknownShapeError:
-    """The error of an input that leaves a dimension open: what was found, where, why it matters."""
-    remedy = f"bind it: feeds={{{name!r}: (...)}}, or give example inputs"
-    return UnknownShapeError(what, argument="feeds", item=name, where=where, cause=cause, remedy=remedy, code=ErrorCode.OPEN_INPUT)
+def open_input(what: str, name: str, shape: Shape, *, where: str, cause: str) -> UnknownShapeError:
+    """The error of an input that leaves a dimension of its shape open: what was found, where, why it matters."""
+    only_batch = bool(shape) and None not in shape[1:]
+    remedy = f"{'give batch=..., or ' if only_batch else ''}bind it: feeds={{{name!r}: (...)}}, or give example inputs"
+    code = ErrorCode.OPEN_BATCH if only_batch else ErrorCode.OPEN_INPUT
+    return UnknownShapeError(what, argument="feeds", item=name, where=where, cause=cause, remedy=remedy, code=code)
 
 
 def check_known(feeds: Iterable[str], known: Iterable[str], who: str, what: str = "input") -> None:
@@ -116,4 +118,4 @@ def check_known(feeds: Iterable[str], known: Iterable[str], who: str, what: str 
     strange = next((name for name in feeds if name not in names and name.removesuffix(":0") not in names), None)
     if strange is not None:
         remedy = f"it {who.rpartition(' ')[2]} {', '.join(names) or 'none'}"
-        raise ArgumentError(f"{who} no {what} {strange!r}", argument="feeds", item=strange, remedy=remedy)
+        raise ArgumentError(f"{who} no {what} {strange!r}", argument="feeds", item=strange, remedy=remedy, code=ErrorCode.UNKNOWN_INPUT)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, Literal, cast
 
-from graphwright.errors import ArgumentError, ErrorCode, UnsupportedError
-from graphwright.source.private_keras import all_layers, build_from, compile_arguments, input_structure, losses_and_metrics
+from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.source.private_keras import all_layers, build_from, compile_arguments, losses_and_metrics
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
-from graphwright.step.feeds import is_nested, leaves_of, map_feeds
 from graphwright.step.keras_model import (
     as_tensors,
     on_replicas,
@@ -26,6 +25,11 @@ from graphwright.step.keras_model import (
 def is_keras_model(target: Any) -> bool:
     """Whether it is a Keras 3 model."""
     return isinstance(target, import_keras().Model)
+
+
+def mode_of(model: Any, mode: Literal["auto", "train", "infer"]) -> Literal["train", "infer"]:
+    """Whether the training step of a model is meant, or its inference; "auto" is training where it is compiled."""
+    return mode if mode != "auto" else "train" if getattr(model, "compiled", False) else "infer"
 
 
 def check_trainable(model: Any) -> None:
@@ -160,72 +164,6 @@ def metrics_are_built(model: Any) -> bool:
     return all(item.built for item in losses_and_metrics(model))
 
 
-def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str, Any], batch: int | None) -> tuple[Any, ...]:
-    """Specs of the arguments of `keras_step`, from the model's inputs and outputs.
-
-    Args:
-        feeds: shapes by the name of the input, or `x` for all of them; `y` for the target, where it cannot be told from the loss.
-        batch: size of the first dimension.
-
-    Raises:
-        ArgumentError: the model is not built, or a dimension is not known.
-    """
-    tf = import_tensorflow()
-    if not getattr(model, "inputs", None):
-        raise ArgumentError(
-            "the model's inputs are not known",
-            where=f"model {model.name!r}",
-            cause="a subclassed model knows them only when it was called",
-            remedy="give example inputs: inputs=(x, y)",
-        )
-    structure = input_structure(model)
-    tensors = tf.nest.flatten(structure)
-    data: Any = feeds.get("x")
-    if isinstance(data, Mapping):
-        feeds = {**cast("Mapping[str, Any]", data), **feeds}
-    elif is_nested(data):  # in the order of the inputs
-        feeds = {**{str(t.name): shape for t, shape in zip(tensors, leaves_of({"x": data}).values(), strict=False)}, **feeds}
-
-    def input_spec(tensor: Any) -> Any:
-        name = str(tensor.name)
-        return _spec(tensor, name, feeds.get(name, None if is_nested(data) else data), batch, model)
-
-    flat: list[Any] = [input_spec(t) for t in tensors]
-    x: Any = flat[0] if len(flat) == 1 and not isinstance(structure, Mapping) else tf.nest.pack_sequence_as(structure, flat)
-    if mode == "infer":
-        return (x,)
-    sparse = "sparse" in _loss_name(model)
-    outputs = _outputs(model, x)
-    first = tf.nest.flatten(x)[0]
-
-    def target_spec(_: str, given: Any) -> Any:
-        return given if isinstance(given, tf.TensorSpec) else tf.TensorSpec(given, tf.int32 if sparse else tf.float32)
-
-    if is_nested(feeds.get("y")):
-        return ((x, map_feeds(target_spec, {"y": feeds["y"]})["y"]),)
-
-    def target(t: Any) -> Any:
-        if feeds.get("y") is not None:
-            return target_spec("y", feeds["y"])
-        shape = [first.shape[0], *t.shape[1:]]
-        return tf.TensorSpec(shape[:-1], tf.int32) if sparse else tf.TensorSpec(shape, tf.float32)
-
-    y: Any = tf.nest.map_structure(target, outputs)
-    return ((x, y),)
-
-
-def _outputs(model: Any, x: Any) -> Any:
-    """The model's outputs with the sizes that follow from those of its inputs: those that it was built with may be open."""
-    outputs = model.outputs if len(model.outputs) > 1 else model.outputs[0]
-    if all(size is not None for output in model.outputs for size in output.shape[1:]):
-        return outputs
-
-    def symbolic(spec: Any) -> Any:
-        return import_keras().KerasTensor(spec.shape, spec.dtype.name)
-
-    return model.compute_output_spec(import_tensorflow().nest.map_structure(symbolic, x))
-
-
 def keras_data(model: Any, mode: Literal["train", "infer"], inputs: Any, *, are_specs: bool) -> tuple[Any, ...]:
     """The arguments of `keras_step` for example data; what a training step makes when it first runs is made.
 
@@ -242,33 +180,3 @@ def keras_data(model: Any, mode: Literal["train", "infer"], inputs: Any, *, are_
         if mode == "train":
             build_for_training(model, data)
     return (data,)
-
-
-def _loss_name(model: Any) -> str:
-    loss = getattr(model, "loss", None)
-    return str(loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", "")).lower()
-
-
-def _spec(tensor: Any, name: str, given: Any, batch: int | None, model: Any) -> Any:
-    tf = import_tensorflow()
-    dtype = tf.as_dtype(str(tensor.dtype))
-    if isinstance(given, tf.TensorSpec):
-        return given
-    shape = (
-        list(given)
-        if given is not None
-        else [batch if k == 0 and d is None and batch is not None else d for k, d in enumerate(tensor.shape)]
-    )
-    if None in shape:
-        only_batch = None not in shape[1:]
-        raise ArgumentError(
-            f"input {name!r} has the shape {tuple(shape)}",
-            where=f"model {model.name!r}",
-            cause="memory depends on the batch size"
-            if only_batch
-            else "the model leaves more than the batch size open, and memory depends on it",
-            remedy=f"give batch=..., or feeds={{{name!r}: (...)}}" if only_batch else f"give feeds={{{name!r}: (...)}}",
-            item=name,
-            code=ErrorCode.OPEN_BATCH if only_batch else ErrorCode.OPEN_INPUT,
-        )
-    return tf.TensorSpec(shape, dtype, name=name)

@@ -8,17 +8,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import agree, format_shape
 from graphwright.report.progress import tell
-from graphwright.run.traced_step import TracedStep, resolve, split_inputs
+from graphwright.run.traced_step import TracedStep, name_of, resolve, split_inputs
 from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, traced_arguments
 from graphwright.source.files import load_callable
+from graphwright.source.load import made_by
 from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import as_path
+from graphwright.step.example_inputs import first_batch
 from graphwright.step.feeds import (
     Feed,
     as_shape,
@@ -31,17 +33,20 @@ from graphwright.step.feeds import (
     map_feeds,
     open_input,
 )
-from graphwright.step.keras_step import build_for_training, is_keras_model, keras_data, keras_specs, keras_step
+from graphwright.step.keras_inputs import keras_specs
+from graphwright.step.keras_step import build_for_training, is_keras_model, keras_data, keras_step, mode_of
 
-Mode = Literal["train", "infer"]
+Mode = Literal["auto", "train", "infer"]
 Question = TypeVar("Question", bound=Callable[..., Any])
 _CALL = {
-    "target": "a `tf.function`, a `ConcreteFunction`, a Keras model, or the path of a `.keras` file, a SavedModel or a graph",
+    "target": "a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph, or a function "
+    "without arguments that makes one",
     "feeds": "shape, `tf.TensorSpec` or tensor by argument name",
-    "inputs": "example arguments of one call, instead of feeds",
+    "inputs": "example arguments of one call, instead of feeds; or a `tf.data.Dataset`, a generator, or a `PyDataset`, whose first batch "
+    "they are",
     "outputs": "of a graph, what is fetched: names, tensors or operations",
-    "mode": 'for a Keras model, its training step ("train") or its inference ("infer")',
-    "batch": "batch size of a Keras model, instead of feeds",
+    "mode": 'for a Keras model, its training step ("train") or its inference ("infer"); "auto": the former where it is compiled',
+    "batch": "batch size, where the inputs leave it open",
 }
 _OF_GRAPHS = {"target": "; or a `tf.Graph`, a `GraphDef`, a `Graph`", "feeds": " (by placeholder for a graph)"}
 
@@ -56,12 +61,12 @@ def about_a_step(question: Question) -> Question:
     ...     Args:
     ...         depth: how deep.
     ...     '''
-    >>> print(python_inspect.getdoc(count))
+    >>> print(python_inspect.getdoc(count))  # doctest: +ELLIPSIS
     Count.
     <BLANKLINE>
     Args:
-        target: a `tf.function`, a `ConcreteFunction`, a Keras model, or the path of a `.keras` file, a SavedModel or a graph.
-        batch: batch size of a Keras model, instead of feeds.
+        target: a `tf.function`, ..., or a function without arguments that makes one.
+        batch: batch size, where the inputs leave it open.
         depth: how deep.
     """
     parameters = list(python_inspect.signature(question).parameters)
@@ -75,14 +80,15 @@ def about_a_step(question: Question) -> Question:
 
 
 def read_target(target: Any, *, runs: bool = False) -> Any:
-    """What a target is that can be traced: of a path what the file holds, anything else as it is.
+    """What a target is that can be traced: of a path what the file holds, of a factory what it makes, anything else as it is.
 
     Args:
         runs: whether it is to be called; a file must be trusted then.
 
     Raises:
-        ArgumentError, FileFormatError, GraphError, UnsupportedError: see `load_callable`.
+        ArgumentError, FileFormatError, GraphError, UnsupportedError: see `load_callable` and `made_by`.
     """
+    target = made_by(target)
     return load_callable(as_path(target), runs=runs) if isinstance(target, str | Path) else target
 
 
@@ -91,7 +97,7 @@ def trace(
     *,
     feeds: Mapping[str, Feed] | None = None,
     inputs: Any = None,
-    mode: Mode = "train",
+    mode: Mode = "auto",
     batch: int | None = None,
     open_batch: int | None = None,
     runs: bool = False,
@@ -102,11 +108,12 @@ def trace(
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, a path of a `.keras` file, of a SavedModel or of a
             frozen graph, or an object with a method `concrete_function(*inputs)`; a step that is traced already stays as it is.
         feeds: by argument name, what `graphwright.step.feeds` describes: a shape, a `tf.TensorSpec`, a tensor, or a structure of such.
-        inputs: example arguments of one call, instead of feeds; for a Keras model its data, such as `(x, y)`, or `x` for inference.
-        mode: for a Keras model, its training step or its inference.
-        batch: batch size of a Keras model's inputs, instead of feeds.
+        inputs: example arguments of one call, instead of feeds; for a Keras model its data, such as `(x, y)`, or `x` for inference. Of a
+            dataset, a generator or a `keras.utils.PyDataset` the first batch.
+        mode: for a Keras model, its training step or its inference; "auto" is the former where the model is compiled.
+        batch: what a first dimension gets that feeds and target leave open; one must be.
         runs: whether the step is to be called, and not only looked at; a file must be trusted then.
-        open_batch: what a dimension gets that the feeds leave open, or a first dimension that the target does, whatever the target is.
+        open_batch: the same, and none need be open.
 
     Raises:
         ArgumentError: it is nothing that can be traced, has several signatures and nothing says which, or the feeds do not fit.
@@ -118,33 +125,21 @@ def trace(
     if feeds is not None and inputs is not None:
         raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
     tell("tracing the step")
+    if mode not in get_args(Mode):
+        raise ArgumentError(f"mode={mode!r} was given", argument="mode", remedy='give "train", "infer" or "auto"')
+    if batch is not None:
+        return _trace_with_batch(target, feeds, inputs, mode, batch, runs)
     if open_batch is not None and feeds is not None:
         feeds = map_feeds(lambda _, feed: closed(feed, open_batch), feeds)
     target = owner = read_target(target, runs=runs)
-    name = str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__)
     if is_keras_model(target):
-        name = f"{name}, {'training step' if mode == 'train' else 'inference'}"
-        target = keras_step(target, mode)
-        if inputs is not None:
-            return replace(_trace_with_data(owner, target, mode, inputs), name=name, owner=owner)
-        inputs = keras_specs(owner, mode, feeds or {}, open_batch if batch is None else batch)
-        if mode == "train":
-            # TensorFlow traces a function that makes variables a second time.
-            with suppress(Exception):  # whatever is wrong, tracing says it
-                build_for_training(owner, inputs[0])
-        feeds = None
-    elif batch is not None:
-        raise ArgumentError(
-            f"batch={batch} was given for {type(target).__name__}",
-            argument="batch",
-            remedy="a step takes its shapes from feeds or inputs",
-        )
+        return _trace_model(target, mode_of(target, mode), first_batch(inputs), feeds or {}, open_batch)
+    name, inputs = name_of(target), first_batch(inputs)
     if inputs is not None and not _holds_specs(inputs):
         return replace(resolve(target, inputs), name=name, owner=owner)
     if inputs is not None:
         positional, keyword = split_inputs(inputs)
-        function = target.get_concrete_function(*positional, **keyword)
-        return _bound(name, function, {}, owner, open_batch)
+        return _bound(name, target.get_concrete_function(*positional, **keyword), {}, owner, open_batch)
     given = leaves_of(feeds or {}).values()
     has_values = any(map(tf.is_tensor, given)) and all(is_value(feed) or tf.is_tensor(feed) for feed in given)
     if has_values and not isinstance(target, tf.types.experimental.ConcreteFunction):
@@ -152,22 +147,65 @@ def trace(
     return _bound(name, _trace_with_feeds(target, feeds or {}), feeds or {} if _has_signature(target) else {}, owner, open_batch)
 
 
-def _trace_with_data(model: Any, step: Any, mode: Mode, inputs: Any) -> TracedStep:
-    """The step of a Keras model, traced with its data."""
+def _trace_with_batch(target: Any, feeds: Mapping[str, Feed] | None, inputs: Any, mode: Mode, batch: int, runs: bool) -> TracedStep:
+    """The step with this size wherever the batch size is open, which it must be somewhere; what is fed may not say another one."""
+    if inputs is not None:
+        raise ArgumentError("both inputs and a batch size were given", argument="batch", remedy="leave it out: inputs have their own")
+    if batch < 1:
+        raise ArgumentError(f"batch={batch} was given", argument="batch", remedy="give 1 or more")
+    for path, feed in leaves_of(feeds or {}).items():
+        shape = None if is_value(feed) else declared_shape(path, feed)
+        if shape and shape[0] not in (batch, None):
+            raise ArgumentError(
+                f"the feed {format_shape(shape)} has another batch size than batch={batch}",
+                argument="feeds",
+                item=path,
+                remedy="give the batch size, or feeds; both only where feeds leave it open",
+            )
+    traced = trace(target, feeds=feeds, mode=mode, open_batch=batch, runs=runs)
+    check_batch_is_taken(batch, traced.feeds, traced.name)
+    return traced
+
+
+def check_batch_is_taken(batch: int, feeds: Mapping[str, tuple[int, ...]], name: str) -> None:
+    """Raise `ArgumentError` where no input of the step, whose shapes these are, has the batch size that was given."""
+    if all(not shape or shape[0] != batch for shape in feeds.values()):
+        known = ", ".join(f"{name} {shape}" for name, shape in feeds.items()) or "there are none"
+        raise ArgumentError(
+            f"batch={batch} was given, and no input leaves its first dimension open: {known}",
+            argument="batch",
+            where=f"step {name!r}",
+            remedy="leave it out, or give a target that leaves it open",
+        )
+
+
+def _trace_model(model: Any, mode: Literal["train", "infer"], inputs: Any, feeds: Mapping[str, Feed], batch: int | None) -> TracedStep:
+    """The step of a Keras model, traced with its data, or with specs of them."""
     tf = import_tensorflow()
+    name = f"{name_of(model)}, {'training step' if mode == 'train' else 'inference'}"
+    step = keras_step(model, mode)
     wanted = "(x, y)" if mode == "train" else "x"
     try:
-        return trace(step, inputs=keras_data(model, mode, inputs, are_specs=_holds_specs(inputs)))
+        if inputs is None:
+            specs = keras_specs(model, mode, feeds, batch)
+            if mode == "train":
+                # TensorFlow traces a function that makes variables a second time.
+                with suppress(Exception):  # whatever is wrong, tracing says it
+                    build_for_training(model, specs[0])
+            traced = trace(step, inputs=specs)
+        else:
+            traced = trace(step, inputs=keras_data(model, mode, inputs, are_specs=_holds_specs(inputs)))
     except GraphwrightError:
         raise
-    except (TypeError, ValueError, tf.errors.OpError) as error:
+    except (TypeError, ValueError, RuntimeError, tf.errors.OpError) as error:
         raise ArgumentError(
             f"the model cannot be traced with these inputs: {_reason(error)}",
-            argument="inputs",
+            argument="inputs" if inputs is not None else "feeds",
             where=f"model {model.name!r}",
             cause="they are not what its inputs, its loss or its metrics take",
             remedy=f"give the data as fit takes it: inputs={wanted}",
         ) from error
+    return replace(traced, name=name, owner=model)
 
 
 def _reason(error: Exception) -> str:
@@ -313,6 +351,7 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
                 argument="feeds",
                 item=key,
                 remedy=f"it has {', '.join(names)}",
+                code=None if where else ErrorCode.UNKNOWN_INPUT,
             )
         fed.update(zip(where, leaves.values(), strict=True))
     bound: list[tuple[int, ...]] = []
@@ -325,6 +364,6 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
             shape = (open_batch, *shape[1:])
         if shape is None or None in shape:
             cause = "the signature leaves dimensions open, and memory depends on them"
-            raise open_input(f"argument {key!r} has the shape {format_shape(shape)}", key, where=f"step {name!r}", cause=cause)
+            raise open_input(f"argument {key!r} has the shape {format_shape(shape)}", key, shape, where=f"step {name!r}", cause=cause)
         bound.append(tuple(d for d in shape if d is not None))
     return TracedStep(name, function, tuple(bound), owner=owner)

@@ -13,6 +13,7 @@ from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, Shape
 from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.library import bodies, reached_functions
+from graphwright.ir.given import edits_in_place
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import walk_forward
 from graphwright.ir.traits.control_flow import is_call, is_control_flow
@@ -22,6 +23,7 @@ from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import described, find_in_signatures, input_values, put_in_order
 
 
+@edits_in_place
 def change_batch_size(graph: Graph, size: int | None, *, inputs: Iterable[str] | None = None, axis: int = 0) -> int:
     """Let the model be fed batches of another size; returns how many nodes changed.
 

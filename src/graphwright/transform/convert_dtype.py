@@ -12,13 +12,16 @@ from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.reroute import replace_node
+from graphwright.ir.given import edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.values import is_constant
+from graphwright.transform.freeze_variables import freeze_variables
 from graphwright.transform.interface import put_in_order
 
 _SMALL = ("bfloat16", "float16")
 
 
+@edits_in_place
 def convert_weights(
     graph: Graph,
     dtype: str = "bfloat16",
@@ -30,7 +33,7 @@ def convert_weights(
     """Store float32 constants as bfloat16 or float16, with a `Cast` back behind each; returns how many.
 
     The graph takes half the bytes, computes in float32 as before, and its results change by the
-    rounding of the weights. Variables are converted once they are constants (`freeze_variables`).
+    rounding of the weights. Variables of a model that was loaded are frozen first (`freeze_variables`).
 
     Args:
         dtype: "bfloat16" keeps the range of float32, "float16" has three more bits of precision; a constant with a
@@ -51,6 +54,8 @@ def convert_weights(
     if dtype not in _SMALL:
         raise ArgumentError(f"weights cannot be stored as {dtype!r}", argument="dtype", remedy=f"one of {', '.join(_SMALL)}")
     with graph.restored_on_error():
+        if values := values_beside(graph):
+            freeze_variables(graph, values)
         return sum(_convert(body, dtype, smallest, where) for body in (bodies(graph) if functions else (graph,)))
 
 

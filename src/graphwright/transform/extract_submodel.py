@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import cast
+from typing import Any, cast
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.edit.insert import add_placeholder
+from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.signature import Signature
 from graphwright.ir.traits.values import INPUTS, MAY_BE_FED
@@ -20,7 +21,7 @@ from graphwright.transform.strip_training import drop_collections, remove_unneed
 Ends = Iterable[str | Value] | Mapping[str, str | Value]
 
 
-def extract_submodel(graph: Graph, inputs: Ends, outputs: Ends, *, signature: str = "serving_default") -> Graph:
+def extract_submodel(graph: Any, inputs: Ends, outputs: Ends, *, signature: str = "serving_default") -> Graph:
     """A new model that computes `outputs` from `inputs`, which may be any values inside; the old one stays.
 
     An input that nothing feeds yet becomes a placeholder of the node's name, dtype and shape. The
@@ -31,6 +32,7 @@ def extract_submodel(graph: Graph, inputs: Ends, outputs: Ends, *, signature: st
     (`StatefulPartitionedCall/model/dense/BiasAdd`); `inline_calls` shows which there are.
 
     Args:
+        graph: a `Graph`, or whatever `load` reads.
         inputs: names or values, or a mapping from new name to these.
         outputs: as `inputs`.
         signature: the name of the new signature.
@@ -48,6 +50,7 @@ def extract_submodel(graph: Graph, inputs: Ends, outputs: Ends, *, signature: st
     >>> part.nodes
     (<Node y = Placeholder()>, <Node z = Neg(y:0)>)
     """
+    graph = as_graph(graph)
     given = {**_items(inputs), **{f"output {name}": end for name, end in _items(outputs).items()}}
     for end in given.values():
         if isinstance(end, Value):

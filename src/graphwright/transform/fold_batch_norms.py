@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from graphwright.ir.edit.library import reached_functions
+from graphwright.ir.given import edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.arithmetic import ADDITIONS, ADDS_BIAS
 from graphwright.ir.traits.control_flow import is_call
@@ -19,6 +20,7 @@ from graphwright.transform.constant_values import Constants
 from graphwright.transform.folding.before import fold_before
 from graphwright.transform.folding.behind import Notes, fold_behind
 from graphwright.transform.folding.steps import NORMS
+from graphwright.transform.freeze_variables import freeze_variables
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import put_in_order
 
@@ -71,6 +73,7 @@ class BatchNormReport(Result):
         return "\n".join(lines)
 
 
+@edits_in_place
 def fold_batch_norms(graph: Graph) -> BatchNormReport:
     """Fold what scales the channels next to a convolution or matrix product by constants into its weights.
 
@@ -79,10 +82,10 @@ def fold_batch_norms(graph: Graph) -> BatchNormReport:
     `Conv2D`, `Conv3D`, `DepthwiseConv2dNative`, the transposed convolutions or `MatMul` before them (also through a
     concatenation, a `Squeeze` or a `BatchToSpaceND`), or else into those behind them, where that is exact at the borders too.
 
-    Weights and statistics must be constants (freeze variables first), and nothing else may read what lies between. Behind a
-    linear op, each chain becomes at most one `BiasAdd` with the name of its last node. Before one, the chain goes, and the
-    linear op gets a `BiasAdd` that has its name. Results agree to about 1e-5 in float32. Calls are inlined first; bodies of
-    loops and branches are folded where they are.
+    Weights and statistics must be constants: variables of a model that was loaded are frozen first. Nothing else may read what
+    lies between. Behind a linear op, each chain becomes at most one `BiasAdd` with the name of its last node. Before one, the
+    chain goes, and the linear op gets a `BiasAdd` that has its name. Results agree to about 1e-5 in float32. Calls are inlined
+    first; bodies of loops and branches are folded where they are.
 
     Returns:
         What was folded, and which batch norms were left and why.
@@ -105,6 +108,8 @@ def fold_batch_norms(graph: Graph) -> BatchNormReport:
            [1., 2., 3.]], dtype=float32))
     """
     with graph.restored_on_error():
+        if values := values_beside(graph):
+            freeze_variables(graph, values)
         if any(is_call(node, graph) for node in graph.nodes):
             inline_calls(graph)
         folded: list[FoldedChain] = []

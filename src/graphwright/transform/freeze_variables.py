@@ -13,6 +13,7 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.reroute import reroute_control
+from graphwright.ir.given import edits_in_place
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_control_flow
 from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, only_orders
@@ -32,6 +33,7 @@ class _Frozen:
     array: Array
 
 
+@edits_in_place
 def freeze_variables(graph: Graph, values: Mapping[str, Any], *, partial: bool = False) -> int:
     """Replace the variables that outputs and signatures need by constants; returns how many.
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.clone import CloneResult, copy_graph
+from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.select import free_name, parents, scopes, unique_scope
 from graphwright.ir.signature import Signature
@@ -18,8 +20,8 @@ _PREDICT = "tensorflow/serving/predict"
 
 
 def merge_models(
-    first: Graph,
-    second: Graph,
+    first: Any,
+    second: Any,
     *,
     connect: Mapping[str, str] | None = None,
     scope: str = "second",
@@ -40,8 +42,8 @@ def merge_models(
     Signatures are joined; functions that `tf.saved_model.load` also finds on the objects of a model stay as they are.
 
     Args:
-        first: is not changed.
-        second: is not changed.
+        first: a `Graph`, or whatever `load` reads; is not changed.
+        second: the same.
         connect: name of an input of the second -> name of an output of the first.
         scope: the scope of the second model's nodes, and the name of its part in the files.
         signature: the signature of either model whose keys are taken, and the name of the new one.
@@ -63,6 +65,7 @@ def merge_models(
     >>> merge_models(model("Relu"), model("Neg"), connect={"x": "y"}).nodes
     (<Node x = Placeholder()>, <Node y = Relu(x:0)>, <Node second/y = Neg(y:0)>)
     """
+    first, second = as_graph(first), as_graph(second)
     second = in_files(second)
     if holds_values(second):
         first = in_files(first)

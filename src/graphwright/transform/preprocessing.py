@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import ShapeAttribute
@@ -11,6 +12,7 @@ from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.reroute import reroute_control
+from graphwright.ir.given import as_graph, edits_in_place
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import unique_scope
 from graphwright.ir.traits.values import INPUTS, MAY_BE_FED
@@ -19,9 +21,8 @@ from graphwright.transform.attach import Attachment, check_values, in_files
 from graphwright.transform.interface import described, find_in_signatures, put_in_order, replace_end, says_less
 
 
-def add_preprocessing(
-    graph: Graph, preprocessing: Graph, *, signature: str | None = None, scope: str = "preprocessing"
-) -> dict[str, Value]:
+@edits_in_place
+def add_preprocessing(graph: Graph, preprocessing: Any, *, signature: str | None = None, scope: str = "preprocessing") -> dict[str, Value]:
     """Let a model be fed something else under the same input names, such as JPEG bytes instead of pixels.
 
     `preprocessing` has one placeholder per input to replace, called as the input is (the key of a
@@ -37,7 +38,7 @@ def add_preprocessing(
 
     Args:
         graph: the model; changed in place.
-        preprocessing: copied, with the functions that it calls and what its files hold.
+        preprocessing: a `Graph`, or whatever `load` reads; copied, with the functions that it calls and what its files hold.
         signature: the signature whose keys the placeholders are called after; by default every one that has them all
             (each gets a graft of its own, unless they share their placeholders; variables and tables are there once).
         scope: where the new nodes go, and the name of the part in the files.
@@ -66,6 +67,7 @@ def add_preprocessing(
     >>> model["y"].inputs
     (<Value preprocessing/x_preprocessed:0 float32[2]>,)
     """
+    preprocessing = as_graph(preprocessing)
     preprocessing = in_files(preprocessing)
     pairs = _pairs(preprocessing, "preprocessed", "input")
     meanings = find_in_signatures(graph, pairs, signature=signature, is_input=True)
@@ -126,8 +128,9 @@ def _connect_before(
     return new_inputs
 
 
+@edits_in_place
 def add_postprocessing(
-    graph: Graph, postprocessing: Graph, *, signature: str | None = None, scope: str = "postprocessing"
+    graph: Graph, postprocessing: Any, *, signature: str | None = None, scope: str = "postprocessing"
 ) -> dict[str, Value]:
     """Let a model return something else under the same output names, such as labels instead of scores.
 
@@ -167,6 +170,7 @@ def add_postprocessing(
     >>> model["y"].inputs
     (<Value y_raw:0 float32[2]>,)
     """
+    postprocessing = as_graph(postprocessing)
     postprocessing = in_files(postprocessing)
     pairs = _pairs(postprocessing, "postprocessed", "output")
     meanings = find_in_signatures(graph, pairs, signature=signature, is_input=False)

@@ -9,6 +9,7 @@ from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import remove_unread
 from graphwright.ir.edit.reroute import replace_node, reroute_control
+from graphwright.ir.given import edits_in_place
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import CONTROL_FLOW_OF_TF1, MERGES, SWITCHES, called_functions
 from graphwright.ir.traits.effects import Purity
@@ -39,6 +40,7 @@ _PURE = frozenset(
 )
 
 
+@edits_in_place
 def remove_debug_ops(
     graph: Graph, *, op_types: Iterable[str] = DEBUG_OPS, identities: bool = True, functions: bool = True, purity: Purity | None = None
 ) -> int:

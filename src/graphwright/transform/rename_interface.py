@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.edit.insert import add_identity
+from graphwright.ir.given import edits_in_place
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.transform.interface import find_in_signatures, put_in_order, replace_end
 
 
+@edits_in_place
 def rename_inputs(graph: Graph, names: Mapping[str, str], *, signature: str | None = None) -> int:
     """Rename inputs: keys of signatures, and nodes where the old name is a node's; returns how many names changed.
 
@@ -31,6 +33,7 @@ def rename_inputs(graph: Graph, names: Mapping[str, str], *, signature: str | No
     return _rename(graph, names, signature, is_input=True)
 
 
+@edits_in_place
 def rename_outputs(graph: Graph, names: Mapping[str, str], *, signature: str | None = None) -> int:
     """Rename outputs, as `rename_inputs` does; an output of a node that has several gets an `Identity` of the new name.
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.edit.library import bodies
+from graphwright.ir.given import edits_in_place
 from graphwright.ir.graph import Graph, Node
 
 
+@edits_in_place
 def replace_op_type(
     graph: Graph,
     old: str,

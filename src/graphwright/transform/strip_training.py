@@ -13,6 +13,7 @@ from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.edit.reroute import replace_node, reroute_control
+from graphwright.ir.given import edits_in_place
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of, references_of
 from graphwright.ir.traits.values import MAY_BE_FED, STOPS_GRADIENTS
@@ -29,6 +30,7 @@ _SAVER = "graphwright:saver"  # what saves and restores, see `source.meta_graph`
 _VARIABLE_COLLECTIONS = frozenset(("variables", "local_variables", "model_variables", _SAVER))
 
 
+@edits_in_place
 def strip_training(
     graph: Graph,
     *,

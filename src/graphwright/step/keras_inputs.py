@@ -1,0 +1,181 @@
+"""What a Keras model takes and is trained with, as specs: by its graph, by what it was called with before, or by the feeds alone."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from graphwright.errors import ArgumentError, ErrorCode
+from graphwright.source.private_keras import call_with_specs, called_specs, input_name, input_structure, trained_on
+from graphwright.source.tensorflow_import import import_keras, import_tensorflow
+from graphwright.step.feeds import check_known, declared_shape, is_nested, leaves_of, map_feeds
+
+
+def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str, Any], batch: int | None) -> tuple[Any, ...]:
+    """Specs of the arguments of `keras_step`. A model that is not built is built, as its first step would.
+
+    Args:
+        feeds: shapes by the name of the input, or `x` for all of them; `y` for the target, where it cannot be told from the loss.
+        batch: size of the first dimension, where it is open, or is only that of an earlier call.
+
+    Raises:
+        ArgumentError: nothing says what the model's inputs are, a feed names none of them, or a dimension is not known.
+    """
+    tf = import_tensorflow()
+    structure = declared_inputs(model, feeds)
+    tensors: list[Any] = tf.nest.flatten(structure)
+    fed = inputs_fed(model, structure, feeds)
+
+    def input_spec(tensor: Any) -> Any:
+        return _spec(tensor, fed.get(tensor.name), batch, model)
+
+    flat: list[Any] = [input_spec(t) for t in tensors]
+    x: Any = tf.nest.pack_sequence_as(structure, flat)
+    if mode == "infer":
+        return (x,)
+    first = flat[0].shape
+    before = trained_on(model)
+    known = [_shape(t)[1:] for t in tf.nest.flatten(before[0])] if before is not None else []
+    if feeds.get("y") is None and before is not None and known == [_shape(t)[1:] for t in flat]:
+
+        def resized(spec: Any) -> Any:
+            return tf.TensorSpec([first[0], *spec.shape[1:]] if spec.shape.rank else spec.shape, spec.dtype)
+
+        return ((x, *tf.nest.map_structure(resized, before[1:])),)
+    sparse = "sparse" in _loss_name(model)
+
+    def target_spec(_: str, given: Any) -> Any:
+        return given if isinstance(given, tf.TensorSpec) else tf.TensorSpec(given, tf.int32 if sparse else tf.float32)
+
+    def target(t: Any) -> Any:
+        if feeds.get("y") is not None:
+            return target_spec("y", feeds["y"])
+        shape = [first[0], *t.shape[1:]]
+        return tf.TensorSpec(shape[:-1], tf.int32) if sparse else tf.TensorSpec(shape, tf.float32)
+
+    nested = is_nested(feeds.get("y"))
+    y: Any = map_feeds(target_spec, {"y": feeds["y"]})["y"] if nested else tf.nest.map_structure(target, _outputs(model, x))
+    return ((x, y),)
+
+
+def declared_inputs(model: Any, feeds: Mapping[str, Any]) -> Any:
+    """The inputs of a model in the structure that it is called with, as specs with the names that its user knows.
+
+    Those of a model that is a graph of layers are its own. A subclassed one takes what `fit` was given last, or what it was first called
+    with, or what the feeds say.
+
+    Raises:
+        ArgumentError: nothing says what they are.
+    """
+    tf = import_tensorflow()
+    if getattr(model, "inputs", None):
+        structure = input_structure(model)
+        if not isinstance(structure, Mapping) and len(model.inputs) == 1:
+            structure = model.inputs[0]
+        return tf.nest.map_structure(_own_spec, structure)
+    name = _argument(model)
+    before, called = trained_on(model), called_specs(model)
+    if before is not None or called is not None:
+        return _named(name, called if before is None else before[0])
+    data = {key: feed for key, feed in feeds.items() if key != "y"}
+    if not data:
+        raise ArgumentError(
+            "the model's inputs are not known",
+            argument="feeds",
+            where=f"model {model.name!r}",
+            cause="a subclassed model knows them only when it was called",
+            remedy='give their shapes, feeds={"x": (8, ...)}, or example inputs, inputs=(x, y)',
+            item="x",
+            code=ErrorCode.OPEN_INPUT,
+        )
+    whole = next((data[key] for key in ("x", name) if key in data), None)
+
+    def spec(path: str, feed: Any) -> Any:
+        return tf.TensorSpec(declared_shape(path, feed), getattr(feed, "dtype", tf.float32))
+
+    if whole is None:
+        return _named(name, map_feeds(spec, data))
+    return _named(name, map_feeds(spec, {name: whole})[name])
+
+
+def inputs_fed(model: Any, structure: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """The feed of each input by its name, `x` and the name of the model's argument standing for all of them.
+
+    Raises:
+        ArgumentError: a feed names none of them.
+    """
+    tensors: list[Any] = import_tensorflow().nest.flatten(structure)
+    names = [str(t.name) for t in tensors]
+    check_known(feeds, [*names, *(n for n in ("x", _argument(model), "y") if n in feeds)], "the model has")
+    data: Any = next((feeds[key] for key in ("x", _argument(model)) if key in feeds and key not in names), None)
+    if isinstance(data, Mapping):
+        check_known(cast("Mapping[str, Any]", data), names, "the model has")
+        return {**cast("Mapping[str, Any]", data), **feeds}
+    if is_nested(data):  # in the order of the inputs
+        return {**dict(zip(names, leaves_of({"x": data}).values(), strict=False)), **feeds}
+    return {**(dict.fromkeys(names, data) if data is not None else {}), **feeds}
+
+
+def _own_spec(tensor: Any) -> Any:
+    return import_tensorflow().TensorSpec(tensor.shape, tensor.dtype, input_name(tensor))
+
+
+def _argument(model: Any) -> str:
+    """The name of the first argument of `call`."""
+    return next(iter(inspect.signature(model.call).parameters), "x")
+
+
+def _named(name: str, structure: Any) -> Any:
+    """The specs with names: the key where the model takes a mapping, else that of its argument."""
+    tf = import_tensorflow()
+    if isinstance(structure, tf.TensorSpec):
+        return tf.TensorSpec(structure.shape, structure.dtype, name)
+    if isinstance(structure, Mapping):
+        return {key: _named(str(key), part) for key, part in cast("Mapping[str, Any]", structure).items()}
+    return type(structure)(_named(f"{name}_{k}", part) for k, part in enumerate(structure))
+
+
+def _outputs(model: Any, x: Any) -> Any:
+    """The model's outputs with the sizes that follow from those of its inputs: those that it was built with may be open."""
+    own = getattr(model, "outputs", None)
+    if own and all(size is not None for output in own for size in output.shape[1:]):
+        return own if len(own) > 1 else own[0]
+    return model.compute_output_spec(import_tensorflow().nest.map_structure(_symbolic, x)) if own else call_with_specs(model, x)
+
+
+def _symbolic(spec: Any) -> Any:
+    return import_keras().KerasTensor(tuple(spec.shape), spec.dtype.name)
+
+
+def _shape(spec: Any) -> list[int | None]:
+    return spec.shape.as_list()
+
+
+def _loss_name(model: Any) -> str:
+    loss = getattr(model, "loss", None)
+    return str(loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", "")).lower()
+
+
+def _spec(tensor: Any, given: Any, batch: int | None, model: Any) -> Any:
+    """The spec of an input: as it is fed, or as it is declared, with the batch size."""
+    tf = import_tensorflow()
+    if isinstance(given, tf.TensorSpec):
+        return given
+    shape: list[Any] = tensor.shape.as_list() if given is None else list(given)
+    is_earlier = not getattr(model, "inputs", None)
+    if given is None and batch is not None and shape and (shape[0] is None or is_earlier):
+        shape[0] = batch
+    if None in shape:
+        only_batch = None not in shape[1:]
+        raise ArgumentError(
+            f"input {tensor.name!r} has the shape {tuple(shape)}",
+            where=f"model {model.name!r}",
+            cause="memory depends on the batch size"
+            if only_batch
+            else "the model leaves more than the batch size open, and memory depends on it",
+            remedy=f"give batch=..., or feeds={{{tensor.name!r}: (...)}}" if only_batch else f"give feeds={{{tensor.name!r}: (...)}}",
+            item=tensor.name,
+            code=ErrorCode.OPEN_BATCH if only_batch else ErrorCode.OPEN_INPUT,
+        )
+    return tf.TensorSpec(shape, tensor.dtype, name=tensor.name)

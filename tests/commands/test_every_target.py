@@ -1,0 +1,236 @@
+"""Every target in every command, by command and by call; and wrong usages, each with one clear error."""
+
+import json
+import re
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from typer.testing import CliRunner
+
+import graphwright as gw
+from graphwright.commands.cli import app
+from graphwright.commands.inputs import EXIT_ERROR, load_target, parse_feeds
+from tests.commands.every_target import TARGETS, make
+
+pytestmark = pytest.mark.tensorflow
+COMMANDS = {
+    "inspect": (),
+    "flops": (),
+    "params": (),
+    "shapes": (),
+    "peak": (),
+    "check": ("--max-peak", "1GiB"),
+    "formulas": (),
+    "sweep": ("--batch", "2,4"),
+    "max-batch": ("--budget", "1MiB"),
+    "compare": (),
+    "profile": ("--steps", "1"),
+    "optimize": ("--budget", "100%"),
+    "show": (),
+    "draw": (),
+}
+OF_ANY_BATCH = ("formulas", "sweep", "max-batch")
+READ_AS_THEY_ARE = ("show", "draw")
+NOT_YET_TRACED = ("class", "unbuilt", "untraced")
+QUICK = {
+    "flops": ("class", "fitted", ".keras, not compiled", ".h5", "export, folded", "export, renamed", "module", ".pb", "TF1 graph"),
+    "params": ("unbuilt", "two inputs", ".keras, subclassed", "export", "TF1 SavedModel"),
+    "check": ("called", "export, folded"),
+    "shapes": ("concrete",),
+    "sweep": ("signature",),
+    "show": ("functional", "untraced", "uncompiled"),
+}
+CELLS = [
+    pytest.param(name, command, marks=() if name in QUICK.get(command, ()) else pytest.mark.slow, id=f"{command}, {name}")
+    for command in COMMANDS
+    for name in TARGETS
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("targets")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        patch.setenv("COLUMNS", "80")
+        patch.setenv("NO_COLOR", "1")
+        make(folder)
+        yield folder
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def told(done):
+    """The error as one line: what it says inside its frame."""
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", done.stderr).split())
+
+
+@pytest.mark.parametrize(("name", "command"), CELLS)
+def test_every_target_in_every_command(name, command, place):
+    given = TARGETS[name]
+    feed = given.feed.replace("=4,", "=batch,") if command in OF_ANY_BATCH else given.feed
+    options = [*COMMANDS[command], *(() if command in READ_AS_THEY_ARE else ("--feed", feed))]
+    targets = [given.text] * (2 if command == "compare" else 1)
+    if command == "draw":
+        options = [place / "picture.html", "--overwrite"]
+    if command == "profile":
+        options.append("--trust")
+    done = run(command, *targets, *options)
+    if command in READ_AS_THEY_ARE and name in NOT_YET_TRACED:
+        assert done.exit_code == EXIT_ERROR
+        assert "remedy" in told(done)
+    elif command == "optimize" and not given.trains:
+        assert done.exit_code == EXIT_ERROR
+        assert "not compiled" in told(done)
+    elif command == "profile" and name == "TF1 graph":
+        assert "no values to run with" in told(done)
+    else:
+        assert done.exit_code == 0, done.output + repr(done.exception)
+        assert "__inference" not in done.output
+        assert "__graphwright" not in done.output
+    if command == "flops":
+        listed = json.loads(run(command, given.text, "--feed", feed, "--json").stdout)
+        called = gw.count_flops(load_target(given.text), feeds=parse_feeds([feed]))
+        assert listed["total_flops"] == called.total > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        # what is no target
+        (("inspect", "missing.keras"), "no file or folder 'missing.keras'"),
+        (("inspect", "no_such_module:step"), "there is no module 'no_such_module'"),
+        (("inspect", "my_targets:missing"), "'my_targets' has no 'missing'"),
+        (("inspect", "my_targets:number"), "int cannot be traced"),
+        (("inspect", "my_targets:step"), "'step' is a plain Python function of x"),
+        (("draw", "my_targets:step"), "'step' is a plain Python function of x"),
+        (("show", "my_targets:number"), "int holds no graph that can be read"),
+        (("show", "my_targets:untraced"), "0 traces"),
+        (("edit", "freeze", "missing", "out"), "no file or folder 'missing'"),
+        (("diff", "export", "missing"), "no file or folder 'missing'"),
+        (("draw", "missing"), "no file or folder 'missing'"),
+        (("compare", "export", "missing", "--batch", "4"), "no file or folder 'missing'"),
+        (("profile", "export", "--batch", "4"), "--trust"),
+        (("optimize", "uncompiled.keras", "--batch", "4", "--budget", "0.5"), "not compiled"),
+        (("flops", "uncompiled.keras", "--batch", "4", "--mode", "train"), "not compiled"),
+        # feeds
+        (("flops", "functional.keras", "--feed", "bogus=3,3"), "no input 'bogus'"),
+        (("params", "functional.keras", "--feed", "bogus=3,3"), "no input 'bogus'"),
+        (("params", "export", "--feed", "bogus=3,3"), "no argument 'bogus'"),
+        (("shapes", "export", "--feed", "bogus=3,3"), "no argument 'bogus'"),
+        (("max-batch", "my_targets:fitted", "--feed", "bogus=batch,3", "--budget", "1GiB"), "no input 'bogus'"),
+        (("inspect", "renamed", "--feed", "image=4,8,8,3"), "it has picture"),
+        (("inspect", "my_targets:two_inputs", "--feed", "keras_tensor_1=4,5"), "input_layer"),
+        (("inspect", "export", "--feed", "image=4,8,3"), "does not fit [?,8,8,3]"),
+        (("inspect", "my_targets:functional", "--feed", "image=4,8,8,5"), "cannot be traced with these inputs"),
+        (("inspect", "export", "--feed", "image"), "not an input with its shape"),
+        (("inspect", "export", "--feed", "image=4,8,8,3:floaty"), "not a dtype"),
+        (("inspect", "export", "--feed", "image=4,x,8,3"), "not a size"),
+        (("inspect", "export", "--feed", "image=4,8,8,3", "--feed", "image=2,8,8,3"), "given twice"),
+        (("inspect", "my_targets:unbuilt"), "give its shape: --feed x=SIZES"),
+        (("peak", "my_targets:untraced"), "has not been traced yet"),
+        # batch sizes
+        (("inspect", "export"), "give --batch N, or --feed image=SIZES"),
+        (("inspect", "my_targets:functional"), "give --batch N, or --feed image=SIZES"),
+        (("inspect", "export", "--batch", "4", "--feed", "image=2,8,8,3"), "another batch size than batch=4"),
+        (("flops", "my_targets:functional", "--batch", "4", "--feed", "image=2,8,8,3"), "another batch size than batch=4"),
+        (("peak", "my_targets:fixed", "--batch", "8"), "no input leaves its first dimension open: x (4, 6)"),
+        (("sweep", "my_targets:fixed", "--batch", "2,4"), "no dimension of the inputs is the batch size: x (4, 6)"),
+        (("sweep", "export", "--batch", "4..2"), "holds no batch size"),
+        (("max-batch", "export", "--budget", "half"), "option --budget"),
+        # what is asked
+        (("check", "export", "--batch", "4"), "nothing to check against"),
+        (("check", "export", "--batch", "4", "--max-flops", "many"), "not a limit"),
+        (("flops", "functional.keras", "--outputs", "scores"), "outputs"),
+        (("optimize", "my_targets:functional", "--batch", "4", "--budget", "plenty"), "budget"),
+        (("edit", "rename-inputs", "export", "out", "picture=image"), "'picture'"),
+        (("edit", "rename-outputs", "export", "out", "nothing"), "not a pair"),
+        (("edit", "freeze", "export", "renamed"), "--overwrite"),
+    ],
+)
+def test_a_wrong_usage_gets_one_clear_error(arguments, words):
+    done = run(*arguments)
+    assert done.exit_code == EXIT_ERROR, done.output + repr(done.exception)
+    assert words in told(done)
+    assert done.output.count("error") >= 1
+    assert "Traceback" not in done.output
+    assert "__graphwright" not in done.output
+
+
+class TestInputs:
+    """The same step, whatever tells the shapes of its inputs."""
+
+    def test_of_a_model(self):
+        import keras
+        import numpy as np
+        import tensorflow as tf
+
+        x, y = np.zeros((4, 8, 8, 3), "float32"), np.zeros(4, "int32")
+
+        class Batches(keras.utils.PyDataset):
+            def __len__(self):
+                return 1
+
+            def __getitem__(self, index):
+                return x, y
+
+        specs = tf.TensorSpec(x.shape, tf.float32), tf.TensorSpec(y.shape, tf.int32)
+        given = [
+            {"inputs": (x, y)},
+            {"inputs": specs},
+            {"inputs": tf.data.Dataset.from_tensors((x, y))},
+            {"inputs": (batch for batch in [(x, y)])},
+            {"inputs": Batches()},
+            {"feeds": {"x": x.shape}},
+            {"batch": 4},
+        ]
+        found = [gw.count_flops(load_target("my_targets:unbuilt"), **words).total for words in given[:-1]]
+        found.append(gw.count_flops(load_target("my_targets:fitted"), batch=4).total)
+        found.append(gw.count_flops(load_target("my_targets:fitted")).total)
+        assert len(set(found)) == 1
+
+    def test_of_a_function(self):
+        import tensorflow as tf
+
+        data = tf.data.Dataset.from_tensors(tf.zeros((4, 6)))
+        given = [{"inputs": {"x": tf.zeros((4, 6))}}, {"inputs": data}, {"inputs": iter(data)}, {"feeds": {"x": (4, 6)}}]
+        assert len({gw.count_flops(load_target("my_targets:untraced"), **words).total for words in given}) == 1
+
+    def test_an_empty_dataset_is_an_error(self):
+        import tensorflow as tf
+
+        with pytest.raises(gw.ArgumentError, match="no batch"):
+            gw.inspect(load_target("my_targets:fitted"), inputs=tf.data.Dataset.range(0))
+
+
+class TestCalls:
+    def test_a_path_is_taken_where_a_graph_is(self, place):
+        assert gw.draw(place / "export", place / "drawn.html").exists()
+        assert not gw.diff(place / "export", str(place / "export"))
+        assert gw.diff(place / "export", place / "folded")
+        part = gw.extract_submodel(place / "graph.pb", ["x"], ["scores"])
+        assert len(gw.merge_models(part, place / "graph.pb")) == 2 * len(part)
+
+    @pytest.mark.parametrize("job", [gw.rename_outputs, gw.fold_batch_norms, gw.strip_training, gw.change_batch_size], ids=str)
+    def test_what_changes_a_graph_says_that_it_needs_one(self, job):
+        with pytest.raises(gw.ArgumentError, match="changes a graph, and was given str"):
+            job("export")
+
+    def test_folding_is_seen_by_command_and_by_call(self, place):
+        assert len(gw.fold_batch_norms(gw.load(place / "export")).folded) == 2  # of both signatures
+        before, after = (gw.count_flops(place / name, batch=4).total for name in ("export", "folded"))
+        compared = json.loads(run("compare", "export", "folded", "--batch", "4", "--json").stdout)["figures"]["total_flops"]
+        assert (compared["a"], compared["b"]) == (before, after)
+        assert after < before
+
+    def test_models_with_other_inputs_are_compared(self):
+        assert run("compare", "export", "renamed", "--batch", "4").exit_code == 0
+        both = ("--feed", "image=4,8,8,3", "--feed", "picture=4,8,8,3")
+        assert run("compare", "export", "renamed", *both).exit_code == 0
+        done = run("compare", "export", "renamed", *both, "--feed", "bogus=3")
+        assert "'bogus'" in told(done)
