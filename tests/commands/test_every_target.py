@@ -179,19 +179,20 @@ class TestInputs:
             def __getitem__(self, index):
                 return x, y
 
-        specs = tf.TensorSpec(x.shape, tf.float32), tf.TensorSpec(y.shape, tf.int32)
         given = [
-            {"inputs": (x, y)},
-            {"inputs": specs},
+            {"inputs": x},
+            {"inputs": tf.TensorSpec(x.shape, tf.float32)},
             {"inputs": tf.data.Dataset.from_tensors((x, y))},
             {"inputs": (batch for batch in [(x, y)])},
             {"inputs": Batches()},
             {"feeds": {"x": x.shape}},
             {"batch": 4},
+            {},
         ]
-        found = [gw.count_flops(load_target("my_targets:unbuilt"), **words).total for words in given[:-1]]
-        found.append(gw.count_flops(load_target("my_targets:fitted"), batch=4).total)
-        found.append(gw.count_flops(load_target("my_targets:fitted")).total)
+        model = load_target("my_targets:called")
+        found = [gw.count_flops(model, **words, mode="infer").total for words in given]
+        assert len(set(found)) == 1
+        found = [gw.count_flops(model, **words).total for words in ({"inputs": Batches()}, {"inputs": (x, y)}, {})]
         assert len(set(found)) == 1
 
     def test_of_a_function(self):

@@ -124,3 +124,42 @@ def test_who_trains_is_found_among_the_calls() -> None:
     assert owner is model
     assert (x.shape, y.shape) == ((4, 3), (4, 1))
     assert private.training_in([]) is None
+
+
+class TestWhatAModelTakes:
+    def test_the_names_of_inputs_are_those_of_their_layers(self):
+        layer = keras.layers.Input((3,))
+        assert private.input_name(layer).startswith("input_layer")
+        assert private.input_name(keras.Input((3,), name="image")) == "image"
+
+    def test_what_a_subclassed_model_was_called_with(self):
+        class Model(keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.scores = keras.layers.Dense(2)
+
+            def call(self, x):
+                return self.scores(x["a"] + x["b"])
+
+        model = Model()
+        assert private.called_specs(model) is None
+        specs = {key: tf.TensorSpec((4, 3)) for key in "ab"}
+        assert private.call_with_specs(model, specs).shape == (4, 2)
+        assert private.called_specs(model) == specs
+        assert private.trained_on(model) is None
+        model.compile("sgd", "mse")
+        data = {key: tf.zeros((4, 3)) for key in "ab"}, tf.zeros((4, 2))
+        model.fit(*data, batch_size=4, verbose=0)
+        x, y = private.trained_on(model)
+        assert (x["a"].shape, y.shape) == ((4, 3), (4, 2))
+        model.train_on_batch(data[0], tf.zeros((4, 2)), tf.ones(4))
+        assert len(private.trained_on(model)) == 3
+
+    def test_an_optimizer_of_nothing_is_built_again(self):
+        optimizer = keras.optimizers.SGD()
+        optimizer.build([])
+        private.forget_empty_build(optimizer)
+        weight = keras.Variable([1.0])
+        optimizer.build([weight])
+        private.forget_empty_build(optimizer)
+        assert optimizer.built

@@ -227,7 +227,7 @@ def both_costs(
                 break
             except ArgumentError as error:
                 if error.code is not ErrorCode.UNKNOWN_INPUT or error.item not in own:
-                    raise
+                    raise refused[0] if refused and not own else error from None
                 del own[error.item]
                 refused.append(error)
     items = [error.item for error in refused]

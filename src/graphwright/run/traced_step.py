@@ -177,8 +177,11 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
 def name_of(target: Any) -> str:
     """What its user calls it: the name that TensorFlow gives a function has parts that only TensorFlow knows.
 
-    >>> name_of(tf.function(lambda x: x, name="scores").get_concrete_function(1.0)), name_of(3)
-    ('scores', 'int')
+    >>> @tf.function
+    ... def scores(x):
+    ...     return x
+    >>> name_of(scores), name_of(scores.get_concrete_function(1.0)), name_of(3)
+    ('scores', 'scores', 'int')
     """
     return plain_name(str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__))
 

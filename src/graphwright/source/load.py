@@ -82,14 +82,18 @@ def made_by(target: Any) -> Any:
     Raises:
         ArgumentError: it is a plain Python function that takes arguments.
 
-    >>> made_by(dict), made_by("model.keras")
-    ({}, 'model.keras')
+    >>> made_by(lambda rate=0.1: rate), made_by("model.keras")
+    (0.1, 'model.keras')
     """
     factory: Any = target
     if not isinstance(factory, FunctionType | MethodType | type | partial):
         return target
     optional = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-    needed = [p.name for p in inspect.signature(target).parameters.values() if p.default is p.empty and p.kind not in optional]
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except ValueError:  # of a class that is not Python's own, which nobody takes for a model
+        return target
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
     if not needed:
         return made_by(target())
     name = getattr(target, "__name__", "partial")

@@ -18,7 +18,7 @@ from graphwright.source.concrete_function import argument_names, argument_shapes
 from graphwright.source.files import load_callable
 from graphwright.source.load import made_by
 from graphwright.source.private_tensorflow import traces_of
-from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 from graphwright.source.trust import as_path
 from graphwright.step.example_inputs import first_batch
 from graphwright.step.feeds import (
@@ -133,7 +133,10 @@ def trace(
         feeds = map_feeds(lambda _, feed: closed(feed, open_batch), feeds)
     target = owner = read_target(target, runs=runs)
     if is_keras_model(target):
-        return _trace_model(target, mode_of(target, mode), first_batch(inputs), feeds or {}, open_batch)
+        data, mode = first_batch(inputs), mode_of(target, mode)
+        if data is not inputs and mode == "infer":
+            data = import_keras().utils.unpack_x_y_sample_weight(data)[0]
+        return _trace_model(target, mode, data, feeds or {}, open_batch)
     name, inputs = name_of(target), first_batch(inputs)
     if inputs is not None and not _holds_specs(inputs):
         return replace(resolve(target, inputs), name=name, owner=owner)
