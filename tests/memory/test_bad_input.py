@@ -110,7 +110,7 @@ class TestSteps:
             gw.inspect(target, feeds={})
 
     def test_a_plain_function(self):
-        with pytest.raises(gw.ArgumentError, match="cannot be traced") as caught:
+        with pytest.raises(gw.ArgumentError, match="plain Python function") as caught:
             gw.optimize_memory(lambda x: x, 0.5)
         assert "@tf.function" in caught.value.remedy
 

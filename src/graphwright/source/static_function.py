@@ -155,7 +155,7 @@ class _Variables:
         graph_def.node.extend(list(_as_placeholders(graph_def, by_name)))
         called = dict(zip((v.producer.name for v in inputs), signature.inputs if signature is not None else (), strict=False))
         for node in graph_def.node:
-            if node.name in called:
+            if node.name in called and (name or node.name.endswith(called[node.name])):  # in TF1 graphs the placeholders have names
                 node.attr["_user_specified_name"].s = called[node.name].encode()
         keys = None if signature is None else {key: tf.TensorSpec(None) for key in signature.outputs}
         function = rebuild_concrete_function(
