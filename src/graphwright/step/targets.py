@@ -342,8 +342,6 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
     shapes = argument_shapes(function)
     names = argument_names(function)
     positions = _positions(function)
-    nodes = [t.name.split(":")[0] for t in arguments_of(function)]  # a signature of TF1 calls its inputs otherwise than the graph does
-    positions |= {node: [k] for k, node in enumerate(nodes) if node not in positions and node not in names}
     fed: dict[int, tuple[int, ...]] = {}
     for key, feed in feeds.items():
         leaves = {path: as_shape(path, leaf) for path, leaf in leaves_of({key: feed}).items() if not is_value(leaf)}
