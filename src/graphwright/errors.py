@@ -187,8 +187,8 @@ class MeasurementError(GraphwrightError, RuntimeError):
 class OutOfMemoryError(GraphwrightError, MemoryError):
     """A step needed more memory than there is; `report` says what it held and what would fit."""
 
-    def __init__(self, what: str, *, remedy: str = "", report: object = None) -> None:
-        super().__init__(what, remedy=remedy, code=ErrorCode.OUT_OF_MEMORY)
+    def __init__(self, what: str, *, where: str = "", cause: str = "", remedy: str = "", report: object = None) -> None:
+        super().__init__(what, where=where, cause=cause, remedy=remedy, code=ErrorCode.OUT_OF_MEMORY)
         self.report = report
 
 

@@ -217,7 +217,9 @@ class TestCalls:
         part = gw.extract_submodel(place / "graph.pb", ["x"], ["scores"])
         assert len(gw.merge_models(part, place / "graph.pb")) == 2 * len(part)
 
-    @pytest.mark.parametrize("job", [gw.rename_outputs, gw.fold_batch_norms, gw.strip_training, gw.change_batch_size], ids=lambda job: job.__name__)
+    @pytest.mark.parametrize(
+        "job", [gw.rename_outputs, gw.fold_batch_norms, gw.strip_training, gw.change_batch_size], ids=lambda job: job.__name__
+    )
     def test_what_changes_a_graph_says_that_it_needs_one(self, job):
         with pytest.raises(gw.ArgumentError, match="changes a graph, and was given str"):
             job("export")

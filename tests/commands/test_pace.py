@@ -98,7 +98,8 @@ def test_completion_is_offered() -> None:
 
 
 BUSY = """
-import ctypes, sys, threading, time
+import ctypes, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it starts in the background ignore it
 sys.argv[0] = "graphwright"
 from graphwright.commands.interrupts import ends_when_interrupted
 with ends_when_interrupted():

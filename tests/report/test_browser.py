@@ -90,8 +90,9 @@ def show(page: Any, folder: Path, name: str, place: str = "") -> None:
     page.wait_for_selector("[data-drawn]", state="attached")
 
 
-def chosen_tab(page: Any) -> str:
-    return page.locator('[role="tab"][aria-selected="true"]').inner_text()
+def on_tab(page: Any, name: str) -> None:
+    """Wait for a tab to be the chosen one: the page hears of a new address a moment after the click."""
+    page.locator('[role="tab"][aria-selected="true"]', has_text=re.compile(f"^{name}$")).wait_for()
 
 
 def column(page: Any, table: str, label: str) -> list[float]:
@@ -115,30 +116,30 @@ def test_only_tabs_with_data_are_shown(page: Any, folder: Path) -> None:
 def test_tabs_by_keyboard_and_the_back_button(page: Any) -> None:
     page.locator("#tab-overview").focus()
     page.keyboard.press("ArrowRight")
-    assert chosen_tab(page) == "Layers"
+    on_tab(page, "Layers")
     assert page.evaluate("document.activeElement.id") == "tab-layers"
     page.keyboard.press("End")
-    assert chosen_tab(page) == "Graph"
+    on_tab(page, "Graph")
     page.keyboard.press("ArrowRight")
-    assert chosen_tab(page) == "Overview", "the last is followed by the first"
+    on_tab(page, "Overview")
     page.locator("#tab-memory").click()
     assert page.evaluate("scrollY") == 0, "the heading stays in sight"
     page.locator("#tab-roofline").click()
     page.go_back()
-    assert chosen_tab(page) == "At the peak"
+    on_tab(page, "At the peak")
     assert page.locator("#roofline").is_hidden()
 
 
 def test_a_layer_leads_to_its_row_its_tensors_and_its_box(page: Any) -> None:
     page.locator(f'#overview a[href="{HREF}"]').first.click()
-    assert chosen_tab(page) == "Layers"
+    on_tab(page, "Layers")
     detail = page.locator("#layer-detail")
     assert detail.locator("h3").inner_text() == LAYER
     assert f"unet/{LAYER}/Conv2D:0" in detail.inner_text()
     row = page.locator("#table-layers tr[aria-current]")
     assert row.get_attribute("data-key") == LAYER
     page.get_by_text("What it holds at the peak").click()
-    assert chosen_tab(page) == "At the peak"
+    on_tab(page, "At the peak")
     layers = page.locator("#table-live tbody tr:not([hidden])").evaluate_all("rows => rows.map((row) => row.dataset.key)")
     assert layers
     assert set(layers) == {LAYER}
@@ -147,7 +148,7 @@ def test_a_layer_leads_to_its_row_its_tensors_and_its_box(page: Any) -> None:
     page.go_back()
     detail.wait_for(state="visible")
     page.get_by_text("Show it in the graph").click()
-    assert chosen_tab(page) == "Graph"
+    on_tab(page, "Graph")
     assert LAYER in page.locator("#details").inner_text()
     page.locator("#details a").first.click()
     assert page.evaluate("location.hash") == HREF
@@ -167,7 +168,7 @@ def test_a_layer_of_a_comparison_shows_what_it_holds_in_both_steps(page: Any, fo
     assert lists.locator("h4").all_inner_texts() == ["Its largest tensors, A: one", "Its largest tensors, B: two"]
     assert all(f"unet/{LAYER}/Conv2D:0" in text for text in lists.all_inner_texts()), "A calls the layer otherwise"
     page.get_by_text("What it holds at the peak").click()
-    assert chosen_tab(page) == "At the peak"
+    on_tab(page, "At the peak")
     rows = page.locator("#table-live-groups tbody tr:not([hidden])")
     assert set(rows.evaluate_all("rows => rows.map((row) => row.dataset.key)")) == {LAYER}
 
@@ -180,7 +181,7 @@ def test_a_layer_of_a_plan_leads_to_what_becomes_of_it(page: Any, folder: Path) 
     page.wait_for_selector("#layer-detail:not([hidden])")
     assert page.locator("#layer-detail h4").all_inner_texts() == ["Its largest tensors, before", "Its largest tensors, planned"]
     page.get_by_text("What becomes of its residuals").click()
-    assert chosen_tab(page) == "Residuals"
+    on_tab(page, "Residuals")
     assert set(page.locator("#table-decisions tbody tr:not([hidden])").evaluate_all("rows => rows.map((row) => row.dataset.key)")) == {
         LAYER
     }
@@ -190,9 +191,9 @@ def test_an_address_with_a_layer_opens_it(page: Any, folder: Path) -> None:
     show(page, folder, "full", HREF)
     assert page.locator("#layer-detail h3").inner_text() == LAYER
     show(page, folder, "full", "#layers/%E0%A4%A")
-    assert chosen_tab(page) == "Layers", "an address that is no name still opens its tab"
+    on_tab(page, "Layers")
     show(page, folder, "full", "#nowhere")
-    assert chosen_tab(page) == "Overview"
+    on_tab(page, "Overview")
 
 
 def test_sorting_says_its_direction(page: Any) -> None:
@@ -378,7 +379,7 @@ def test_the_measured_step_is_gone_through_by_keyboard(page: Any) -> None:
     page.keyboard.press("+")
     assert panel.locator("a").get_attribute("href").startswith("#layers/")
     page.locator("#table-runs a").first.click()
-    assert chosen_tab(page) == "Layers"
+    on_tab(page, "Layers")
 
 
 def test_the_graph_opens_scopes_and_shows_costs(page: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.graph import Graph
+from graphwright.ir.traits.variables import VARIABLES
 
 Words = ParamSpec("Words")
 Result = TypeVar("Result")
@@ -21,7 +22,8 @@ def as_graph(given: Any) -> Graph:
 
 def values_beside(graph: Graph) -> dict[str, Any]:
     """The values of the variables of a graph that was loaded, which lie outside of it."""
-    return {} if graph.package is None else sys.modules["graphwright"].variable_values(graph)
+    has_variables = any(node.op_type in VARIABLES for node in graph.nodes) or any(value.dtype.name == "resource" for value in graph.inputs)
+    return sys.modules["graphwright"].variable_values(graph) if has_variables and graph.package is not None else {}
 
 
 def edits_in_place(job: Callable[Concatenate[Graph, Words], Result]) -> Callable[Concatenate[Graph, Words], Result]:
