@@ -152,7 +152,8 @@ def _declared(target: Any, feeds: Mapping[str, Feed]) -> dict[str, Shape]:
     specs: list[Any] = import_tensorflow().nest.flatten(structure)
     free = {None} if getattr(target, "inputs", None) else {None, *(spec.shape[0] for spec in specs if spec.shape.rank)}
     known: dict[str, Shape] = {spec.name: tuple(None if not k and d in free else d for k, d in enumerate(spec.shape)) for spec in specs}
-    return known | _given(inputs_fed(target, structure, feeds), known | {"y": None})
+    fed = inputs_fed(target, structure, feeds)  # by its name, besides the words that stand for all of them
+    return known | _given({name: feed for name, feed in fed.items() if name.removesuffix(":0") in (*known, "y")}, known | {"y": None})
 
 
 def _outputs_of(graph: Graph, outputs: Any) -> list[str]:
