@@ -165,6 +165,18 @@ def test_a_wrong_usage_gets_one_clear_error(arguments, words):
 class TestInputs:
     """The same step, whatever tells the shapes of its inputs."""
 
+    def test_what_a_result_says_of_its_feeds_can_be_fed_again(self):
+        import keras
+        import numpy as np
+
+        model = keras.Sequential([keras.layers.Input((6,), name="image"), keras.layers.Dense(3)])
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        first = gw.predict_peak(model, batch=8)
+        assert set(first.feeds) == {"image", "y"}
+        assert gw.predict_peak(model, feeds=first.feeds).peak_bytes == first.peak_bytes
+        model.fit(np.zeros((4, 6), "float32"), np.zeros(4, "int32"), verbose=0)
+        assert gw.predict_peak(model, feeds=gw.predict_peak(model, batch=8).feeds).peak_bytes == first.peak_bytes
+
     def test_of_a_model(self):
         import keras
         import numpy as np

@@ -42,7 +42,8 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
         def resized(spec: Any) -> Any:
             return tf.TensorSpec([first[0], *spec.shape[1:]] if spec.shape.rank else spec.shape, spec.dtype)
 
-        return ((x, *tf.nest.map_structure(resized, before[1:])),)
+        rest: Any = tf.nest.map_structure(resized, before[1:])
+        return ((x, *map(_as_target, rest[:1]), *rest[1:]),)
     sparse = "sparse" in _loss_name(model)
 
     def target_spec(_: str, given: Any) -> Any:
@@ -56,7 +57,13 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
 
     nested = is_nested(feeds.get("y"))
     y: Any = map_feeds(target_spec, {"y": feeds["y"]})["y"] if nested else tf.nest.map_structure(target, _outputs(model, x))
-    return ((x, y),)
+    return ((x, _as_target(y)),)
+
+
+def _as_target(y: Any) -> Any:
+    """With the name that feeds know it by, so that what a result says of its feeds can be fed again."""
+    tf = import_tensorflow()
+    return tf.TensorSpec(y.shape, y.dtype, "y") if isinstance(y, tf.TensorSpec) else y
 
 
 def declared_inputs(model: Any, feeds: Mapping[str, Any]) -> Any:
