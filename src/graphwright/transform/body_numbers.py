@@ -18,6 +18,16 @@ Class = tuple[str, object]
 TRANSPOSED = "transposed"
 
 
+class DifferenceError(Exception):
+    """Something in a loop is not as a proof's scheme has it."""
+
+
+def require(holds: bool, otherwise: str) -> None:
+    """Raise `DifferenceError` where something does not hold."""
+    if not holds:
+        raise DifferenceError(otherwise)
+
+
 class BodyNumbers:
     """Gives the numbers.
 

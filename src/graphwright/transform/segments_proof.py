@@ -30,7 +30,7 @@ from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.rounds import is_both, is_empty_list, is_less, pops, pushes, subtracts
 from graphwright.ir.traits.values import origin, returned_arguments
-from graphwright.transform.body_numbers import BodyNumbers, Class
+from graphwright.transform.body_numbers import BodyNumbers, Class, DifferenceError, require
 from graphwright.transform.proof import Original
 
 
@@ -49,17 +49,13 @@ def segments_difference(graph: Graph, purity: Purity, segmented: Graph, loops: C
         try:
             schemes.append(_Scheme(graph, pair, segmented))
             schemes[-1].check()
-        except _DifferenceError as difference:
+        except DifferenceError as difference:
             return f"loop {pair.forward.name!r} in segments: {difference}"
     try:
         whole = _put_back(schemes, segmented)
     except GraphwrightError as error:
         return error.what
     return Original(graph, purity).compare(whole, purity.of(whole)).difference
-
-
-class _DifferenceError(Exception):
-    """Something in a loop is not as the scheme has it."""
 
 
 def _put_back(schemes: Sequence[_Scheme], segmented: Graph) -> Graph:
@@ -94,7 +90,7 @@ class _Scheme:
         self.graph, self.pair, self.segmented = graph, pair, segmented
         self.numbers = BodyNumbers()
         for name in (pair.forward.name, pair.gradient.name):
-            _require(name in segmented and segmented[name].op_type in LOOPS, f"{name!r} is no loop any more")
+            require(name in segmented and segmented[name].op_type in LOOPS, f"{name!r} is no loop any more")
         self.last, self.back = segmented[pair.forward.name], segmented[pair.gradient.name]
         self.count, self.back_count = len(pair.forward.inputs), len(pair.gradient.inputs)
         self.outer, self.rest = self.last, self.back
@@ -104,7 +100,7 @@ class _Scheme:
             self.rest = next((use.node for use in self.last.outputs[pair.lists[0][0]].uses), self.back)
         loops = all(node.op_type in LOOPS for node in (self.outer, self.rest))
         wide = len(self.outer.inputs) >= self.count and len(self.back.inputs) >= self.back_count
-        _require(loops and wide and (not self.goes_on or len(self.rest.inputs) == self.back_count), "values are missing")
+        require(loops and wide and (not self.goes_on or len(self.rest.inputs) == self.back_count), "values are missing")
         self.condition, self.body = loop_functions(graph, pair.forward)
         self.back_condition, self.back_body = loop_functions(graph, pair.gradient)
         self.unchanged = [k == argument for k, argument in enumerate(returned_arguments(self.body))]
@@ -118,7 +114,7 @@ class _Scheme:
         """Compare all parts.
 
         Raises:
-            _DifferenceError: one is something else.
+            DifferenceError: one is something else.
         """
         self._check_loop()
         self._check_gradient()
@@ -131,29 +127,29 @@ class _Scheme:
         goes_on = condition.outputs[0]
         if self.goes_on:
             both = origin(goes_on).producer
-            _require(is_both(both) and is_less(origin(both.inputs[0]).producer), "its segments do not end by a number and the condition")
+            require(is_both(both) and is_less(origin(both.inputs[0]).producer), "its segments do not end by a number and the condition")
             goes_on = both.inputs[1]
         self._same("its condition", (self.condition, self.classes, self.condition.outputs), (condition, own, [goes_on]))
         inner = next((node for node in body.nodes if node.op_type in LOOPS and is_number(node.inputs[0], 0)), None)
-        _require(inner is not None, "it has no loop over the rounds of a segment")
+        require(inner is not None, "it has no loop over the rounds of a segment")
         assert inner is not None
         arguments = {value: k for k, value in enumerate(body.inputs)}
         places: dict[int, int] = {}
         for w, value in enumerate(inner.inputs[1:], start=1):
             k = arguments.get(origin(value), self.count)
-            _require(k < self.count and k not in places.values(), "a segment starts from something else")
+            require(k < self.count and k not in places.values(), "a segment starts from something else")
             places[w] = k
         self.length = self._check_segment(self.segmented, inner, {w: self.classes[k] for w, k in places.items()}, places)
         for k in range(self.count):
             result = origin(body.outputs[k])
             stays = result is body.inputs[k] and (self.unchanged[k] or k in self.lists)
-            _require(stays or (result.producer is inner and places.get(result.index) == k), f"value {k} leaves a segment as something else")
+            require(stays or (result.producer is inner and places.get(result.index) == k), f"value {k} leaves a segment as something else")
         for b in range(self.count, len(self.outer.inputs)):
             push = origin(body.outputs[b]).producer
-            _require(is_empty_list(self.outer.inputs[b].producer), "a list of borders is not empty at first")
-            _require(pushes(push) and origin(push.inputs[0]) is body.inputs[b], "a border is not pushed once per segment")
+            require(is_empty_list(self.outer.inputs[b].producer), "a list of borders is not empty at first")
+            require(pushes(push) and origin(push.inputs[0]) is body.inputs[b], "a border is not pushed once per segment")
             k = arguments.get(origin(push.inputs[1]), self.count)
-            _require(k < self.count, "a border is something else than a value of the loop")
+            require(k < self.count, "a border is something else than a value of the loop")
             self.borders.append(k)
 
     def _check_segment(self, graph: Graph, inner: Node, given: Mapping[int, Class], places: Mapping[int, int]) -> int:
@@ -166,12 +162,12 @@ class _Scheme:
         condition, body = loop_functions(graph, inner)
         own: list[Class] = [("round", 0), *(given[w] for w in range(1, len(inner.inputs)))]
         both = origin(condition.outputs[0]).producer
-        _require(is_both(both), "a segment does not end by its length and the condition")
+        require(is_both(both), "a segment does not end by its length and the condition")
         inside, goes_on = (origin(value) for value in both.inputs)
         length = _limit(inside.producer, condition.inputs[0])
-        _require(length >= 1, "a segment has no length")
+        require(length >= 1, "a segment has no length")
         self._same("the condition of a segment", (self.condition, self.classes, self.condition.outputs), (condition, own, [goes_on]))
-        _require(counts_from_zero(graph, inner, 0), "a segment does not count its rounds")
+        require(counts_from_zero(graph, inner, 0), "a segment does not count its rounds")
         wanted = [self.body.outputs[places[w]] for w in range(1, len(inner.inputs))]
         self._same("the body of a segment", (self.body, self.classes, wanted), (body, own, body.outputs[1:]))
         return length
@@ -179,7 +175,7 @@ class _Scheme:
     def _check_gradient(self) -> None:
         condition, body = loop_functions(self.segmented, self.back)
         fixed = len(self.back.inputs) - self.back_count - len(self.borders)
-        _require(fixed >= 0, "borders are missing")
+        require(fixed >= 0, "borders are missing")
         first = self.back_count + fixed
         own: list[Class] = [("value", p) for p in range(len(self.back.inputs))]
         classes: list[Class] = own[: self.back_count]
@@ -190,30 +186,30 @@ class _Scheme:
         for i in range(self.back_count, first):
             value = self.back.inputs[i]
             k = next((k for k, v in enumerate(self.outer.inputs[: self.count]) if v is value and self.unchanged[k]), -1)
-            _require(k >= 0 and origin(body.outputs[i]) is body.inputs[i], "what does not change is something else in the gradient loop")
+            require(k >= 0 and origin(body.outputs[i]) is body.inputs[i], "what does not change is something else in the gradient loop")
             known[body.inputs[i]] = self.classes[k], k
         for b, k in enumerate(self.borders):
             rest, place = origin(body.outputs[first + b]), body.inputs[first + b]
-            _require(self.back.inputs[first + b] is self.outer.outputs[self.count + b], "the borders are not those of the loop")
-            _require(pops(rest.producer) and rest.index == 0 and origin(rest.producer.inputs[0]) is place, "a border is not popped")
+            require(self.back.inputs[first + b] is self.outer.outputs[self.count + b], "the borders are not those of the loop")
+            require(pops(rest.producer) and rest.index == 0 and origin(rest.producer.inputs[0]) is place, "a border is not popped")
             known[rest.producer.outputs[1]] = self.classes[k], k
         for k, p in self.lists.items():
             is_empty = self.back.inputs[p] is self.outer.inputs[k] and is_empty_list(self.back.inputs[p].producer)
-            _require(is_empty and origin(body.outputs[p]) is body.inputs[p], "a list is not empty at the start of a segment")
+            require(is_empty and origin(body.outputs[p]) is body.inputs[p], "a list is not empty at the start of a segment")
             known[body.inputs[p]] = self.classes[k], k
         gradient = next((n for n in body.nodes if n.op_type in LOOPS and len(n.inputs) == self.back_count + 2), None)
         again = gradient.inputs[1].producer if gradient is not None else None
-        _require(again is not None and again.op_type in LOOPS and is_number(again.inputs[0], 0), "no segment is run again")
+        require(again is not None and again.op_type in LOOPS and is_number(again.inputs[0], 0), "no segment is run again")
         assert again is not None
         assert gradient is not None
-        _require(gradient.inputs[1].index == 0, "the gradient takes another number of rounds than the segment had")
+        require(gradient.inputs[1].index == 0, "the gradient takes another number of rounds than the segment had")
         missing = [v.name for v in again.inputs[1:] if origin(v) not in known]
-        _require(not missing, f"a segment is run again from something else: {', '.join(missing)}")
+        require(not missing, f"a segment is run again from something else: {', '.join(missing)}")
         found = {w: known[origin(v)] for w, v in enumerate(again.inputs) if w}
         length = self._check_segment(
             self.segmented, again, {w: item for w, (item, _) in found.items()}, {w: k for w, (_, k) in found.items()}
         )
-        _require(length == self.length, "a segment is run again with another length")
+        require(length == self.length, "a segment is run again with another length")
         self._check_rounds(body, gradient, again, {k: w for w, (_, k) in found.items()})
 
     def _check_last_rounds(self) -> None:
@@ -221,19 +217,19 @@ class _Scheme:
         (condition, body), (back_condition, back) = (loop_functions(self.segmented, node) for node in (self.last, self.rest))
         for k, value in enumerate(self.last.inputs):
             stays = value is self.outer.inputs[k] and (self.unchanged[k] or (k in self.lists and is_empty_list(value.producer)))
-            _require(stays or (origin(value) is self.outer.outputs[k] and k not in self.lists), f"value {k} goes on as something else")
+            require(stays or (origin(value) is self.outer.outputs[k] and k not in self.lists), f"value {k} goes on as something else")
         same, limit = returned_arguments(self.back_body), self.pair.rounds[1]
         popped = {p: k for k, p in self.lists.items()}
         total, done = (node.outputs[self.pair.rounds[0]] for node in (self.last, self.outer))
         for p, value in enumerate(self.rest.inputs):
             left, handed = origin(value), origin(self.back.inputs[p])
             if p in popped:
-                _require(left is self.last.outputs[popped[p]], "the gradient of the last rounds pops from something else")
+                require(left is self.last.outputs[popped[p]], "the gradient of the last rounds pops from something else")
             elif p == limit:
                 is_rest = subtracts(left.producer) and [origin(v) for v in left.producer.inputs] == [total, done]
-                _require(is_rest and handed is total, "the gradient of the last rounds takes another number of rounds")
+                require(is_rest and handed is total, "the gradient of the last rounds takes another number of rounds")
             else:
-                _require(
+                require(
                     handed is self.rest.outputs[p] or (same[p] == p and handed is left),
                     f"the gradient's value {p} goes on as something else",
                 )
@@ -252,18 +248,18 @@ class _Scheme:
         is_counted = is_number(gradient.inputs[0], 0) and counts_from_zero(self.segmented, gradient, 0)
         test = origin(condition.outputs[0]).producer
         is_limited = is_less(test) and [origin(v) for v in test.inputs] == list(condition.inputs[:2])
-        _require(is_counted and is_limited and origin(inner.outputs[1]) is inner.inputs[1], "the gradient's rounds are counted otherwise")
+        require(is_counted and is_limited and origin(inner.outputs[1]) is inner.inputs[1], "the gradient's rounds are counted otherwise")
         popped = {p: k for k, p in self.lists.items()}
         stays = returned_arguments(self.back_body)
         for p in range(self.back_count):
             value, result = origin(gradient.inputs[2 + p]), origin(body.outputs[p])
             if p in popped:
                 filled = again.outputs[place_of[popped[p]]] if popped[p] in place_of else None
-                _require(value is filled, "the gradient pops from something else than the segment pushed")
+                require(value is filled, "the gradient pops from something else than the segment pushed")
                 continue
-            _require(value is body.inputs[p], f"the gradient's value {p} enters a segment as something else")
+            require(value is body.inputs[p], f"the gradient's value {p} enters a segment as something else")
             kept = result is body.inputs[p] and stays[p] == p
-            _require(kept or result is gradient.outputs[2 + p], f"the gradient's value {p} leaves a segment as something else")
+            require(kept or result is gradient.outputs[2 + p], f"the gradient's value {p} leaves a segment as something else")
         classes: list[Class] = [("value", p) for p in range(self.back_count)]
         own: list[Class] = [("round", 0), ("rounds", 0), *classes]
         self._same("the gradient's body", (self.back_body, classes, self.back_body.outputs), (inner, own, inner.outputs[2:]))
@@ -272,12 +268,7 @@ class _Scheme:
         self, what: str, expected: tuple[Graph, Sequence[Class], Sequence[Value]], found: tuple[Graph, Sequence[Class], Sequence[Value]]
     ) -> None:
         """Both compute the same of arguments of the same classes."""
-        _require(self.numbers.of(*expected) == self.numbers.of(*found), f"{what} is something else")
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise _DifferenceError(otherwise)
+        require(self.numbers.of(*expected) == self.numbers.of(*found), f"{what} is something else")
 
 
 def _limit(test: Node, counter: Value) -> int:

@@ -30,7 +30,7 @@ from graphwright.ir.traits.control_flow import LOOPS, called_functions
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import origin
 from graphwright.ir.traits.variables import is_read, resource_of
-from graphwright.transform.body_numbers import TRANSPOSED, BodyNumbers, Class
+from graphwright.transform.body_numbers import TRANSPOSED, BodyNumbers, Class, DifferenceError, require
 from graphwright.transform.proof import Original
 
 
@@ -49,9 +49,7 @@ def transposes_difference(graph: Graph, purity: Purity, rewritten: Graph, loops:
     emptied: dict[str, set[int]] = {}
     try:
         for name in loops:
-            _require(
-                name in graph and name in rewritten and {graph[name].op_type, rewritten[name].op_type} <= LOOPS, f"{name!r} is no loop"
-            )
+            require(name in graph and name in rewritten and {graph[name].op_type, rewritten[name].op_type} <= LOOPS, f"{name!r} is no loop")
             matrices[name] = _matrices(graph[name], purity, rewritten[name])
             for source in _lists(graph[name], matrices[name]).values():
                 emptied.setdefault(source.producer.name, set()).add(source.index)
@@ -60,19 +58,10 @@ def transposes_difference(graph: Graph, purity: Purity, rewritten: Graph, loops:
             _put_back(graph[name], rewritten[name], matrices.get(name, {}), whole)
         prune(whole)
         return Original(graph, purity).compare(whole, purity.of(whole)).difference
-    except _DifferenceError as difference:
+    except DifferenceError as difference:
         return f"matrices transposed before loops: {difference}"
     except GraphwrightError as error:
         return error.what
-
-
-class _DifferenceError(Exception):
-    """Something in a loop is not as the scheme has it."""
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise _DifferenceError(otherwise)
 
 
 def _lists(before: Node, matrices: Mapping[int, Value]) -> dict[int, Value]:
@@ -82,7 +71,7 @@ def _lists(before: Node, matrices: Mapping[int, Value]) -> dict[int, Value]:
 
 def _matrices(before: Node, purity: Purity, after: Node) -> dict[int, Value]:
     """By position, the matrices that a loop takes transposed now, each of which is the one that the original's products take."""
-    _require(len(before.inputs) == len(after.inputs), f"{before.name!r} has another number of values")
+    require(len(before.inputs) == len(after.inputs), f"{before.name!r} has another number of values")
     body, other = loop_functions(before.graph, before)[1], loop_functions(after.graph, after)[1]
     lists, found = popped_lists(before.graph, before), dict[int, Value]()
     for p, (value, given) in enumerate(zip(before.inputs, after.inputs, strict=True)):
@@ -90,15 +79,15 @@ def _matrices(before: Node, purity: Purity, after: Node) -> dict[int, Value]:
             continue
         matrix = _transposed(given)
         is_handed_on = matrix is not None and same_in_each_round(other, other.inputs[p]) == p
-        _require(is_handed_on, f"value {p} of {before.name!r} is neither the original's nor the transpose of a matrix that it hands on")
+        require(is_handed_on, f"value {p} of {before.name!r} is neither the original's nor the transpose of a matrix that it hands on")
         assert matrix is not None
         is_read = any(readers_of(after.outputs[p])) or any(readers_of(before.outputs[p]))
-        _require(not is_read, f"what {before.name!r} hands on of value {p} is read")
+        require(not is_read, f"what {before.name!r} hands on of value {p} is read")
         if p in lists:
             is_pushed = _is_pushed(lists[p], matrix, before, after, purity)
-            _require(is_pushed, f"{matrix.name} is not what {before.name!r} pops in each round")
+            require(is_pushed, f"{matrix.name} is not what {before.name!r} pops in each round")
         else:
-            _require(same_in_each_round(body, body.inputs[p]) == p, f"value {p} of {before.name!r} changes from round to round")
+            require(same_in_each_round(body, body.inputs[p]) == p, f"value {p} of {before.name!r} changes from round to round")
         found[p] = matrix
     return found
 
@@ -106,19 +95,19 @@ def _matrices(before: Node, purity: Purity, after: Node) -> dict[int, Value]:
 def _compare(before: Node, after: Node, matrices: Mapping[int, Value], emptied: Collection[int]) -> None:
     """See that a loop computes what the original does, but for the lists that nobody pops any more."""
     (condition, body), (other_condition, other) = loop_functions(before.graph, before), loop_functions(after.graph, after)
-    _require(len(before.inputs) == len(after.inputs), f"{before.name!r} has another number of values")
+    require(len(before.inputs) == len(after.inputs), f"{before.name!r} has another number of values")
     for k in emptied:
-        _require(not any(readers_of(after.outputs[k])), f"list {k} of {before.name!r}, which the original fills, is read")
+        require(not any(readers_of(after.outputs[k])), f"list {k} of {before.name!r}, which the original fills, is read")
     classes: list[Class] = [("value", p) for p in range(len(before.inputs))]
     others: list[Class] = [(TRANSPOSED, item) if p in matrices else item for p, item in enumerate(classes)]
     popped = {origin(body.outputs[p]).producer.outputs[1]: classes[p] for p in _lists(before, matrices)}
     kept = [p for p in range(len(classes)) if p not in matrices and p not in emptied]
     numbers = BodyNumbers()
     same = numbers.of(condition, classes, condition.outputs) == numbers.of(other_condition, others, other_condition.outputs)
-    _require(same, f"the condition of {before.name!r} is something else")
+    require(same, f"the condition of {before.name!r} is something else")
     results = [[one.outputs[p] for p in kept] for one in (body, other)]
     same = numbers.of(body, classes, results[0], popped) == numbers.of(other, others, results[1])
-    _require(same, f"the body of {before.name!r} is something else")
+    require(same, f"the body of {before.name!r} is something else")
 
 
 def _put_back(before: Node, after: Node, matrices: Mapping[int, Value], whole: Graph) -> None:
