@@ -17,7 +17,7 @@ from graphwright.costs.sized_step import SizedStep
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, GraphwrightError, UnsupportedError, first_line
 from graphwright.memory.optimize_memory import optimize_memory
-from graphwright.memory.plan_cache import PlanCache, default_directory
+from graphwright.memory.plan_cache import PlanCache, plan_cache
 from graphwright.memory.plan_step import Planned, Unplanned, plan_step, unplanned
 from graphwright.memory.planning import HOW_TIME
 from graphwright.memory.verbs import BIT_FOR_BIT, Verb, read_allow
@@ -89,7 +89,7 @@ def advise(
     [True]
     """
     budget = Budget.read(memory)
-    cache = None if cache_dir is None else PlanCache(default_directory() if cache_dir == "default" else Path(cache_dir))
+    cache = plan_cache(cache_dir)
     with shown(progress, title="advice"):
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch)
         before = unplanned(traced)

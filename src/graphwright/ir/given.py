@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from graphwright.errors import ArgumentError
-from graphwright.ir.graph import Graph
+from graphwright.ir.graph import Graph, public_words
 from graphwright.ir.traits.variables import VARIABLES
 
 Words = ParamSpec("Words")
@@ -17,13 +16,13 @@ Result = TypeVar("Result")
 
 def as_graph(given: Any) -> Graph:
     """The graph itself, or what `graphwright.load` reads."""
-    return given if isinstance(given, Graph) else sys.modules["graphwright"].load(given)
+    return given if isinstance(given, Graph) else public_words().load(given)
 
 
 def values_beside(graph: Graph) -> dict[str, Any]:
     """The values of the variables of a graph that was loaded, which lie outside of it."""
     has_variables = any(node.op_type in VARIABLES for node in graph.nodes) or any(value.dtype.name == "resource" for value in graph.inputs)
-    return sys.modules["graphwright"].variable_values(graph) if has_variables and graph.package is not None else {}
+    return public_words().variable_values(graph) if has_variables and graph.package is not None else {}
 
 
 def edits_in_place(job: Callable[Concatenate[Graph, Words], Result]) -> Callable[Concatenate[Graph, Words], Result]:

@@ -337,13 +337,13 @@ class Graph(Outputs):
         Raises:
             GraphwrightError: see `graphwright.write`.
         """
-        _public_words().write(self, path, overwrite=overwrite)
+        public_words().write(self, path, overwrite=overwrite)
 
     def draw(self, path: Any = None, **options: Any) -> Any:
         """Draw the graph into an .svg or .html file: `graphwright.draw`, which see. Returns the file's path."""
-        return _public_words().draw(self, path, **options)
+        return public_words().draw(self, path, **options)
 
 
-def _public_words() -> Any:
+def public_words() -> Any:
     """The package, which loads a word when it is first used; a module of this package is only ever loaded after it."""
     return sys.modules["graphwright"]

@@ -12,7 +12,7 @@ from traceback import walk_tb
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnsupportedError, VerificationWarning, in_words
-from graphwright.memory.plan_cache import PlanCache, default_directory
+from graphwright.memory.plan_cache import PlanCache, plan_cache
 from graphwright.memory.plan_step import Planned, plan_step
 from graphwright.memory.verbs import BIT_FOR_BIT, Allow, read_allow
 from graphwright.memory.xla.planning import plan_xla_step
@@ -377,7 +377,7 @@ def optimize_memory(
         max_overhead = recipe.max_overhead if budget == "smallest" else None
     assert budget is not None
     _read_budget(budget, max_overhead)  # one that cannot be read is an error now, not at the first call
-    cache = None if cache_dir is None else PlanCache(default_directory() if cache_dir == "default" else Path(cache_dir))
+    cache = plan_cache(cache_dir)
     options: dict[str, Any] = {
         "verify": verify,
         "time_limit_s": time_limit_s,

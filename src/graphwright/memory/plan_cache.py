@@ -28,6 +28,11 @@ def default_directory() -> Path:
     return Path(given) if given else user_cache_path("graphwright", appauthor=False) / "plans"
 
 
+def plan_cache(folder: str | Path | None) -> PlanCache | None:
+    """The plans kept in a folder, "default" for the user's; None for none."""
+    return None if folder is None else PlanCache(default_directory() if folder == "default" else Path(folder))
+
+
 def fingerprint(graph: Graph, budget: int | float | str, time_limit_s: float, device: str = "") -> str:
     """Two digests: of what every plan depends on (operations, attributes, edges, shapes), and of the budget and the time allowed.
 
