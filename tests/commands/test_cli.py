@@ -18,6 +18,7 @@ from graphwright.commands.inputs import (
 from graphwright.commands.output import print_error
 from graphwright.errors import ArgumentError, ErrorCode
 from graphwright.plain import plain
+from graphwright.report.plan_file import load_plan
 from graphwright.report.results import CurvePoint
 
 
@@ -290,6 +291,38 @@ class TestWithTensorFlow:
         answer = json.loads(done.stdout)
         assert answer["resident_bytes"] < answer["peak_bytes"] <= answer["budget_bytes"]
         assert answer["budget_bytes"] <= 0.6 * answer["original_peak_bytes"]
+
+    def test_a_plan_that_was_saved_is_followed_without_a_search(self, run, steps, tmp_path):
+        path = tmp_path / "plan.json"
+        first = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "80%", "--save", path)
+        assert first.exit_code == 0, first.stderr
+        assert f"plan written to {path}" in first.stdout.replace("\n", "")
+        again = run("optimize", f"{steps}:train_step", *FEEDS, "--plan", path, "--json")
+        assert again.exit_code == 0, again.stderr
+        answer, saved = json.loads(again.stdout), load_plan(path)
+        assert (answer["peak_bytes"], answer["budget_bytes"]) == (saved.peak_bytes, saved.budget_bytes)
+        assert answer["verification"].startswith("equal by structure")
+        assert "saved" in answer["how"]["plan"]
+        other = run("optimize", f"{steps}:counted", "--batch", "8", "--plan", path)
+        assert other.exit_code == EXIT_ERROR
+        assert "the plan is for another step" in other.stderr
+        assert "option --plan" in other.stderr
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ((), "neither --budget nor --plan"),
+            (("--budget", "0.5", "--plan", "plan.json"), "--budget was given beside --plan"),
+            (("--plan", "nowhere.json"), "nowhere.json"),
+            (("--budget", "0.5", "--save", "nowhere/plan.json"), "nowhere"),
+        ],
+    )
+    def test_a_plan_and_a_budget_that_do_not_go_together(self, run, tmp_path, monkeypatch, arguments, said):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "plan.json").write_text("{}")
+        done = run("optimize", "no_such:target", *arguments)
+        assert done.exit_code == EXIT_ERROR
+        assert said in done.stderr  # and not that there is no such target
 
     def test_a_budget_below_the_bound(self, run, steps):
         done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "1000")

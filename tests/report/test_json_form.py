@@ -63,5 +63,5 @@ def test_each_key_of_the_schemas_is_documented() -> None:
             yield from part.get("properties", {})
 
     text = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
-    missing = {key for name in ("inspection", "memory_plan") for key in keys(json_schema(name)) if f"`{key}`" not in text}
+    missing = {key for name in ("inspection", "memory_plan", "doctor") for key in keys(json_schema(name)) if f"`{key}`" not in text}
     assert missing == set()

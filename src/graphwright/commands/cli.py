@@ -1,7 +1,7 @@
 """The command line: parse, call the library, print. Nothing is computed here.
 
-Exit codes: 0 done; 1 two models differ (`diff`); 2 an error that the message explains; 3 nothing fits the budget; 4 a check failed;
-130 interrupted.
+Exit codes: 0 done; 1 two models differ (`diff`); 2 an error that the message explains; 3 nothing fits the budget; 4 a check failed, or
+`doctor` found something broken; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 import graphwright as gw
 from graphwright.commands import costs, edit
 from graphwright.commands.inputs import (
+    EXIT_CHECK_FAILED,
     EXIT_ERROR,
     EXIT_INFEASIBLE,
     AsJson,
@@ -39,11 +40,12 @@ from graphwright.commands.inputs import (
     parse_feeds,
     takes_trust,
     unset,
+    written_file,
 )
 from graphwright.commands.interrupts import ends_when_interrupted
-from graphwright.commands.output import Commands, echo_json, print_result, write_html
-from graphwright.errors import printable
-from graphwright.report.progress import hide
+from graphwright.commands.output import Commands, echo, echo_json, print_result, write_html
+from graphwright.errors import ArgumentError, printable
+from graphwright.report.progress import hide, shown
 from graphwright.report.results import LayerColumn, LayerTable
 from graphwright.report.safe_console import SafeConsole
 from graphwright.source.tensorflow_import import start_quietly
@@ -58,6 +60,7 @@ app = typer.Typer(
 _COSTS = "What does it cost?"
 _MEMORY = "Fit it into memory"
 _EDITING = "Change a model"
+_SETUP = "This installation"
 
 
 _Progress = Callable[[float, str], None]
@@ -137,9 +140,10 @@ costs.add_to(app, _COSTS)
 def optimize(
     target: Target,
     budget: Annotated[
-        str,
-        typer.Option("--budget", help='Bytes, text such as "2.5GiB", a share of the unmodified peak (0.5 or "50%"), or "smallest".'),
-    ],
+        str | None, unset('Bytes, text such as "2.5GiB", a share of the unmodified peak (0.5 or "50%"), or "smallest".', "--budget")
+    ] = None,
+    plan: Annotated[Path | None, unset("Instead of a budget: follow the plan that --save wrote, without a search.", "--plan")] = None,
+    save: Annotated[Path | None, written_file("Write the plan to this file, for --plan and gw.load_plan.", "--save")] = None,
     batch: Batch = None,
     feed: Feeds = None,
     max_overhead: Annotated[
@@ -163,7 +167,11 @@ def optimize(
 ) -> None:
     """Plan a training step into a memory budget, and prove that it computes the same."""
     feeds = parse_feeds(feed)
-    amount = parse_amount(budget)
+    amount = None if budget is None else parse_amount(budget)
+    if (budget is None) == (plan is None):
+        what = "neither --budget nor --plan was given" if plan is None else "--budget was given beside --plan"
+        raise ArgumentError(what, remedy="give one of them; a plan is followed under the budget that it was made for")
+    saved = None if plan is None else gw.load_plan(plan)
     runs = measure or verify == "run"
     loaded = load_target(target, runs=runs)
     from graphwright.memory.verbs import read_allow
@@ -175,12 +183,16 @@ def optimize(
     verbs = read_allow("all" if allow == "all" else allow.split(","))
     points = 6 if html else 0
     fast = gw.optimize_memory(
-        step, budget=amount, inputs=inputs, verify=verify, curve_points=points, allow=verbs, max_overhead=max_overhead
+        step, amount, inputs=inputs, verify=verify, curve_points=points, allow=verbs, max_overhead=max_overhead, plan=saved
     )
     result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:
         result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))
     print_result(result, as_json=as_json)
+    if save is not None:
+        result.save(save)
+        if not as_json:
+            echo(f"plan written to {save}")
     write_html(result, html, quiet=as_json)
 
 
@@ -287,8 +299,22 @@ app.command("diff", rich_help_panel=_EDITING)(edit.diff)
 app.command("draw", rich_help_panel=_EDITING)(edit.draw)
 app.command("show", rich_help_panel=_EDITING)(edit.show)
 app.add_typer(edit.edit, name="edit", rich_help_panel=_EDITING)
+
+
+@app.command(rich_help_panel=_SETUP)
+def doctor(as_json: AsJson = False) -> None:
+    """What this installation can do: versions, devices, whether peaks can be measured here, what is missing and how to get it."""
+    from graphwright.commands.doctor import diagnose
+
+    with shown():
+        found = diagnose()
+    print_result(found, as_json=as_json)
+    if not found.is_healthy:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
 for _registered in (*app.registered_commands, *edit.edit.registered_commands):
-    if _registered.callback not in (None, demo, plan):  # which read no model
+    if _registered.callback not in (None, demo, doctor, plan):  # which read no model
         _registered.callback = takes_trust(_registered.callback)
 
 

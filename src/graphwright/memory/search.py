@@ -83,7 +83,9 @@ class Search:
         costs, key = part.tasks.costs, plan_key(graph, how, part.device)
         if key not in saved.schedules and how:  # a step made by a verb that the search did not come to
             return Obtained(replace(_in_its_own_order(costs, None).found, status="infeasible"), "not in the saved plan")
-        steps = saved.schedules.get(key, ())
+        if key not in saved.schedules:
+            raise other_step(part.tasks.graph.name)
+        steps = saved.schedules[key]
         fits = max(steps, default=-1) < len(costs.tasks)
         solution = known_solution(costs, Schedule(steps), None if key in saved.exceeding else self.budget_bytes) if fits else None
         if solution is None:

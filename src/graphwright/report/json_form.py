@@ -46,7 +46,7 @@ def timeline_json(timeline: Timeline) -> dict[str, Any]:
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a type that is written: "inspection" or "memory_plan".
+    """The JSON Schema (draft 2020-12) of a type that is written: "inspection", "memory_plan" or "doctor".
 
     >>> json_schema("inspection")["properties"]["schema"]["const"]
     'graphwright.inspection/1'

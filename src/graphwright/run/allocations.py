@@ -1,7 +1,7 @@
 """What TensorFlow's allocator gave out during a call: each allocation, counted.
 
-With `COUNTING_ENVIRONMENT`, set before the process starts, tensors come from TensorFlow's BFC allocator, oneDNN or not, and that tells
-the profiler of each allocation and release. The bytes asked for are added up as malloc would round them. So tensors below the size at
+With `meter.COUNTING_ENVIRONMENT`, set before the process starts, tensors come from TensorFlow's BFC allocator, oneDNN or not, and that
+tells the profiler of each allocation and release. The bytes asked for are added up as malloc would round them. So tensors below the size at
 which malloc maps a block are exact here, where pages of the heap (`graphwright.run.meter`) tell of fragments and of what was free before.
 
 What kernels ask of malloc themselves (oneDNN's reordered filters, Eigen's panels) is not seen here, only as pages that the process gains,
@@ -19,12 +19,9 @@ from typing import Any
 
 from graphwright.analyze.storages import allocated_bytes
 from graphwright.errors import MeasurementError
-from graphwright.run.meter import MALLOC_ENVIRONMENT
 from graphwright.source.private_tensorflow import read_xspace
 
 tf: Any = importlib.import_module("tensorflow")
-
-COUNTING_ENVIRONMENT = MALLOC_ENVIRONMENT | {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(1 << 24)}
 
 _CHECK_BYTES = 32 << 20
 _SMALL_BYTES = 4096

@@ -37,8 +37,7 @@ from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
 from graphwright.ir.traits.arithmetic import CONVOLUTIONS, MATRIX_PRODUCTS
 from graphwright.ir.traits.values import VIEWS
-from graphwright.run.allocations import COUNTING_ENVIRONMENT
-from graphwright.run.meter import MEMORY_ENVIRONMENT
+from graphwright.run.meter import COUNTING_ENVIRONMENT, MEMORY_ENVIRONMENT
 from graphwright.run.traced_step import TracedStep, resolve
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
 from graphwright.source.step_file import write_steps

@@ -34,6 +34,8 @@ MALLOC_ENVIRONMENT = {
 MEMORY_ENVIRONMENT = MALLOC_ENVIRONMENT | {
     "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",  # oneDNN's tensors through malloc too, not from a pool of its own
 }
+COUNTING_ENVIRONMENT = MALLOC_ENVIRONMENT | {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(1 << 24)}
+"""For `graphwright.run.allocations`."""
 
 _CHECK_BYTES = 32 << 20
 
