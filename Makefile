@@ -1,8 +1,8 @@
 # `make demo`, `make test`, `make bench` and `make check` each create .venv from this project's files first.
-# On a machine with a GPU: `make test EXTRAS=gpu,demo,dev`.
+# On a machine with a GPU: `make test EXTRAS=gpu,demo,dev,docs`.
 
 SHELL := /bin/bash
-EXTRAS ?= cpu,demo,dev
+EXTRAS ?= cpu,demo,dev,docs
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -14,7 +14,7 @@ find_python = for python in $(PYTHON) python3.11 python3.12 python3.13 python3 p
 	if "$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' >/dev/null 2>&1; \
 	then echo "$$python"; break; fi; done
 
-.PHONY: help demo test test-random test-slow bench check format clean
+.PHONY: help demo test test-random test-slow bench check site format clean
 
 help:
 	@echo "make demo       a U-Net trained in half its memory: measured, proved equal, report written to report.html"
@@ -23,6 +23,7 @@ help:
 	@echo "make test-slow  the tests marked slow"
 	@echo "make bench      the benchmark tables of docs/benchmarks.md"
 	@echo "make check      ruff, formatting, pyright"
+	@echo "make site       the documentation site, in build/site; a broken link or a missing page is an error"
 	@echo "make format     rewrite the code the way 'make check' wants it"
 	@echo "make clean      remove the environment and the caches"
 
@@ -59,6 +60,10 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+# Pages open from disk: build/site/index.html. (The theme's own notice is not about this site.)
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

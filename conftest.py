@@ -21,6 +21,8 @@ settings.register_profile("quick", max_examples=50, deadline=None, derandomize=T
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("GRAPHWRIGHT_PROFILE", "quick"))
 
+collect_ignore = ["docs/site_docstrings.py"]  # is loaded by mkdocs alone, which the tests do without
+
 _NUMBERS = itertools.count()
 _ROOT = Path(__file__).parent
 _HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
