@@ -1,5 +1,6 @@
 """Every target in every command, by command and by call; and wrong usages, each with one clear error."""
 
+import inspect
 import json
 import re
 
@@ -41,6 +42,17 @@ QUICK = {
     "shapes": ("concrete",),
     "sweep": ("signature",),
     "show": ("functional", "untraced", "uncompiled"),
+}
+JOBS = {  # what changes a graph, with its arguments
+    gw.rename_inputs: {"names": {"x": "rows"}},
+    gw.rename_outputs: {"names": {"scores": "logits"}},
+    gw.change_batch_size: {"size": 2},
+    gw.strip_training: {"outputs": ["scores"]},
+    gw.freeze_variables: {},
+    gw.fold_batch_norms: {},
+    gw.convert_weights: {},
+    gw.replace_op_type: {"old": "Relu", "new": "Elu"},
+    gw.remove_debug_ops: {},
 }
 CELLS = [
     pytest.param(name, command, marks=() if name in QUICK.get(command, ()) else pytest.mark.slow, id=f"{command}, {name}")
@@ -214,6 +226,12 @@ class TestInputs:
         given = [{"inputs": {"x": tf.zeros((4, 6))}}, {"inputs": data}, {"inputs": iter(data)}, {"feeds": {"x": (4, 6)}}]
         assert len({gw.count_flops(load_target("my_targets:untraced"), **words).total for words in given}) == 1
 
+    def test_of_a_plan(self):
+        model = load_target("my_targets:fitted")
+        assert gw.optimize_memory(model, "100%", batch=4, cache_dir=None).memory_plan().feeds == {"x": (4, 8, 8, 3), "y": (4,)}
+        with pytest.raises(gw.ArgumentError, match="both inputs and a batch size"):
+            gw.optimize_memory(load_target("my_targets:untraced"), "100%", inputs=(1.0,), batch=4)
+
     def test_an_empty_dataset_is_an_error(self):
         import tensorflow as tf
 
@@ -229,12 +247,28 @@ class TestCalls:
         part = gw.extract_submodel(place / "graph.pb", ["x"], ["scores"])
         assert len(gw.merge_models(part, place / "graph.pb")) == 2 * len(part)
 
-    @pytest.mark.parametrize(
-        "job", [gw.rename_outputs, gw.fold_batch_norms, gw.strip_training, gw.change_batch_size], ids=lambda job: job.__name__
-    )
-    def test_what_changes_a_graph_says_that_it_needs_one(self, job):
-        with pytest.raises(gw.ArgumentError, match="changes a graph, and was given str"):
-            job("export")
+    @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.__name__)
+    def test_what_changes_a_graph_writes_what_it_made_of_a_path(self, job, place, tmp_path):
+        words = JOBS[job]
+        with pytest.raises(gw.ArgumentError, match=f"{job.__name__} changes a graph, was given str, and not where"):
+            job("export", **words)
+        graph = gw.load(place / "graph.pb")
+        expected = job(graph, **words)
+        gw.write(graph, tmp_path / "expected.pb")
+        assert repr(job(str(place / "graph.pb"), **words, out=tmp_path / "out.pb")) == repr(expected)
+        assert (tmp_path / "out.pb").read_bytes() == (tmp_path / "expected.pb").read_bytes()
+        with pytest.raises(gw.ArgumentError, match="already"):
+            job("not looked at", **words, out=tmp_path / "out.pb")
+        assert "out=None, overwrite=False" in str(inspect.signature(job))
+
+    def test_what_changes_a_graph_takes_a_model_and_writes_a_graph_too(self, tmp_path):
+        model = load_target("my_targets:functional")
+        assert gw.rename_outputs(model, {"output_0": "logits"}, out=tmp_path / "model")
+        assert "logits" in gw.load(tmp_path / "model").signatures["serving_default"].outputs
+        graph = gw.load(model)
+        gw.rename_outputs(graph, {"output_0": "odds"}, out=tmp_path / "model", overwrite=True)
+        assert "odds" in gw.load(tmp_path / "model").signatures["serving_default"].outputs
+        assert "odds" in graph.signatures["serving_default"].outputs
 
     def test_folding_is_seen_by_command_and_by_call(self, place):
         assert len(gw.fold_batch_norms(gw.load(place / "export")).folded) == 2  # of both signatures

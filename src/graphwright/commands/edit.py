@@ -117,8 +117,10 @@ def strip_training(
 @edit.command("freeze")
 def freeze(model: Model, out: Out, overwrite: Overwrite = False) -> None:
     """Make constants of the variables of a SavedModel."""
+    from graphwright.transform.freeze_variables import freeze_variables as job
+
     graph = _load(model, out, overwrite)
-    _write(graph, out, f"froze {counted(_freeze(graph), 'variable')}")
+    _write(graph, out, f"froze {counted(job(graph), 'variable')}")
 
 
 @edit.command("fold-batch-norms")
@@ -273,13 +275,6 @@ def draw(
         check_target(default_path(graph, kind), kind=kind)
     written = job(graph, out, kind=kind, scope=scope, open_scopes=tuple(open_scopes or ()))
     echo(f"picture written to {written}")
-
-
-def _freeze(graph: Graph) -> int:
-    from graphwright.source.variable_values import variable_values
-    from graphwright.transform.freeze_variables import freeze_variables
-
-    return freeze_variables(graph, variable_values(graph))
 
 
 def _load(text: str, out: Path | None = None, overwrite: bool = False, tags: Sequence[str] | None = None) -> Graph:

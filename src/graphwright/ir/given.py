@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.graph import Graph, public_words
@@ -12,6 +14,10 @@ from graphwright.ir.traits.variables import VARIABLES
 
 Words = ParamSpec("Words")
 Result = TypeVar("Result")
+_ON_ALL = (
+    "Of a path, a model or whatever else `load` reads, what is read is changed, and written at `out` as `write` does (`overwrite`: over\n"
+    "    what is there); what was given stays. A `Graph` is changed itself, and written too where `out` is given."
+)
 
 
 def as_graph(given: Any) -> Graph:
@@ -25,27 +31,54 @@ def values_beside(graph: Graph) -> dict[str, Any]:
     return public_words().variable_values(graph) if has_variables and graph.package is not None else {}
 
 
-def edits_in_place(job: Callable[Concatenate[Graph, Words], Result]) -> Callable[Concatenate[Graph, Words], Result]:
-    """The job, which refuses what is no graph: what it changed would be lost.
+class Written(TypedDict, total=False):
+    """What all jobs that change a graph take: where to write it then, as `graphwright.write` does."""
+
+    out: str | Path | None
+    overwrite: bool
+
+
+_DEFAULTS: dict[str, Any] = {"out": None, "overwrite": False}
+
+
+def edits_in_place(job: Callable[Concatenate[Graph, Words], Result]) -> Callable[Concatenate[Any, Words], Result]:
+    """The job, which takes whatever `graphwright.load` reads too: that is loaded, changed, and written at `out`.
+
+    The job declares `**written: Unpack[Written]`, and is called without them.
 
     >>> edits_in_place(lambda graph: 0)("model.pb")
     Traceback (most recent call last):
         ...
-    graphwright.errors.ArgumentError: <lambda> changes a graph, and was given str
-      where: argument 'graph'
-      likely cause: of a path or a model nothing would be changed but what was read
-      remedy: graph = graphwright.load(...), <lambda>(graph, ...), and graphwright.write(graph, path)
+    graphwright.errors.ArgumentError: <lambda> changes a graph, was given str, and not where the changed graph goes
+      where: argument 'out'
+      likely cause: what was given stays as it is
+      remedy: give out=PATH; or change and keep a graph: graph = graphwright.load(...), <lambda>(graph, ...)
     """
 
     @wraps(job)
-    def checked(graph: Graph, *args: Words.args, **kwargs: Words.kwargs) -> Result:
-        if isinstance(graph, Graph):  # pyright: ignore[reportUnnecessaryIsInstance]
-            return job(graph, *args, **kwargs)
-        raise ArgumentError(
-            f"{job.__name__} changes a graph, and was given {type(graph).__name__}",
-            argument="graph",
-            cause="of a path or a model nothing would be changed but what was read",
-            remedy=f"graph = graphwright.load(...), {job.__name__}(graph, ...), and graphwright.write(graph, path)",
-        )
+    def done(graph: Any, *args: Words.args, **kwargs: Words.kwargs) -> Result:
+        words = public_words()
+        out, overwrite = (kwargs.pop(name, default) for name, default in _DEFAULTS.items())
+        if out is not None:
+            _ = words.write  # loads the module that knows
+            words.source.write.check_target(out, overwrite=overwrite)
+        elif not isinstance(graph, Graph):
+            raise ArgumentError(
+                f"{job.__name__} changes a graph, was given {type(graph).__name__}, and not where the changed graph goes",
+                argument="out",
+                cause="what was given stays as it is",
+                remedy=f"give out=PATH; or change and keep a graph: graph = graphwright.load(...), {job.__name__}(graph, ...)",
+            )
+        changed = as_graph(graph)
+        result = job(changed, *args, **kwargs)
+        if out is not None:
+            words.write(changed, out, overwrite=overwrite)
+        return result
 
-    return checked
+    summary, gap, rest = (job.__doc__ or "").partition("\n\n")
+    done.__doc__ = f"{summary}\n\n    {_ON_ALL}{gap}{rest}"
+    signature = inspect.signature(job)
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    where = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in _DEFAULTS.items()]
+    done.__signature__ = signature.replace(parameters=[*own, *where])  # pyright: ignore[reportAttributeAccessIssue]
+    return done

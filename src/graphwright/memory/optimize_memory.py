@@ -275,6 +275,7 @@ def optimize_memory(
     *,
     inputs: Any = None,
     feeds: Mapping[str, Feed] | None = None,
+    batch: int | None = None,
     verify: Verify = "structure",
     time_limit_s: float = 6.0,
     cache_dir: str | Path | None = "default",
@@ -304,6 +305,7 @@ def optimize_memory(
             Or "smallest": as little as is found within `max_overhead`.
         inputs: example arguments of one call; then the plan is made now instead of at the first call.
         feeds: shapes by argument name, instead of inputs; then the plan is made now.
+        batch: batch size, where feeds and step leave it open; then the plan is made now.
         verify: how a new plan is proved to compute what the original does. "structure" (or True) compares the two graphs
             (`graphwright.transform.proof`): nothing runs, so the first call takes no more memory than any other. "run" also runs one step
             both ways, compares all outputs and variables, and puts the variables back; it needs the memory of the original. False
@@ -358,8 +360,6 @@ def optimize_memory(
     >>> fast.plan.verification.startswith("equal")
     True
     """
-    if inputs is not None and feeds is not None:
-        raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
     if verify not in ("structure", "run", True, False):
         raise ArgumentError(f"verify={verify!r} was given", argument="verify", remedy='give "structure", "run" or False')
     saved = load_plan(plan) if isinstance(plan, str | Path) else plan
@@ -391,11 +391,11 @@ def optimize_memory(
     step, inputs = read_target(step, runs=True), first_batch(inputs)
     with shown(progress, title="planning"):
         if is_keras_model(step):
-            return _optimize_model(step, budget, inputs=inputs, feeds=feeds, **options)
-        return _optimize_function(step, budget, inputs=inputs, feeds=feeds, **options)
+            return _optimize_model(step, budget, inputs, {"feeds": feeds, "batch": batch}, **options)
+        return _optimize_function(step, budget, inputs, {"feeds": feeds, "batch": batch}, **options)
 
 
-def _optimize_function(step: Any, budget: int | float | str, *, inputs: Any, feeds: Mapping[str, Feed] | None, **options: Any) -> Any:
+def _optimize_function(step: Any, budget: int | float | str, inputs: Any, shapes: dict[str, Any], **options: Any) -> Any:
     tf = import_tensorflow()
     if not isinstance(step, tf.types.experimental.ConcreteFunction) and not hasattr(step, "get_concrete_function"):
         raise ArgumentError(
@@ -405,23 +405,23 @@ def _optimize_function(step: Any, budget: int | float | str, *, inputs: Any, fee
         )
     optimized = OptimizedStep(step, budget, **options)
     if inputs is not None:
-        target = trace(step, inputs=inputs)
+        target = trace(step, inputs=inputs, **shapes)
         args, kwargs = split_inputs(bind(step, *split_inputs(inputs)))
         optimized.prepare(target, signature_of(args, kwargs), example=(args, kwargs) if target.is_runnable else None)
-    elif feeds is not None:
-        optimized.prepare(trace(step, feeds=feeds), example=None)
+    elif any(given is not None for given in shapes.values()):
+        optimized.prepare(trace(step, **shapes), example=None)
     return optimized
 
 
-def _optimize_model(model: Any, budget: int | float | str, *, inputs: Any, feeds: Mapping[str, Feed] | None, **options: Any) -> Any:
+def _optimize_model(model: Any, budget: int | float | str, inputs: Any, shapes: dict[str, Any], **options: Any) -> Any:
     """Let `fit` and `train_on_batch` of a compiled model run an optimized step."""
     optimized = OptimizedStep(keras_step(model, "train"), budget, **options)
     if inputs is not None:
-        target = trace(model, inputs=inputs, mode="train")
+        target = trace(model, inputs=inputs, mode="train", **shapes)
         data = keras_data(model, "train", inputs, are_specs=False)
         optimized.prepare(target, signature_of(data, {}), example=(data, {}))
-    elif feeds is not None:
-        optimized.prepare(trace(model, feeds=feeds, mode="train"), example=None)
+    elif any(given is not None for given in shapes.values()):
+        optimized.prepare(trace(model, **shapes, mode="train"), example=None)
     made = [optimized]  # until here the model is as it was, should the budget be too small
 
     def make_step() -> OptimizedStep:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from typing import Unpack
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, Shape
 from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.library import bodies, reached_functions
-from graphwright.ir.given import edits_in_place
+from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import walk_forward
 from graphwright.ir.traits.control_flow import is_call, is_control_flow
@@ -24,7 +25,9 @@ from graphwright.transform.interface import described, find_in_signatures, input
 
 
 @edits_in_place
-def change_batch_size(graph: Graph, size: int | None, *, inputs: Iterable[str] | None = None, axis: int = 0) -> int:
+def change_batch_size(
+    graph: Graph, size: int | None, *, inputs: Iterable[str] | None = None, axis: int = 0, **written: Unpack[Written]
+) -> int:
     """Let the model be fed batches of another size; returns how many nodes changed.
 
     The placeholders get the new size, a constant shape that a `Reshape`, `BroadcastTo` or `Fill`

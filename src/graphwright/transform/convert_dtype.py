@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Unpack
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.reroute import replace_node
-from graphwright.ir.given import edits_in_place, values_beside
+from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.values import is_constant
 from graphwright.transform.freeze_variables import freeze_variables
@@ -29,6 +30,7 @@ def convert_weights(
     smallest: int = 64,
     where: Callable[[Node], bool] | None = None,
     functions: bool = True,
+    **written: Unpack[Written],
 ) -> int:
     """Store float32 constants as bfloat16 or float16, with a `Cast` back behind each; returns how many.
 

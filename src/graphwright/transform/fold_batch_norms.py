@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Unpack
 
 from graphwright.ir.edit.library import reached_functions
-from graphwright.ir.given import edits_in_place, values_beside
+from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.arithmetic import ADDITIONS, ADDS_BIAS
 from graphwright.ir.traits.control_flow import is_call
@@ -74,7 +75,7 @@ class BatchNormReport(Result):
 
 
 @edits_in_place
-def fold_batch_norms(graph: Graph) -> BatchNormReport:
+def fold_batch_norms(graph: Graph, **written: Unpack[Written]) -> BatchNormReport:
     """Fold what scales the channels next to a convolution or matrix product by constants into its weights.
 
     What is folded: the fused batch norms of all versions in inference mode, `BatchNormWithGlobalNormalization`, and chains of

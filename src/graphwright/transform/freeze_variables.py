@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.reroute import reroute_control
-from graphwright.ir.given import edits_in_place
+from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_control_flow
 from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, only_orders
@@ -34,7 +34,7 @@ class _Frozen:
 
 
 @edits_in_place
-def freeze_variables(graph: Graph, values: Mapping[str, Any], *, partial: bool = False) -> int:
+def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, partial: bool = False, **written: Unpack[Written]) -> int:
     """Replace the variables that outputs and signatures need by constants; returns how many.
 
     What only trains, saves or restores is removed, as `strip_training` does. Functions that are called
@@ -42,7 +42,8 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any], *, partial: bool =
 
     Args:
         values: name of a variable -> its value. The name is that of its node, its `shared_name`,
-            or the one that `graph.variables` states; `:0` at the end makes no difference.
+            or the one that `graph.variables` states; `:0` at the end makes no difference. By default the values that a graph was
+            loaded with.
         partial: leave variables alone that `values` does not name, instead of raising.
 
     Raises:
@@ -61,6 +62,7 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any], *, partial: bool =
         inline_calls(graph)
         seeds = [v.producer for v in output_values(graph)] + list(graph.control_outputs)
         needed = backward_reachable(seeds)
+        values = values_beside(graph) if values is None else values
         table = {name.removesuffix(":0"): value for name, value in values.items()}
         frozen: list[_Frozen] = []
         missing: list[str] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, Unpack
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import ShapeAttribute
@@ -12,7 +12,7 @@ from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.reroute import reroute_control
-from graphwright.ir.given import as_graph, edits_in_place
+from graphwright.ir.given import Written, as_graph, edits_in_place
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.select import unique_scope
 from graphwright.ir.traits.values import INPUTS, MAY_BE_FED
@@ -22,7 +22,9 @@ from graphwright.transform.interface import described, find_in_signatures, put_i
 
 
 @edits_in_place
-def add_preprocessing(graph: Graph, preprocessing: Any, *, signature: str | None = None, scope: str = "preprocessing") -> dict[str, Value]:
+def add_preprocessing(
+    graph: Graph, preprocessing: Any, *, signature: str | None = None, scope: str = "preprocessing", **written: Unpack[Written]
+) -> dict[str, Value]:
     """Let a model be fed something else under the same input names, such as JPEG bytes instead of pixels.
 
     `preprocessing` has one placeholder per input to replace, called as the input is (the key of a
@@ -130,7 +132,7 @@ def _connect_before(
 
 @edits_in_place
 def add_postprocessing(
-    graph: Graph, postprocessing: Any, *, signature: str | None = None, scope: str = "postprocessing"
+    graph: Graph, postprocessing: Any, *, signature: str | None = None, scope: str = "postprocessing", **written: Unpack[Written]
 ) -> dict[str, Value]:
     """Let a model return something else under the same output names, such as labels instead of scores.
 

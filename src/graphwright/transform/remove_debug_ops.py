@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
+from typing import Unpack
 
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import remove_unread
 from graphwright.ir.edit.reroute import replace_node, reroute_control
-from graphwright.ir.given import edits_in_place
+from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import CONTROL_FLOW_OF_TF1, MERGES, SWITCHES, called_functions
 from graphwright.ir.traits.effects import Purity
@@ -42,7 +43,13 @@ _PURE = frozenset(
 
 @edits_in_place
 def remove_debug_ops(
-    graph: Graph, *, op_types: Iterable[str] = DEBUG_OPS, identities: bool = True, functions: bool = True, purity: Purity | None = None
+    graph: Graph,
+    *,
+    op_types: Iterable[str] = DEBUG_OPS,
+    identities: bool = True,
+    functions: bool = True,
+    purity: Purity | None = None,
+    **written: Unpack[Written],
 ) -> int:
     """Remove assertions, prints, numeric checks and summaries, and `Identity` chains; returns how many nodes.
 

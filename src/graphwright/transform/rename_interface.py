@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.edit.insert import add_identity
-from graphwright.ir.given import edits_in_place
+from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.transform.interface import find_in_signatures, put_in_order, replace_end
 
 
 @edits_in_place
-def rename_inputs(graph: Graph, names: Mapping[str, str], *, signature: str | None = None) -> int:
+def rename_inputs(graph: Graph, names: Mapping[str, str], *, signature: str | None = None, **written: Unpack[Written]) -> int:
     """Rename inputs: keys of signatures, and nodes where the old name is a node's; returns how many names changed.
 
     Names may be exchanged: all are renamed at the same time. Everything is checked before anything changes.
@@ -34,7 +35,7 @@ def rename_inputs(graph: Graph, names: Mapping[str, str], *, signature: str | No
 
 
 @edits_in_place
-def rename_outputs(graph: Graph, names: Mapping[str, str], *, signature: str | None = None) -> int:
+def rename_outputs(graph: Graph, names: Mapping[str, str], *, signature: str | None = None, **written: Unpack[Written]) -> int:
     """Rename outputs, as `rename_inputs` does; an output of a node that has several gets an `Identity` of the new name.
 
     Raises:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Unpack
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.edit.library import bodies
-from graphwright.ir.given import edits_in_place
+from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node
 
 
@@ -21,6 +22,7 @@ def replace_op_type(
     drop_attrs: Iterable[str] = (),
     where: Callable[[Node], bool] | None = None,
     functions: bool = True,
+    **written: Unpack[Written],
 ) -> int:
     """Let each node of type `old` be of type `new`, in function bodies too; returns how many nodes.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.edit.reroute import replace_node, reroute_control
-from graphwright.ir.given import edits_in_place
+from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import node_of, references_of
 from graphwright.ir.traits.values import MAY_BE_FED, STOPS_GRADIENTS
@@ -37,6 +37,7 @@ def strip_training(
     outputs: Iterable[str | Value] | None = None,
     constants: Mapping[str, Any] | None = None,
     keep_variables: bool = True,
+    **written: Unpack[Written],
 ) -> int:
     """Remove all that outputs and signatures do not need: gradients, optimizers, summaries, losses; returns how many nodes.
 
