@@ -115,17 +115,22 @@ with ends_when_interrupted():
         "time.sleep(60)",
         "ctypes.CDLL(None).usleep(60_000_000)",  # a call that hears of nothing, as TensorFlow's
         "t = threading.Thread(target=time.sleep, args=(60,)); t.start(); t.join()",  # which the end of the process would wait for
+        "import collections, itertools; collections.deque(itertools.repeat(0), maxlen=0)",  # which lets no other thread run
     ],
-    ids=["python", "a call that lasts", "a thread that lasts"],
+    ids=["python", "a call that lasts", "a thread that lasts", "a call that keeps the lock"],
 )
 def test_ctrl_c_ends_at_once(work: str) -> None:
     code = BUSY.format(work=work)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "busy\n"
+        time.sleep(0.2)  # the call is under way then
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
-    assert (process.returncode, errors.strip()) == (EXIT_INTERRUPTED, "interrupted")
+    if "repeat" in work:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert (process.returncode, errors.strip()) == (EXIT_INTERRUPTED, "interrupted")
 
 
 def test_advise_names_what_to_run(project: Path) -> None:

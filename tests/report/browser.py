@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
 import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from tests.programs import CHROMIUM
 
@@ -37,3 +40,10 @@ def open_in_browser(page: str, tmp_path: Path, probe: str) -> tuple[str, dict[st
     found = re.search(r'<pre id="probe">(.*?)</pre>', dom, re.DOTALL)
     assert found, dom[-2000:]
     return dom, json.loads(html.unescape(found.group(1)))
+
+
+def data_of(page: str) -> dict[str, Any]:
+    """What the scripts of a page draw from."""
+    found = re.search(r'<script type="(application/json|text/plain)" id="report-data"[^>]*>(.*?)</script>', page, re.DOTALL)
+    assert found
+    return json.loads(found[2] if found[1] == "application/json" else gzip.decompress(base64.b64decode(found[2])))

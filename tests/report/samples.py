@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from graphwright.analyze.measurement import Measurement
 from graphwright.analyze.step_profile import OpRun, StepProfile
 from graphwright.analyze.time_model import ASSUMED_ROOFS
+from graphwright.analyze.update_checks import Finding
 from graphwright.ir.graph import DTYPES, Graph, Node
+from graphwright.report.advice import Advice, Suggestion
 from graphwright.report.results import (
     ROLES,
     BufferDecision,
@@ -282,7 +284,14 @@ def sample_inspection(batch: int = 8, *, name: str = "train_step", measured: boo
         lower_bound_bytes=bound,
         lower_bound_reason=f"op {needs.name} alone needs {100 * bound / when.peak_bytes:.0f} %",
         how=HOW,
-        measured=Measurement(int(when.peak_bytes * 1.013), resident_bytes, 1.74, "one step in a fresh process, malloc hook")
+        measured=Measurement(
+            int(when.peak_bytes * 1.013),
+            resident_bytes,
+            1.74,
+            "one step in a fresh process, malloc hook",
+            (0.0, 0.5, 1.0, 1.7),
+            (resident_bytes, int(when.peak_bytes * 1.02), int(when.peak_bytes * 0.7), resident_bytes),
+        )
         if measured
         else None,
     )
@@ -417,3 +426,14 @@ def full_inspection(*, profiled: bool = False) -> Inspection:
     )
     full = replace(base, layers=layers, op_types=op_types, nodes=nodes, roofs=ASSUMED_ROOFS, graph=graph, bytes_moved=1e9)
     return full.with_profile(StepProfile(base.name, tuple(runs), (), len(ops) * 40e-6)) if profiled else full
+
+
+def sample_advice() -> Advice:
+    """Three things that can be done about the U-Net step, one of which does not fit by itself."""
+    plan = Suggestion(
+        "plan", "run it by a plan", 3 << 30, 1.06, True, "the same", "gw.optimize_memory(step, 0.6)", "graphwright optimize t.keras"
+    )
+    batch = Suggestion("batch", "a batch of 4 instead of 8", 2 << 30, 0.98, True, "it trains otherwise", "model.fit(..., batch_size=4)")
+    half = Suggestion("bfloat16", "compute in <bfloat16>", 4 << 30, math.nan, False, "rounded", "set_dtype_policy")
+    lint = (Finding("no gradient", "conv/kernel gets no gradient", "use it", ("conv/kernel",)),)
+    return Advice("train_step", {}, 7 << 29, 5 << 30, (batch, plan, half), lint, {"optimizer": "keeps little"}, {"time": "estimated"})

@@ -13,10 +13,12 @@ import pytest
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
 from graphwright.report.comparison_page import comparison_page
 from graphwright.report.inspection_page import inspection_page, plan_page
+from graphwright.report.profile_page import profile_page
 from graphwright.report.sweep import SweepPoint, SweepResult
 from graphwright.report.sweep_page import sweep_page
 from tests.programs import CHROMIUM, needs_chromium
-from tests.report.samples import full_inspection, sample_inspection, sample_plan
+from tests.report.profiles import small_profile
+from tests.report.samples import full_inspection, sample_advice, sample_inspection, sample_plan
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright, which drives the browser, is not installed")
 pytestmark = needs_chromium
@@ -45,6 +47,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     points = tuple(SweepPoint(b, 100 * b * 2**20, 50 * 2**20, 60 * 2**20, fits=b < 4) for b in (1, 2, 4))
     leaner = SweepResult(tuple(SweepPoint(p.batch, p.peak_bytes // 2, p.resident_bytes, 0, fits=True) for p in points), 0, None, "halved")
     sweep = SweepResult(points, 350 * 2**20, 2, "made up", "<b>step</b>").beside(planned=leaner)
+    (made / "profile.html").write_text(profile_page(small_profile(), {}, {}), encoding="utf-8")
+    advised = sample_inspection(measured=True).with_advice(sample_advice())
+    (made / "advice.html").write_text(inspection_page(advised), encoding="utf-8")
     (made / "sweep.html").write_text(sweep_page(sweep), encoding="utf-8")
     return made
 
@@ -463,3 +468,28 @@ def test_without_scripts_everything_is_there(browser: Any, folder: Path) -> None
     assert page.locator("#table-layers").is_visible()
     assert page.locator("#table-runs").is_visible()
     page.close()
+
+
+def test_measured_memory_is_drawn_over_time(page: Any, folder: Path) -> None:
+    show(page, folder, "profile")
+    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Timeline", "Layers", "Op types"]
+    chart = page.locator("#measured-0 .chart")
+    assert chart.locator("text.note").text_content() == "peak 3.00 MiB"
+    assert chart.locator("text.phase").all_text_contents() == ["forward", "backward"]
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 3, box["y"] + box["height"] / 2)
+    said = page.locator("#measured-0 .said").inner_text()
+    assert said.startswith("3.00 MiB after ")
+    assert "net/dense/MatMul" in said
+    page.locator("#overview .tops a").first.click()
+    on_tab(page, "Layers")
+    assert "MatMul" in page.locator("#layer-detail").inner_text()
+
+
+def test_advice_is_the_first_tab_and_its_bars_end_where_the_figures_say(page: Any, folder: Path) -> None:
+    show(page, folder, "advice")
+    assert page.locator('[role="tab"]').first.inner_text() == "What to do"
+    shares = page.locator("#advice .bar").evaluate_all("bars => bars.map((bar) => bar.clientWidth / bar.parentElement.clientWidth)")
+    assert shares == pytest.approx([1.0, 0.4, 0.6, 0.8], abs=0.01)
+    page.locator("#tab-overview").click()
+    assert page.locator("#measured .chart text.note").count() == 1

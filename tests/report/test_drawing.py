@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import xml.etree.ElementTree as ET
@@ -17,7 +16,7 @@ from graphwright.report import drawing, graph_data
 from graphwright.report.drawing import dot_source, draw, page, svg
 from graphwright.report.drawing_tree import LARGEST_LEVEL, opened, scope_tree, visible
 from tests.programs import needs_chromium, needs_dot
-from tests.report.browser import open_in_browser
+from tests.report.browser import data_of, open_in_browser
 
 F32 = [(DTYPES["float32"], (None, 3))]
 
@@ -39,12 +38,6 @@ def flat(count: int) -> Graph:
     for k in range(count):
         value = graph.add_node("Relu", f"n{k}", inputs=[value], output_types=F32).outputs[0]
     return graph
-
-
-def data_of(text: str):
-    found = re.search(r'<script type="application/json" id="graph-data">(.*?)</script>', text, re.DOTALL)
-    assert found
-    return json.loads(found[1])
 
 
 def leaves_of(tree) -> list[int]:

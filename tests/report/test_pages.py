@@ -17,10 +17,13 @@ from graphwright.report.comparison_page import comparison_page
 from graphwright.report.graph_data import inspected_view
 from graphwright.report.inspection_page import inspection_page
 from graphwright.report.profile_chart import RUN_LIMIT, profile_data, profile_summary
+from graphwright.report.profile_page import profile_page
 from graphwright.report.results import Inspection, LayerCost, NodeCost
 from graphwright.report.roofline import make_roofline
-from graphwright.report.tables import layer_table
-from tests.report.samples import full_inspection, sample_inspection
+from graphwright.report.tables import Column, layer_table, tabulated
+from tests.report.browser import data_of
+from tests.report.profiles import MIB, small_profile
+from tests.report.samples import full_inspection, sample_advice, sample_inspection
 from tests.report.test_inspection_page import EVIL, Page
 
 
@@ -170,3 +173,50 @@ def test_a_comparison_page_shows_both_steps():
         assert ("timeline-a" in page.ids, "timeline-b" in page.ids) == (of_a is not None, of_b is not None)
         assert ("tab-memory" in page.ids) == (of_b is not None)
         assert ("A file of costs holds no memory" in page.visible) == (of_a is None)
+
+
+def test_the_page_of_a_profile_shows_memory_over_time_and_its_phases():
+    profile = replace(small_profile(), name=EVIL)
+    page = Page(profile_page(profile, {"x": (8, 4)}, {"run": "on <this> machine"}))
+    assert len(page.ids) == len(set(page.ids))
+    assert "3.00 MiB at most, 1.00 µs after the step began" in page.visible.replace("\xa0", " ")
+    (track,) = data_of(profile_page(profile, {}, {}))["tracks"]
+    assert (track["times"], track["bytes"], track["end"]) == ([1e-6, 9e-5], [3 * MIB, 2 * MIB], pytest.approx(1e-4))
+    assert [phase for _, _, phase in track["spans"]] == [0, 1], "forward, then backward"
+    assert track["spans"][0][1] == track["spans"][1][0] == pytest.approx(7e-5)
+    assert {"table-layers", "table-op-types", "table-runs"} <= set(page.ids)
+
+
+def test_what_was_measured_over_time_stands_beside_what_was_predicted():
+    inspection = sample_inspection(measured=True)
+    data = data_of(inspection_page(inspection))
+    assert data["tracks"][0]["end"] == 1.7
+    assert data["topBytes"] == max(data["tracks"][0]["bytes"]) > inspection.peak_bytes, "both charts have one scale"
+    assert data_of(inspection_page(sample_inspection()))["tracks"] == []
+
+
+def test_advice_comes_first_with_lint_beside_it():
+    inspection = sample_inspection()
+    page = Page(inspection_page(inspection.with_advice(sample_advice())))
+    tabs = [value for tag, name, value in page.attributes if tag == "a" and name == "id"]
+    assert tabs[0] == "tab-advice"
+    text = page.visible.replace("\xa0", " ")
+    assert "A batch of 4 instead of 8 2.00 GiB , fits 2 % less time for each example" in text
+    assert "4.00 GiB , does not fit by itself its time is not known; rounded." in text
+    assert "conv/kernel gets no gradient" in text
+    assert page.all("code")[-4:] == [
+        "model.fit(..., batch_size=4)",
+        "gw.optimize_memory(step, 0.6)",
+        "graphwright optimize t.keras",
+        "set_dtype_policy",
+    ]
+    assert "tab-advice" not in Page(inspection_page(inspection)).ids
+    assert "advice" not in inspection.with_advice(sample_advice()).to_json()
+
+
+def test_columns_in_which_nothing_stands_are_left_out():
+    columns = [Column("n", lambda n: n), Column("none", lambda _: ""), Column("nan", lambda _: math.nan), Column("square", lambda n: n * n)]
+    table = tabulated("t", "", "", [2, 3], columns)
+    assert [column.label for column in table.columns] == ["n", "square"]
+    assert [cell.text for cell in table.rows[1]] == ["3", "9"]
+    assert len(tabulated("t", "", "", [], columns).columns) == 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from graphwright.plain import Result
 
@@ -20,12 +20,17 @@ class Measurement(Result):
         resident_bytes: variables, captured constants and inputs, held during the whole step.
         time_s: median wall time of a step in seconds; nan when it was not asked for.
         how: how it was measured, in words.
+        times_s: when the figures below changed, from the first allocation of a step on; empty where the allocator tells no times.
+        bytes_in_use: what was given out from then on, resident bytes included. Scratch that kernels asked for and may not have written
+            counts, so the most of it may lie above `peak_bytes`.
     """
 
     peak_bytes: int
     resident_bytes: int
     time_s: float
     how: str
+    times_s: tuple[float, ...] = field(default=(), repr=False)
+    bytes_in_use: tuple[int, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         time = "" if math.isnan(self.time_s) else f" {self.time_s:.3g} s a step;"

@@ -115,6 +115,9 @@ def inspect(
         str | None,
         unset(f"Of the table of layers, with commas: {', '.join(get_args(LayerColumn))}."),
     ] = None,
+    memory: Annotated[
+        str | None, unset("For the report: what there is, as advise takes it, and what can be done comes first in it.", "--memory")
+    ] = None,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
@@ -122,13 +125,17 @@ def inspect(
     shown = None if columns is None else tuple(name.strip() for name in columns.split(","))
     table = LayerTable(depth, cast("tuple[LayerColumn, ...] | None", shown))
     feeds = parse_feeds(feed)
+    amount = None if memory is None else parse_amount(memory)
     loaded = load_target(target, runs=measure or profile)
+    advised = None if amount is None else gw.advise(loaded, amount, feeds, batch=batch)
     if measure:
         from graphwright.step.example_inputs import runnable
         from graphwright.step.targets import trace
 
         loaded, feeds, batch = runnable(trace(loaded, feeds=feeds, mode=mode, batch=batch, runs=True)), None, None
     report = gw.inspect(loaded, feeds=feeds, mode=mode, batch=batch, measure=measure, profile=profile)
+    if advised is not None:
+        report = report.with_advice(advised.for_command(shlex.quote(target)))
     print_result(dataclasses.replace(report, table=table), as_json=as_json)
     write_html(report, html, quiet=as_json)
 
@@ -202,6 +209,7 @@ def advise(
     memory: Annotated[str, typer.Option("--memory", help='What there is: bytes, text such as "2.5GiB", or a share of the step\'s peak.')],
     batch: Batch = None,
     feed: Feeds = None,
+    html: Html = None,
     as_json: AsJson = False,
 ) -> None:
     """What can be done so that a training step fits into memory, ranked, with what to call for each; and likely mistakes.
@@ -210,8 +218,10 @@ def advise(
     """
     feeds, amount = parse_feeds(feed), parse_amount(memory)
     loaded = load_target(target)
-    found = gw.advise(loaded, amount, feeds, batch=batch)
-    print_result(found.for_command(shlex.quote(target)), as_json=as_json)
+    found = gw.advise(loaded, amount, feeds, batch=batch).for_command(shlex.quote(target))
+    print_result(found, as_json=as_json)
+    if html is not None:
+        write_html(gw.inspect(loaded, feeds=feeds, mode="train", batch=batch).with_advice(found), html, quiet=as_json)
 
 
 @app.command(rich_help_panel=_MEMORY)

@@ -192,6 +192,7 @@ def profile(
     threads: Annotated[int | None, unset("Operations that may run at once; those of this machine by default.", min=1)] = None,
     trace: Annotated[Path | None, written_file("Write a Chrome trace, which ui.perfetto.dev opens.", "--trace", metavar="FILE")] = None,
     tensorboard: Annotated[Path | None, unset("Write an event file: graph, times, memory.", metavar="FOLDER")] = None,
+    html: Html = None,
     by: Annotated[View | None, unset("Show a tree: by name scope, dataflow, op type or line of code.")] = None,
     columns: Annotated[str | None, unset(f"Of the tree, with commas: {_COLUMNS}.")] = None,
     sort: Annotated[str | None, unset("Column by which siblings are sorted, or name.")] = None,
@@ -222,6 +223,7 @@ def profile(
     for what, path in written.items():
         if path is not None and not as_json:
             echo(f"{what} written to {path}")
+    write_html(measured, html, quiet=as_json)
 
 
 def _tree_words(

@@ -19,6 +19,7 @@ from graphwright.plan.solve import lower_bound
 from graphwright.report.obtained import Obtained
 from graphwright.report.parameter_table import short_count
 from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.report.progress import tell
 from graphwright.report.results import Inspection
 from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
@@ -89,8 +90,15 @@ def inspect(
         raise ArgumentError(
             "measuring needs the values of the inputs", argument="measure", remedy="give inputs=(...) instead of feeds or batch"
         )
+    if measure:
+        tell("measuring the step in processes of its own")
     found = _inspect(traced, measured=measure_step(traced, None) if measure else None)
-    return found.with_profile(profile_traced(traced).step, measure_roofs()) if profile else found
+    if not profile:
+        return found
+    tell("measuring the time of each operation")
+    profiled = profile_traced(traced).step
+    tell("measuring what this machine can do")
+    return found.with_profile(profiled, measure_roofs())
 
 
 @garbage_collection_paused()

@@ -22,6 +22,8 @@ from graphwright.ir.traits.variables import VARIABLES
 from graphwright.ir.walk import backward_reachable
 from graphwright.plain import Result, fields_json, number, plain
 from graphwright.report.chrome_trace import write_chrome_trace
+from graphwright.report.page import write_page
+from graphwright.report.profile_page import profile_page
 from graphwright.report.terminal_layout import rendered
 from graphwright.report.terminal_profile import ProfileTree, print_profile, profile_verdict
 from graphwright.run.record_step import RecordedStep, record_step
@@ -103,6 +105,17 @@ class Profile(Result):
         except TypeError as error:
             raise ArgumentError(str(error), where="Profile.tree", remedy=f"options are {', '.join(TreeWords.__annotations__)}") from error
         return ProfileTree(grow_tree(self.step, chosen), chosen)
+
+    def write_html(self, path: str | Path) -> Path:
+        """Write the report as one offline HTML file: memory over time, what ran when, times per layer and op type.
+
+        Raises:
+            ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
+
+        Returns:
+            The path.
+        """
+        return write_page(Path(path), profile_page(self.step, self.feeds, self.how))
 
     def write_trace(self, path: str | Path, *, flows: bool = False) -> Path:
         """Write a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open.

@@ -22,7 +22,7 @@ from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph
 from graphwright.report.drawing_tree import Part, edges_between, opened, served_tree
 from graphwright.report.graph_data import checked_tree, graph_view, kind_of, served_view, types_text
-from graphwright.report.page import environment, source
+from graphwright.report.page import environment, packed, source
 from graphwright.report.served_picture import served_picture
 from graphwright.report.units import format_count, printable, shorten_middle
 
@@ -255,6 +255,7 @@ def page(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = ()) ->
         views.append(graph_view(graph, f"{title}, all nodes" if picture else title, scope, open_scopes))
     if not scope:
         views += [graph_view(function.body, f"function {name}") for name, function in graph.functions.items() if len(function.body)]
+    data = {"views": views}
     node_count = sum(len(view["nodes"]) for view in views if "served" not in view) or len(graph)
     return (
         environment()
@@ -263,10 +264,9 @@ def page(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = ()) ->
             title=printable(graph.name or "graph"),
             summary=f"{format_count(node_count)} nodes" + (f", {count} functions" if (count := len(graph.functions)) else ""),
             views=[view["title"] for view in views],
-            data={"views": views},
+            data=data,
+            packed=packed(data),
             style=Markup("\n".join(source(name) for name in ("theme.css", "drawing_page.css", "drawing.css"))),
-            script=Markup(
-                source("drawing.js") + "\ngraphwright.drawing(JSON.parse(document.getElementById('graph-data').textContent)).show(0);"
-            ),
+            script=Markup(source("drawing.js") + "\ngraphwright.drawing(reportData).show(0);"),
         )
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphwright.analyze.measurement import Measurement
 from graphwright.plain import fields_json
+from graphwright.report.advice import Advice, price_text
 from graphwright.report.graph_data import inspected_view
+from graphwright.report.measured_chart import measured_tracks, profile_tracks
 from graphwright.report.page import page_data, render_page
 from graphwright.report.profile_chart import profile_data, profile_summary, run_table
 from graphwright.report.results import Inspection, LayerCost, MemoryPlan
@@ -27,7 +30,7 @@ from graphwright.report.summary import (
     plan_tone,
     plan_verdict,
 )
-from graphwright.report.tables import decision_table, layer_href, layer_table, live_group_table, live_table, op_type_table
+from graphwright.report.tables import decision_table, largest, layer_table, live_group_table, live_table, op_type_table
 from graphwright.report.timeline_chart import chart_words
 from graphwright.report.units import format_bytes, format_count, format_flops, format_time
 
@@ -38,8 +41,10 @@ def inspection_page(inspection: Inspection) -> str:
     roofline = make_roofline(inspection)
     profile = inspection.profile if inspection.profile is not None and inspection.profile.runs else None
     graph = inspected_view(inspection)
+    tracks = measured_tracks(("measured", "Measured", inspection.measured)) or (profile_tracks(profile) if profile else [])
     peaks = _peaks(("", inspection.peak_bytes, inspection.measured, "before"))
-    tabs = [("overview", "Overview"), ("layers", "Layers"), ("memory", "At the peak")]
+    tabs = [("advice", "What to do")] if inspection.advice else []
+    tabs += [("overview", "Overview"), ("layers", "Layers"), ("memory", "At the peak")]
     if profile:
         tabs.append(("step", "Timeline"))
     if roofline or inspection.op_types:
@@ -54,15 +59,17 @@ def inspection_page(inspection: Inspection) -> str:
         feeds=inspection.feeds,
         tabs=tabs,
         result=inspection,
-        verdict=inspection_verdict(inspection),
-        tone="neutral",
+        advice=_advice_data(inspection.advice) if inspection.advice else None,
+        verdict=inspection.advice.verdict if inspection.advice else inspection_verdict(inspection),
+        tone="neutral" if not inspection.advice else "good" if inspection.advice.fits else "bad",
         facts=inspection_facts(inspection),
         comparisons=inspection_comparisons(inspection),
         origins=origins(inspection),
         bars=_bars(peaks, inspection.resident_bytes),
         markers=_markers([("lower bound", inspection.lower_bound_bytes)], _longest(peaks)),
         tops=_tops(inspection.layers),
-        charts=[chart_words("timeline", "", timeline)],
+        charts=[chart_words("timeline", "Predicted" if tracks else "", timeline)],
+        tracks=tracks,
         live=live_table("table-live", "Live at the peak", timeline),
         live_groups=live_group_table(live_groups(timeline.live_at_peak), timeline.peak_bytes),
         layers=layer_table(layers_by_share(inspection.layers)),
@@ -77,6 +84,7 @@ def inspection_page(inspection: Inspection) -> str:
         data=page_data(
             inspection.peak_bytes,
             timelines=[(timeline, {"id": "timeline"})],
+            tracks=tracks,
             time_of={name: cost.measured_time_s for name, cost in inspection.nodes.items()} if profile else None,
             roofline=_roofline_data(roofline) if roofline else None,
             timeWords="measured time" if profile else "estimated time",
@@ -96,6 +104,9 @@ def plan_page(plan: MemoryPlan) -> str:
     charts = [("before", "Before", before), ("after", "Planned", after)]
     if plan.status == "unchanged":
         charts = [("after", "", after)]
+    tracks = measured_tracks(
+        ("measured-before", "Measured before", plan.measured_before), ("measured-after", "Measured, planned", plan.measured_after)
+    )
     curve = None
     if plan.curve:
         curve = {
@@ -120,6 +131,7 @@ def plan_page(plan: MemoryPlan) -> str:
         bars=_bars(peaks, plan.resident_bytes),
         markers=_markers([("budget", plan.budget_bytes), ("lower bound", plan.lower_bound_bytes)], _longest(peaks)),
         charts=[chart_words(*chart) for chart in charts],
+        tracks=tracks,
         live=[
             live_table("table-live-after", "Live at the planned peak", after),
             live_table("table-live-before", "Live at the peak of the traced order", before),
@@ -132,9 +144,37 @@ def plan_page(plan: MemoryPlan) -> str:
             chart_top_bytes(plan),
             plan.budget_bytes,
             [(timeline, {"id": identity, "title": title.lower()}) for identity, title, timeline in charts],
+            tracks=tracks,
             curve=curve,
         ),
     )
+
+
+def _advice_data(advice: Advice) -> dict[str, Any]:
+    """What the tab of advice shows: the step as it is, and what can be done, each with its peak beside the memory."""
+    longest = max([advice.memory_bytes, advice.peak_bytes, *(s.peak_bytes for s in advice.suggestions)], default=1)
+    rows: list[dict[str, Any]] = [
+        {
+            "what": s.what[:1].upper() + s.what[1:],
+            "peak": format_bytes(s.peak_bytes),
+            "share": s.peak_bytes / longest,
+            "fits": s.fits,
+            "price": "its time is not known" if math.isnan(s.time) else f"{price_text(s.time)} for each example",
+            "results": s.results,
+            "codes": [text for text in (s.call, s.command) if text],
+        }
+        for s in advice.suggestions
+    ]
+    as_it_is = {"peak": format_bytes(advice.peak_bytes), "share": advice.peak_bytes / longest, "fits": advice.fits}
+    return {
+        "rows": rows,
+        "as_it_is": as_it_is,
+        "memory": format_bytes(advice.memory_bytes),
+        "memory_share": advice.memory_bytes / longest,
+        "lint": advice.lint,
+        "left_out": advice.left_out.items(),
+        "origins": list(advice.how.items()),
+    }
 
 
 def _peaks(*steps: tuple[str, int, Measurement | None, str]) -> list[tuple[str, int, str]]:
@@ -163,7 +203,7 @@ def _markers(lines: Sequence[tuple[str, int]], longest: int) -> list[tuple[str, 
     return [(label, format_bytes(nbytes), nbytes / longest) for label, nbytes in lines if 0 < nbytes <= longest]
 
 
-def _tops(layers: Sequence[LayerCost], count: int = 6) -> list[dict[str, Any]]:
+def _tops(layers: Sequence[LayerCost]) -> list[dict[str, Any]]:
     """The layers with most of each figure, those that have none of it left out, with their shares of the whole."""
     figures: tuple[tuple[str, Callable[[LayerCost], float], Callable[[Any], str]], ...] = (
         ("Live at the peak", lambda r: r.peak_share_bytes, format_bytes),
@@ -174,14 +214,9 @@ def _tops(layers: Sequence[LayerCost], count: int = 6) -> list[dict[str, Any]]:
     )
     tops: dict[str, list[dict[str, Any]]] = {}
     for title, figure, form in figures:
-        known = [(figure(row), row.layer) for row in layers if figure(row) > 0]
-        if known and not (title == "Estimated time" and "Measured time" in tops):
-            total = sum(amount for amount, _ in known)
-            tops[title] = [
-                {"name": layer or NO_LAYER, "href": layer_href(layer), "value": form(amount), "share": amount / total}
-                for amount, layer in sorted(known, reverse=True)[:count]
-            ]
-    return [{"title": title, "rows": rows} for title, rows in tops.items()]
+        if not (title == "Estimated time" and "Measured time" in tops):
+            tops[title] = largest(((figure(row), row.layer) for row in layers), form)
+    return [{"title": title, "rows": rows} for title, rows in tops.items() if rows]
 
 
 def _point(point: RooflinePoint) -> dict[str, Any]:

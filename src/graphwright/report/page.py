@@ -19,6 +19,7 @@ import jinja2
 from markupsafe import Markup
 
 from graphwright.files import file_for_user
+from graphwright.report.measured_chart import Track
 from graphwright.report.results import ROLES, Timeline
 from graphwright.report.summary import NO_LAYER, NOT_MEASURED, NOT_PREDICTED
 from graphwright.report.timeline_chart import Words, timeline_data
@@ -39,15 +40,13 @@ def render_page(template: str, scripts: Sequence[str] = (), styles: Sequence[str
         styles: the same for style sheets.
         values: what the template shows.
     """
-    data = json.dumps(values["data"], **_JSON)
-    packed = b64encode(gzip.compress(data.encode(), mtime=0)).decode() if len(data) > _PACKED_FROM else ""
     # The scripts are our own and trusted; everything else on the page is escaped.
     return (
         environment()
         .get_template(template)
         .render(
             values,
-            packed=packed,
+            packed=packed(values["data"]),
             not_measured=NOT_MEASURED,
             not_predicted=NOT_PREDICTED,
             style=Markup("\n".join(source(name) for name in (*_STYLES, *styles))),
@@ -56,11 +55,18 @@ def render_page(template: str, scripts: Sequence[str] = (), styles: Sequence[str
     )
 
 
+def packed(data: Any) -> str:
+    """Data of a page as text that its script unpacks; "" where there is little, which stands there as it is."""
+    text = json.dumps(data, **_JSON)
+    return b64encode(gzip.compress(text.encode(), mtime=0)).decode() if len(text) > _PACKED_FROM else ""
+
+
 def page_data(
     top_bytes: int,
     budget_bytes: int | None = None,
     timelines: Sequence[tuple[Timeline, Mapping[str, Any]]] = (),
     time_of: Mapping[str, float] | None = None,
+    tracks: Sequence[Track] = (),
     **more: Any,
 ) -> dict[str, Any]:
     """What the scripts of a page draw from.
@@ -69,11 +75,14 @@ def page_data(
         top_bytes: how high its charts of memory reach.
         timelines: memory over steps, each with its `id` on the page and, where there are several, its `title`.
         time_of: see `timeline_data`.
+        tracks: measured memory over time.
         more: what single scripts ask for.
     """
     words = Words()
     drawn = [{**timeline_data(timeline, words, time_of), **said} for timeline, said in timelines]
+    top_bytes = max([top_bytes, *(track.peak_bytes for track in tracks)])
     shared = {"roles": ROLES, "noLayer": NO_LAYER, "topBytes": top_bytes, "budgetBytes": budget_bytes, "timelines": drawn}
+    shared |= {"tracks": [track.data() for track in tracks]}
     return {**shared, "words": list(words), "curve": None, **more}
 
 

@@ -14,6 +14,7 @@ from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type
 from graphwright.analyze.time_model import Roofs
 from graphwright.errors import ArgumentError
 from graphwright.ir.graph import Graph
+from graphwright.report.advice import Advice
 from graphwright.report.draw import OnPage, Printed, drawn
 
 if TYPE_CHECKING:
@@ -186,6 +187,7 @@ class Inspection(OnPage, Printed):
         table: how deep the table of layers goes that the text begins with, and its columns; see `with_table`.
         graph: what was inspected: one flat graph, calls inlined. It stays behind where the inspection is pickled or copied deeply.
         profile: a measured step, see `with_profile`.
+        advice: what can be done where memory is short, see `with_advice`.
     """
 
     name: str
@@ -213,6 +215,7 @@ class Inspection(OnPage, Printed):
     profile: StepProfile | None = field(default=None, repr=False)
     output_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]], repr=False)
     table: LayerTable | None = field(default=None, repr=False, compare=False)
+    advice: Advice | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, object]:
         # Nodes lead to nodes without end: pickling a graph would go as deep as it is long.
@@ -258,6 +261,14 @@ class Inspection(OnPage, Printed):
             ArgumentError: there is no such column, or the depth is less than 1.
         """
         return replace(self, table=LayerTable(depth, None if columns is None else tuple(columns)))
+
+    def with_advice(self, advice: Advice) -> Inspection:
+        """The inspection with what can be done where memory is short, which its page shows first.
+
+        Args:
+            advice: of the same step, what `graphwright.advise` returns.
+        """
+        return replace(self, advice=advice)
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md and the file report/schemas/inspection.schema.json describe them."""

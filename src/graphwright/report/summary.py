@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from graphwright.analyze.downsample import mostly
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import BufferDecision, Decision, Inspection, LayerCost, LiveBuffer, MemoryPlan, Role, Timeline
 from graphwright.report.units import feeds_text, format_bytes, format_bytes_apart, format_count, format_flops, format_percent, format_time
 
 Tone = Literal["good", "bad", "neutral"]
+Phase = Literal["forward", "backward", "recomputation", "optimizer"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 NOT_MEASURED = "not measured"
 NOT_PREDICTED = "not predicted"
 NO_LAYER = "(no layer)"
@@ -180,13 +183,13 @@ def plan_comparisons(plan: MemoryPlan) -> list[Comparison]:
 
 
 def origins(result: Inspection | MemoryPlan) -> list[tuple[str, str]]:
-    """How each figure was obtained, measurements included."""
-    rows = list(result.how.items())
+    """How each figure was obtained, measurements included where there are any."""
+    rows = [("extra time" if figure == "overhead" else figure, text) for figure, text in result.how.items()]
     if isinstance(result, Inspection):
         measurements = [("measured", result.measured)]
     else:
         measurements = [("measured, original", result.measured_before), ("measured, planned", result.measured_after)]
-    return rows + [(label, measurement.how if measurement else NOT_MEASURED) for label, measurement in measurements]
+    return rows + [(label, measurement.how) for label, measurement in measurements if measurement]
 
 
 def chart_top_bytes(plan: MemoryPlan) -> int:
@@ -231,10 +234,30 @@ def timeline_summary(timeline: Timeline) -> str:
     named = [f"{role} {format_bytes(nbytes)}" for nbytes, role in parts if nbytes]
     if named:
         text += f" At the peak: {', '.join(named)}."
-    if True in timeline.is_backward:
-        text += f" The backward pass begins at step {format_count(timeline.is_backward.index(True) + 1)}."
+    begin = next((first for first, _, phase in phase_spans(timeline) if phase == "backward"), None)
+    if begin is not None:
+        text += f" The backward pass begins at step {format_count(begin + 1)}."
     recomputations = sum(timeline.is_recomputation)
     return text + (f" {format_count(recomputations)} steps are recomputations." if recomputations else "")
+
+
+def phase_spans(timeline: Timeline) -> list[tuple[int, int, Phase]]:
+    """What the step does most of the time from which step to which: single operations of another phase, such as shapes that gradients need
+    and that run as soon as they can, are left aside."""
+    kinds = [step_phase(timeline, step) for step in range(len(timeline.labels))]
+    asked = [None if phase == "recomputation" else PHASES.index(phase) for phase in kinds]
+    found = mostly(asked, len(asked) // 40)
+    starts = [k for k in range(len(found)) if not k or found[k] != found[k - 1]]
+    return [(first, end - 1, PHASES[found[first]]) for first, end in zip(starts, [*starts[1:], len(found)], strict=False)]
+
+
+def step_phase(timeline: Timeline, step: int) -> Phase:
+    """What a step is for."""
+    if timeline.is_recomputation[step]:
+        return "recomputation"
+    if timeline.is_optimizer and timeline.is_optimizer[step]:
+        return "optimizer"
+    return "backward" if timeline.is_backward[step] else "forward"
 
 
 def _peak_note(timeline: Timeline) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from graphwright.report.downsample import envelope
+from graphwright.analyze.downsample import envelope
 from graphwright.report.results import ROLES, Role, Timeline
 from graphwright.report.summary import timeline_summary
 from graphwright.report.units import format_bytes

@@ -115,14 +115,34 @@ def tabulated(
     columns: Iterable[Column[Item]],
     key: Callable[[Item], str] | None = None,
 ) -> Table:
-    """A row per item, as far as a table of a page goes.
+    """A row per item, as far as a table of a page goes; columns in which nothing stands are left out.
 
     >>> tabulated("t", "Squares", "", [2, 3], [Column("n", lambda n: n), Column("n²", lambda n: n * n)]).rows[1]
     (Cell(text='3', value=3, href=''), Cell(text='9', value=9, href=''))
     """
     columns, shown = tuple(columns), items[:ROW_LIMIT]
     keys = () if key is None else tuple(map(key, shown))
-    return Table(identity, title, caption, columns, tuple(tuple(c.cell(item) for c in columns) for item in shown), keys, len(items))
+    rows = [tuple(c.cell(item) for c in columns) for item in shown]
+    kept = [k for k in range(len(columns)) if k == 0 or not rows or any(row[k].text for row in rows)]
+    cells = tuple(tuple(row[k] for k in kept) for row in rows)
+    return Table(identity, title, caption, tuple(columns[k] for k in kept), cells, keys, len(items))
+
+
+def largest(
+    figures: Iterable[tuple[float, str]], form: Callable[[Any], str], count: int = 6, *, of_layers: bool = True
+) -> list[dict[str, Any]]:
+    """The first rows of a list by size: what has nothing is left out, each has its share of the whole."""
+    known = sorted(((amount, name) for amount, name in figures if amount > 0), reverse=True)
+    total = sum(amount for amount, _ in known)
+    return [
+        {
+            "name": name or NO_LAYER,
+            "href": layer_href(name) if of_layers else "",
+            "value": form(amount),
+            "share": amount / total,
+        }
+        for amount, name in known[:count]
+    ]
 
 
 def chosen(columns: Iterable[Column[Item]], *labels: str) -> list[Column[Item]]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from graphwright.report.downsample import envelope, runs
+from graphwright.analyze.downsample import envelope, runs
 from graphwright.report.results import ROLES, LiveBuffer, Timeline
-from graphwright.report.summary import timeline_summary
+from graphwright.report.summary import PHASES, phase_spans, step_phase, timeline_summary
 
 CHART_POINTS = 2000
 """About how many points a timeline is drawn with."""
@@ -41,11 +41,10 @@ def timeline_data(timeline: Timeline, words: Words, time_of: Mapping[str, float]
         "steps": steps,
         "labels": [words.number(timeline.labels[step]) for step in steps],
         "total": [timeline.total_bytes[step] for step in steps],
-        # Of the very step, where the spans below close small gaps.
-        "phase": [_phase(timeline, step) for step in steps],
+        # Of the very step, where spans say what most of them do.
+        "phase": [PHASES.index(step_phase(timeline, step)) for step in steps],
+        "spans": [(first, last, PHASES.index(phase)) for first, last, phase in phase_spans(timeline)],
         "byRole": {role: _picked(timeline.bytes_by_role, role, steps) for role in ROLES},
-        "backward": runs(timeline.is_backward, gap),
-        "optimizer": runs(timeline.is_optimizer, gap),
         "recomputation": runs(timeline.is_recomputation, gap),
         "peakStep": timeline.peak_step,
         "peakBytes": timeline.peak_bytes,
@@ -57,14 +56,6 @@ def timeline_data(timeline: Timeline, words: Words, time_of: Mapping[str, float]
         "lifetimesLeftOut": max(len(lifetimes) - _LIFETIMES, 0),
         "times": _times(timeline, steps, time_of or {}),
     }
-
-
-def _phase(timeline: Timeline, step: int) -> int:
-    if timeline.is_recomputation[step]:
-        return 2
-    if timeline.is_optimizer and timeline.is_optimizer[step]:
-        return 3
-    return int(timeline.is_backward[step])
 
 
 def _times(timeline: Timeline, steps: Sequence[int], time_of: Mapping[str, float]) -> list[float] | None:

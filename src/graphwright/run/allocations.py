@@ -36,12 +36,14 @@ class Counted:
         all_bytes: scratch of kernels too, of which a part may never be written.
         held: bytes by address of what was given out during the call and not given back, in blocks of 4 KiB and more.
         returned: the same of what was given out before the call and came back during it.
+        changes: seconds from the first change on, and the bytes of tensors and scratch from then on.
     """
 
     tensors_bytes: int
     all_bytes: int
     held: Mapping[int, int]
     returned: Mapping[int, int]
+    changes: tuple[tuple[float, int], ...] = ()
 
 
 def count_allocations(call: Callable[[], object]) -> Counted:
@@ -80,14 +82,14 @@ def highest(events: Iterable[tuple[int, bool, int, int, str]]) -> Counted:
     """The most that was given out.
 
     Args:
-        events: time, whether it is a release, address, bytes asked for, and for what kind of use ("temp" is scratch).
-
+        events: time in ps, whether it is a release, address, bytes asked for, and for what kind of use ("temp" is scratch).
     """
     returned: dict[int, int] = {}
     scratch: set[int] = set()
     held: dict[int, int] = {}
     now = most = now_all = most_all = 0
-    for _, released, address, asked, region in sorted(events):
+    changes: list[tuple[int, int]] = []
+    for when, released, address, asked, region in sorted(events):
         nbytes = allocated_bytes(asked)
         if released:
             if held.pop(address, None) is None:
@@ -98,13 +100,14 @@ def highest(events: Iterable[tuple[int, bool, int, int, str]]) -> Counted:
             scratch.add(address)
         change = -nbytes if released else nbytes
         now_all += change
+        changes.append((when, now_all))
         if address not in scratch:
             now += change
         elif released:
             scratch.discard(address)
         most, most_all = max(most, now), max(most_all, now_all)
     large = [{address: nbytes for address, nbytes in blocks.items() if nbytes >= _SMALL_BYTES} for blocks in (held, returned)]
-    return Counted(most, most_all, *large)
+    return Counted(most, most_all, large[0], large[1], tuple(((when - changes[0][0]) * 1e-12, nbytes) for when, nbytes in changes))
 
 
 def kept_bytes(first: Counted, second: Counted) -> int:

@@ -140,7 +140,15 @@ def measure(
         times = timing["times"][step.name]
         time_s = statistics.median(times)
         how += f"; time: median of {len(times)} steps in a process of its own ({min(times):.3g} to {max(times):.3g} s)"
-    return Measurement(peak_bytes=resident + growth, resident_bytes=resident, time_s=time_s, how=how)
+    changes: list[tuple[float, int]] = [] if counted is None else counted["changes"]
+    return Measurement(
+        peak_bytes=resident + growth,
+        resident_bytes=resident,
+        time_s=time_s,
+        how=how,
+        times_s=tuple(when for when, _ in changes),
+        bytes_in_use=tuple(resident + nbytes for _, nbytes in changes),
+    )
 
 
 def measure_many(

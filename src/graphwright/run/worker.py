@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from graphwright.analyze.downsample import envelope
 from graphwright.run import meter
 from graphwright.run.allocations import check_counting, count_allocations, kept_bytes
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
@@ -26,6 +27,8 @@ from graphwright.source.private_tensorflow import collected_graphs
 from graphwright.source.step_file import StoredStep, read_steps
 
 tf: Any = importlib.import_module("tensorflow")
+
+_CURVE_POINTS = 1000
 
 
 def main(directory: Path) -> None:
@@ -72,7 +75,10 @@ def _count(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[
         run()
     counted = [count_allocations(run) for _ in range(request["steps"])]
     outside = [meter.growth_of(run) for _ in range(request["steps"])]
-    return {"tensors": [c.tensors_bytes for c in counted], "all": [c.all_bytes for c in counted], "outside": outside, "kept": kept}
+    changes = counted[-1].changes
+    kept_changes = [changes[k] for k in envelope([nbytes for _, nbytes in changes], _CURVE_POINTS)]
+    most = {"tensors": [c.tensors_bytes for c in counted], "all": [c.all_bytes for c in counted]}
+    return {**most, "outside": outside, "kept": kept, "changes": kept_changes}
 
 
 def _time(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:

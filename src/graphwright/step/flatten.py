@@ -13,6 +13,7 @@ from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits.control_flow import NEXT_ITERATIONS, is_control_flow
 from graphwright.ir.traits.effects import Purity
+from graphwright.report.progress import tell
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import Binding, compiled_calls, evaluate_constants, from_concrete_function
@@ -92,6 +93,7 @@ def flatten(
         UnsupportedError: the step holds something that cannot be handled with proof.
         UnknownShapeError: the feeds do not fit the step.
     """
+    tell("reading the graph")
     graph, binding = from_concrete_function(function, compiled=compiled, uncompiled=uncompiled and onednn_enabled())
     calls = 0 if compiled else len(compiled_calls(graph))
     graph, purity = flatten_graph(graph, feeds)

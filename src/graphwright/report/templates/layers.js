@@ -30,7 +30,12 @@
       [name, `${opType}, ${report.roles[role]}${first === undefined ? "" : `, steps ${first + 1} to ${last + 1}`}`, formatBytes(nbytes)]);
   }
   function operationsOf(layer) {
-    const graph = report.graph, number = graph ? graph.layers.indexOf(layer) : -1, found = [];
+    const { graph, profile } = report, number = graph ? graph.layers.indexOf(layer) : -1, found = [];
+    if (!graph && profile) {
+      const of = profile.layers.indexOf(layer), spent = new Map();
+      for (const run of profile.runs) if (profile.layerOf[run[3]] === of) { const row = spent.get(run[3]) ?? [run[4], 0]; row[1] += run[2]; spent.set(run[3], row); }
+      return [...spent].sort((a, b) => b[1][1] - a[1][1]).map(([name, [opType, time]]) => [profile.names[name], profile.opTypes[opType], formatTime(time * 1e-6)]);
+    }
     if (number < 0) return found;
     graph.layerOf.forEach((of, k) => { if (of === number) found.push(k); });
     found.sort((a, b) => graph.costs.time[b] - graph.costs.time[a]);
@@ -61,7 +66,7 @@
       const tensors = tensorsOf(timeline, layer), title = timeline.title ? `Its largest tensors, ${timeline.title}` : "Its largest tensors";
       lists.append(list(title, tensors, tensors.length));
     }
-    if (report.graph) lists.append(list(`Its operations, by ${report.timeWords}`, operations, operations.length));
+    if (report.graph || report.profile) lists.append(list(`Its operations, by ${report.timeWords ?? "measured time"}`, operations, operations.length));
     const link = (href, text) => { const made = element("a", "", text); made.href = href; links.append(made); };
     if (report.graph) link(`#graph/${encodeURIComponent(layer)}`, "Show it in the graph");
     if (document.getElementById("memory")) link(`#memory/${encodeURIComponent(layer)}`, "What it holds at the peak");

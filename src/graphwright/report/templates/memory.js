@@ -7,8 +7,8 @@
   const presentRoles = report.roles.filter((role) => report.timelines.some((timeline) => timeline.byRole[role].length));
   const bandsBy = document.getElementById("bands"), axisBy = document.getElementById("axis");
   const shownAs = (timeline, layer) => report.rows?.[timeline.id]?.[layer] ?? layer;
-  const inRuns = (runs, step) => runs.some(([first, last]) => first <= step && step <= last);
-  const phaseAt = (timeline, step) => inRuns(timeline.recomputation, step) ? "recomputation" : inRuns(timeline.optimizer, step) ? "optimizer" : inRuns(timeline.backward, step) ? "backward" : "forward";
+  const spanAt = (spans, step) => spans.find(([first, last]) => first <= step && step <= last);
+  const phaseAt = (timeline, step) => spanAt(timeline.recomputation, step) ? "recomputation" : PHASES[spanAt(timeline.spans, step)[2]];
   const timed = (timeline) => axisBy?.value === "time" && timeline.times;
 
   // The largest of what is live at a step; known at every step where lifetimes were given, else at the peak alone.
@@ -59,13 +59,53 @@
     return named;
   }
 
+  // What charts of memory share: the strip of phases below, the budget, the peak.
+  function drawStrip(now, make, from, to, name) {
+    const a = Math.max(now.box.left, from), b = Math.min(now.box.right, to), y = now.box.bottom + 3;
+    if (b <= a) return;
+    make(now.over, "rect", { x: a, y, width: Math.max(b - a, 0.7), height: 13, fill: color(name), class: "phase" });
+    if (b - a > 7 * name.length + 6) make(now.over, "text", { x: (a + b) / 2, y: y + 10.5, class: "phase", "text-anchor": "middle" }, name);
+  }
+  function drawLimits(now, make, x, peakBytes) {
+    if (report.budgetBytes && report.budgetBytes <= top) across(now, now.py(report.budgetBytes), "budget");
+    if (report.budgetBytes) note(now, now.box.right, report.budgetBytes <= top ? now.py(report.budgetBytes) - 5 : 12, `budget ${formatBytes(report.budgetBytes)}${report.budgetBytes > top ? ", above the chart" : ""}`, { class: "budget" });
+    if (x < now.box.left || x > now.box.right) return;
+    make(now.over, "circle", { cx: x, cy: now.py(peakBytes), r: 4.5, class: "peak" });
+    note(now, x, now.py(peakBytes) - 9, `peak ${formatBytes(peakBytes)}`);
+  }
+  const lastBefore = (count, start, value) => { let low = 0, high = count - 1; while (low < high) { const at = (low + high + 1) >> 1; if (start(at) <= value) low = at; else high = at - 1; } return low; };
+
+  // What was measured, over time; what ran then, where that is known.
+  function bindTrack(track) {
+    const figure = document.getElementById(track.id), host = figure.querySelector(".plot"), said = figure.querySelector(".said"), { times, bytes } = track;
+    const peak = bytes.reduce((best, amount, k) => amount > bytes[best] ? k : best, 0), profile = report.profile;
+    let range = null;
+    const drawn = chart(host, () => ({
+      x: { from: range?.[0] ?? 0, to: range?.[1] ?? track.end, title: "time", format: formatTime },
+      y: { from: 0, to: top, bytes: true },
+      top: 22, below: track.spans.length ? 18 : 0,
+      draw(now, make) {
+        let path = `M${now.px(times[0]).toFixed(1)} ${now.py(0)}`;
+        bytes.forEach((amount, k) => { path += `H${now.px(times[k]).toFixed(1)}V${now.py(amount).toFixed(1)}`; });
+        make(now.plot, "path", { d: `${path}H${now.px(track.end).toFixed(1)}V${now.py(0)}Z`, fill: color("residuals") });
+        for (const [from, to, phase] of track.spans) drawStrip(now, make, now.px(from), now.px(to), PHASES[phase]);
+        drawLimits(now, make, now.px(times[peak]), bytes[peak]);
+      },
+      hover(value) {
+        const running = profile ? profile.runs.filter(([, start, duration]) => start <= value * 1e6 && value * 1e6 < start + duration).slice(0, 4).map((run) => profile.names[run[3]]) : [];
+        said.textContent = `${formatBytes(value < times[0] ? 0 : bytes[lastBefore(times.length, (k) => times[k], value)])} after ${formatTime(value)}${running.length ? `, while ${running.join(", ")} ran` : ""}`;
+      },
+      zoom(first, last) { range = first === null ? null : [Math.max(first, 0), Math.min(last, track.end)]; drawn.paint(); },
+    }));
+  }
+
   function bindTimeline(timeline) {
     const figure = document.getElementById(timeline.id), host = figure.querySelector(".plot"), slider = figure.querySelector("input");
     const panel = figure.querySelector(".at-step"), detail = figure.querySelector(".band"), count = timeline.steps.length, peakIndex = timeline.steps.indexOf(timeline.peakStep);
     let range = null, chosen = null, cursor = peakIndex, bands = [], line = null;
     const start = (k) => timed(timeline) ? timeline.times[k] : k < count ? timeline.steps[k] + 0.5 : timeline.stepCount + 0.5;
     const middle = (k) => timed(timeline) ? (start(k) + start(k + 1)) / 2 : timeline.steps[k] + 1;
-    const indexAt = (value) => { let low = 0, high = count - 1; while (low < high) { const at = (low + high + 1) >> 1; if (start(at) <= value) low = at; else high = at - 1; } return low; };
+    const indexAt = (value) => lastBefore(count, start, value);
     const isChosen = (band) => chosen !== null && (band.life ? band.life === chosen.life : chosen.life === undefined && band.text === chosen.text);
     slider.max = String(count - 1);
 
@@ -94,25 +134,10 @@
           const shape = make(now.plot, "path", { d: `${path}Z`, fill: band.fill, class: `area ${band.edged && band.life[4] * (now.box.bottom - now.box.top) > 3 * top ? "edged" : ""} ${isChosen(band) ? "chosen" : ""}`, "data-band": number });
           make(shape, "title", {}, band.text);
         });
-        const y = now.box.bottom + 3, strip = (first, last, name) => {
-          const a = Math.max(now.box.left, now.px(start(firstSample(timeline, first)))), b = Math.min(now.box.right, now.px(start(sampleOf(timeline, last) + 1)));
-          if (b <= a) return;
-          make(now.over, "rect", { x: a, y, width: Math.max(b - a, 0.7), height: 13, fill: color(name), class: "phase" });
-          if (b - a > 7 * name.length + 6) make(now.over, "text", { x: (a + b) / 2, y: y + 10.5, class: "phase", "text-anchor": "middle" }, name);
-        };
-        // What needs no gradient and runs late, for the backward pass, lies in it.
-        const phases = [];
-        for (const phase of timeline.phase) phases.push(phase === 0 && phases.length ? phases.at(-1) : phase === 2 ? phases.at(-1) ?? 0 : phase);
-        let from = 0;
-        for (let k = 1; k <= count; k += 1) if (k === count || phases[k] !== phases[from]) { strip(timeline.steps[from], timeline.steps[k - 1], PHASES[phases[from]]); from = k; }
+        const strip = (first, last, name) => drawStrip(now, make, now.px(start(firstSample(timeline, first))), now.px(start(sampleOf(timeline, last) + 1)), name);
+        for (const [first, last, phase] of timeline.spans) strip(first, last, PHASES[phase]);
         for (const [first, last] of timeline.recomputation) strip(first, last, "recomputation");
-        if (report.budgetBytes && report.budgetBytes <= top) across(now, now.py(report.budgetBytes), "budget");
-        if (report.budgetBytes) note(now, now.box.right, report.budgetBytes <= top ? now.py(report.budgetBytes) - 5 : 12, `budget ${formatBytes(report.budgetBytes)}${report.budgetBytes > top ? ", above the chart" : ""}`, { class: "budget" });
-        const x = now.px(middle(peakIndex)), peakY = now.py(timeline.peakBytes);
-        if (x >= now.box.left && x <= now.box.right) {
-          make(now.over, "circle", { cx: x, cy: peakY, r: 4.5, class: "peak" });
-          note(now, x, peakY - 9, `peak ${formatBytes(timeline.peakBytes)}`);
-        }
+        drawLimits(now, make, now.px(middle(peakIndex)), timeline.peakBytes);
         line = make(now.over, "line", { y1: now.box.top, y2: now.box.bottom, class: "cursor-line" });
         moveLine();
       },
@@ -218,11 +243,12 @@
 
   const legend = document.getElementById("legend"), repaint = [];
   function drawLegend() {
-    const phases = ["forward", "backward", "optimizer", "recomputation"].filter((name) => name === "forward" || report.timelines.some((timeline) => timeline[name].length)).map((name) => [name, name]);
+    const phases = PHASES.filter((name, k) => report.timelines.some((timeline) => name === "recomputation" ? timeline.recomputation.length : timeline.spans.some((span) => span[2] === k))).map((name) => [name, name]);
     legendOf(legend, bandsBy?.value === "layers" ? [...layerNames().map((layer, k) => [shorten(layer || report.noLayer, 40), tintOf(k)]), ["others", "line"]] : [...presentRoles.map((role) => [role, role]), ...phases]);
   }
   for (const timeline of report.timelines) if (document.querySelector(`#${timeline.id} .plot`)) repaint.push(bindTimeline(timeline));
   for (const select of [bandsBy, axisBy]) select?.addEventListener("change", () => { drawLegend(); for (const paint of repaint) paint(); });
   if (legend) drawLegend();
+  for (const track of report.tracks) bindTrack(track);
   drawCurve();
 })();

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphwright.report.downsample import envelope, runs
+from graphwright.analyze.downsample import envelope, runs
 from tests.report.samples import long_timeline
 
 VALUES = st.lists(st.integers(0, 1000), min_size=1, max_size=400)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 
@@ -53,4 +54,27 @@ def runs(flags: Sequence[bool], merge_gap: int = 0) -> list[tuple[int, int]]:
             found[-1] = (found[-1][0], position)
         else:
             found.append((position, position))
+    return found
+
+
+def mostly(kinds: Sequence[int | None], reach: int) -> list[int]:
+    """Of each position the kind that is most frequent among its neighbors, so that a few strangers make no run of their own.
+
+    Args:
+        kinds: None for what counts for nothing.
+        reach: how many positions before and behind are asked.
+
+    >>> mostly([0, 0, 1, 0, None, 0, 1, 1, 0, 1], 2)
+    [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
+    """
+    counts = Counter[int | None](kinds[:reach])
+    found: list[int] = []
+    for position in range(len(kinds)):
+        counts.update(kinds[position + reach : position + reach + 1])
+        if position > reach:
+            counts[kinds[position - reach - 1]] -= 1
+        known = {kind: count for kind, count in counts.items() if kind is not None and count}
+        own, last = kinds[position], found[-1] if found else 0
+        # Of kinds that are as frequent the position's own one, then that of the position before.
+        found.append(max(known, key=lambda kind: (known[kind], kind == own, kind == last)) if known else last)
     return found
