@@ -1,8 +1,8 @@
 """Every Python block of README.md and docs/ runs: as a doctest where it has prompts, here where it has none.
 
-The blocks of a page run one after another in one namespace. What a reader brings along (a model, data) stands before them in a comment of the
-page, `<!-- given`. A block of plain text that follows at once is what the code prints: the words are the same, numbers are near (what the
-executor's order decides is partly chance), and `[...]` stands for anything.
+The blocks of a page run one after another in one namespace. What a reader brings along (a model, data) stands before them in a comment of
+the page, `<!-- given`. A block of plain text that follows at once is what the code prints: the words are the same, numbers are near (what
+the executor's order decides is partly chance), and `[...]` stands for anything.
 """
 
 from __future__ import annotations
