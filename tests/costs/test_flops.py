@@ -276,7 +276,7 @@ def test_what_has_no_rule_is_listed_and_can_be_given_one():
     assert gw.count_flops(step, {"a": (32, 32)}).total == 2 * 32**3
 
 
-SLOW = ("densenet121", "transformer", "mlp1000")
+SLOW = ("unet", "resnet50", "densenet121", "transformer", "mlp1000")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in zoo.MODELS])
